@@ -1,0 +1,22 @@
+package kube
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// Snapshot is the whole state of the cluster at one revision. Every list is sorted by namespace, then name. Neither the
+// snapshot nor any object in it is ever changed again: an update puts a new object in the place of the old one, so two
+// snapshots can be compared object by object with ==.
+type Snapshot struct {
+	Revision        uint64
+	Namespaces      []*corev1.Namespace
+	Nodes           []*corev1.Node
+	Pods            []*corev1.Pod
+	Deployments     []*appsv1.Deployment
+	Services        []*corev1.Service
+	EndpointSlices  []*discoveryv1.EndpointSlice
+	NetworkPolicies []*networkingv1.NetworkPolicy
+}

@@ -1,0 +1,207 @@
+// Package netns is the one door into network namespaces.
+//
+// A namespace here is a file descriptor and nothing else: no name under /run/netns, no mount, no process. When the last
+// descriptor, socket and process that refer to it are gone, the kernel takes it apart, so a harness that dies at any
+// moment leaves nothing behind.
+//
+// A socket belongs to the namespace it was opened in for as long as it lives, whichever thread uses it later. So the
+// rule of this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only for the moment of
+// opening and hand out ordinary Go values. Goroutines started inside Do do not stay in the namespace; do not start any.
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// NS is a network namespace that this process holds open. Its methods may be called from any goroutine.
+type NS struct {
+	name   string
+	handle netns.NsHandle
+	route  *netlink.Handle
+}
+
+// New makes an empty namespace: a loopback device that is down, no addresses, no rules. The name is for messages only.
+func New(name string) (*NS, error) {
+	ns := &NS{name: name, handle: netns.None()}
+	err := onThrowawayThread(func() (err error) {
+		ns.handle, err = netns.New()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: create network namespace: %w", name, err)
+	}
+	ns.route, err = netlink.NewHandleAt(ns.handle, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: open netlink socket: %w", name, err), ns.handle.Close())
+	}
+	return ns, nil
+}
+
+// Name is what messages call the namespace.
+func (n *NS) Name() string { return n.name }
+
+// Fd is the descriptor of the namespace, valid until Close. Libraries that open their sockets in a namespace
+// themselves (mdlayher/netlink, ti-mo/conntrack) take it as a number.
+func (n *NS) Fd() int { return int(n.handle) }
+
+// Netlink is the rtnetlink handle whose socket lives in the namespace.
+func (n *NS) Netlink() *netlink.Handle { return n.route }
+
+// Close lets go of the namespace. The kernel frees it, with every link in it, once no socket or process of it is left.
+func (n *NS) Close() error {
+	n.route.Close()
+	if err := n.handle.Close(); err != nil {
+		return fmt.Errorf("%s: close network namespace: %w", n.name, err)
+	}
+	return nil
+}
+
+// Do runs f on a thread that is in the namespace. Only opening belongs in f: a socket, a file below /proc/sys/net, a
+// child process. A goroutine that f starts runs in the namespace of the process, not in this one.
+//
+// A thread that cannot be brought home is left locked, so that the Go runtime ends it with its goroutine.
+func (n *NS) Do(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			done <- fmt.Errorf("%s: find the thread's own namespace: %w", n.name, err)
+			return
+		}
+		defer home.Close()
+		if err := netns.Set(n.handle); err != nil {
+			done <- fmt.Errorf("%s: enter network namespace: %w", n.name, err)
+			return
+		}
+		err = f()
+		if back := netns.Set(home); back != nil {
+			done <- errors.Join(err, fmt.Errorf("%s: leave network namespace: %w", n.name, back))
+			return
+		}
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
+}
+
+// Dial connects from within the namespace to a literal address. The zero from lets the kernel choose; a from with port
+// 0 fixes the address only.
+func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{}
+	if from.IsValid() {
+		if strings.HasPrefix(network, "udp") {
+			d.LocalAddr = net.UDPAddrFromAddrPort(from)
+		} else {
+			d.LocalAddr = net.TCPAddrFromAddrPort(from)
+		}
+	}
+	var c net.Conn
+	err := n.Do(func() (err error) {
+		c, err = d.DialContext(ctx, network, to.String())
+		return err
+	})
+	return c, err
+}
+
+// Listen opens a stream listener in the namespace.
+func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	var l net.Listener
+	err := n.Do(func() (err error) {
+		l, err = (&net.ListenConfig{}).Listen(ctx, network, address)
+		return err
+	})
+	return l, err
+}
+
+// ListenPacket opens a datagram socket in the namespace.
+func (n *NS) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
+	var c net.PacketConn
+	err := n.Do(func() (err error) {
+		c, err = (&net.ListenConfig{}).ListenPacket(ctx, network, address)
+		return err
+	})
+	return c, err
+}
+
+// Socket opens a raw descriptor in the namespace, close-on-exec. The caller closes it.
+func (n *NS) Socket(domain, typ, proto int) (int, error) {
+	fd := -1
+	err := n.Do(func() (err error) {
+		fd, err = unix.Socket(domain, typ|unix.SOCK_CLOEXEC, proto)
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("%s: socket: %w", n.name, err)
+	}
+	return fd, nil
+}
+
+// Start starts a prepared command in the namespace. Everything else about cmd is as in os/exec; Wait may be called from
+// anywhere. The sandbox's pid namespace ends the child when the harness ends.
+func (n *NS) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
+
+// Run runs a prepared command in the namespace to its end.
+func (n *NS) Run(cmd *exec.Cmd) error {
+	if err := n.Start(cmd); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}
+
+// Sysctl reads a sysctl below net, for example "net.ipv4.ip_forward" or "net/ipv4/conf/eth0.5/forwarding" (the second
+// spelling is for names that contain a dot).
+func (n *NS) Sysctl(key string) (string, error) {
+	var value []byte
+	err := n.Do(func() (err error) {
+		value, err = os.ReadFile(sysctlPath(key))
+		return err
+	})
+	return strings.TrimSpace(string(value)), err
+}
+
+// SetSysctls writes sysctls in the order given, entering the namespace once. A key that the kernel does not have is an
+// error that wraps fs.ErrNotExist.
+func (n *NS) SetSysctls(settings ...Setting) error {
+	return n.Do(func() error {
+		for _, s := range settings {
+			if err := os.WriteFile(sysctlPath(s.Key), []byte(s.Value), 0); err != nil {
+				return fmt.Errorf("%s: set %s=%s: %w", n.name, s.Key, s.Value, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Setting is one sysctl and the value it shall have.
+type Setting struct{ Key, Value string }
+
+func sysctlPath(key string) string {
+	if !strings.Contains(key, "/") {
+		key = strings.ReplaceAll(key, ".", "/")
+	}
+	return filepath.Join("/proc/sys", key)
+}
+
+// onThrowawayThread runs f on a thread that ends with f, whatever f did to it.
+func onThrowawayThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the runtime ends the thread with this goroutine
+		done <- f()
+	}()
+	return <-done
+}
