@@ -8,6 +8,55 @@ import (
 // Feature is a named promise that a proxier may make and a scenario may need.
 type Feature string
 
+// The promises. A proxier that lacks one is not judged by the scenarios that need it; where modes differ on purpose, the
+// difference is a feature.
+const (
+	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
+	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
+	ExternalIPs         Feature = "externalips"          // spec.externalIPs are served
+	LoadBalancer        Feature = "loadbalancer"         // status.loadBalancer ingress addresses are served
+	ETPLocal            Feature = "etp-local"            // externalTrafficPolicy Local
+	ITPLocal            Feature = "itp-local"            // internalTrafficPolicy Local
+	SessionAffinity     Feature = "session-affinity"     // sessionAffinity ClientIP
+	Hairpin             Feature = "hairpin"              // a pod reaches itself through its Service
+	HealthCheckNodePort Feature = "healthcheck-nodeport" // HTTP on spec.healthCheckNodePort
+	TerminatingFallback Feature = "terminating-endpoints"
+	Topology            Feature = "topology"
+
+	// SourceAddress: pods keep their address towards a ClusterIP, outside clients theirs under ETP Local.
+	SourceAddress Feature = "source-address"
+	// RandomSpread: an endpoint is drawn for each connection, independently and evenly.
+	RandomSpread Feature = "random-spread"
+	// NodePortAnyLocalAddress: NodePorts answer on every address of the node, not only its primary one.
+	NodePortAnyLocalAddress Feature = "nodeport-any-local-address"
+	// NodePortLocalhost: NodePorts answer on 127.0.0.1.
+	NodePortLocalhost Feature = "nodeport-localhost"
+	// ForwardAccept: the proxier's own traffic passes a FORWARD chain whose policy is DROP.
+	ForwardAccept Feature = "forward-accept"
+	// DropInvalid: packets in conntrack state INVALID do not leave a node un-translated.
+	DropInvalid Feature = "drop-invalid"
+	// ConntrackCleanupUDP: conntrack entries of vanished UDP endpoints are removed, healthy ones spared.
+	ConntrackCleanupUDP Feature = "conntrack-cleanup-udp"
+	// KernelNAT: translations are entries of the node's conntrack table.
+	KernelNAT Feature = "kernel-nat"
+	// VirtualIP: no interface owns a ClusterIP and nothing answers ARP for it.
+	VirtualIP Feature = "virtual-ip"
+	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
+	NodePortPrecedence Feature = "nodeport-precedence"
+
+	// IPTables: programs xtables chains in the shape that kube-proxy documents.
+	IPTables Feature = "iptables"
+	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
+	IPTablesLegacy Feature = "iptables-legacy"
+)
+
+// AllFeatures is every feature that scenarios know, sorted.
+var AllFeatures = []Feature{
+	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
+	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NodePort, NodePortAnyLocalAddress, NodePortLocalhost,
+	NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology, VirtualIP,
+}
+
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool
 
