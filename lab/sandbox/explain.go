@@ -1,0 +1,68 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// UnavailableError says that this machine does not let the caller have a sandbox, why, and what to do.
+type UnavailableError struct {
+	Step  string // what was tried: "create namespaces"
+	Err   error  // what the kernel answered
+	Cause string // why, as far as the machine tells
+	Cure  string // what to do about it
+}
+
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("%s: %v\n  why:  %s\n  cure: %s", e.Step, e.Err, e.Cause, e.Cure)
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// explain adds to a refused step the reason, where the machine's settings tell it.
+func explain(step string, err error) error {
+	return explainWith(step, err, os.Getuid() == 0 && !self.rootless, readSetting)
+}
+
+// explainWith is explain for a machine whose settings below /proc/sys are what setting returns ("" where there is none).
+func explainWith(step string, err error, root bool, setting func(string) string) error {
+	refusal := &UnavailableError{Step: step, Err: err}
+	switch {
+	case setting("user/max_user_namespaces") == "0" && !root:
+		refusal.Cause = "user.max_user_namespaces is 0: no user may create a user namespace"
+		refusal.Cure = "run with sudo, or: sudo sysctl user.max_user_namespaces=15000"
+	case setting("kernel/unprivileged_userns_clone") == "0" && !root:
+		refusal.Cause = "kernel.unprivileged_userns_clone is 0: only root may create a user namespace"
+		refusal.Cure = "run with sudo, or: sudo sysctl kernel.unprivileged_userns_clone=1"
+	case setting("kernel/apparmor_restrict_unprivileged_userns") == "1" && !root:
+		refusal.Cause = "kernel.apparmor_restrict_unprivileged_userns is 1: a user namespace is granted without its capabilities"
+		refusal.Cure = "run with sudo, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+	case errors.Is(err, unix.ENOSPC):
+		refusal.Cause = "a limit on namespaces is reached: user.max_*_namespaces, or 32 levels of nesting"
+		refusal.Cure = "see sysctl -a --pattern 'max_.*_namespaces'"
+	case step == "mount proc" && errors.Is(err, unix.EPERM):
+		refusal.Cause = "parts of /proc are masked here, as container engines do, and the kernel does not let a fresh /proc unmask them"
+		refusal.Cure = "docker run --privileged, or --security-opt systempaths=unconfined"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		refusal.Cause = "a seccomp filter, a missing CAP_SYS_ADMIN or a security module forbids it, as container engines do"
+		refusal.Cure = "run with sudo; in a container: docker run --privileged"
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		refusal.Cause = "the kernel is built without one of the namespaces (pid, net, uts, ipc, user), or is older than 5.12"
+		refusal.Cure = "use a distribution's kernel: scripts/vm boots one"
+	default:
+		return fmt.Errorf("%s: %w", step, err)
+	}
+	return refusal
+}
+
+func readSetting(name string) string {
+	value, err := os.ReadFile("/proc/sys/" + name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(value))
+}

@@ -1,0 +1,71 @@
+package sandbox
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// runInit is process 1 of the sandbox: it makes the world, starts the program, and reaps whatever is orphaned to it
+// until the program ends. It runs nothing through os/exec, so waiting for any child steals no one's status.
+func runInit() int {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	unix.CloseOnExec(lifelineFd)
+	lifeline := os.NewFile(lifelineFd, "lifeline")
+
+	pid, err := startProgram()
+	if err != nil {
+		fmt.Fprint(lifeline, err)
+		return 2
+	}
+	if _, err := io.WriteString(lifeline, ready); err != nil {
+		return 2 // the supervisor is gone
+	}
+	go func() {
+		io.Copy(io.Discard, lifeline) // ends when the supervisor does
+		os.Exit(2)
+	}()
+	go func() {
+		for s := range signals {
+			syscall.Kill(pid, s.(syscall.Signal))
+		}
+	}()
+	return reapUntil(pid)
+}
+
+func startProgram() (pid int, err error) {
+	if err := makeWorld(); err != nil {
+		return 0, err
+	}
+	pid, err = syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
+		Env:   environ(stageProgram, self.outside, self.rootless),
+		Files: []uintptr{0, 1, 2},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("start %s: %w", strings.Join(os.Args, " "), err)
+	}
+	return pid, nil
+}
+
+// reapUntil waits for every child until the program ends, and returns its exit code.
+func reapUntil(program int) int {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return 2 // ECHILD cannot be: the program is a child until it is reaped here
+		}
+		if pid == program {
+			return exitCode(status)
+		}
+	}
+}

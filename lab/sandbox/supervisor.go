@@ -1,0 +1,134 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwarded are the signals that a person or a service manager sends to end a program. SIGQUIT is among them because
+// that is how the go command asks a stuck test for its stacks, and the stacks that matter are inside.
+var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
+
+// lifelineFd is where init finds its end of the socket it shares with the supervisor: the first of ExtraFiles.
+const lifelineFd = 3
+
+const ready = "ready"
+
+// supervise runs the sandbox to its end and returns the exit code for this process.
+func supervise() (int, error) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, forwarded...)
+	defer signal.Stop(signals)
+
+	lifeline, child, err := start()
+	if err != nil {
+		return 0, err
+	}
+	defer lifeline.Close()
+
+	// Signals wait in the channel until init can take them: process 1 ignores what it has no handler for.
+	word, err := io.ReadAll(io.LimitReader(lifeline, int64(len(ready))))
+	if err == nil && string(word) != ready {
+		var rest []byte
+		rest, err = io.ReadAll(lifeline)
+		if message := string(word) + string(rest); err == nil && message != "" {
+			child.Wait()
+			return 0, errors.New(message)
+		}
+	}
+	go forward(signals, child.Process)
+
+	err = child.Wait()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return 0, fmt.Errorf("wait for process 1: %w", err)
+	}
+	return exitCode(child.ProcessState.Sys().(syscall.WaitStatus)), nil
+}
+
+// start starts init and returns the supervisor's end of the lifeline. Root that lacks the capability (in a container)
+// may still be allowed a user namespace, as any other user.
+func start() (*os.File, *exec.Cmd, error) {
+	lifeline, cmd, err := startAs(os.Getuid() != 0)
+	if errors.Is(err, unix.EPERM) && os.Getuid() == 0 {
+		if lifeline, cmd, err := startAs(true); err == nil {
+			return lifeline, cmd, nil
+		}
+	}
+	if err != nil {
+		return nil, nil, explain("create namespaces", err)
+	}
+	return lifeline, cmd, nil
+}
+
+func startAs(rootless bool) (*os.File, *exec.Cmd, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "lifeline"), os.NewFile(uintptr(pair[1]), "lifeline")
+	defer theirs.Close()
+
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = environ(stageInit, networkNamespace(), rootless)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if !isTerminal(os.Stdin) {
+		cmd.Stdin = os.Stdin
+	}
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = attributes(rootless)
+	if err := cmd.Start(); err != nil {
+		ours.Close()
+		return nil, nil, err
+	}
+	return ours, cmd, nil
+}
+
+func attributes(rootless bool) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		Pdeathsig:  unix.SIGKILL,
+		Setpgid:    true, // the terminal's Ctrl-C reaches the supervisor only, which hands it on
+	}
+	if rootless {
+		a.Cloneflags |= unix.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return a
+}
+
+// forward hands signals to init. A second interrupt ends it, and the kernel ends the rest. Only interrupts count, since
+// timeout(1) and service managers send SIGTERM twice without meaning more by it.
+func forward(signals <-chan os.Signal, init *os.Process) {
+	interrupts := 0
+	for s := range signals {
+		if s == unix.SIGINT {
+			interrupts++
+		}
+		if interrupts > 1 {
+			s = unix.SIGKILL
+		}
+		init.Signal(s) // fails only if init has ended, which Wait is about to tell
+	}
+}
+
+// exitCode turns the end of a process into a shell's exit code.
+func exitCode(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
