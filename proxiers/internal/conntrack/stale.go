@@ -1,0 +1,90 @@
+// Package conntrack takes stale UDP flows out of a node's connection tracking.
+//
+// The kernel picks an endpoint for a flow with its first packet and sticks to it as long as packets keep coming. A UDP
+// client that never pauses would go on talking to an endpoint that is gone, or to a virtual address that had nobody
+// behind it when the first packet came. So after the rules have changed, the flows that the new rules would not have
+// made are deleted, and the next packet of each starts anew. TCP needs none of this: its connections end, and the ends
+// notice.
+package conntrack
+
+import (
+	"net/netip"
+
+	"github.com/ti-mo/conntrack"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// Wanted says which UDP flows there may be.
+type Wanted struct {
+	// virtual holds the endpoints behind each virtual address and port, nodePorts those behind each NodePort.
+	virtual   map[netip.AddrPort]endpoints
+	nodePorts map[uint16]endpoints
+	// local are the node's own addresses.
+	local map[netip.Addr]bool
+}
+
+type endpoints map[netip.AddrPort]bool
+
+// WantedOf makes the answer for a state and a node that has the local addresses. A port without a serving endpoint is
+// left out, as kube-proxy does: its flows may go on until there is somebody who can take over.
+func WantedOf(s *model.State, local []netip.Addr) *Wanted {
+	w := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: map[netip.Addr]bool{}}
+	for _, a := range local {
+		w.local[a] = true
+	}
+	for _, svc := range s.Services {
+		for _, p := range svc.Ports {
+			if p.ID.Protocol == corev1.ProtocolUDP && len(p.Serving) > 0 {
+				w.add(p)
+			}
+		}
+	}
+	return w
+}
+
+func (w *Wanted) add(p *model.Port) {
+	set := endpoints{}
+	for _, e := range p.Serving {
+		set[e] = true
+	}
+	w.virtual[netip.AddrPortFrom(p.ClusterIP, p.Number)] = set
+	for _, ips := range [][]netip.Addr{p.ExternalIPs, p.LoadBalancerIPs} {
+		for _, ip := range ips {
+			w.virtual[netip.AddrPortFrom(ip, p.Number)] = set
+		}
+	}
+	if p.NodePort != 0 {
+		w.nodePorts[p.NodePort] = set
+	}
+}
+
+// Stale says whether a flow has to go: it was sent to a frontend of ours, and what answers it (the source of the
+// replies) is not one of the endpoints behind that frontend. That takes in flows to endpoints that are gone and flows
+// that were never translated. Flows to the same port of some other host are none of our business.
+func (w *Wanted) Stale(f *conntrack.Flow) bool {
+	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
+		return false
+	}
+	to := netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress.Unmap(), f.TupleOrig.Proto.DestinationPort)
+	by := netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
+	set, ours := w.virtual[to]
+	if !ours && w.local[to.Addr()] {
+		set, ours = w.nodePorts[to.Port()]
+	}
+	return ours && !set[by]
+}
+
+// Concerns says whether any of the Services has a UDP port.
+func Concerns(services []*model.Service) bool {
+	for _, s := range services {
+		for _, p := range s.Ports {
+			if p.ID.Protocol == corev1.ProtocolUDP {
+				return true
+			}
+		}
+	}
+	return false
+}

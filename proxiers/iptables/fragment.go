@@ -1,0 +1,287 @@
+package iptables
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// sharedChain is a chain to which all Services contribute.
+type sharedChain int
+
+// The shared chains. Within each the order of Services does not matter.
+const (
+	natServices sharedChain = iota
+	natNodePorts
+	filterServices
+	filterExternal
+	filterNodePorts
+	filterFirewall
+	sharedChains
+)
+
+func (c sharedChain) table() xtables.TableName {
+	if c == natServices || c == natNodePorts {
+		return xtables.NAT
+	}
+	return xtables.Filter
+}
+
+func (c sharedChain) name() string {
+	return [sharedChains]string{chainServices, chainNodePorts, chainServices, chainExternal, chainNodePorts, chainFirewall}[c]
+}
+
+// chain is a chain with its rules.
+type chain struct {
+	name  string
+	rules []xtables.Rule
+}
+
+func (c *chain) add(parts ...xtables.Part) { c.rules = append(c.rules, xtables.NewRule(parts...)) }
+
+// fragment is what one Service contributes to the rules of a node.
+type fragment struct {
+	// chains are the Service's own, all in the nat table.
+	chains []chain
+	// shared are its rules in the shared chains.
+	shared [sharedChains][]xtables.Rule
+}
+
+func (f *fragment) share(c sharedChain, parts ...xtables.Part) {
+	f.shared[c] = append(f.shared[c], xtables.NewRule(parts...))
+}
+
+// own adds a chain, unless it is empty.
+func (f *fragment) own(c chain) {
+	if len(c.rules) > 0 {
+		f.chains = append(f.chains, c)
+	}
+}
+
+// render makes the rules of a Service.
+func (r *renderer) render(s *model.Service) *fragment {
+	f := &fragment{}
+	for _, p := range s.Ports {
+		r.frontends(f, p)
+		r.withoutEndpoints(f, p)
+		r.chooseEndpoint(f, p)
+	}
+	return f
+}
+
+// renderer knows what of the node the rules of Services depend on.
+type renderer struct {
+	// podRange is what counts as traffic of pods; invalid means that pods cannot be told apart.
+	podRange netip.Prefix
+	// nodeAddr is the node's primary address.
+	nodeAddr netip.Addr
+	// masqueradeAll rewrites the source of everything.
+	masqueradeAll bool
+}
+
+// frontends captures the traffic for a port's addresses. It needs an endpoint somewhere: a captured packet that finds
+// no endpoint would go on with its destination unchanged, and past the filter rules that reject it.
+func (r *renderer) frontends(f *fragment, p *model.Port) {
+	names, proto := namesOf(p.ID), p.ID.Protocol
+	if len(p.Internal()) > 0 {
+		f.share(natServices, xtables.Comment(p.ID.String()+" cluster IP"), xtables.To(p.ClusterIP, proto, p.Number),
+			xtables.Jump(internalChain(p)))
+	}
+	if !p.Anywhere {
+		return
+	}
+	for _, ip := range p.ExternalIPs {
+		f.share(natServices, xtables.Comment(p.ID.String()+" external IP"), xtables.To(ip, proto, p.Number),
+			xtables.Jump(names.external))
+	}
+	balanced := names.external
+	if len(p.SourceRanges) > 0 {
+		balanced = names.firewall
+	}
+	for _, ip := range p.LoadBalancerIPs {
+		f.share(natServices, xtables.Comment(p.ID.String()+" loadbalancer IP"), xtables.To(ip, proto, p.Number),
+			xtables.Jump(balanced))
+		if len(p.SourceRanges) > 0 {
+			f.share(filterFirewall, xtables.Comment(p.ID.String()+" traffic not accepted by "+names.firewall),
+				xtables.To(ip, proto, p.Number), xtables.Drop)
+		}
+	}
+	if p.NodePort != 0 {
+		f.share(natNodePorts, xtables.Comment(p.ID.String()), xtables.ToPort(proto, p.NodePort), xtables.Jump(names.external))
+	}
+}
+
+// withoutEndpoints stops traffic that nothing captured: refused if no node can serve it, else dropped in silence, as
+// another node may be about to take over the address.
+func (r *renderer) withoutEndpoints(f *fragment, p *model.Port) {
+	why, verdict := p.ID.String()+" has no local endpoints", xtables.Drop
+	if !p.Anywhere {
+		why, verdict = p.ID.String()+" has no endpoints", xtables.Reject
+	}
+	proto := p.ID.Protocol
+	if len(p.Internal()) == 0 {
+		f.share(filterServices, xtables.Comment(why), xtables.To(p.ClusterIP, proto, p.Number), verdict)
+	}
+	if len(p.FromOutside()) == 0 {
+		for _, ip := range slices.Concat(p.ExternalIPs, p.LoadBalancerIPs) {
+			f.share(filterExternal, xtables.Comment(why), xtables.To(ip, proto, p.Number), verdict)
+		}
+		if p.NodePort != 0 {
+			f.share(filterExternal, xtables.Comment(why), xtables.ToLocal, xtables.ToPort(proto, p.NodePort), verdict)
+		}
+	}
+	if p.HealthCheckPort != 0 {
+		r.healthCheck(f, p)
+	}
+}
+
+// healthCheck lets load balancers reach the health check port through a closed INPUT chain.
+func (r *renderer) healthCheck(f *fragment, p *model.Port) {
+	rule := xtables.NewRule(xtables.Comment(p.ID.String()+" health check node port"),
+		xtables.ToPort("TCP", p.HealthCheckPort), xtables.Accept)
+	f.shared[filterNodePorts] = append(f.shared[filterNodePorts], rule)
+}
+
+// internalChain is where traffic to the ClusterIP goes.
+func internalChain(p *model.Port) string {
+	if p.InternalLocal {
+		return namesOf(p.ID).local
+	}
+	return namesOf(p.ID).cluster
+}
+
+// chooseEndpoint makes the chains between a frontend and the translation to an endpoint.
+func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
+	names := namesOf(p.ID)
+	cluster, local := chain{name: names.cluster}, chain{name: names.local}
+	internal := &cluster
+	if p.InternalLocal {
+		internal = &local
+	}
+	usesCluster := len(p.Cluster) > 0 && (!p.InternalLocal || p.External())
+	usesLocal := len(p.Local) > 0 && (p.InternalLocal || p.ExternalLocal && p.External())
+	if len(p.Internal()) > 0 {
+		r.maskForeign(internal, p)
+	}
+	var endpoints []model.Endpoint
+	if usesCluster {
+		balance(&cluster, p, p.Cluster)
+		endpoints = append(endpoints, p.Cluster...)
+	}
+	if usesLocal {
+		balance(&local, p, p.Local)
+		endpoints = append(endpoints, p.Local...)
+	}
+	if p.External() && p.Anywhere {
+		r.external(f, p)
+	}
+	f.own(cluster)
+	f.own(local)
+	done := map[string]bool{}
+	for _, ep := range endpoints {
+		if c := translate(p, ep); !done[c.name] {
+			done[c.name] = true
+			f.own(c)
+		}
+	}
+}
+
+// maskForeign marks traffic to the ClusterIP whose replies might not come back this way by themselves.
+func (r *renderer) maskForeign(c *chain, p *model.Port) {
+	parts := []xtables.Part{xtables.Comment(p.ID.String() + " cluster IP"), xtables.To(p.ClusterIP, p.ID.Protocol, p.Number)}
+	switch {
+	case r.masqueradeAll:
+		c.add(append(parts, xtables.Jump(chainMarkMasq))...)
+	case r.podRange.IsValid():
+		c.add(append(parts, xtables.NotFrom(r.podRange), xtables.Jump(chainMarkMasq))...)
+	}
+}
+
+// external makes the chain for everything but the ClusterIP, and the one that admits source ranges before it.
+//
+// Under policy Local, traffic from the cluster itself takes the short cut to all endpoints: it has not come through a
+// load balancer that knows which nodes have endpoints.
+func (r *renderer) external(f *fragment, p *model.Port) {
+	names := namesOf(p.ID)
+	about := p.ID.String() + " external destinations"
+	c := chain{name: names.external}
+	switch {
+	case !p.ExternalLocal:
+		c.add(xtables.Comment("masquerade traffic for "+about), xtables.Jump(chainMarkMasq))
+		c.add(xtables.Jump(names.cluster))
+	default:
+		if r.podRange.IsValid() {
+			c.add(xtables.Comment("pod traffic for "+about), xtables.From(r.podRange), xtables.Jump(names.cluster))
+		}
+		c.add(xtables.Comment("masquerade LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(chainMarkMasq))
+		c.add(xtables.Comment("route LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(names.cluster))
+		if len(p.Local) > 0 {
+			c.add(xtables.Jump(names.local))
+		}
+	}
+	f.own(c)
+	if len(p.LoadBalancerIPs) > 0 && len(p.SourceRanges) > 0 {
+		f.own(r.admit(p))
+	}
+}
+
+// admit makes the chain that lets the source ranges through. What it does not let through keeps its destination and
+// meets the drop in the filter table. A node that is admitted may have picked the virtual IP itself as its source, where
+// that is configured on one of its devices.
+func (r *renderer) admit(p *model.Port) chain {
+	names := namesOf(p.ID)
+	c := chain{name: names.firewall}
+	about := xtables.Comment(p.ID.String() + " loadbalancer IP")
+	node := false
+	for _, from := range p.SourceRanges {
+		c.add(about, xtables.From(from), xtables.Jump(names.external))
+		node = node || from.Contains(r.nodeAddr)
+	}
+	if node {
+		for _, ip := range p.LoadBalancerIPs {
+			c.add(about, xtables.FromAddr(ip), xtables.Jump(names.external))
+		}
+	}
+	c.add(xtables.Comment("other traffic to " + p.ID.String() + " will be dropped by " + chainFirewall))
+	return c
+}
+
+// balance makes a chain pick one of the endpoints: the one the client had lately, or any, with equal chances.
+func balance(c *chain, p *model.Port, among []model.Endpoint) {
+	if p.Affinity > 0 {
+		for _, ep := range among {
+			sep := endpointChain(p.ID, ep.Addr)
+			c.add(toward(p, ep), xtables.SeenWithin(sep, int(p.Affinity/time.Second)), xtables.Jump(sep))
+		}
+	}
+	for i, ep := range among {
+		sep := endpointChain(p.ID, ep.Addr)
+		if left := len(among) - i; left > 1 {
+			c.add(toward(p, ep), xtables.OneIn(left), xtables.Jump(sep))
+		} else {
+			c.add(toward(p, ep), xtables.Jump(sep))
+		}
+	}
+}
+
+func toward(p *model.Port, ep model.Endpoint) xtables.Part {
+	return xtables.Comment(p.ID.String() + " -> " + ep.Addr.String())
+}
+
+// translate makes the chain of an endpoint. An endpoint that connects to itself must not see its own address as the
+// client's: it would answer itself, past the node that has to translate back.
+func translate(p *model.Port, ep model.Endpoint) chain {
+	c := chain{name: endpointChain(p.ID, ep.Addr)}
+	about := xtables.Comment(p.ID.String())
+	c.add(about, xtables.FromAddr(ep.Addr.Addr()), xtables.Jump(chainMarkMasq))
+	l4 := xtables.Protocol(p.ID.Protocol)
+	if p.Affinity > 0 {
+		c.add(about, xtables.Remember(c.name), l4, xtables.DNAT(ep.Addr))
+	} else {
+		c.add(about, l4, xtables.DNAT(ep.Addr))
+	}
+	return c
+}

@@ -1,0 +1,68 @@
+package iptables
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"net/netip"
+	"strings"
+
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// The chains that exist once.
+const (
+	chainServices    = "KUBE-SERVICES"          // nat: by virtual IP; filter: virtual IPs without endpoints
+	chainExternal    = "KUBE-EXTERNAL-SERVICES" // filter: other frontends without endpoints
+	chainNodePorts   = "KUBE-NODEPORTS"         // nat: by NodePort; filter: health check ports
+	chainFirewall    = "KUBE-PROXY-FIREWALL"    // filter: sources that a load balancer address does not admit
+	chainForward     = "KUBE-FORWARD"           // filter: lets forwarded Service traffic through
+	chainLocalnet    = "KUBE-FIREWALL"          // filter: keeps neighbours away from 127.0.0.0/8
+	chainPostrouting = "KUBE-POSTROUTING"       // nat: masquerades marked packets
+	chainMarkMasq    = "KUBE-MARK-MASQ"         // nat: marks packets to be masqueraded
+)
+
+// The chains of one Service port, or of one endpoint of it.
+const (
+	prefixCluster  = "KUBE-SVC-" // picks among the endpoints of policy Cluster
+	prefixLocal    = "KUBE-SVL-" // picks among the endpoints on this node
+	prefixExternal = "KUBE-EXT-" // decides which of the two, for all frontends but the ClusterIP
+	prefixFirewall = "KUBE-FW-"  // admits the source ranges of a load balancer address
+	prefixEndpoint = "KUBE-SEP-" // translates to one endpoint
+)
+
+// chainsOf are the names of a port's chains.
+type chainsOf struct{ cluster, local, external, firewall string }
+
+func namesOf(id model.PortID) chainsOf {
+	h := hash(id, "")
+	return chainsOf{prefixCluster + h, prefixLocal + h, prefixExternal + h, prefixFirewall + h}
+}
+
+func endpointChain(id model.PortID, ep netip.AddrPort) string {
+	return prefixEndpoint + hash(id, ep.String())
+}
+
+// hash is kube-proxy's: it stays the same from start to start and from node to node, and fits, with a prefix, into the
+// 28 bytes that the kernel has for the name of a chain.
+func hash(id model.PortID, endpoint string) string {
+	sum := sha256.Sum256([]byte(id.String() + strings.ToLower(string(id.Protocol)) + endpoint))
+	return base32.StdEncoding.EncodeToString(sum[:])[:16]
+}
+
+// ours says whether a chain is one of this proxier's, of whatever start.
+func ours(chain string) bool {
+	switch chain {
+	case chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainLocalnet, chainPostrouting, chainMarkMasq:
+		return true
+	}
+	return perService(chain)
+}
+
+func perService(chain string) bool {
+	for _, p := range []string{prefixCluster, prefixLocal, prefixExternal, prefixFirewall, prefixEndpoint} {
+		if strings.HasPrefix(chain, p) {
+			return true
+		}
+	}
+	return false
+}

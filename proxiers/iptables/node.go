@@ -1,0 +1,118 @@
+package iptables
+
+import (
+	"net/netip"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+)
+
+// masqueradeMark is the bit of the packet mark that asks for masquerading, kube-proxy's default (bit 14).
+const masqueradeMark = 1 << 14
+
+var loopback = map[lab.Family]netip.Prefix{
+	lab.V4: netip.MustParsePrefix("127.0.0.0/8"),
+	lab.V6: netip.MustParsePrefix("::1/128"),
+}
+
+// jump leads from a built-in chain to one of ours.
+type jump struct {
+	table xtables.TableName
+	from  string
+	to    string
+	rule  xtables.Rule
+}
+
+// jumps lists them in the order they shall have in each built-in chain.
+func (n *nodeRules) jumps() []jump {
+	fresh := xtables.State("NEW") // verdicts on established connections were made on their first packet
+	all := []jump{
+		newJump(xtables.Filter, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		newJump(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
+		newJump(xtables.Filter, "INPUT", chainExternal, fresh, xtables.Comment("kubernetes externally-visible service portals")),
+		newJump(xtables.Filter, "FORWARD", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		newJump(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
+		newJump(xtables.Filter, "FORWARD", chainServices, fresh, xtables.Comment("kubernetes service portals")),
+		newJump(xtables.Filter, "FORWARD", chainExternal, fresh, xtables.Comment("kubernetes externally-visible service portals")),
+		newJump(xtables.Filter, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		newJump(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
+		newJump(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
+		newJump(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
+		newJump(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
+	}
+	if n.localhost {
+		all = append(all, newJump(xtables.Filter, "INPUT", chainLocalnet), newJump(xtables.Filter, "OUTPUT", chainLocalnet))
+	}
+	return all
+}
+
+func newJump(t xtables.TableName, from, to string, parts ...xtables.Part) jump {
+	return jump{t, from, to, xtables.NewRule(append(parts, xtables.Jump(to))...)}
+}
+
+// nodeRules is what the rules that do not depend on Services depend on.
+type nodeRules struct {
+	family lab.Family
+	// localhost is set if NodePorts answer on 127.0.0.1, for which loopback addresses become routable.
+	localhost bool
+	// randomFully is set if the kernel can pick the source ports of masqueraded connections at random.
+	randomFully bool
+	// liberal is set if connection tracking takes out-of-window TCP segments as part of their connection.
+	liberal bool
+}
+
+// filterChains are the fixed chains of the filter table.
+func (n *nodeRules) filterChains() []chain {
+	forward := chain{name: chainForward}
+	if !n.liberal {
+		// An out-of-window segment is not translated: a client that saw it would reset its connection.
+		forward.add(xtables.State("INVALID"), xtables.Drop)
+	}
+	forward.add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
+	forward.add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"), xtables.Accept)
+	all := []chain{forward}
+	if n.localhost {
+		// route_localnet lets a neighbour address 127.0.0.1 of this node (CVE-2020-8558).
+		lo := loopback[lab.V4]
+		guard := chain{name: chainLocalnet}
+		guard.add(xtables.Comment("block incoming localnet connections"), xtables.ToRange(lo), xtables.NotFrom(lo),
+			xtables.NotState("RELATED,ESTABLISHED,DNAT"), xtables.Drop)
+		all = append(all, guard)
+	}
+	return all
+}
+
+// natChains are the fixed chains of the nat table.
+func (n *nodeRules) natChains() []chain {
+	mark := chain{name: chainMarkMasq}
+	mark.add(xtables.SetMark(masqueradeMark))
+
+	masquerade := xtables.Masquerade
+	if n.randomFully {
+		masquerade = xtables.MasqueradeFully
+	}
+	post := chain{name: chainPostrouting}
+	post.add(xtables.NotMarked(masqueradeMark), xtables.Return)
+	// The mark goes before the packet may come by a second time, inside the packet of a tunnel.
+	post.add(xtables.FlipMark(masqueradeMark))
+	post.add(xtables.Comment("kubernetes service traffic requiring SNAT"), masquerade)
+	return []chain{mark, post}
+}
+
+// nodePortEntry are the last rules of nat KUBE-SERVICES: where NodePorts are looked up. addrs limits them to some
+// addresses; nil means all that are the node's own.
+func (n *nodeRules) nodePortEntry(addrs []netip.Addr) []xtables.Rule {
+	about := xtables.Comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
+	if addrs == nil {
+		parts := []xtables.Part{about, xtables.ToLocal}
+		if !n.localhost {
+			parts = append(parts, xtables.NotTo(loopback[n.family]))
+		}
+		return []xtables.Rule{xtables.NewRule(append(parts, xtables.Jump(chainNodePorts))...)}
+	}
+	rules := []xtables.Rule{}
+	for _, a := range addrs {
+		rules = append(rules, xtables.NewRule(about, xtables.ToAddr(a), xtables.Jump(chainNodePorts)))
+	}
+	return rules
+}

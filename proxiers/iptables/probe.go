@@ -1,0 +1,110 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// capabilities are what a kernel, with the programs on it, can do beyond the necessary.
+type capabilities struct {
+	randomFully bool
+}
+
+// probes remembers the answer for each back end and family: it does not change while a program runs.
+var probes struct {
+	sync.Mutex
+	done map[probeKey]capabilities
+}
+
+type probeKey struct {
+	backend Backend
+	family  lab.Family
+}
+
+// probe finds out whether a back end can take our rules, by giving it some in an empty namespace.
+func probe(ctx context.Context, b Backend, f lab.Family) (capabilities, error) {
+	probes.Lock()
+	defer probes.Unlock()
+	k := probeKey{b, f}
+	if c, ok := probes.done[k]; ok {
+		return c, nil
+	}
+	c, err := try(ctx, b, f)
+	if err != nil {
+		return capabilities{}, unusable(err)
+	}
+	if probes.done == nil {
+		probes.done = map[probeKey]capabilities{}
+	}
+	probes.done[k] = c
+	return c, nil
+}
+
+func try(ctx context.Context, b Backend, f lab.Family) (c capabilities, err error) {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	dir, err := os.MkdirTemp("", "viplab-probe-")
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	programs, err := xtables.Find(ns, b, f, filepath.Join(dir, "xtables.lock"))
+	if err != nil {
+		return c, err
+	}
+	c.randomFully = true
+	if err = programs.Restore(ctx, sample(f, c).all()...); err == nil {
+		return c, nil
+	}
+	c.randomFully = false
+	if err = programs.Restore(ctx, sample(f, c).all()...); err == nil || ctx.Err() != nil {
+		return c, err
+	}
+	return c, &spec.UnusableError{
+		Missing: fmt.Sprintf("the iptables matches and targets of Service rules in the %s back end for IP%s", b, f),
+		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
+	}
+}
+
+// sample is the first sync of a node whose only Service uses every match and target there is.
+func sample(f lab.Family, c capabilities) *change {
+	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
+	if f == lab.V6 {
+		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
+	}
+	pod := model.Endpoint{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}
+	port := &model.Port{
+		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: "TCP"},
+		Number:          80,
+		ClusterIP:       vip,
+		NodePort:        30080,
+		LoadBalancerIPs: []netip.Addr{vip.Next()},
+		SourceRanges:    []netip.Prefix{pods},
+		ExternalLocal:   true,
+		Affinity:        time.Minute,
+		HealthCheckPort: 30081,
+		Cluster:         []model.Endpoint{pod, pod},
+		Local:           []model.Endpoint{pod},
+		Anywhere:        true,
+	}
+	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: vip}
+	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, nobody}}}}
+	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: c.randomFully}
+	d, _, _ := (&desired{}).next(state, rules.nodePortEntry(nil), &renderer{podRange: pods, nodeAddr: vip})
+	return rebuild(d, rules, &xtables.Saved{}, &xtables.Saved{})
+}

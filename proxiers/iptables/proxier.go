@@ -1,0 +1,99 @@
+// Package iptables serves Services with iptables, in the shape kube-proxy has made known: a chain per Service port that
+// picks an endpoint at random (KUBE-SVC-*), a chain per endpoint that translates to it (KUBE-SEP-*), and a few chains
+// through which packets get there.
+//
+//	nat     PREROUTING, OUTPUT -> KUBE-SERVICES -> KUBE-SVC-*               -> KUBE-SEP-* -> DNAT
+//	                                            -> KUBE-EXT-* (or KUBE-FW-*, then KUBE-EXT-*)
+//	                                            -> KUBE-NODEPORTS -> KUBE-EXT-*
+//	                                               KUBE-EXT-* -> KUBE-SVC-* or KUBE-SVL-*  -> KUBE-SEP-* -> DNAT
+//	        POSTROUTING        -> KUBE-POSTROUTING -> MASQUERADE, if KUBE-MARK-MASQ was passed on the way
+//	filter  INPUT, FORWARD, OUTPUT -> KUBE-PROXY-FIREWALL, KUBE-SERVICES, KUBE-EXTERNAL-SERVICES: reject or drop
+//	        FORWARD            -> KUBE-FORWARD: let Service traffic through
+//
+// A sync is one run of iptables-restore for each family. The first one writes everything, whatever the kernel held
+// before; later ones write the chains of Services that changed, and a shared chain if its rules changed.
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Backend is the kernel interface behind the programs.
+type Backend = xtables.Backend
+
+// The two back ends of iptables.
+const (
+	NFT    = xtables.NFTables
+	Legacy = xtables.Legacy
+)
+
+// New makes the proxier for a back end.
+func New(b Backend) spec.Proxier { return proxier{backend: b} }
+
+type proxier struct{ backend Backend }
+
+func (p proxier) Name() string {
+	if p.backend == Legacy {
+		return "iptables-legacy"
+	}
+	return "iptables"
+}
+
+func (p proxier) Features() spec.FeatureSet {
+	set := spec.Features(
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
+		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
+		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence, spec.IPTables,
+	)
+	if p.backend == Legacy {
+		set[spec.IPTablesLegacy] = true
+	}
+	return set
+}
+
+// Usable looks for the programs, and tries in an empty namespace whether the kernel has what their rules need.
+func (p proxier) Usable(ctx context.Context) error {
+	for _, f := range []lab.Family{lab.V4, lab.V6} {
+		if _, err := probe(ctx, p.backend, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	in := &instance{node: node}
+	for _, f := range node.Families {
+		can, err := probe(ctx, p.backend, f)
+		if err != nil {
+			return nil, err
+		}
+		fam, err := newFamily(node, f, p.backend, can)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", node.Name, err)
+		}
+		in.families = append(in.families, fam)
+	}
+	if servesLocalhost(node.Config) && len(in.families) > 0 {
+		if err := in.openLocalhost(); err != nil {
+			return nil, err
+		}
+	}
+	return in, nil
+}
+
+// unusable puts what a missing program means into words.
+func unusable(err error) error {
+	var missing *xtables.MissingError
+	if errors.As(err, &missing) {
+		return &spec.UnusableError{Missing: "the program " + missing.Program, Cure: "apt-get install iptables"}
+	}
+	return err
+}

@@ -1,0 +1,164 @@
+package model
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+)
+
+// Builder makes the states of one node and family, one snapshot after the other. It is not safe for concurrent use.
+type Builder struct {
+	node   string
+	family lab.Family
+
+	last     *kube.Snapshot
+	zone     string
+	slicesOf map[key][]*discoveryv1.EndpointSlice
+	objects  map[key]*corev1.Service
+	state    *State
+}
+
+// key is a namespace and a name.
+type key struct{ namespace, name string }
+
+func (k key) compare(o key) int {
+	return cmp.Or(cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
+}
+
+// NewBuilder makes a builder for the node of that name.
+func NewBuilder(node string, family lab.Family) *Builder {
+	return &Builder{
+		node:     node,
+		family:   family,
+		last:     &kube.Snapshot{},
+		slicesOf: map[key][]*discoveryv1.EndpointSlice{},
+		objects:  map[key]*corev1.Service{},
+		state:    &State{},
+	}
+}
+
+// Build makes the state for a snapshot. It compares the snapshot with the last one by pointers, computes anew what a
+// changed object touches, and returns the same *State if nothing came of it.
+func (b *Builder) Build(s *kube.Snapshot) *State {
+	dirty := map[key]bool{}
+	b.updateServices(s, dirty)
+	b.updateSlices(s, dirty)
+	if zone := zoneOf(s.Nodes, b.node); zone != b.zone {
+		b.zone = zone
+		for k := range b.objects {
+			dirty[k] = true
+		}
+	}
+	b.last = s
+	b.recompute(dirty)
+	return b.state
+}
+
+func (b *Builder) updateServices(s *kube.Snapshot, dirty map[key]bool) {
+	walk(b.last.Services, s.Services, compareObjects[*corev1.Service],
+		func(o *corev1.Service) {
+			k := key{o.Namespace, o.Name}
+			delete(b.objects, k)
+			dirty[k] = true
+		},
+		func(o *corev1.Service) {
+			k := key{o.Namespace, o.Name}
+			b.objects[k] = o
+			dirty[k] = true
+		})
+}
+
+func (b *Builder) updateSlices(s *kube.Snapshot, dirty map[key]bool) {
+	walk(b.last.EndpointSlices, s.EndpointSlices, compareObjects[*discoveryv1.EndpointSlice],
+		func(o *discoveryv1.EndpointSlice) {
+			if k, ok := serviceOf(o); ok {
+				b.slicesOf[k] = slices.DeleteFunc(b.slicesOf[k], func(s *discoveryv1.EndpointSlice) bool { return s == o })
+				if len(b.slicesOf[k]) == 0 {
+					delete(b.slicesOf, k)
+				}
+				dirty[k] = true
+			}
+		},
+		func(o *discoveryv1.EndpointSlice) {
+			if k, ok := serviceOf(o); ok {
+				b.slicesOf[k] = append(b.slicesOf[k], o)
+				dirty[k] = true
+			}
+		})
+}
+
+// recompute replaces the Services with the given keys in the state. One that comes out equal keeps its old pointer.
+func (b *Builder) recompute(dirty map[key]bool) {
+	keys := make([]key, 0, len(dirty))
+	for k := range dirty {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, key.compare)
+
+	old := b.state.Services
+	merged := make([]*Service, 0, len(old)+len(keys))
+	changed := false
+	for _, k := range keys {
+		for len(old) > 0 && k.compare(keyOf(old[0])) > 0 {
+			merged = append(merged, old[0])
+			old = old[1:]
+		}
+		var before *Service
+		if len(old) > 0 && keyOf(old[0]) == k {
+			before, old = old[0], old[1:]
+		}
+		after := b.service(k)
+		if before != nil && after != nil && reflect.DeepEqual(before, after) {
+			after = before
+		}
+		changed = changed || before != after
+		if after != nil {
+			merged = append(merged, after)
+		}
+	}
+	if changed {
+		b.state = &State{Services: append(merged, old...)}
+	}
+}
+
+// service computes one Service, nil if there is nothing to serve in this family.
+func (b *Builder) service(k key) *Service {
+	o := b.objects[k]
+	if o == nil {
+		return nil
+	}
+	s := serviceFrom(o, b.family)
+	if s == nil {
+		return nil
+	}
+	found := collect(b.slicesOf[k], b.family, b.node)
+	for _, p := range s.Ports {
+		assign(p, found[portKey{p.ID.Port, p.ID.Protocol}], b.node, b.zone)
+	}
+	if s.Health != nil {
+		s.Health.LocalEndpoints = countLocal(found)
+	}
+	return s
+}
+
+func keyOf(s *Service) key { return key{s.Namespace, s.Name} }
+
+func compareObjects[T metav1.Object](a, b T) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}
+
+// zoneOf is the zone of a node, empty if it has none or is not known.
+func zoneOf(nodes []*corev1.Node, name string) string {
+	i, ok := slices.BinarySearchFunc(nodes, name, func(n *corev1.Node, name string) int { return cmp.Compare(n.Name, name) })
+	if !ok {
+		return ""
+	}
+	return nodes[i].Labels[corev1.LabelTopologyZone]
+}

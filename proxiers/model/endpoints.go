@@ -1,0 +1,216 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/viplab/viplab/lab"
+)
+
+// portKey is how a slice's port finds the Service's: by name and protocol. Numbers may differ from slice to slice.
+type portKey struct {
+	name     string
+	protocol corev1.Protocol
+}
+
+// candidate is an endpoint with all that decides who may use it.
+type candidate struct {
+	addr          netip.AddrPort
+	onNode        bool
+	ready         bool
+	serving       bool
+	terminating   bool
+	zones, onlyBy []string // topology hints: for zones, for nodes
+}
+
+// usableLast says that it may be used when nothing is ready (KEP-1669).
+func (c *candidate) usableLast() bool { return c.serving && c.terminating }
+
+// serviceOf is the Service a slice belongs to. A slice of a headless Service belongs to none here.
+func serviceOf(o *discoveryv1.EndpointSlice) (key, bool) {
+	name := o.Labels[discoveryv1.LabelServiceName]
+	if name == "" {
+		return key{}, false
+	}
+	_, foreign := o.Labels[labelServiceProxyName]
+	_, headless := o.Labels[corev1.IsHeadlessService]
+	return key{o.Namespace, name}, !foreign && !headless
+}
+
+// collect makes the union of a Service's slices: for each port the endpoints in order of address, each once.
+func collect(from []*discoveryv1.EndpointSlice, f lab.Family, node string) map[portKey][]*candidate {
+	all := map[portKey]map[netip.AddrPort]*candidate{}
+	for _, s := range from {
+		if !sliceOfFamily(s, f) {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Port == nil || !validPort(*p.Port) {
+				continue
+			}
+			k := keyOfPort(p)
+			if all[k] == nil {
+				all[k] = map[netip.AddrPort]*candidate{}
+			}
+			for i := range s.Endpoints {
+				add(all[k], &s.Endpoints[i], uint16(*p.Port), f, node)
+			}
+		}
+	}
+	out := make(map[portKey][]*candidate, len(all))
+	for k, set := range all {
+		list := make([]*candidate, 0, len(set))
+		for _, c := range set {
+			list = append(list, c)
+		}
+		slices.SortFunc(list, func(a, b *candidate) int { return a.addr.Compare(b.addr) })
+		out[k] = list
+	}
+	return out
+}
+
+func sliceOfFamily(s *discoveryv1.EndpointSlice, f lab.Family) bool {
+	if f == lab.V6 {
+		return s.AddressType == discoveryv1.AddressTypeIPv6
+	}
+	return s.AddressType == discoveryv1.AddressTypeIPv4
+}
+
+func keyOfPort(p discoveryv1.EndpointPort) portKey {
+	k := portKey{protocol: corev1.ProtocolTCP}
+	if p.Name != nil {
+		k.name = *p.Name
+	}
+	if p.Protocol != nil {
+		k.protocol = protocolOf(*p.Protocol)
+	}
+	return k
+}
+
+// add puts an endpoint into a set. Only its first address counts: the API calls the others interchangeable. For one
+// address and port listed twice, the description that can serve more wins: a pod's address may be reused while the slice
+// of its former owner is still there.
+func add(set map[netip.AddrPort]*candidate, e *discoveryv1.Endpoint, port uint16, f lab.Family, node string) {
+	if len(e.Addresses) == 0 {
+		return
+	}
+	a, ok := parseAddr(e.Addresses[0])
+	if !ok || lab.FamilyOf(a) != f || a.IsUnspecified() || a.IsMulticast() {
+		return
+	}
+	c := &candidate{
+		addr:        netip.AddrPortFrom(a, port),
+		onNode:      node != "" && e.NodeName != nil && *e.NodeName == node,
+		ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
+		serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
+		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+	}
+	if e.Hints != nil {
+		for _, z := range e.Hints.ForZones {
+			c.zones = append(c.zones, z.Name)
+		}
+		for _, n := range e.Hints.ForNodes {
+			c.onlyBy = append(c.onlyBy, n.Name)
+		}
+	}
+	if old := set[c.addr]; old == nil || rank(c) > rank(old) {
+		set[c.addr] = c
+	}
+}
+
+func rank(c *candidate) int {
+	r := 0
+	switch {
+	case c.ready:
+		r = 4
+	case c.usableLast():
+		r = 2
+	}
+	if c.onNode {
+		r++
+	}
+	return r
+}
+
+// assign gives a port its endpoint sets.
+func assign(p *Port, all []*candidate, node, zone string) {
+	hinted := hintFilter(all, node, zone)
+	p.Cluster = choose(all, hinted)
+	p.Local = choose(onNode(all), nil)
+	for _, c := range all {
+		p.Anywhere = p.Anywhere || c.ready || c.usableLast()
+		if c.ready || c.serving {
+			p.Serving = append(p.Serving, c.addr)
+		}
+	}
+}
+
+// choose takes the ready endpoints that pass the filter, or, if none is ready, those that terminate but still serve.
+func choose(all []*candidate, filter func(*candidate) bool) []Endpoint {
+	var ready, last []Endpoint
+	for _, c := range all {
+		e := Endpoint{Addr: c.addr, OnNode: c.onNode, Terminating: c.terminating}
+		switch {
+		case c.ready && (filter == nil || filter(c)):
+			ready = append(ready, e)
+		case !c.ready && c.usableLast():
+			last = append(last, e)
+		}
+	}
+	if len(ready) > 0 {
+		return ready
+	}
+	return last
+}
+
+func onNode(all []*candidate) []*candidate {
+	var out []*candidate
+	for _, c := range all {
+		if c.onNode {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// hintFilter says which ready endpoints the topology hints leave: those meant for this node if every one has a node hint
+// and some name this node; else the same with zones; else all, which is a nil filter. One endpoint without a hint means
+// that the hints are being changed, and nobody is to rely on them.
+func hintFilter(all []*candidate, node, zone string) func(*candidate) bool {
+	forNode := func(c *candidate) bool { return slices.Contains(c.onlyBy, node) }
+	forZone := func(c *candidate) bool { return slices.Contains(c.zones, zone) }
+	everyNode, everyZone, thisNode, thisZone := true, true, false, false
+	for _, c := range all {
+		if !c.ready {
+			continue
+		}
+		everyNode = everyNode && len(c.onlyBy) > 0
+		everyZone = everyZone && len(c.zones) > 0
+		thisNode = thisNode || forNode(c)
+		thisZone = thisZone || forZone(c)
+	}
+	switch {
+	case everyNode && thisNode:
+		return forNode
+	case everyZone && thisZone && zone != "":
+		return forZone
+	default:
+		return nil
+	}
+}
+
+// countLocal counts the addresses of ready endpoints on this node, over all ports.
+func countLocal(found map[portKey][]*candidate) int {
+	seen := map[netip.Addr]bool{}
+	for _, list := range found {
+		for _, c := range list {
+			if c.onNode && c.ready {
+				seen[c.addr.Addr()] = true
+			}
+		}
+	}
+	return len(seen)
+}

@@ -1,0 +1,168 @@
+package model
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	netutils "k8s.io/utils/net"
+
+	"github.com/viplab/viplab/lab"
+)
+
+// labelServiceProxyName hands a Service to another proxier (KEP-2447). kube-proxy's own name is the absence of it.
+const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
+// serviceFrom translates what the Service object says for one family, without endpoints. It is nil for a Service that
+// has no virtual IP of the family, or that this proxier has to leave alone.
+func serviceFrom(o *corev1.Service, f lab.Family) *Service {
+	if !proxied(o) {
+		return nil
+	}
+	clusterIP := clusterIPOf(o, f)
+	if !clusterIP.IsValid() {
+		return nil
+	}
+	s := &Service{Namespace: o.Namespace, Name: o.Name}
+	shared := Port{
+		ClusterIP:     clusterIP,
+		ExternalIPs:   addrsOf(o.Spec.ExternalIPs, f),
+		InternalLocal: o.Spec.InternalTrafficPolicy != nil && *o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Affinity:      affinityOf(o),
+	}
+	if o.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		shared.LoadBalancerIPs = addrsOf(virtualIngress(o), f)
+		shared.SourceRanges = rangesOf(o.Spec.LoadBalancerSourceRanges, f)
+	}
+	nodePorts := o.Spec.Type == corev1.ServiceTypeNodePort || o.Spec.Type == corev1.ServiceTypeLoadBalancer
+	shared.ExternalLocal = o.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal &&
+		(nodePorts || len(o.Spec.ExternalIPs) > 0)
+	if o.Spec.Type == corev1.ServiceTypeLoadBalancer && shared.ExternalLocal && validPort(o.Spec.HealthCheckNodePort) {
+		shared.HealthCheckPort = uint16(o.Spec.HealthCheckNodePort)
+		s.Health = &HealthCheck{Port: shared.HealthCheckPort}
+	}
+
+	for _, sp := range o.Spec.Ports {
+		p := shared
+		p.ID = PortID{o.Namespace, o.Name, sp.Name, protocolOf(sp.Protocol)}
+		if !validPort(sp.Port) || slices.ContainsFunc(s.Ports, func(q *Port) bool { return q.ID == p.ID }) {
+			continue
+		}
+		p.Number = uint16(sp.Port)
+		if nodePorts && validPort(sp.NodePort) {
+			p.NodePort = uint16(sp.NodePort)
+		}
+		s.Ports = append(s.Ports, &p)
+	}
+	return s
+}
+
+// proxied says whether a Service is this proxier's to serve: it has a virtual IP, and no label says otherwise.
+func proxied(o *corev1.Service) bool {
+	if o.Spec.Type == corev1.ServiceTypeExternalName || o.Spec.ClusterIP == "" || o.Spec.ClusterIP == corev1.ClusterIPNone {
+		return false
+	}
+	_, foreign := o.Labels[labelServiceProxyName]
+	_, headless := o.Labels[corev1.IsHeadlessService]
+	return !foreign && !headless
+}
+
+// clusterIPOf is the Service's ClusterIP of a family, the zero address if it has none. Objects from before dual stack
+// have the single field only.
+func clusterIPOf(o *corev1.Service, f lab.Family) netip.Addr {
+	all := o.Spec.ClusterIPs
+	if len(all) == 0 {
+		all = []string{o.Spec.ClusterIP}
+	}
+	if found := addrsOf(all, f); len(found) > 0 {
+		return found[0]
+	}
+	return netip.Addr{}
+}
+
+// virtualIngress lists the load balancer addresses that nodes serve themselves (KEP-1860: ipMode VIP, the default).
+func virtualIngress(o *corev1.Service) []string {
+	var out []string
+	for _, in := range o.Status.LoadBalancer.Ingress {
+		if in.IP != "" && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) {
+			out = append(out, in.IP)
+		}
+	}
+	return out
+}
+
+// affinityOf is the Service's affinity time, 0 for none. The API server fills in the default of three hours; an object
+// that did not pass it gets the same.
+func affinityOf(o *corev1.Service) time.Duration {
+	if o.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	if c := o.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// addrsOf parses the addresses of one family and drops the rest, and repetitions.
+func addrsOf(texts []string, f lab.Family) []netip.Addr {
+	var out []netip.Addr
+	for _, t := range texts {
+		if a, ok := parseAddr(t); ok && lab.FamilyOf(a) == f && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// rangesOf parses the ranges of one family. A range of everything, or none of this family, means no limit. Blanks
+// around a range were always allowed.
+func rangesOf(texts []string, f lab.Family) []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range texts {
+		p, ok := parsePrefix(strings.TrimSpace(t))
+		if !ok || lab.FamilyOf(p.Addr()) != f {
+			continue
+		}
+		if p.Bits() == 0 {
+			return nil
+		}
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// parseAddr reads an address as Kubernetes always has: IPv4 with leading zeros is decimal, and an IPv4 address in IPv6
+// spelling is IPv4.
+func parseAddr(text string) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+	return a.Unmap(), ok
+}
+
+func parsePrefix(text string) (netip.Prefix, bool) {
+	_, n, err := netutils.ParseCIDRSloppy(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	return prefixOf(n)
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	a, ok := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(a, ones).Masked(), ok
+}
+
+func protocolOf(p corev1.Protocol) corev1.Protocol {
+	if p == "" {
+		return corev1.ProtocolTCP
+	}
+	return p
+}
+
+func validPort(n int32) bool { return n > 0 && n <= 65535 }
