@@ -1,0 +1,203 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Conn is the client's end of a connection: a TCP connection, or a UDP socket that is connected to one address. It may
+// be used from any goroutine.
+type Conn struct {
+	probe Probe
+	tcp   bool
+
+	mu     sync.Mutex // serialises exchanges
+	fd     int        // owned by file
+	file   *os.File   // the same, in the Go poller; nil after Close
+	raw    syscall.RawConn
+	icmp   int // raw ICMP socket of the namespace
+	local  netip.AddrPort
+	dialed bool // connect has been called
+	up     bool // the connection is established
+
+	req    request
+	ticket *ticket
+	out    []byte // what is still to be sent of the request
+	in     incoming
+	note   string // a remark for Detail if nothing better comes
+
+	refusal  icmpMessage // the ICMP error that quotes our packet
+	refused  bool
+	stray    string // an ICMP error that quotes a packet which is nearly ours
+	echoID   uint16
+	echoSeq  uint16
+	echoFrom netip.Addr
+	echoed   bool
+	echoes   int // sent in this exchange
+}
+
+// take gives fd to the Go poller.
+func (c *Conn) take(fd int) {
+	c.fd = fd
+	c.file = os.NewFile(uintptr(fd), "probe") // fd is non-blocking, so it becomes pollable
+	c.raw, _ = c.file.SyscallConn()           // fails only on a nil file
+}
+
+// RemoteAddr is the address the connection was opened to.
+func (c *Conn) RemoteAddr() netip.AddrPort { return c.probe.To }
+
+// Close ends the connection: TCP with RST, UDP without a packet.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file == nil {
+		return nil
+	}
+	errs := []error{c.file.Close()}
+	if c.icmp >= 0 {
+		errs = append(errs, unix.Close(c.icmp))
+	}
+	c.file = nil
+	return errors.Join(errs...)
+}
+
+// Exchange sends one request and says what came of it. After Silence the next exchange may still succeed: TCP sends the
+// old request again too, at its own pace (after 0.2 s, 0.4 s, ...), and until that has been acknowledged it sends nothing new;
+// the answers to older requests are skipped.
+func (c *Conn) Exchange(ctx context.Context) Answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.file == nil {
+		return Answer{Fault: fmt.Errorf("%s: %w", c.probe, os.ErrClosed)}
+	}
+	release := c.begin()
+	defer release()
+	start := time.Now()
+	a := c.exchange(ctx)
+	a.Took, a.Source = time.Since(start), c.local
+	if a.Outcome != Reply && c.stray != "" {
+		a.Detail += "; " + c.stray
+	}
+	if a.Fault != nil {
+		a.Outcome, a.Fault = 0, fmt.Errorf("%s: %w", c.probe, a.Fault)
+	}
+	return a
+}
+
+// begin prepares a new request and forgets what is left of the last one.
+func (c *Conn) begin() (release func()) {
+	c.req = request{nonce: newNonce(), payload: c.probe.Payload}
+	body := makePayload(c.req.nonce, c.req.payload)
+	c.out = append(c.req.line(), body...)
+	c.in.expect(c.req, body)
+	if c.dialed {
+		unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // which clears it
+		c.readICMP()
+	}
+	c.refused, c.stray, c.note, c.echoes = false, "", "", 0
+	c.ticket, release = servers.expect(c.req.nonce)
+	return release
+}
+
+func (c *Conn) exchange(ctx context.Context) (a Answer) {
+	if len(c.probe.Fences) == 0 {
+		a = c.attempt()
+	} else if err := onOneCPU(func(on cpus) { a = c.prove(ctx, on) }); err != nil {
+		return Answer{Fault: err}
+	}
+	switch {
+	case !a.decided():
+		return c.wait(ctx, "no answer within %v; not fenced")
+	case a.Outcome == Silence && c.probe.Patience > 0:
+		patient, cancel := context.WithTimeout(ctx, c.probe.Patience)
+		defer cancel()
+		late := c.wait(patient, a.Detail+", and then no answer within %v")
+		if ctx.Err() != nil && !late.decided() {
+			return a
+		}
+		return late
+	}
+	return a
+}
+
+// attempt goes as far as it can without waiting: connect, send, let servers of this process answer, look.
+func (c *Conn) attempt() Answer {
+	if !c.dialed {
+		if a := c.dial(); a.decided() {
+			return a
+		}
+	}
+	a := c.look()
+	if !a.decided() && c.up && len(c.out) > 0 {
+		if a = c.send(); a.decided() {
+			return a
+		}
+		servers.serve()
+		a = c.look()
+	}
+	return a
+}
+
+// prove is attempt with a proof of silence.
+func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
+	start := time.Now()
+	progress := func() bool { a = c.attempt(); return a.decided() }
+	if progress() {
+		return a
+	}
+	shaking := !c.up
+	if err := c.fence(ctx, func() bool { return progress() || shaking && c.up }); err != nil {
+		return Answer{Fault: err}
+	}
+	if a.decided() || !c.up {
+		return c.silence(a, start)
+	}
+	if shaking { // the handshake was late; fence the request too
+		if err := c.fence(ctx, progress); err != nil {
+			return Answer{Fault: err}
+		}
+	}
+	if a.decided() || len(c.out) > 0 || !servers.serve() || progress() {
+		return a
+	}
+	if _, answered := servers.reached(c.ticket); answered {
+		// The answer has been sent, on whatever CPU that happened.
+		var failed error
+		err := on.each(func() bool { failed = c.fence(ctx, progress); return failed == nil && !a.decided() })
+		if err := errors.Join(err, failed); err != nil {
+			return Answer{Fault: err}
+		}
+	}
+	return c.silence(a, start)
+}
+
+// silence is the outcome if a is none.
+func (c *Conn) silence(a Answer, start time.Time) Answer {
+	if a.decided() {
+		return a
+	}
+	d := fmt.Sprintf("fenced by %d echoes in %.2f ms", c.echoes, float64(time.Since(start).Microseconds())/1000)
+	return Answer{Outcome: Silence, Detail: c.remarks() + d}
+}
+
+// remarks is what is known beside the silence.
+func (c *Conn) remarks() string {
+	s := ""
+	if c.note != "" {
+		s = c.note + "; "
+	}
+	if g, answered := servers.reached(c.ticket); answered {
+		s += fmt.Sprintf("%s has seen it from %s and answered; ", g.Server, g.Peer)
+	} else if c.tcp && c.up {
+		s += "connected; "
+	}
+	return s
+}

@@ -1,0 +1,239 @@
+package traffic
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// ICMP types, codes and where they are defined: RFC 792, RFC 1812 5.2.7.1 (v4); RFC 4443, RFC 4890 (v6).
+const (
+	icmp4EchoReply, icmp4Unreachable, icmp4EchoRequest, icmp4TimeExceeded, icmp4BadParameter = 0, 3, 8, 11, 12
+	icmp6Unreachable, icmp6TimeExceeded, icmp6BadParameter, icmp6EchoRequest, icmp6EchoReply = 1, 3, 4, 128, 129
+
+	icmp4PortUnreachable, icmp4FragmentationNeeded = 3, 4
+	icmp6PortUnreachable                           = 4
+)
+
+// A kernel that is busy with a socket (in connect, say) throws away the ICMP error that arrives for it at that moment
+// (LockDroppedIcmps in /proc/net/netstat), and the client learns of it only from the answer to the next SYN, a second
+// later. A raw socket of the same namespace gets every ICMP message, before the transport protocol does.
+
+// echoID tells the echoes of one probe from those of all others.
+var echoID atomic.Uint32
+
+// openICMP opens a raw socket in the namespace of the calling thread. It receives the errors of the whole namespace, and
+// the answers to echoes with the given id.
+func openICMP(domain int, id uint16) (int, error) {
+	proto, filter := unix.IPPROTO_ICMP, icmp4Filter(id)
+	if domain == unix.AF_INET6 {
+		proto, filter = unix.IPPROTO_ICMPV6, icmp6Filter(id)
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
+	if err != nil {
+		return -1, fmt.Errorf("raw ICMP socket: %w", err)
+	}
+	if err := attach(fd, filter); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("filter of the raw ICMP socket: %w", err)
+	}
+	return fd, nil
+}
+
+// icmp4Filter sees the IP header, so it has to look for the end of it first.
+func icmp4Filter(id uint16) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadMemShift{Off: 0},
+		bpf.LoadIndirect{Off: 0, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4Unreachable, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4TimeExceeded, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4BadParameter, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4EchoReply, SkipFalse: 3},
+		bpf.LoadIndirect{Off: 4, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipFalse: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
+// icmp6Filter sees the ICMP header only.
+func icmp6Filter(id uint16) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: 0, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6Unreachable, SkipTrue: 5},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6TimeExceeded, SkipTrue: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6BadParameter, SkipTrue: 3},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6EchoReply, SkipFalse: 3},
+		bpf.LoadAbsolute{Off: 4, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipFalse: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
+func attach(fd int, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	code := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
+}
+
+// icmpMessage is a received ICMP message: an echo reply, or an error with the packet it quotes.
+type icmpMessage struct {
+	from      netip.Addr
+	typ, code uint8
+	v6        bool
+	seq       uint16 // of an echo reply
+
+	proto    uint8 // of the quoted packet
+	src, dst netip.AddrPort
+}
+
+// receiveICMP takes one message off a raw socket. It reports false if none is there.
+func receiveICMP(fd int) (m icmpMessage, ok bool) {
+	var buf [1500]byte
+	for {
+		n, sa, err := unix.Recvfrom(fd, buf[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return m, false
+		}
+		if m, ok = parseICMP(buf[:n], addrPort(sa).Addr()); ok {
+			return m, true
+		}
+	}
+}
+
+func parseICMP(b []byte, from netip.Addr) (m icmpMessage, ok bool) {
+	m = icmpMessage{from: from, v6: from.Is6()}
+	if !m.v6 {
+		if len(b) < 20 || len(b) < headerLen4(b) {
+			return m, false
+		}
+		b = b[headerLen4(b):]
+	}
+	if len(b) < 8 {
+		return m, false
+	}
+	m.typ, m.code = b[0], b[1]
+	if m.isEchoReply() {
+		m.seq = binary.BigEndian.Uint16(b[6:])
+		return m, true
+	}
+	m.proto, m.src, m.dst, ok = parseQuoted(b[8:], m.v6)
+	return m, ok
+}
+
+func headerLen4(b []byte) int { return int(b[0]&0xf) * 4 }
+
+// parseQuoted reads the beginning of an IP packet: addresses, and the ports that are first in TCP and in UDP alike.
+func parseQuoted(b []byte, v6 bool) (proto uint8, src, dst netip.AddrPort, ok bool) {
+	var from, to netip.Addr
+	if v6 {
+		if len(b) < 40 {
+			return
+		}
+		from, to = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+		proto, b = skipExtensions(b[6], b[40:])
+	} else {
+		if len(b) < 20 || len(b) < headerLen4(b) {
+			return
+		}
+		proto = b[9]
+		from, to = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+		b = b[headerLen4(b):]
+	}
+	if len(b) < 4 {
+		return
+	}
+	src = netip.AddrPortFrom(from, binary.BigEndian.Uint16(b))
+	dst = netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[2:]))
+	return proto, src, dst, true
+}
+
+// skipExtensions finds the transport header behind IPv6 extension headers (RFC 8200 4.).
+func skipExtensions(next uint8, b []byte) (uint8, []byte) {
+	for {
+		size := 0
+		switch {
+		case len(b) < 8:
+			return next, nil
+		case next == unix.IPPROTO_FRAGMENT:
+			size = 8
+		case next == unix.IPPROTO_HOPOPTS, next == unix.IPPROTO_ROUTING, next == unix.IPPROTO_DSTOPTS:
+			size = 8 + 8*int(b[1])
+		default:
+			return next, b
+		}
+		if size > len(b) {
+			return next, nil
+		}
+		next, b = b[0], b[size:]
+	}
+}
+
+func (m icmpMessage) isEchoReply() bool {
+	if m.v6 {
+		return m.typ == icmp6EchoReply
+	}
+	return m.typ == icmp4EchoReply
+}
+
+// outcome is what the error means to the sender of the quoted packet; zero if it is not the end of the matter.
+func (m icmpMessage) outcome() Outcome {
+	switch {
+	case m.v6 && m.typ == icmp6Unreachable && m.code == icmp6PortUnreachable:
+		return Refused
+	case m.v6:
+		return Unreachable
+	case m.typ == icmp4Unreachable && m.code == icmp4PortUnreachable:
+		return Refused
+	case m.typ == icmp4Unreachable && m.code == icmp4FragmentationNeeded:
+		return 0 // the kernel sends again in smaller pieces
+	}
+	return Unreachable
+}
+
+func (m icmpMessage) String() string { return fmt.Sprintf("ICMP %s from %s", m.what(), m.from) }
+
+func (m icmpMessage) what() string {
+	names, typ := icmp4Unreachables[:], icmp4Unreachable
+	exceeded, parameter := icmp4TimeExceeded, icmp4BadParameter
+	if m.v6 {
+		names, typ = icmp6Unreachables[:], icmp6Unreachable
+		exceeded, parameter = icmp6TimeExceeded, icmp6BadParameter
+	}
+	switch {
+	case int(m.typ) == typ && int(m.code) < len(names):
+		return names[m.code]
+	case int(m.typ) == exceeded:
+		return "time exceeded"
+	case int(m.typ) == parameter:
+		return "parameter problem"
+	}
+	return fmt.Sprintf("type %d code %d", m.typ, m.code)
+}
+
+var icmp4Unreachables = [...]string{
+	"net unreachable", "host unreachable", "protocol unreachable", "port unreachable", "fragmentation needed",
+	"source route failed", "net unknown", "host unknown", "host isolated", "net prohibited", "host prohibited",
+	"net unreachable for this service", "host unreachable for this service", "admin prohibited",
+	"precedence violation", "precedence cutoff",
+}
+
+var icmp6Unreachables = [...]string{
+	"no route", "admin prohibited", "beyond scope", "address unreachable", "port unreachable", "source address policy",
+	"reject route",
+}

@@ -1,0 +1,167 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop serves the sockets of all servers of the process. One epoll set holds them all, whatever namespace they belong
+// to. Whoever calls serve does the work: a goroutine of its own, and any probe that wants to know that no request is
+// lying unread.
+type loop struct {
+	mu      sync.Mutex // held while serving, and for everything below
+	epoll   int
+	wake    int // eventfd that makes the goroutine look whether it is still needed
+	members map[int]member
+	tickets map[string]*ticket
+	events  [256]unix.EpollEvent
+	scratch [maxDatagram + 1]byte
+}
+
+// member is a socket in the loop. Its methods are called with loop.mu held.
+type member interface {
+	// ready serves what can be served without waiting.
+	ready()
+	// drop closes the socket.
+	drop()
+}
+
+// ticket is what a probe learns of its request from a server in the same process.
+type ticket struct {
+	answered bool // the answer has been handed to the kernel
+	by       Greeting
+}
+
+// servers is the only loop. It runs while there is a socket in it.
+var servers = loop{epoll: -1, wake: -1, members: map[int]member{}, tickets: map[string]*ticket{}}
+
+// add takes a socket into the loop. The caller holds mu.
+func (l *loop) add(fd int, m member) error {
+	if len(l.members) == 0 && l.epoll < 0 {
+		if err := l.start(); err != nil {
+			return err
+		}
+	}
+	if err := l.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+		return err
+	}
+	l.members[fd] = m
+	return nil
+}
+
+// remove forgets and closes a socket. The caller holds mu.
+func (l *loop) remove(fd int) {
+	delete(l.members, fd)
+	unix.Close(fd) // which takes it out of the epoll set
+	if len(l.members) == 0 {
+		unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func (l *loop) ctl(op, fd int, events uint32) error {
+	if err := unix.EpollCtl(l.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("epoll_ctl: %w", err)
+	}
+	return nil
+}
+
+func (l *loop) start() error {
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("epoll_create: %w", err)
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return errors.Join(fmt.Errorf("eventfd: %w", err), unix.Close(epoll))
+	}
+	l.epoll, l.wake = epoll, wake
+	if err := l.ctl(unix.EPOLL_CTL_ADD, wake, unix.EPOLLIN); err != nil {
+		l.stop()
+		return err
+	}
+	go l.run(epoll)
+	return nil
+}
+
+func (l *loop) stop() {
+	unix.Close(l.wake)
+	unix.Close(l.epoll)
+	l.epoll, l.wake = -1, -1
+}
+
+// run serves until the last socket is gone.
+func (l *loop) run(epoll int) {
+	var one [1]unix.EpollEvent
+	for {
+		unix.EpollWait(epoll, one[:], -1) // only to be woken: what is ready is found out under the lock
+		l.mu.Lock()
+		if len(l.members) == 0 {
+			l.stop()
+			l.mu.Unlock()
+			return
+		}
+		l.serveLocked()
+		l.mu.Unlock()
+	}
+}
+
+// serve lets every request that is in a socket now be answered, and returns when the answers have been sent. It reports
+// false if the process has no servers.
+func (l *loop) serve() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.members) == 0 {
+		return false
+	}
+	l.serveLocked()
+	return true
+}
+
+func (l *loop) serveLocked() {
+	for {
+		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		for _, e := range l.events[:max(n, 0)] {
+			if m := l.members[int(e.Fd)]; m != nil {
+				m.ready()
+			} else if int(e.Fd) == l.wake {
+				unix.Read(l.wake, l.scratch[:8])
+			}
+		}
+		if n < len(l.events) {
+			return
+		}
+	}
+}
+
+// expect announces a nonce; done is to be called when the answer is no longer awaited.
+func (l *loop) expect(nonce string) (t *ticket, done func()) {
+	t = &ticket{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tickets[nonce] = t
+	return t, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.tickets, nonce)
+	}
+}
+
+// reached tells whether a server of this process has answered the ticket's request.
+func (l *loop) reached(t *ticket) (Greeting, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return t.by, t.answered
+}
+
+// answered marks a request as answered. The caller holds mu.
+func (l *loop) answered(g Greeting) {
+	if t := l.tickets[g.Nonce]; t != nil {
+		t.by, t.answered = g, true
+	}
+}

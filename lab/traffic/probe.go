@@ -1,0 +1,173 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Probe is one request of a client, as data.
+type Probe struct {
+	// From is the client's namespace.
+	From *netns.NS
+	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one
+	// that this process has not used lately, so that no old conntrack entry can answer for a new one.
+	Source netip.AddrPort
+	// To is where the request goes.
+	To netip.AddrPort
+	// Proto is "tcp" or "udp".
+	Proto string
+	// Fences are addresses that answer ICMP echo over an allowed path, of the family of To. They prove silence at once.
+	// Without them silence is assumed when the context ends. For what comes after a TCP handshake, and for UDP, they are
+	// used only if this process runs servers; see the package comment.
+	Fences []netip.Addr
+	// Patience is how much longer to listen after silence has been proved, for answers that somebody may hold back.
+	Patience time.Duration
+	// Payload is how many bytes to send along, and to get back.
+	Payload int
+}
+
+func (p Probe) String() string {
+	return fmt.Sprintf("%s: %s to %s", p.From.Name(), p.Proto, p.To)
+}
+
+// Do sends one request on a connection of its own.
+func (p Probe) Do(ctx context.Context) Answer {
+	c, a := p.Open(ctx)
+	if c != nil {
+		if err := c.Close(); err != nil && a.Fault == nil {
+			return Answer{Source: a.Source, Fault: fmt.Errorf("%s: %w", p, err)}
+		}
+	}
+	return a
+}
+
+// Open connects and makes a first exchange. The Conn is nil unless that ends with Reply.
+func (p Probe) Open(ctx context.Context) (*Conn, Answer) {
+	c, err := p.prepare()
+	if err != nil {
+		return nil, Answer{Fault: fmt.Errorf("%s: %w", p, err)}
+	}
+	a := c.Exchange(ctx)
+	if a.Outcome == Reply {
+		return c, a
+	}
+	if err := c.Close(); err != nil && a.Fault == nil {
+		a = Answer{Source: a.Source, Fault: fmt.Errorf("%s: %w", p, err)}
+	}
+	return nil, a
+}
+
+func (p Probe) prepare() (*Conn, error) {
+	if !p.To.IsValid() || p.To.Port() == 0 {
+		return nil, errors.New("want an address and a port")
+	}
+	for _, f := range p.Fences {
+		if domainOf(f) != domainOf(p.To.Addr()) {
+			return nil, fmt.Errorf("fence %s is of another family", f)
+		}
+	}
+	typ, err := sockType(p.Proto)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: typ == unix.SOCK_STREAM, icmp: -1}
+	domain := domainOf(p.To.Addr())
+	fd := -1
+	err = p.From.Do(func() (err error) {
+		if fd, err = unix.Socket(domain, typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+			return fmt.Errorf("socket: %w", err)
+		}
+		c.icmp, err = openICMP(domain, c.echoID)
+		return err
+	})
+	if fd >= 0 {
+		c.take(fd)
+	}
+	if err == nil {
+		err = p.configure(fd, domain)
+	}
+	if err == nil {
+		err = p.bind(fd)
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (p Probe) configure(fd, domain int) error {
+	if domain == unix.AF_INET6 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return fmt.Errorf("set IPV6_V6ONLY: %w", err)
+		}
+	}
+	if p.Proto == "tcp" {
+		// RST on close: no TIME_WAIT keeps the port, and conntrack forgets the flow within seconds.
+		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+			return fmt.Errorf("set SO_LINGER: %w", err)
+		}
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+			return fmt.Errorf("set TCP_NODELAY: %w", err)
+		}
+		return nil
+	}
+	// Without this a UDP socket is told of port unreachable only, and sleeps through every other ICMP error.
+	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
+	if domain == unix.AF_INET6 {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	}
+	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+		return fmt.Errorf("set IP_RECVERR: %w", err)
+	}
+	return nil
+}
+
+// The ports a probe takes when it may choose: the kernel's default ephemeral range, which leaves NodePorts
+// (30000-32767) alone. It begins anywhere, so that a process does not walk in the footsteps of the one before.
+const firstPort, portCount = 32768, 60999 - 32768 + 1
+
+var portCounter atomic.Uint32
+
+func init() { portCounter.Store(rand.Uint32N(portCount)) }
+
+func (p Probe) bind(fd int) error {
+	from := p.Source.Addr()
+	if !from.IsValid() {
+		from = anyAddr(p.To.Addr())
+	}
+	if p.Source.Port() != 0 {
+		if p.Proto == "tcp" {
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+				return fmt.Errorf("set SO_REUSEADDR: %w", err)
+			}
+		}
+		at := netip.AddrPortFrom(from, p.Source.Port())
+		if err := unix.Bind(fd, sockaddr(at)); err != nil {
+			return fmt.Errorf("bind to %s: %w", at, err)
+		}
+		return nil
+	}
+	for range portCount {
+		port := uint16(firstPort + portCounter.Add(1)%portCount)
+		if port == p.To.Port() {
+			continue // TCP would connect to itself
+		}
+		err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, port)))
+		if err == nil {
+			return nil
+		}
+		if err != unix.EADDRINUSE {
+			return fmt.Errorf("bind to %s: %w", from, err)
+		}
+	}
+	return errors.New("bind: every port is taken")
+}

@@ -1,0 +1,90 @@
+package traffic
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+var bothPorts = []Port{{"tcp", 80}, {"udp", 80}, {"tcp", 81}, {"udp", 81}}
+
+func TestReply(t *testing.T) {
+	w := newWorld(t)
+	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
+		s := serve(t, w.server, "web", []netip.Addr{f.server, f.alias}, bothPorts...)
+		for _, to := range []netip.Addr{f.server, f.alias} {
+			p := Probe{From: w.client, To: netip.AddrPortFrom(to, 81), Proto: proto, Fences: []netip.Addr{f.gateway}}
+			a := p.Do(within(t))
+			g := a.Greeting
+			if a.Outcome != Reply || g.Server != "web" || g.Local != p.To || g.Peer != a.Source || a.Source.Addr() != f.client {
+				t.Fatalf("%+v", a)
+			}
+			seen := s.Seen()
+			if last := seen[len(seen)-1]; last.Nonce != g.Nonce || last.Peer != a.Source || last.Proto != proto {
+				t.Errorf("log says %+v, client %+v", last, a)
+			}
+		}
+	})
+}
+
+// What the router does to the packets to a port, and what the client must make of it.
+func TestOutcomes(t *testing.T) {
+	w := newWorld(t)
+	for _, f := range families {
+		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
+	}
+	nft(t, w.router, `
+		table inet filter {
+			chain forward {
+				type filter hook forward priority 0;
+				meta l4proto { tcp, udp } th dport vmap { 1: goto port, 2: drop, 3: goto admin, 4: goto host, 5: goto rst }
+				meta l4proto { tcp, udp } th sport 81 drop
+			}
+			chain port { reject with icmpx type port-unreachable; }
+			chain admin { reject with icmpx type admin-prohibited; }
+			chain host { reject with icmpx type host-unreachable; }
+			chain rst { tcp flags syn reject with tcp reset; drop; }
+		}`)
+	rows := []struct {
+		port     uint16
+		proto    string // both if empty
+		outcome  Outcome
+		detail4  string
+		detail6  string
+		onlyOnce bool
+	}{
+		{port: 1, outcome: Refused, detail4: "ICMP port unreachable from 10.0.1.1", detail6: "ICMP port unreachable from fd00:1::1"},
+		{port: 2, outcome: Silence, detail4: "fenced by ", detail6: "fenced by "},
+		{port: 3, outcome: Unreachable, detail4: "ICMP admin prohibited from 10.0.1.1", detail6: "ICMP admin prohibited from fd00:1::1"},
+		{port: 4, outcome: Unreachable, detail4: "ICMP host unreachable from 10.0.1.1", detail6: "ICMP address unreachable from fd00:1::1"},
+		{port: 5, proto: "tcp", outcome: Refused, detail4: "RST", detail6: "RST"},
+		{port: 6, proto: "tcp", outcome: Refused, detail4: "RST", detail6: "RST"},
+		{port: 6, proto: "udp", outcome: Refused, detail4: "ICMP port unreachable from 10.0.2.2", detail6: "ICMP port unreachable from fd00:2::2"},
+		{port: 80, outcome: Reply},
+		{port: 81, proto: "udp", outcome: Silence, detail4: "web has seen it from 10.0.1.2:", detail6: "web has seen it from [fd00:1::2]:"},
+		{port: 81, proto: "tcp", outcome: Silence, detail4: "fenced by ", detail6: "fenced by "},
+	}
+	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
+		for _, row := range rows {
+			if row.proto != "" && row.proto != proto {
+				continue
+			}
+			t.Run(fmt.Sprint(row.port), func(t *testing.T) {
+				p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, row.port), Proto: proto, Fences: []netip.Addr{f.gateway}}
+				a := p.Do(within(t))
+				detail := row.detail4
+				if f.server.Is6() {
+					detail = row.detail6
+				}
+				if a.Outcome != row.outcome || !strings.HasPrefix(a.Detail, detail) {
+					t.Errorf("got %v, want %v: %s", a, row.outcome, detail)
+				}
+				if a.Took > 500*time.Millisecond {
+					t.Errorf("%v took %v", a, a.Took) // a SYN is sent again after 1 s: then the ICMP error was missed
+				}
+			})
+		}
+	})
+}

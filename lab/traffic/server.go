@@ -1,0 +1,148 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Server answers TCP and UDP requests in one namespace.
+type Server struct {
+	name    string
+	sockets []int // listeners and UDP sockets, guarded by servers.mu
+	streams map[int]*stream
+	serial  int
+	closed  bool
+
+	logMu sync.Mutex
+	log   []Seen
+}
+
+// Serve starts a server that listens on every port at each of the addresses, so that answers come from the address that
+// was asked. Without addresses it listens on the wildcard addresses of both families, or of the only one there is.
+func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Server, error) {
+	wildcard := len(addrs) == 0
+	if wildcard {
+		addrs = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	}
+	s := &Server{name: name, streams: map[int]*stream{}}
+	err := ns.Do(func() error {
+		for _, a := range addrs {
+			for _, p := range ports {
+				err := s.listen(netip.AddrPortFrom(a.Unmap(), p.Number), p.Proto)
+				if wildcard && a.Is6() && errors.Is(err, unix.EAFNOSUPPORT) {
+					continue
+				}
+				if err != nil {
+					return fmt.Errorf("%s: serve %s on %s as %s: %w", ns.Name(), p, a, name, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Name is what the server calls itself.
+func (s *Server) Name() string { return s.name }
+
+// Seen is everything that has reached the server so far, in order: a request as one entry with its nonce, an accepted
+// TCP connection as one without.
+func (s *Server) Seen() []Seen {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	return slices.Clone(s.log)
+}
+
+// Close stops the server. Its connections end with RST, so that nothing of them lingers in the namespace.
+func (s *Server) Close() error {
+	servers.mu.Lock()
+	defer servers.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	for _, fd := range s.sockets {
+		servers.remove(fd)
+	}
+	for _, c := range s.streams {
+		c.drop()
+	}
+	return nil
+}
+
+// listen opens one listening socket in the namespace of the calling thread and puts it into the loop.
+func (s *Server) listen(at netip.AddrPort, proto string) error {
+	typ, err := sockType(proto)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(domainOf(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	m, err := s.prepare(fd, at, proto)
+	if err == nil {
+		servers.mu.Lock()
+		defer servers.mu.Unlock()
+		err = servers.add(fd, m)
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	s.sockets = append(s.sockets, fd)
+	return nil
+}
+
+func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error) {
+	if at.Addr().Is6() {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return nil, fmt.Errorf("set IPV6_V6ONLY: %w", err)
+		}
+	}
+	if proto == "tcp" {
+		// A server may come back while connections of its predecessor are in TIME_WAIT. Two listeners still exclude
+		// each other on Linux.
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return nil, fmt.Errorf("set SO_REUSEADDR: %w", err)
+		}
+	} else if err := askForDestination(fd, at.Addr()); err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+		return nil, fmt.Errorf("bind: %w", err)
+	}
+	if proto == "udp" {
+		return &datagrams{server: s, fd: fd, port: at.Port()}, nil
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return &listener{server: s, fd: fd}, nil
+}
+
+// greet makes the answer to a request and writes it into the log. The loop's lock is held.
+func (s *Server) greet(proto string, peer, local netip.AddrPort, r request, sum uint32) Greeting {
+	s.serial++
+	s.note(Seen{time.Now(), proto, peer, local, r.nonce})
+	return Greeting{
+		Server: s.name, Peer: peer, Local: local,
+		Nonce: r.nonce, Serial: s.serial, Payload: r.payload, Sum: sum,
+	}
+}
+
+func (s *Server) note(e Seen) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	s.log = append(s.log, e)
+}

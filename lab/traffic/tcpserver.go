@@ -1,0 +1,172 @@
+package traffic
+
+import (
+	"bytes"
+	"hash/crc32"
+	"io"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listener is a listening TCP socket of a server.
+type listener struct {
+	server *Server
+	fd     int
+}
+
+func (l *listener) drop() { servers.remove(l.fd) }
+
+func (l *listener) ready() {
+	for {
+		fd, peer, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		if err != nil {
+			return // nothing more, or a connection that is gone already
+		}
+		l.accept(fd, addrPort(peer))
+	}
+}
+
+func (l *listener) accept(fd int, peer netip.AddrPort) {
+	local, err := localAddr(fd)
+	if err != nil {
+		unix.Close(fd)
+		return
+	}
+	// RST on close: no TIME_WAIT stays behind. It is switched off where the client has ended the connection in good order.
+	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	c := &stream{server: l.server, fd: fd, peer: peer, local: local, waits: unix.EPOLLIN}
+	if servers.add(fd, c) != nil {
+		unix.Close(fd)
+		return
+	}
+	l.server.streams[fd] = c
+	l.server.note(Seen{At: time.Now(), Proto: "tcp", Peer: peer, Local: local})
+	c.ready() // the request is often there already
+}
+
+// stream is an accepted connection: a parser of requests and a queue of answers.
+type stream struct {
+	server      *Server
+	fd          int
+	peer, local netip.AddrPort
+
+	line []byte  // the beginning of a request line
+	body int     // bytes of payload still to come
+	req  request // the request they belong to
+	sum  uint32
+
+	out     []byte    // to be sent
+	more    int       // bytes of payload to be sent after out
+	payload io.Reader // where they come from
+	ended   bool      // the client has sent its FIN
+	waits   uint32    // the epoll events asked for
+}
+
+func (c *stream) drop() {
+	delete(c.server.streams, c.fd)
+	servers.remove(c.fd)
+}
+
+// ready sends what is to be sent, and only then reads more: a client that does not fetch its answers is not read from.
+func (c *stream) ready() {
+	for range 16 { // times 64 KiB: one busy stream must not keep the others waiting
+		if !c.flush() {
+			return
+		}
+		if c.ended {
+			unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+			c.drop()
+			return
+		}
+		n, err := unix.Read(c.fd, servers.scratch[:])
+		if err == unix.EAGAIN || err == unix.EINTR {
+			return
+		}
+		if err != nil {
+			c.drop()
+			return
+		}
+		c.ended = n == 0
+		if !c.take(servers.scratch[:n]) {
+			c.drop()
+			return
+		}
+	}
+}
+
+// take parses what came in. It reports false if that cannot be a request.
+func (c *stream) take(b []byte) bool {
+	for len(b) > 0 {
+		if c.body > 0 {
+			n := min(c.body, len(b))
+			c.sum = crc32.Update(c.sum, castagnoli, b[:n])
+			c.body -= n
+			b = b[n:]
+		} else {
+			end := bytes.IndexByte(b, '\n')
+			if end < 0 {
+				c.line = append(c.line, b...)
+				return len(c.line) <= maxLine
+			}
+			r, err := parseRequest(append(c.line, b[:end]...))
+			if err != nil {
+				return false
+			}
+			c.req, c.body, c.sum, c.line = r, r.payload, 0, nil
+			b = b[end+1:]
+		}
+		if c.body == 0 {
+			c.answer()
+		}
+	}
+	return true
+}
+
+func (c *stream) answer() {
+	// A client that sends a second request before it has read the first answer gets both, in order.
+	if c.more > 0 {
+		rest := make([]byte, c.more)
+		io.ReadFull(c.payload, rest)
+		c.out = append(c.out, rest...)
+	}
+	g := c.server.greet("tcp", c.peer, c.local, c.req, c.sum)
+	c.out = append(c.out, g.line()...)
+	c.more, c.payload = c.req.payload, payloadOf(c.req.nonce)
+	c.flush()
+	servers.answered(g)
+}
+
+// flush sends until nothing is left, and reports whether it got there. Otherwise the loop calls ready again when there
+// is room.
+func (c *stream) flush() bool {
+	for len(c.out) > 0 || c.more > 0 {
+		if len(c.out) == 0 {
+			c.out = make([]byte, min(c.more, 64<<10))
+			io.ReadFull(c.payload, c.out)
+			c.more -= len(c.out)
+		}
+		n, err := unix.SendmsgN(c.fd, c.out, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EAGAIN {
+			c.waitFor(unix.EPOLLOUT)
+			return false
+		}
+		if err != nil {
+			c.out, c.more = nil, 0 // the read that follows meets the same error and ends the stream
+			break
+		}
+		c.out = c.out[n:]
+	}
+	c.out = nil
+	c.waitFor(unix.EPOLLIN)
+	return true
+}
+
+func (c *stream) waitFor(events uint32) {
+	if c.waits != events {
+		c.waits = events
+		servers.ctl(unix.EPOLL_CTL_MOD, c.fd, events)
+	}
+}

@@ -1,0 +1,55 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// wait goes on with the exchange until the context ends, sleeping in the Go poller. The format is for a silence, and for
+// how long it lasted.
+func (c *Conn) wait(ctx context.Context, format string) Answer {
+	start := time.Now()
+	release := c.until(ctx)
+	defer release()
+
+	var a Answer
+	err := error(nil)
+	if !c.up || len(c.out) > 0 {
+		err = c.raw.Write(func(uintptr) bool {
+			a = c.attempt()
+			return a.decided() || c.up && len(c.out) == 0
+		})
+	}
+	if err == nil && !a.decided() {
+		err = c.raw.Read(func(uintptr) bool { a = c.look(); return a.decided() })
+	}
+	switch {
+	case a.decided():
+		return a
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return Answer{Fault: fmt.Errorf("wait for an answer: %w", err)}
+	case errors.Is(ctx.Err(), context.Canceled):
+		return Answer{Fault: ctx.Err()}
+	}
+	waited := time.Since(start).Round(time.Millisecond)
+	return Answer{Outcome: Silence, Detail: c.remarks() + fmt.Sprintf(format, waited)}
+}
+
+// until makes the poller give up when the context ends.
+func (c *Conn) until(ctx context.Context) (release func()) {
+	deadline, _ := ctx.Deadline()
+	c.file.SetDeadline(deadline) // a zero time is none; it fails only if the file is closed, as would what follows
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		c.file.SetDeadline(time.Unix(1, 0))
+		close(ended)
+	})
+	return func() {
+		if !stop() {
+			<-ended // or it would cut the next exchange short
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sandbox"
+)
+
+func TestMain(m *testing.M) { sandbox.Main(m) }
+
+// world is a client and a server with a router and a bridge between them:
+//
+//	client eth0 ── c0 router s0 ── r0 lan(bridge br0) s0 ── eth0 server
+//	10.0.1.2    10.0.1.1  10.0.2.1                       10.0.2.2
+//	fd00:1::2   fd00:1::1 fd00:2::1                      fd00:2::2
+type world struct {
+	client, router, lan, server *netns.NS
+}
+
+// family is the world's addresses of one IP family. The server has one more address on its loopback device (alias);
+// nobody has the address nobody, which is routed to the server's segment.
+type family struct {
+	name                                           string
+	client, gateway, router, server, alias, nobody netip.Addr
+	nft                                            string // "ip" or "ip6"
+}
+
+var families = []family{
+	{"v4", addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"), addr("10.0.3.1"), addr("10.0.2.9"), "ip"},
+	{"v6", addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"), addr("fd00:3::1"), addr("fd00:2::9"), "ip6"},
+}
+
+var addr = netip.MustParseAddr
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{client: newNS(t, "client"), router: newNS(t, "router"), lan: newNS(t, "lan"), server: newNS(t, "server")}
+	for _, ns := range []*netns.NS{w.client, w.router, w.lan, w.server} {
+		must(t, ns.SetSysctls(
+			netns.Setting{Key: "net.ipv4.ip_forward", Value: "1"},
+			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "1"},
+			// A router whose link-local address is still tentative asks for no neighbour (ndisc_send_ns).
+			netns.Setting{Key: "net.ipv6.conf.default.accept_dad", Value: "0"},
+			netns.Setting{Key: "net.ipv4.conf.all.rp_filter", Value: "0"},
+			netns.Setting{Key: "net.ipv4.conf.default.rp_filter", Value: "0"},
+			netns.Setting{Key: "net.ipv4.icmp_ratelimit", Value: "0"},
+			netns.Setting{Key: "net.ipv6.icmp.ratelimit", Value: "0"},
+			netns.Setting{Key: "net.ipv4.icmp_msgs_per_sec", Value: "1000000", Optional: true},
+		))
+		up(t, ns, "lo")
+	}
+	must(t, w.lan.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+	up(t, w.lan, "br0")
+	veth(t, w.client, "eth0", w.router, "c0")
+	veth(t, w.router, "s0", w.lan, "r0")
+	veth(t, w.server, "eth0", w.lan, "s0")
+	for _, port := range []string{"r0", "s0"} {
+		must(t, w.lan.Netlink().LinkSetMaster(link(t, w.lan, port), link(t, w.lan, "br0")))
+	}
+	for _, f := range families {
+		length := 24
+		if f.client.Is6() {
+			length = 64
+		}
+		address(t, w.client, "eth0", f.client, length)
+		address(t, w.router, "c0", f.gateway, length)
+		address(t, w.router, "s0", f.router, length)
+		address(t, w.server, "eth0", f.server, length)
+		address(t, w.server, "lo", f.alias, f.alias.BitLen())
+		route(t, w.client, anyAddr(f.client), 0, f.gateway)
+		route(t, w.server, anyAddr(f.client), 0, f.router)
+		route(t, w.router, f.alias, f.alias.BitLen(), f.server)
+	}
+	for ns, devices := range map[*netns.NS][]string{
+		w.client: {"eth0"}, w.router: {"c0", "s0"}, w.server: {"eth0"}, w.lan: {"r0", "s0", "br0"},
+	} {
+		for _, d := range devices {
+			link(t, ns, d) // asking for one link makes the kernel handle its carrier now, not up to a second later
+		}
+	}
+	return w
+}
+
+func newNS(t testing.TB, name string) *netns.NS {
+	t.Helper()
+	ns, err := netns.New(name)
+	must(t, err)
+	t.Cleanup(func() { ns.Close() })
+	return ns
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t testing.TB, ns *netns.NS, name string) netlink.Link {
+	t.Helper()
+	l, err := ns.Netlink().LinkByName(name)
+	must(t, err)
+	return l
+}
+
+func up(t testing.TB, ns *netns.NS, name string) {
+	t.Helper()
+	must(t, ns.Netlink().LinkSetUp(link(t, ns, name)))
+}
+
+func veth(t testing.TB, a *netns.NS, aName string, b *netns.NS, bName string) {
+	t.Helper()
+	must(t, a.Netlink().LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: aName}, PeerName: bName, PeerNamespace: netlink.NsFd(b.Fd()),
+	}))
+	up(t, a, aName)
+	up(t, b, bName)
+}
+
+func address(t testing.TB, ns *netns.NS, device string, a netip.Addr, length int) {
+	t.Helper()
+	ip, err := netlink.ParseAddr(netip.PrefixFrom(a, length).String())
+	must(t, err)
+	if a.Is6() {
+		ip.Flags = unix.IFA_F_NODAD
+	}
+	must(t, ns.Netlink().AddrAdd(link(t, ns, device), ip))
+}
+
+func route(t testing.TB, ns *netns.NS, dst netip.Addr, length int, via netip.Addr) {
+	t.Helper()
+	to := &net.IPNet{IP: dst.AsSlice(), Mask: net.CIDRMask(length, dst.BitLen())}
+	must(t, ns.Netlink().RouteAdd(&netlink.Route{Dst: to, Gw: via.AsSlice()}))
+}
+
+func nft(t testing.TB, ns *netns.NS, rules string) {
+	t.Helper()
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	out := &strings.Builder{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := ns.Run(cmd); err != nil {
+		t.Fatalf("nft: %v\n%s\n%s", err, rules, out)
+	}
+}
+
+func serve(t testing.TB, ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) *Server {
+	t.Helper()
+	s, err := Serve(ns, name, addrs, ports...)
+	must(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// within is a context for what must happen: generous, since emulated machines are slow.
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func eachFamilyAndProto(t *testing.T, f func(t *testing.T, fam family, proto string)) {
+	for _, fam := range families {
+		for _, proto := range []string{"tcp", "udp"} {
+			t.Run(fmt.Sprintf("%s/%s", fam.name, proto), func(t *testing.T) { f(t, fam, proto) })
+		}
+	}
+}
