@@ -48,3 +48,11 @@ func (s Stack) Families() []Family {
 		return []Family{V4}
 	}
 }
+
+// String is "4", "6" or "dual", as ParseStack takes it.
+func (s Stack) String() string { return stacks.name(s) }
+
+// ParseStack reads "4", "6" or "dual".
+func ParseStack(s string) (Stack, error) { return stacks.parse("IP stack", s) }
+
+var stacks = names[Stack]{"4", "6", "dual"}

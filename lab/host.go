@@ -1,8 +1,15 @@
 package lab
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"sync"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/link"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -26,19 +33,80 @@ func (h *Host) Addr(f Family) netip.Addr {
 // someone else later is not among them: LocalAddrs asks the kernel.
 func (h *Host) Addrs() []netip.Addr { return h.addrs }
 
+// LocalAddrs asks the kernel for all addresses of the host that others can reach: those of bridges and tunnels too, but
+// neither loopback nor link-local ones.
+func (h *Host) LocalAddrs() ([]netip.Addr, error) {
+	found, err := retryDump(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: list addresses: %w", h.Name(), err)
+	}
+	var out []netip.Addr
+	for _, a := range found {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && a.Scope == unix.RT_SCOPE_UNIVERSE {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// retryDump repeats a listing that the kernel says was disturbed by a change.
+func retryDump[T any](list func() ([]T, error)) ([]T, error) {
+	for {
+		out, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+}
+
+// EgressAddr is the address that a packet toward dst has when it is masqueraded by the host: the preferred source of
+// the device that the route goes out by. It is the zero Addr if there is no route.
+func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
+	routes, err := h.Netlink().RouteGet(dst.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}
+	}
+	addr, _ := netip.AddrFromSlice(routes[0].Src)
+	return addr.Unmap()
+}
+
 // Node is a cluster node.
 type Node struct {
 	Host
 	podCIDRs []netip.Prefix
+
+	number int        // 1, 2, 3...: see the address plan
+	tunnel tunnelDevs // of the overlay, where it has any
+
+	mu   sync.Mutex // held while the node's pods change
+	pods map[int]*Pod
 }
+
+// tunnelDevs are the devices that lead to the pods of other nodes, by family.
+type tunnelDevs struct{ v4, v6 link.Dev }
 
 // PodCIDRs are the node's pod ranges, one per family of the lab.
 func (n *Node) PodCIDRs() []netip.Prefix { return n.podCIDRs }
+
+func (n *Node) lan() machine { return nodeMachine(n.number) }
+
+// close lets go of the node and its pods, as far as they were made.
+func (n *Node) close() error {
+	var errs []error
+	for _, p := range n.pods {
+		errs = append(errs, p.NS.Close())
+	}
+	if n.NS != nil {
+		errs = append(errs, n.NS.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Pod is a pod on a node.
 type Pod struct {
 	Host
 	node *Node
+	host int // number in the node's range
 }
 
 // Node is the node the pod runs on.

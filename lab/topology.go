@@ -1,5 +1,11 @@
 package lab
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Topology is a network to build, as data. The zero value of every field is a usable choice, but a topology has at
 // least one node.
 type Topology struct {
@@ -53,3 +59,44 @@ const (
 	// Direct routes the packet as it is over the underlay.
 	Direct
 )
+
+// String is "bridge" or "routed", as ParsePodNetwork takes it.
+func (p PodNetwork) String() string { return podNetworks.name(p) }
+
+// ParsePodNetwork reads "bridge" or "routed".
+func ParsePodNetwork(s string) (PodNetwork, error) { return podNetworks.parse("pod network", s) }
+
+// String is "auto", "ipip", "vxlan" or "direct", as ParseOverlay takes it.
+func (o Overlay) String() string { return overlays.name(o) }
+
+// ParseOverlay reads "auto", "ipip", "vxlan" or "direct".
+func ParseOverlay(s string) (Overlay, error) { return overlays.parse("overlay", s) }
+
+var (
+	podNetworks = names[PodNetwork]{"bridge", "routed"}
+	overlays    = names[Overlay]{"auto", "ipip", "vxlan", "direct"}
+)
+
+// names are the words for the values 0, 1, 2... of a type.
+type names[T ~uint8] []string
+
+func (n names[T]) name(v T) string {
+	if int(v) < len(n) {
+		return n[v]
+	}
+	return fmt.Sprintf("unknown (%d)", v)
+}
+
+func (n names[T]) parse(what, s string) (T, error) {
+	if i := slices.Index(n, s); i >= 0 {
+		return T(i), nil
+	}
+	return 0, fmt.Errorf("unknown %s %q: want %s", what, s, strings.Join(n, ", "))
+}
+
+func (n names[T]) check(what string, v T) error {
+	if int(v) < len(n) {
+		return nil
+	}
+	return fmt.Errorf("unknown %s %d: want %s", what, v, strings.Join(n, ", "))
+}

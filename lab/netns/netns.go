@@ -13,12 +13,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -31,23 +31,40 @@ type NS struct {
 	name   string
 	handle netns.NsHandle
 	route  *netlink.Handle
+	wire   wire
 }
 
 // New makes an empty namespace: a loopback device that is down, no addresses, no rules. The name is for messages only.
-func New(name string) (*NS, error) {
-	ns := &NS{name: name, handle: netns.None()}
-	err := onThrowawayThread(func() (err error) {
-		ns.handle, err = netns.New()
-		return err
+// Settings are written at once, while the namespace has no device that could already have acted on the defaults.
+func New(name string, settings ...Setting) (*NS, error) {
+	ns := &NS{name: name, handle: netns.None(), wire: wire{fd: -1}}
+	err := away(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("create network namespace: %w", err)
+		}
+		return ns.open(settings)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: create network namespace: %w", name, err)
-	}
-	ns.route, err = netlink.NewHandleAt(ns.handle, unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: open netlink socket: %w", name, err), ns.handle.Close())
+		ns.release()
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return ns, nil
+}
+
+// open takes hold of the namespace that the thread is in: its descriptor and two rtnetlink sockets.
+func (n *NS) open(settings []Setting) error {
+	fd, err := unix.Open(ownNamespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open network namespace: %w", err)
+	}
+	n.handle = netns.NsHandle(fd)
+	if n.route, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	if err := n.wire.open(); err != nil {
+		return fmt.Errorf("open netlink socket: %w", err)
+	}
+	return write(settings)
 }
 
 // Name is what messages call the namespace.
@@ -62,40 +79,32 @@ func (n *NS) Netlink() *netlink.Handle { return n.route }
 
 // Close lets go of the namespace. The kernel frees it, with every link in it, once no socket or process of it is left.
 func (n *NS) Close() error {
-	n.route.Close()
-	if err := n.handle.Close(); err != nil {
+	if err := n.release(); err != nil {
 		return fmt.Errorf("%s: close network namespace: %w", n.name, err)
 	}
 	return nil
 }
 
+func (n *NS) release() error {
+	if n.route != nil {
+		n.route.Close()
+	}
+	err := n.wire.close()
+	if n.handle.IsOpen() {
+		err = errors.Join(err, n.handle.Close())
+	}
+	return err
+}
+
 // Do runs f on a thread that is in the namespace. Only opening belongs in f: a socket, a file below /proc/sys/net, a
 // child process. A goroutine that f starts runs in the namespace of the process, not in this one.
-//
-// A thread that cannot be brought home is left locked, so that the Go runtime ends it with its goroutine.
 func (n *NS) Do(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Get()
-		if err != nil {
-			done <- fmt.Errorf("%s: find the thread's own namespace: %w", n.name, err)
-			return
-		}
-		defer home.Close()
+	return away(func() error {
 		if err := netns.Set(n.handle); err != nil {
-			done <- fmt.Errorf("%s: enter network namespace: %w", n.name, err)
-			return
+			return fmt.Errorf("%s: enter network namespace: %w", n.name, err)
 		}
-		err = f()
-		if back := netns.Set(home); back != nil {
-			done <- errors.Join(err, fmt.Errorf("%s: leave network namespace: %w", n.name, back))
-			return
-		}
-		runtime.UnlockOSThread()
-		done <- err
-	}()
-	return <-done
+		return f()
+	})
 }
 
 // Dial connects from within the namespace to a literal address. The zero from lets the kernel choose; a from with port
@@ -174,34 +183,48 @@ func (n *NS) Sysctl(key string) (string, error) {
 }
 
 // SetSysctls writes sysctls in the order given, entering the namespace once. A key that the kernel does not have is an
-// error that wraps fs.ErrNotExist.
+// error that wraps fs.ErrNotExist, unless the setting is optional.
 func (n *NS) SetSysctls(settings ...Setting) error {
-	return n.Do(func() error {
-		for _, s := range settings {
-			if err := os.WriteFile(sysctlPath(s.Key), []byte(s.Value), 0); err != nil {
-				return fmt.Errorf("%s: set %s=%s: %w", n.name, s.Key, s.Value, err)
-			}
-		}
-		return nil
-	})
+	if err := n.Do(func() error { return write(settings) }); err != nil {
+		return fmt.Errorf("%s: %w", n.name, err)
+	}
+	return nil
 }
 
 // Setting is one sysctl and the value it shall have.
-type Setting struct{ Key, Value string }
+type Setting struct {
+	Key, Value string
+	// Optional settings are passed over where the kernel does not have the key, or not in every namespace.
+	Optional bool
+}
+
+// write sets sysctls in the namespace that the thread is in.
+func write(settings []Setting) error {
+	for _, s := range settings {
+		err := writeSysctl(sysctlPath(s.Key), s.Value)
+		if s.Optional && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("set %s=%s: %w", s.Key, s.Value, err)
+		}
+	}
+	return nil
+}
+
+// writeSysctl does what os.WriteFile would, less the run-time poller's registration of a descriptor used once.
+func writeSysctl(path, value string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, []byte(value))
+	return errors.Join(err, unix.Close(fd))
+}
 
 func sysctlPath(key string) string {
 	if !strings.Contains(key, "/") {
 		key = strings.ReplaceAll(key, ".", "/")
 	}
 	return filepath.Join("/proc/sys", key)
-}
-
-// onThrowawayThread runs f on a thread that ends with f, whatever f did to it.
-func onThrowawayThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the runtime ends the thread with this goroutine
-		done <- f()
-	}()
-	return <-done
 }

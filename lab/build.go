@@ -1,0 +1,266 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// workers build machines at the same time. The kernel's one lock over all network configuration leaves work for two.
+const workers = 2
+
+// Build makes the network and returns when every path in it works. Nothing of it is left if it fails.
+func Build(ctx context.Context, t Topology) (*Lab, error) {
+	if err := t.Validate(); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	growDescriptorTable()
+	l := &Lab{topology: t, pods: map[string]*Pod{}, names: newNames()}
+	l.settings, l.network = newSettings(t), newPodNetwork(t.PodNetwork)
+	if err := l.build(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *Lab) build(ctx context.Context) error {
+	var err error
+	if l.overlay, l.reason, err = chooseOverlay(l.topology.Overlay, l.Stack()); err != nil {
+		return err
+	}
+	if l.underlay, err = netns.New(switchName, l.settings.underlay...); err != nil {
+		return err
+	}
+	lan := link.Bridge{Dev: devSwitch, MAC: link.MAC{0x02, 2, 192, 168, 7, 0}, MTU: underlayMTU}
+	if err := link.Apply(l.underlay, link.Up{Dev: link.Loopback}, lan); err != nil {
+		return err
+	}
+	for i, spec := range l.topology.Nodes {
+		l.names.addNode(spec)
+		l.nodes = append(l.nodes, l.newNode(i+1))
+	}
+	if err := l.buildMachines(ctx); err != nil {
+		return err
+	}
+	var ports []link.Op
+	for _, m := range machines(l.nodes) {
+		ports = append(ports, link.Port{Dev: switchPort(m.host), Bridge: devSwitch})
+	}
+	if err := link.Apply(l.underlay, ports...); err != nil {
+		return err
+	}
+	return l.ready(ctx)
+}
+
+// buildMachines makes everything that is plugged into the switch, several at once.
+func (l *Lab) buildMachines(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers)
+	g.Go(func() (err error) {
+		l.router, err = l.buildHost(routerName, routerMachine(), l.settings.router)
+		return err
+	})
+	g.Go(func() (err error) {
+		l.client, err = l.buildHost(clientName, clientMachine(), l.settings.host)
+		return err
+	})
+	for i, n := range l.nodes {
+		g.Go(func() error { return l.buildNode(ctx, n, l.topology.Nodes[i], l.nodes) })
+	}
+	err := g.Wait()
+	for _, n := range l.nodes {
+		for _, p := range n.pods {
+			l.pods[p.Name()] = p
+		}
+	}
+	return err
+}
+
+// buildHost makes a machine that is not a node. The result is to be closed even if there is an error.
+func (l *Lab) buildHost(name string, m machine, settings []netns.Setting) (*Host, error) {
+	ns, err := netns.New(name, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{NS: ns, addrs: m.addrs(l.Stack())}, link.Apply(ns, l.lanOps(m, l.nodes)...)
+}
+
+// lanOps wire a machine to the LAN and tell it about the others there.
+func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
+	ops := m.attach(l.Stack(), l.underlay)
+	for _, other := range machines(nodes) {
+		if other.host != m.host {
+			ops = append(ops, other.neighbours(l.Stack())...)
+		}
+	}
+	return ops
+}
+
+// newNode is the node of a number, its namespace still missing.
+func (l *Lab) newNode(number int) *Node {
+	n := &Node{number: number, pods: map[int]*Pod{}}
+	n.addrs = n.lan().addrs(l.Stack())
+	for _, f := range l.Stack().Families() {
+		n.podCIDRs = append(n.podCIDRs, podCIDR(f, number))
+	}
+	return n
+}
+
+// buildNode makes a node among all nodes, then its pods.
+func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node) error {
+	var err error
+	if n.NS, err = netns.New(spec.Name, l.settings.node...); err != nil {
+		return l.explainBridge(err)
+	}
+	ops := append(l.lanOps(n.lan(), all), l.network.prepare(n, l.Stack())...)
+	if err := link.Apply(n.NS, ops...); err != nil {
+		return err
+	}
+	if err := l.overlay.prepare(n, l.Stack()); err != nil {
+		return err
+	}
+	ops = ops[:0]
+	for _, peer := range all {
+		if peer != n {
+			ops = append(ops, l.overlay.toward(n, peer.number, l.Stack())...)
+		}
+	}
+	if err := link.Apply(n.NS, ops...); err != nil {
+		return err
+	}
+	if err := l.masquerade(n, all); err != nil {
+		return err
+	}
+	return l.buildPods(ctx, n, spec.Pods)
+}
+
+// masquerade is the node's rule for pods that talk to the world. Connection tracking has settings once it is there.
+func (l *Lab) masquerade(n *Node, all []*Node) error {
+	var nodes []netip.Addr
+	for _, peer := range all {
+		nodes = append(nodes, peer.addrs...)
+	}
+	rule := link.Masquerade{Pods: n.podCIDRs, Cluster: l.ClusterCIDRs(), Nodes: nodes}
+	if err := rule.Install(n.NS); err != nil {
+		return err
+	}
+	return n.SetSysctls(trackingSettings...)
+}
+
+// buildPods makes the first pods of a node, with one request for all their ports.
+func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
+	var pods []*Pod
+	for i := range specs {
+		pods = append(pods, l.newPod(n, firstPod+i))
+	}
+	var ports []link.Op
+	for i, p := range pods {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := l.buildPod(p, specs[i].Name, pods); err != nil {
+			return err
+		}
+		n.pods[p.host] = p
+		ports = append(ports, l.network.port(p, l.Stack())...)
+	}
+	return link.Apply(n.NS, ports...)
+}
+
+// newPod is the pod of a host number, its namespace still missing.
+func (l *Lab) newPod(n *Node, host int) *Pod {
+	p := &Pod{node: n, host: host}
+	for _, f := range l.Stack().Families() {
+		p.addrs = append(p.addrs, podAddr(f, n.number, host))
+	}
+	return p
+}
+
+// buildPod makes the pod up to the node's end of its veth, and tells it about the other pods of the node.
+func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
+	ns, err := netns.New(name, l.settings.pod...)
+	if err != nil {
+		return err
+	}
+	ops := []link.Op{
+		link.Up{Dev: link.Loopback},
+		link.Veth{
+			Dev: devNIC, MAC: podMAC(p.node.number, p.host), MTU: l.overlay.mtu(l.Stack()),
+			Peer: link.Peer{Dev: l.port(p), MAC: l.network.portMAC(p), NS: p.node.NS},
+		},
+	}
+	if l.Stack() != IPv4 {
+		ops = append(ops, linkLocal(devNIC, podMAC(p.node.number, p.host)))
+	}
+	ops = append(ops, l.network.pod(p, l.Stack())...)
+	for _, peer := range peers {
+		if peer != p {
+			ops = append(ops, l.network.neighbours(peer, l.Stack())...)
+		}
+	}
+	if err := link.Apply(ns, ops...); err != nil {
+		return errors.Join(err, ns.Close())
+	}
+	p.NS = ns
+	return nil
+}
+
+// port is the node's end of a pod's veth.
+func (l *Lab) port(p *Pod) link.Dev { return podPort(l.topology.PodNetwork, p.host) }
+
+// explainBridge says what to do where bridged packets cannot be shown to the rules of IP.
+func (l *Lab) explainBridge(err error) error {
+	if l.topology.PodNetwork == Bridge && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: pods on a bridge need the kernel's br_netfilter (modprobe br_netfilter); routed pods do not", err)
+	}
+	return err
+}
+
+// ready waits until all devices carry packets.
+func (l *Lab) ready(ctx context.Context) error {
+	for _, h := range []*Host{l.router, l.client} {
+		if err := link.Ready(ctx, h.NS, devNIC); err != nil {
+			return err
+		}
+	}
+	for _, n := range l.nodes {
+		if err := l.nodeReady(ctx, n); err != nil {
+			return err
+		}
+	}
+	var ports []link.Dev
+	for _, m := range machines(l.nodes) {
+		ports = append(ports, switchPort(m.host))
+	}
+	return link.Ready(ctx, l.underlay, append(ports, devSwitch)...)
+}
+
+// nodeReady waits until a node's own devices carry packets, and those between it and its pods.
+func (l *Lab) nodeReady(ctx context.Context, n *Node) error {
+	if err := link.Ready(ctx, n.NS, devNIC); err != nil {
+		return err
+	}
+	return l.podsReady(ctx, n, n.podList())
+}
+
+// podsReady waits until the devices between a node and pods of it carry packets.
+func (l *Lab) podsReady(ctx context.Context, n *Node, pods []*Pod) error {
+	if len(pods) == 0 {
+		return nil
+	}
+	var ports []link.Dev
+	for _, p := range pods {
+		if err := link.Ready(ctx, p.NS, devNIC); err != nil {
+			return err
+		}
+		ports = append(ports, l.port(p))
+	}
+	return link.Ready(ctx, n.NS, append(ports, l.network.carriers()...)...)
+}

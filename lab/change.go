@@ -1,0 +1,231 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/viplab/viplab/lab/link"
+)
+
+// errClosed is for changes to a lab that is no more.
+var errClosed = errors.New("the lab is closed")
+
+// AddPod makes a pod on a node and returns when every path to and from it works. Its address is the lowest that is free
+// on the node.
+func (l *Lab) AddPod(ctx context.Context, node string, spec PodSpec) (*Pod, error) {
+	l.change.RLock()
+	defer l.change.RUnlock()
+	n, err := l.claimPod(node, spec)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p, err := l.addPod(ctx, n, spec)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		delete(l.names, spec.Name)
+		return nil, err
+	}
+	l.pods[spec.Name] = p
+	return p, nil
+}
+
+// claimPod finds the node, and reserves the name while the pod is made.
+func (l *Lab) claimPod(node string, spec PodSpec) (*Node, error) {
+	n := l.Node(node)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return nil, fmt.Errorf("add pod %s: %w", spec.Name, errClosed)
+	case n == nil:
+		return nil, fmt.Errorf("add pod %s: no node %q", spec.Name, node)
+	}
+	return n, l.names.addPod(spec)
+}
+
+func (l *Lab) addPod(ctx context.Context, n *Node, spec PodSpec) (*Pod, error) {
+	host := firstPod
+	for n.pods[host] != nil {
+		host++
+	}
+	if host > lastPod {
+		return nil, fmt.Errorf("%s: add pod %s: all %d addresses are taken", n.Name(), spec.Name, lastPod-firstPod+1)
+	}
+	p := l.newPod(n, host)
+	if err := l.buildPod(p, spec.Name, n.podList()); err != nil {
+		return nil, err
+	}
+	if err := l.connectPod(ctx, p); err != nil {
+		return nil, errors.Join(err, l.disconnectPod(p), p.NS.Close())
+	}
+	n.pods[host] = p
+	return p, nil
+}
+
+// connectPod does on the node and its other pods what a new pod needs.
+func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
+	if err := link.Apply(p.node.NS, l.network.port(p, l.Stack())...); err != nil {
+		return err
+	}
+	for _, peer := range p.node.podList() {
+		if err := link.Apply(peer.NS, l.network.neighbours(p, l.Stack())...); err != nil {
+			return err
+		}
+	}
+	return l.podsReady(ctx, p.node, []*Pod{p})
+}
+
+// RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, and its address may
+// be given to another. That is why it deletes the pod's link and does not leave it to the kernel's leisure; it costs an
+// RCU grace period, about 20 ms.
+func (l *Lab) RemovePod(name string) error {
+	l.change.RLock()
+	defer l.change.RUnlock()
+	l.mu.Lock()
+	p := l.pods[name]
+	delete(l.pods, name)
+	l.mu.Unlock()
+	if p == nil {
+		return fmt.Errorf("remove pod %s: no such pod", name)
+	}
+	p.node.mu.Lock()
+	defer p.node.mu.Unlock()
+	delete(p.node.pods, p.host)
+	err := errors.Join(l.disconnectPod(p), p.NS.Close())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.names, name)
+	return err
+}
+
+// disconnectPod undoes connectPod and deletes the veth.
+func (l *Lab) disconnectPod(p *Pod) error {
+	ops := append(l.network.unport(p, l.Stack()), link.Delete{Dev: l.port(p)})
+	err := link.Apply(p.node.NS, ops...)
+	for _, peer := range p.node.podList() {
+		err = errors.Join(err, link.Apply(peer.NS, removals(l.network.neighbours(p, l.Stack()))...))
+	}
+	return err
+}
+
+func removals(ops []link.Op) []link.Op {
+	out := make([]link.Op, len(ops))
+	for i, op := range ops {
+		out[i] = link.Remove(op)
+	}
+	return out
+}
+
+// podList is the node's pods in the order of their addresses. The caller holds n.mu, or nobody else has n.
+func (n *Node) podList() []*Pod {
+	var out []*Pod
+	for _, host := range slices.Sorted(maps.Keys(n.pods)) {
+		out = append(out, n.pods[host])
+	}
+	return out
+}
+
+// AddNode makes a node, with its pods, and tells the others about it. It gets the lowest number that is free.
+func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
+	l.change.Lock()
+	defer l.change.Unlock()
+	if l.closed {
+		return nil, fmt.Errorf("add node %s: %w", spec.Name, errClosed)
+	}
+	names := maps.Clone(l.names)
+	if err := errors.Join(names.addNode(spec)...); err != nil {
+		return nil, fmt.Errorf("add node %s: %w", spec.Name, err)
+	}
+	at := 0
+	for at < len(l.nodes) && l.nodes[at].number == at+1 {
+		at++
+	}
+	if at == maxNodes {
+		return nil, fmt.Errorf("add node %s: the LAN has addresses for %d", spec.Name, maxNodes)
+	}
+	n := l.newNode(at + 1)
+	all := slices.Insert(slices.Clone(l.nodes), at, n)
+	err := l.buildNode(ctx, n, spec, all)
+	if err == nil {
+		err = l.connectNode(ctx, n)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.disconnectNode(n), n.close())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nodes, l.names = all, names
+	for _, p := range n.pods {
+		l.pods[p.Name()] = p
+	}
+	return n, nil
+}
+
+// connectNode does everywhere else what a new node needs: the port in the switch, neighbours, routes, exemptions.
+func (l *Lab) connectNode(ctx context.Context, n *Node) error {
+	port := link.Port{Dev: switchPort(n.lan().host), Bridge: devSwitch}
+	if err := link.Apply(l.underlay, port); err != nil {
+		return err
+	}
+	for _, h := range []*Host{l.router, l.client} {
+		if err := link.Apply(h.NS, n.lan().neighbours(l.Stack())...); err != nil {
+			return err
+		}
+	}
+	for _, peer := range l.nodes {
+		err := errors.Join(link.Apply(peer.NS, l.peerOps(peer, n)...), link.Exempt(peer.NS, n.addrs...))
+		if err != nil {
+			return err
+		}
+	}
+	if err := l.nodeReady(ctx, n); err != nil {
+		return err
+	}
+	return link.Ready(ctx, l.underlay, port.Dev, devSwitch)
+}
+
+// RemoveNode takes a node with its pods away, as if its power was cut, and makes the others forget it.
+func (l *Lab) RemoveNode(name string) error {
+	l.change.Lock()
+	defer l.change.Unlock()
+	at := slices.IndexFunc(l.nodes, func(n *Node) bool { return n.Name() == name })
+	if at < 0 || l.closed {
+		return fmt.Errorf("remove node %s: no such node", name)
+	}
+	n := l.nodes[at]
+	l.mu.Lock()
+	l.nodes = slices.Delete(slices.Clone(l.nodes), at, at+1)
+	delete(l.names, name)
+	for _, p := range n.pods {
+		delete(l.names, p.Name())
+		delete(l.pods, p.Name())
+	}
+	l.mu.Unlock()
+	return errors.Join(l.disconnectNode(n), n.close())
+}
+
+// disconnectNode undoes connectNode. The node itself, whose namespace may stay while something runs in it, loses its
+// wire too, because a veth goes with its other end.
+func (l *Lab) disconnectNode(n *Node) error {
+	errs := []error{link.Apply(l.underlay, link.Delete{Dev: switchPort(n.lan().host)})}
+	for _, h := range []*Host{l.router, l.client} {
+		errs = append(errs, link.Apply(h.NS, removals(n.lan().neighbours(l.Stack()))...))
+	}
+	for _, peer := range l.nodes {
+		if peer != n {
+			errs = append(errs, link.Apply(peer.NS, removals(l.peerOps(peer, n))...), link.Unexempt(peer.NS, n.addrs...))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// peerOps are what a node needs to know about another one.
+func (l *Lab) peerOps(n, peer *Node) []link.Op {
+	return append(peer.lan().neighbours(l.Stack()), l.overlay.toward(n, peer.number, l.Stack())...)
+}

@@ -1,0 +1,39 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ownNamespace is the calling thread's own namespace; /proc/self would be the main thread's.
+const ownNamespace = "/proc/thread-self/ns/net"
+
+// home is the namespace of the process, opened once: threads that are not away are always there.
+var home = sync.OnceValues(func() (int, error) {
+	return unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+})
+
+// away runs f on a thread that f may move to another network namespace, and brings the thread home. A thread that
+// cannot be brought home is left locked, so that the Go runtime ends it with its goroutine.
+func away(f func() error) error {
+	back, err := home()
+	if err != nil {
+		return fmt.Errorf("open the namespace of the process: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := f()
+		if home := unix.Setns(back, unix.CLONE_NEWNET); home != nil {
+			done <- errors.Join(err, fmt.Errorf("return to the namespace of the process: %w", home))
+			return
+		}
+		runtime.UnlockOSThread()
+		done <- err
+	}()
+	return <-done
+}

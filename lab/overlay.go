@@ -1,0 +1,184 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// overlay is how packets between pods cross from node to node.
+type overlay interface {
+	kind() Overlay
+	// mtu is what the overlay leaves to the pods.
+	mtu(s Stack) int
+	// prepare makes the node's devices for it, whose address is one of the node's own pod range: so what is masqueraded
+	// on its way into the tunnel finds back.
+	prepare(n *Node, s Stack) error
+	// toward is what a node needs to reach the pods of a peer.
+	toward(n *Node, peer int, s Stack) []link.Op
+}
+
+// chooseOverlay settles on an overlay that the kernel has, and says why.
+func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
+	switch want {
+	case Direct:
+		return direct{}, "asked for", nil
+	case IPIP:
+		return ipip{}, "asked for", wanting("ipip", missing(ipip{}, s))
+	case VXLAN:
+		return vxlan{}, "asked for", wanting("vxlan", missing(vxlan{}, s))
+	}
+	noIPIP := missing(ipip{}, s)
+	if noIPIP == nil {
+		return ipip{}, "the kernel has it", nil
+	}
+	noVXLAN := missing(vxlan{}, s)
+	if noVXLAN == nil {
+		return vxlan{}, fmt.Sprintf("no ipip: %v", noIPIP), nil
+	}
+	return direct{}, fmt.Sprintf("no ipip: %v; no vxlan: %v", noIPIP, noVXLAN), nil
+}
+
+func wanting(name string, missing error) error {
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("overlay %s: this kernel cannot do it: %w", name, missing)
+}
+
+// missing says what the kernel lacks for an overlay, by making its devices where they bother nobody.
+func missing(o overlay, s Stack) error {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return o.prepare(&Node{Host: Host{NS: ns}, number: 1}, s)
+}
+
+// tunnelAddrs put the tunnel's addresses of the given families on a device.
+func tunnelAddrs(d link.Dev, node int, families ...Family) []link.Op {
+	var ops []link.Op
+	for _, f := range families {
+		ops = append(ops, link.Addr{Dev: d, Prefix: single(podAddr(f, node, tunnelPod))})
+	}
+	return ops
+}
+
+// direct routes packets between pods as they are.
+type direct struct{}
+
+func (direct) kind() Overlay              { return Direct }
+func (direct) mtu(Stack) int              { return underlayMTU }
+func (direct) prepare(*Node, Stack) error { return nil }
+
+func (direct) toward(_ *Node, peer int, s Stack) []link.Op {
+	var ops []link.Op
+	for _, f := range s.Families() {
+		ops = append(ops, link.Route{To: podCIDR(f, peer), Via: lanAddr(f, nodeHost+peer), Dev: devNIC})
+	}
+	return ops
+}
+
+// ipip wraps packets in another IP header: IPv4 in IPv4 on tunl0, with the node as the route's next hop, and IPv6 in
+// IPv6, where the route itself says where to wrap to.
+type ipip struct{}
+
+func (ipip) kind() Overlay { return IPIP }
+
+func (ipip) mtu(s Stack) int {
+	if s == IPv4 {
+		return underlayMTU - 20
+	}
+	return underlayMTU - 40
+}
+
+func (o ipip) prepare(n *Node, s Stack) error {
+	for _, f := range s.Families() {
+		var op link.Op = link.Tunnel4{Dev: devTunnel4}
+		want, got := devTunnel4, &n.tunnel.v4
+		if f == V6 {
+			op, want, got = link.Tunnel6{Dev: devTunnel6}, devTunnel6, &n.tunnel.v6
+		}
+		dev, err := link.Ensure(n.NS, want, op)
+		if err != nil {
+			return explainMissing(err)
+		}
+		*got = dev
+		ops := append([]link.Op{link.Tune{Dev: dev, MTU: o.mtu(s)}}, tunnelAddrs(dev, n.number, f)...)
+		if err := link.Apply(n.NS, ops...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (ipip) toward(n *Node, peer int, s Stack) []link.Op {
+	var ops []link.Op
+	for _, f := range s.Families() {
+		r := link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v4, Via: lanAddr(f, nodeHost+peer), OnLink: true}
+		if f == V6 {
+			r = link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v6, Outer: lanAddr(f, nodeHost+peer)}
+		}
+		ops = append(ops, r)
+	}
+	return ops
+}
+
+// vxlan wraps frames in UDP, as flannel does: one frame a node, no flooding, everything written down. Its outer family
+// is the primary one of the lab.
+type vxlan struct{}
+
+const (
+	vxlanID   = 1
+	vxlanPort = 8472 // that of Linux before IANA gave out 4789; flannel's too
+)
+
+func (vxlan) kind() Overlay { return VXLAN }
+
+func (vxlan) mtu(s Stack) int {
+	if s.Families()[0] == V4 {
+		return underlayMTU - 50
+	}
+	return underlayMTU - 70
+}
+
+func (o vxlan) prepare(n *Node, s Stack) error {
+	outer := s.Families()[0]
+	n.tunnel = tunnelDevs{v4: devVXLAN, v6: devVXLAN}
+	ops := []link.Op{link.VXLAN{
+		Dev: devVXLAN, MAC: vxlanMAC(n.number), MTU: o.mtu(s), ID: vxlanID, Port: vxlanPort,
+		Local: lanAddr(outer, nodeHost+n.number),
+	}}
+	if s != IPv4 {
+		ops = append(ops, linkLocal(devVXLAN, vxlanMAC(n.number)))
+	}
+	ops = append(ops, tunnelAddrs(devVXLAN, n.number, s.Families()...)...)
+	return explainMissing(link.Apply(n.NS, ops...))
+}
+
+func (vxlan) toward(_ *Node, peer int, s Stack) []link.Op {
+	outer := lanAddr(s.Families()[0], nodeHost+peer)
+	ops := []link.Op{link.Forward{MAC: vxlanMAC(peer), To: outer, Dev: devVXLAN}}
+	for _, f := range s.Families() {
+		via := podAddr(f, peer, tunnelPod)
+		ops = append(ops,
+			link.Neighbour{Addr: via, MAC: vxlanMAC(peer), Dev: devVXLAN},
+			link.Route{To: podCIDR(f, peer), Via: via, Dev: devVXLAN, OnLink: true})
+	}
+	return ops
+}
+
+func vxlanMAC(node int) link.MAC { return podMAC(node, tunnelPod) }
+
+// explainMissing says in people's words that the kernel does not know a kind of device.
+func explainMissing(err error) error {
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("%w (no such device type in the kernel, or its module is not installed)", err)
+	}
+	return err
+}

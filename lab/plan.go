@@ -1,0 +1,121 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/viplab/viplab/lab/link"
+)
+
+// The address plan. A machine on the LAN is known by its host number there, a node by 1, 2, 3..., a pod by its host
+// number in the node's range. Addresses of both families and MACs follow from the numbers.
+const (
+	routerHost  = 1
+	nodeHost    = 10  // node n is host 10+n
+	spareHost   = 110 // and host 110+n
+	maxNodes    = 90  // spare addresses end below the client's
+	clientHost  = 201
+	clientSpare = 10
+
+	gatewayPod = 1
+	firstPod   = 2
+	lastPod    = 253
+	tunnelPod  = 254
+)
+
+// underlayMTU is that of an Ethernet. Overlays leave less to the pods.
+const underlayMTU = 1500
+
+// lanPrefix is the LAN's range.
+func lanPrefix(f Family) netip.Prefix {
+	if f == V4 {
+		return netip.MustParsePrefix("192.168.7.0/24")
+	}
+	return netip.MustParsePrefix("fd00:7::/64")
+}
+
+// lanAddr is the address of a host number on the LAN.
+func lanAddr(f Family, host int) netip.Addr {
+	if f == V4 {
+		return netip.AddrFrom4([4]byte{192, 168, 7, byte(host)})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 7, 14: hexHigh(host), 15: hexLow(host)})
+}
+
+// lanMAC is the MAC of a host number on the LAN.
+func lanMAC(host int) link.MAC { return link.MAC{0x02, 0, 192, 168, 7, byte(host)} }
+
+// clusterCIDR is the range of all pods.
+func clusterCIDR(f Family) netip.Prefix {
+	if f == V4 {
+		return netip.MustParsePrefix("10.244.0.0/16")
+	}
+	return netip.MustParsePrefix("fd00:10:244::/48")
+}
+
+func clusterCIDRs(s Stack) []netip.Prefix {
+	var out []netip.Prefix
+	for _, f := range s.Families() {
+		out = append(out, clusterCIDR(f))
+	}
+	return out
+}
+
+// podCIDR is the pod range of a node.
+func podCIDR(f Family, node int) netip.Prefix {
+	if f == V4 {
+		return netip.PrefixFrom(podAddr(f, node, 0), 24)
+	}
+	return netip.PrefixFrom(podAddr(f, node, 0), 64)
+}
+
+// podAddr is the address of a host number in the pod range of a node.
+func podAddr(f Family, node, host int) netip.Addr {
+	if f == V4 {
+		return netip.AddrFrom4([4]byte{10, 244, byte(node), byte(host)})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 4: 0x02, 5: 0x44, 6: hexHigh(node), 7: hexLow(node), 14: hexHigh(host), 15: hexLow(host)})
+}
+
+// podMAC is the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge plugin had it.
+func podMAC(node, host int) link.MAC { return link.MAC{0x0a, 0x58, 10, 244, byte(node), byte(host)} }
+
+// hexHigh and hexLow make a number below 1000 read in an IPv6 address as it does in decimal: 201 is 0x0201.
+func hexHigh(n int) byte { return byte(n / 100) }
+func hexLow(n int) byte  { return byte(n/10%10<<4 | n%10) }
+
+// single is the prefix of one address.
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// everywhere is the destination of a default route.
+func everywhere(f Family) netip.Prefix {
+	if f == V4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// Devices have fixed indexes, far above those that the kernel gives away itself: tunnel modules may have put fallback
+// devices into a namespace before the lab gets to it.
+var (
+	devNIC     = link.Dev{Name: "eth0", Index: 100}
+	devSwitch  = link.Dev{Name: "lan0", Index: 100}
+	devBridge  = link.Dev{Name: "cni0", Index: 101}
+	devVXLAN   = link.Dev{Name: "vxlan0", Index: 102}
+	devTunnel4 = link.Dev{Name: "tunl0", Index: 103}
+	devTunnel6 = link.Dev{Name: "tunl6", Index: 104}
+)
+
+// switchPort is the LAN switch's port for a host number.
+func switchPort(host int) link.Dev {
+	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
+}
+
+// podPort is the node's end of the veth of the pod with a host number: veth5 leads to 10.244.n.5.
+func podPort(network PodNetwork, host int) link.Dev {
+	prefix := "veth"
+	if network == Routed {
+		prefix = "cali"
+	}
+	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, host), Index: 1000 + host}
+}

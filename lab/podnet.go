@@ -1,0 +1,146 @@
+package lab
+
+import (
+	"net/netip"
+
+	"github.com/viplab/viplab/lab/link"
+)
+
+// podNetwork is how the pods of a node are wired. All methods are lists of changes to one namespace.
+type podNetwork interface {
+	// prepare is for the node, before it has pods.
+	prepare(n *Node, s Stack) []link.Op
+	// port is for the node's end of a pod's veth.
+	port(p *Pod, s Stack) []link.Op
+	// unport takes away what port made and the device's deletion leaves behind.
+	unport(p *Pod, s Stack) []link.Op
+	// pod is for the pod: addresses and routes.
+	pod(p *Pod, s Stack) []link.Op
+	// neighbours tell one pod of a node about another.
+	neighbours(peer *Pod, s Stack) []link.Op
+	// portMAC is the MAC of the node's end.
+	portMAC(p *Pod) link.MAC
+	// carriers are the devices of the node, besides the pods' ports, that must carry packets once it has a pod.
+	carriers() []link.Dev
+}
+
+func newPodNetwork(p PodNetwork) podNetwork {
+	if p == Routed {
+		return routed{}
+	}
+	return bridged{}
+}
+
+// bridged puts the pods of a node on one bridge.
+type bridged struct{}
+
+func (bridged) prepare(n *Node, s Stack) []link.Op {
+	mac := podMAC(n.number, gatewayPod)
+	ops := []link.Op{link.Bridge{Dev: devBridge, MAC: mac, MTU: underlayMTU}}
+	for i, f := range s.Families() {
+		if f == V6 {
+			ops = append(ops, linkLocal(devBridge, mac))
+		}
+		gateway := podAddr(f, n.number, gatewayPod)
+		ops = append(ops, link.Addr{Dev: devBridge, Prefix: netip.PrefixFrom(gateway, n.podCIDRs[i].Bits())})
+	}
+	return ops
+}
+
+func (bridged) port(p *Pod, s Stack) []link.Op {
+	port := podPort(Bridge, p.host)
+	ops := []link.Op{link.Port{Dev: port, Bridge: devBridge}, link.Hairpin{Dev: port}}
+	return append(ops, neighbour(devBridge, p)...)
+}
+
+func (bridged) unport(p *Pod, _ Stack) []link.Op {
+	var ops []link.Op
+	for _, op := range neighbour(devBridge, p) {
+		ops = append(ops, link.Remove(op))
+	}
+	return ops
+}
+
+func (bridged) pod(p *Pod, s Stack) []link.Op {
+	node := p.node.number
+	var ops []link.Op
+	for i, f := range s.Families() {
+		gateway := podAddr(f, node, gatewayPod)
+		ops = append(ops,
+			link.Addr{Dev: devNIC, Prefix: netip.PrefixFrom(p.Addr(f), p.node.podCIDRs[i].Bits())},
+			link.Route{To: everywhere(f), Via: gateway, Dev: devNIC},
+			link.Neighbour{Addr: gateway, MAC: podMAC(node, gatewayPod), Dev: devNIC})
+	}
+	return ops
+}
+
+func (bridged) neighbours(peer *Pod, _ Stack) []link.Op { return neighbour(devNIC, peer) }
+
+func (bridged) portMAC(p *Pod) link.MAC {
+	mac := podMAC(p.node.number, p.host)
+	mac[0] |= 4 // another one than the pod's, still a local one
+	return mac
+}
+
+func (bridged) carriers() []link.Dev { return []link.Dev{devBridge} }
+
+// routed gives each pod a route of its own, and all of them the same gateway, which is nobody's address: the node
+// answers ARP for it on every port, because it has a route there. IPv6 needs no such trick, because a link-local
+// address may be the same on every link.
+type routed struct{}
+
+var (
+	routedMAC     = link.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
+	routedGateway = netip.AddrFrom4([4]byte{169, 254, 1, 1})
+)
+
+func (routed) prepare(n *Node, _ Stack) []link.Op {
+	var ops []link.Op
+	for _, p := range n.podCIDRs { // what is no pod's must not leave by the default route
+		ops = append(ops, link.Route{To: p, Blackhole: true})
+	}
+	return ops
+}
+
+func (routed) port(p *Pod, s Stack) []link.Op {
+	port := podPort(Routed, p.host)
+	ops := []link.Op{link.PromptProxy{Dev: port}, link.ProxyARP{Dev: port}}
+	for _, f := range s.Families() {
+		if f == V6 {
+			ops = append(ops, linkLocal(port, routedMAC))
+		}
+		ops = append(ops, link.Route{To: single(p.Addr(f)), Dev: port})
+	}
+	return append(ops, neighbour(port, p)...)
+}
+
+func (routed) unport(*Pod, Stack) []link.Op { return nil }
+
+func (routed) pod(p *Pod, s Stack) []link.Op {
+	var ops []link.Op
+	for _, f := range s.Families() {
+		gateway := routedMAC.LinkLocal()
+		if f == V4 {
+			gateway = routedGateway
+		}
+		ops = append(ops, link.Addr{Dev: devNIC, Prefix: single(p.Addr(f))})
+		if f == V4 {
+			ops = append(ops, link.Route{To: single(gateway), Dev: devNIC})
+		}
+		ops = append(ops, link.Route{To: everywhere(f), Via: gateway, Dev: devNIC})
+	}
+	return ops
+}
+
+func (routed) neighbours(*Pod, Stack) []link.Op { return nil }
+func (routed) portMAC(*Pod) link.MAC            { return routedMAC }
+func (routed) carriers() []link.Dev             { return nil }
+
+// neighbour tells a machine on the pod's link which MAC the pod has.
+func neighbour(d link.Dev, p *Pod) []link.Op {
+	var ops []link.Op
+	for _, a := range p.Addrs() {
+		ops = append(ops, link.Neighbour{Addr: a, MAC: podMAC(p.node.number, p.host), Dev: d})
+	}
+	return ops
+}
