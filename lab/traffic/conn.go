@@ -82,7 +82,7 @@ func (c *Conn) Exchange(ctx context.Context) Answer {
 	defer release()
 	start := time.Now()
 	a := c.exchange(ctx)
-	a.Took, a.Source = time.Since(start), c.local
+	a.Took, a.Source, a.Nonce = time.Since(start), c.local, c.req.nonce
 	if a.Outcome != Reply && c.stray != "" {
 		a.Detail += "; " + c.stray
 	}

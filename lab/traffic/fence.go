@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fenceRounds is how often every fence address is asked. One round is enough where the path of the fence is as long as
-// that of the probe; a short one (a gateway that is one hop away) needs as many rounds as its path fits into the other.
-const fenceRounds = 4
+// fenceEchoes is how many echoes prove a silence at least. One is enough where the path of the fence is as long as that
+// of the probe; a short one (a gateway that is one hop away) has to be walked as often as it fits into the other.
+const fenceEchoes = 4
 
 // echoAgain is how long an echo may remain unanswered before it is sent again.
 const echoAgain = 100 * time.Millisecond
@@ -80,17 +80,16 @@ func (c cpus) each(f func() bool) error {
 	return nil
 }
 
-// fence sends the echoes, each after the answer to the one before, and looks at the probe's sockets after each. It stops
-// as soon as done reports true.
+// fence sends the echoes, each after the answer to the one before, and looks at the probe's sockets after each. Every
+// address is asked. It stops as soon as done reports true.
 func (c *Conn) fence(ctx context.Context, done func() bool) error {
-	for range fenceRounds {
-		for _, to := range c.probe.Fences {
-			if err := c.echo(ctx, to); err != nil {
-				return err
-			}
-			if done() {
-				return nil
-			}
+	fences := c.probe.Fences
+	for i := range max(fenceEchoes, len(fences)) {
+		if err := c.echo(ctx, fences[i%len(fences)]); err != nil {
+			return err
+		}
+		if done() {
+			return nil
 		}
 	}
 	return nil

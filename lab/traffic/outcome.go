@@ -27,7 +27,7 @@ const (
 	Garbled
 )
 
-var outcomeNames = [...]string{"no outcome", "reply", "refused", "unreachable", "reset", "silence", "garbled"}
+var outcomeNames = [...]string{"no outcome", "Reply", "Refused", "Unreachable", "Reset", "Silence", "Garbled"}
 
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
@@ -63,9 +63,9 @@ type Greeting struct {
 // Answer is what a probe has to tell.
 type Answer struct {
 	// Outcome is zero if Fault is set.
-	Outcome Outcome
-	// Greeting is set if Outcome is Reply.
-	Greeting Greeting
+	Outcome
+	// Greeting is what the server said if the outcome is Reply. Its Nonce is that of the request in any case.
+	Greeting
 	// Source is the client's own end, if it got as far as having one.
 	Source netip.AddrPort
 	// Detail says how the outcome is known: "ICMP port unreachable from 192.168.7.11", "RST".
@@ -81,7 +81,7 @@ func (a Answer) String() string {
 	case a.Fault != nil:
 		return "fault: " + a.Fault.Error()
 	case a.Outcome == Reply:
-		return fmt.Sprintf("reply from %s at %s, which saw %s", a.Greeting.Server, a.Greeting.Local, a.Greeting.Peer)
+		return fmt.Sprintf("Reply by %s at %s, seen as %s", a.Server, a.Local, a.Peer)
 	case a.Detail != "":
 		return a.Outcome.String() + ": " + a.Detail
 	}
