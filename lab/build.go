@@ -35,11 +35,11 @@ func (l *Lab) build(ctx context.Context) error {
 	if l.overlay, l.reason, err = chooseOverlay(l.topology.Overlay, l.Stack()); err != nil {
 		return err
 	}
-	if l.underlay, err = netns.New(switchName, l.settings.underlay...); err != nil {
+	if l.underlay, err = newHost(switchName, nil, l.settings.underlay); err != nil {
 		return err
 	}
 	lan := link.Bridge{Dev: devSwitch, MAC: link.MAC{0x02, 2, 192, 168, 7, 0}, MTU: underlayMTU}
-	if err := link.Apply(l.underlay, link.Up{Dev: link.Loopback}, lan); err != nil {
+	if err := l.underlay.apply(link.Up{Dev: link.Loopback}, lan); err != nil {
 		return err
 	}
 	for i, spec := range l.topology.Nodes {
@@ -53,10 +53,19 @@ func (l *Lab) build(ctx context.Context) error {
 	for _, m := range machines(l.nodes) {
 		ports = append(ports, link.Port{Dev: switchPort(m.host), Bridge: devSwitch})
 	}
-	if err := link.Apply(l.underlay, ports...); err != nil {
+	if err := l.underlay.apply(ports...); err != nil {
 		return err
 	}
 	return l.ready(ctx)
+}
+
+// newHost is a machine with nothing in it yet.
+func newHost(name string, addrs []netip.Addr, settings []netns.Setting) (*Host, error) {
+	ns, err := netns.New(name, settings...)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{NS: ns, addrs: addrs}, nil
 }
 
 // buildMachines makes everything that is plugged into the switch, several at once.
@@ -85,16 +94,16 @@ func (l *Lab) buildMachines(ctx context.Context) error {
 
 // buildHost makes a machine that is not a node. The result is to be closed even if there is an error.
 func (l *Lab) buildHost(name string, m machine, settings []netns.Setting) (*Host, error) {
-	ns, err := netns.New(name, settings...)
+	h, err := newHost(name, m.addrs(l.Stack()), settings)
 	if err != nil {
 		return nil, err
 	}
-	return &Host{NS: ns, addrs: m.addrs(l.Stack())}, link.Apply(ns, l.lanOps(m, l.nodes)...)
+	return h, h.apply(l.lanOps(m, l.nodes)...)
 }
 
 // lanOps wire a machine to the LAN and tell it about the others there.
 func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
-	ops := m.attach(l.Stack(), l.underlay)
+	ops := m.attach(l.Stack(), l.underlay.NS)
 	for _, other := range machines(nodes) {
 		if other.host != m.host {
 			ops = append(ops, other.neighbours(l.Stack())...)
@@ -120,7 +129,7 @@ func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node
 		return l.explainBridge(err)
 	}
 	ops := append(l.lanOps(n.lan(), all), l.network.prepare(n, l.Stack())...)
-	if err := link.Apply(n.NS, ops...); err != nil {
+	if err := n.apply(ops...); err != nil {
 		return err
 	}
 	if err := l.overlay.prepare(n, l.Stack()); err != nil {
@@ -132,7 +141,7 @@ func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node
 			ops = append(ops, l.overlay.toward(n, peer.number, l.Stack())...)
 		}
 	}
-	if err := link.Apply(n.NS, ops...); err != nil {
+	if err := n.apply(ops...); err != nil {
 		return err
 	}
 	if err := l.masquerade(n, all); err != nil {
@@ -165,13 +174,13 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		n.pods[p.host] = p
 		if err := l.buildPod(p, specs[i].Name, pods); err != nil {
 			return err
 		}
-		n.pods[p.host] = p
 		ports = append(ports, l.network.port(p, l.Stack())...)
 	}
-	return link.Apply(n.NS, ports...)
+	return n.apply(ports...)
 }
 
 // newPod is the pod of a host number, its namespace still missing.
@@ -189,6 +198,7 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 	if err != nil {
 		return err
 	}
+	p.NS = ns
 	ops := []link.Op{
 		link.Up{Dev: link.Loopback},
 		link.Veth{
@@ -205,11 +215,7 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 			ops = append(ops, l.network.neighbours(peer, l.Stack())...)
 		}
 	}
-	if err := link.Apply(ns, ops...); err != nil {
-		return errors.Join(err, ns.Close())
-	}
-	p.NS = ns
-	return nil
+	return p.apply(ops...)
 }
 
 // port is the node's end of a pod's veth.
@@ -223,44 +229,27 @@ func (l *Lab) explainBridge(err error) error {
 	return err
 }
 
-// ready waits until all devices carry packets.
+// ready waits until everything in the lab works.
 func (l *Lab) ready(ctx context.Context) error {
-	for _, h := range []*Host{l.router, l.client} {
-		if err := link.Ready(ctx, h.NS, devNIC); err != nil {
-			return err
-		}
-	}
 	for _, n := range l.nodes {
-		if err := l.nodeReady(ctx, n); err != nil {
+		if err := n.allReady(ctx); err != nil {
 			return err
 		}
 	}
-	var ports []link.Dev
-	for _, m := range machines(l.nodes) {
-		ports = append(ports, switchPort(m.host))
-	}
-	return link.Ready(ctx, l.underlay, append(ports, devSwitch)...)
-}
-
-// nodeReady waits until a node's own devices carry packets, and those between it and its pods.
-func (l *Lab) nodeReady(ctx context.Context, n *Node) error {
-	if err := link.Ready(ctx, n.NS, devNIC); err != nil {
-		return err
-	}
-	return l.podsReady(ctx, n, n.podList())
-}
-
-// podsReady waits until the devices between a node and pods of it carry packets.
-func (l *Lab) podsReady(ctx context.Context, n *Node, pods []*Pod) error {
-	if len(pods) == 0 {
-		return nil
-	}
-	var ports []link.Dev
-	for _, p := range pods {
-		if err := link.Ready(ctx, p.NS, devNIC); err != nil {
+	for _, h := range []*Host{l.router, l.client, l.underlay} {
+		if err := h.ready(ctx); err != nil {
 			return err
 		}
-		ports = append(ports, l.port(p))
 	}
-	return link.Ready(ctx, n.NS, append(ports, l.network.carriers()...)...)
+	return nil
+}
+
+// allReady waits until the node and its pods work.
+func (n *Node) allReady(ctx context.Context) error {
+	for _, p := range n.podList() {
+		if err := p.ready(ctx); err != nil {
+			return err
+		}
+	}
+	return n.ready(ctx)
 }

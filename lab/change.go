@@ -59,10 +59,10 @@ func (l *Lab) addPod(ctx context.Context, n *Node, spec PodSpec) (*Pod, error) {
 	}
 	p := l.newPod(n, host)
 	if err := l.buildPod(p, spec.Name, n.podList()); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.close())
 	}
 	if err := l.connectPod(ctx, p); err != nil {
-		return nil, errors.Join(err, l.disconnectPod(p), p.NS.Close())
+		return nil, errors.Join(err, l.disconnectPod(p), p.close())
 	}
 	n.pods[host] = p
 	return p, nil
@@ -70,15 +70,15 @@ func (l *Lab) addPod(ctx context.Context, n *Node, spec PodSpec) (*Pod, error) {
 
 // connectPod does on the node and its other pods what a new pod needs.
 func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
-	if err := link.Apply(p.node.NS, l.network.port(p, l.Stack())...); err != nil {
+	if err := p.node.apply(l.network.port(p, l.Stack())...); err != nil {
 		return err
 	}
 	for _, peer := range p.node.podList() {
-		if err := link.Apply(peer.NS, l.network.neighbours(p, l.Stack())...); err != nil {
+		if err := peer.apply(l.network.neighbours(p, l.Stack())...); err != nil {
 			return err
 		}
 	}
-	return l.podsReady(ctx, p.node, []*Pod{p})
+	return errors.Join(p.ready(ctx), p.node.ready(ctx))
 }
 
 // RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, and its address may
@@ -97,7 +97,7 @@ func (l *Lab) RemovePod(name string) error {
 	p.node.mu.Lock()
 	defer p.node.mu.Unlock()
 	delete(p.node.pods, p.host)
-	err := errors.Join(l.disconnectPod(p), p.NS.Close())
+	err := errors.Join(l.disconnectPod(p), p.close())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.names, name)
@@ -107,9 +107,10 @@ func (l *Lab) RemovePod(name string) error {
 // disconnectPod undoes connectPod and deletes the veth.
 func (l *Lab) disconnectPod(p *Pod) error {
 	ops := append(l.network.unport(p, l.Stack()), link.Delete{Dev: l.port(p)})
-	err := link.Apply(p.node.NS, ops...)
+	p.node.awaited = nil // what a pod that could not be connected left behind
+	err := p.node.apply(ops...)
 	for _, peer := range p.node.podList() {
-		err = errors.Join(err, link.Apply(peer.NS, removals(l.network.neighbours(p, l.Stack()))...))
+		err = errors.Join(err, peer.apply(removals(l.network.neighbours(p, l.Stack()))...))
 	}
 	return err
 }
@@ -170,24 +171,21 @@ func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 // connectNode does everywhere else what a new node needs: the port in the switch, neighbours, routes, exemptions.
 func (l *Lab) connectNode(ctx context.Context, n *Node) error {
 	port := link.Port{Dev: switchPort(n.lan().host), Bridge: devSwitch}
-	if err := link.Apply(l.underlay, port); err != nil {
+	if err := l.underlay.apply(port); err != nil {
 		return err
 	}
 	for _, h := range []*Host{l.router, l.client} {
-		if err := link.Apply(h.NS, n.lan().neighbours(l.Stack())...); err != nil {
+		if err := h.apply(n.lan().neighbours(l.Stack())...); err != nil {
 			return err
 		}
 	}
 	for _, peer := range l.nodes {
-		err := errors.Join(link.Apply(peer.NS, l.peerOps(peer, n)...), link.Exempt(peer.NS, n.addrs...))
+		err := errors.Join(peer.apply(l.peerOps(peer, n)...), link.Exempt(peer.NS, n.addrs...))
 		if err != nil {
 			return err
 		}
 	}
-	if err := l.nodeReady(ctx, n); err != nil {
-		return err
-	}
-	return link.Ready(ctx, l.underlay, port.Dev, devSwitch)
+	return errors.Join(n.allReady(ctx), l.underlay.ready(ctx))
 }
 
 // RemoveNode takes a node with its pods away, as if its power was cut, and makes the others forget it.
@@ -213,13 +211,14 @@ func (l *Lab) RemoveNode(name string) error {
 // disconnectNode undoes connectNode. The node itself, whose namespace may stay while something runs in it, loses its
 // wire too, because a veth goes with its other end.
 func (l *Lab) disconnectNode(n *Node) error {
-	errs := []error{link.Apply(l.underlay, link.Delete{Dev: switchPort(n.lan().host)})}
+	l.underlay.awaited = nil // what a node that could not be connected left behind
+	errs := []error{l.underlay.apply(link.Delete{Dev: switchPort(n.lan().host)})}
 	for _, h := range []*Host{l.router, l.client} {
-		errs = append(errs, link.Apply(h.NS, removals(n.lan().neighbours(l.Stack()))...))
+		errs = append(errs, h.apply(removals(n.lan().neighbours(l.Stack()))...))
 	}
 	for _, peer := range l.nodes {
 		if peer != n {
-			errs = append(errs, link.Apply(peer.NS, removals(l.peerOps(peer, n))...), link.Unexempt(peer.NS, n.addrs...))
+			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...), link.Unexempt(peer.NS, n.addrs...))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,23 @@ import (
 type Host struct {
 	*netns.NS
 	addrs []netip.Addr
+
+	// awaited is what changes made by apply will lead to. It is touched while the host is made, and later under the lock
+	// that its kind of change takes.
+	awaited []link.Condition
+}
+
+// apply changes the host's network, and notes what ready has to wait for.
+func (h *Host) apply(ops ...link.Op) error {
+	h.awaited = append(h.awaited, link.Consequences(ops...)...)
+	return link.Apply(h.NS, ops...)
+}
+
+// ready waits until all that was applied has taken effect.
+func (h *Host) ready(ctx context.Context) error {
+	conditions := h.awaited
+	h.awaited = nil
+	return link.Ready(ctx, h.NS, conditions...)
 }
 
 // Addr is the host's primary address of a family, or the zero Addr if the host has none.
@@ -94,7 +112,7 @@ func (n *Node) lan() machine { return nodeMachine(n.number) }
 func (n *Node) close() error {
 	var errs []error
 	for _, p := range n.pods {
-		errs = append(errs, p.NS.Close())
+		errs = append(errs, p.close())
 	}
 	if n.NS != nil {
 		errs = append(errs, n.NS.Close())
@@ -107,6 +125,14 @@ type Pod struct {
 	Host
 	node *Node
 	host int // number in the node's range
+}
+
+// close lets go of the pod, as far as it was made.
+func (p *Pod) close() error {
+	if p.NS == nil {
+		return nil
+	}
+	return p.NS.Close()
 }
 
 // Node is the node the pod runs on.

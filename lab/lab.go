@@ -46,8 +46,7 @@ type Lab struct {
 	overlay  overlay
 	reason   string // why that overlay
 
-	underlay       *netns.NS
-	router, client *Host
+	underlay, router, client *Host
 
 	// change is held for reading while pods change, and for writing while nodes change: those concern every node.
 	change sync.RWMutex
@@ -99,7 +98,7 @@ func (l *Lab) Client() *Host { return l.client }
 func (l *Lab) Router() *Host { return l.router }
 
 // Underlay is the switch of the LAN: a namespace with a bridge, whose ports see what nodes, client and router send.
-func (l *Lab) Underlay() *netns.NS { return l.underlay }
+func (l *Lab) Underlay() *netns.NS { return l.underlay.NS }
 
 // Stack is the families of the lab.
 func (l *Lab) Stack() Stack { return l.topology.Stack }
@@ -128,13 +127,10 @@ func (l *Lab) Close() error {
 	for _, n := range l.nodes {
 		errs = append(errs, n.close())
 	}
-	for _, h := range []*Host{l.client, l.router} {
+	for _, h := range []*Host{l.client, l.router, l.underlay} {
 		if h != nil {
-			errs = append(errs, h.NS.Close())
+			errs = append(errs, h.Close())
 		}
-	}
-	if l.underlay != nil {
-		errs = append(errs, l.underlay.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -52,7 +52,7 @@ func wanting(name string, missing error) error {
 
 // missing says what the kernel lacks for an overlay, by making its devices where they bother nobody.
 func missing(o overlay, s Stack) error {
-	ns, err := netns.New("probe")
+	ns, err := netns.New("probe", ipv6Settings(s)...)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (o ipip) prepare(n *Node, s Stack) error {
 		}
 		*got = dev
 		ops := append([]link.Op{link.Tune{Dev: dev, MTU: o.mtu(s)}}, tunnelAddrs(dev, n.number, f)...)
-		if err := link.Apply(n.NS, ops...); err != nil {
+		if err := n.apply(ops...); err != nil {
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (o vxlan) prepare(n *Node, s Stack) error {
 		ops = append(ops, linkLocal(devVXLAN, vxlanMAC(n.number)))
 	}
 	ops = append(ops, tunnelAddrs(devVXLAN, n.number, s.Families()...)...)
-	return explainMissing(link.Apply(n.NS, ops...))
+	return explainMissing(n.apply(ops...))
 }
 
 func (vxlan) toward(_ *Node, peer int, s Stack) []link.Op {

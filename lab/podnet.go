@@ -20,8 +20,6 @@ type podNetwork interface {
 	neighbours(peer *Pod, s Stack) []link.Op
 	// portMAC is the MAC of the node's end.
 	portMAC(p *Pod) link.MAC
-	// carriers are the devices of the node, besides the pods' ports, that must carry packets once it has a pod.
-	carriers() []link.Dev
 }
 
 func newPodNetwork(p PodNetwork) podNetwork {
@@ -82,8 +80,6 @@ func (bridged) portMAC(p *Pod) link.MAC {
 	return mac
 }
 
-func (bridged) carriers() []link.Dev { return []link.Dev{devBridge} }
-
 // routed gives each pod a route of its own, and all of them the same gateway, which is nobody's address: the node
 // answers ARP for it on every port, because it has a route there. IPv6 needs no such trick, because a link-local
 // address may be the same on every link.
@@ -134,7 +130,6 @@ func (routed) pod(p *Pod, s Stack) []link.Op {
 
 func (routed) neighbours(*Pod, Stack) []link.Op { return nil }
 func (routed) portMAC(*Pod) link.MAC            { return routedMAC }
-func (routed) carriers() []link.Dev             { return nil }
 
 // neighbour tells a machine on the pod's link which MAC the pod has.
 func neighbour(d link.Dev, p *Pod) []link.Op {

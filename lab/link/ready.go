@@ -4,34 +4,100 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Ready returns when the devices, which are veth ends and bridges with such a port, carry packets: name the ports of a
-// bridge before the bridge. Tunnels have no carrier to wait for.
-//
-// That a device is up does not mean so. The kernel notices a carrier in a work queue that it lets run once a second at
-// most ("linkwatch"), and until then the device swallows what it is sent: the classic first packet that is a second
-// late. A question about one device makes a newer kernel do that work at once; with an older one Ready waits for the
-// kernel's notification.
-func Ready(ctx context.Context, ns *netns.NS, devices ...Dev) error {
-	var late []Dev
-	for _, d := range devices {
-		state, err := query(ns, d)
+// Condition is something that the kernel brings about a while after it has acknowledged the change that leads to it.
+type Condition interface {
+	// String says what is wanted: "eth0 carries packets".
+	fmt.Stringer
+	holds(ns *netns.NS) (bool, error)
+}
+
+// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events.
+func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
+	var late []Condition
+	for _, c := range conditions {
+		holds, err := c.holds(ns)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: whether %s: %w", ns.Name(), c, err)
 		}
-		if !state.carries() {
-			late = append(late, d)
+		if !holds {
+			late = append(late, c)
 		}
 	}
 	if len(late) == 0 {
 		return nil
 	}
 	return await(ctx, ns, late)
+}
+
+// Consequences are the conditions that changes lead to sooner or later.
+func Consequences(ops ...Op) []Condition {
+	var out []Condition
+	for _, op := range ops {
+		switch op := op.(type) {
+		case Veth:
+			out = append(out, Carries{op.Dev})
+		case ProxyARP:
+			out = append(out, Carries{op.Dev})
+		case Port:
+			out = append(out, Carries{op.Dev})
+			if bridge := (Carries{op.Bridge}); !slices.Contains(out, Condition(bridge)) {
+				out = append(out, bridge)
+			}
+		case Addr:
+			if op.Prefix.Addr().Is6() {
+				out = append(out, Local{op.Dev, op.Prefix.Addr()})
+			}
+		}
+	}
+	return out
+}
+
+// Carries is the condition that a veth end, or a bridge with such a port, carries packets: ask for the ports of a
+// bridge before the bridge. Tunnels have no carrier to wait for.
+//
+// That a device is up does not mean so. The kernel notices a carrier in a work queue that it lets run once a second at
+// most ("linkwatch"), and until then the device swallows what it is sent: the classic first packet that is a second
+// late. A question about one device makes a newer kernel do that work at once; an older one tells when it got to it.
+type Carries struct{ Dev }
+
+func (c Carries) String() string { return c.Name + " carries packets" }
+
+func (c Carries) holds(ns *netns.NS) (bool, error) {
+	s, err := query(ns, c.Dev)
+	return s.flags&unix.IFF_UP != 0 && s.operstate == operUp, err
+}
+
+// Local is the condition that the namespace answers to an IPv6 address of a device. IPv4 needs no such wait. The kernel
+// leaves the route that makes an IPv6 address local to a work queue, even where it skips duplicate address detection,
+// and until then it drops or forwards what is sent there.
+type Local struct {
+	Dev
+	Addr netip.Addr
+}
+
+func (l Local) String() string { return fmt.Sprintf("%s dev %s is local", l.Addr, l.Name) }
+
+func (l Local) holds(ns *netns.NS) (bool, error) {
+	r := &request{}
+	m := r.begin(unix.RTM_GETROUTE, 0)
+	r.b = append(r.b, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // struct rtmsg
+	r.addr(unix.RTA_DST, l.Addr)
+	r.u32(unix.RTA_OIF, uint32(l.Index))
+	r.end(m)
+	local := false
+	err := ask(ns, r, func(m reply) { local = m.nlmsg[unix.SizeofNlMsghdr+7] == unix.RTN_LOCAL })
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+		return false, nil
+	}
+	return local, err
 }
 
 // state is what the kernel says about a device.
@@ -47,8 +113,6 @@ const (
 	filterNoCounts = 1 << 3 // RTEXT_FILTER_SKIP_STATS
 )
 
-func (s state) carries() bool { return s.flags&unix.IFF_UP != 0 && s.operstate == operUp }
-
 // query asks for one device, by index, or by name where that is 0.
 func query(ns *netns.NS, d Dev) (state, error) {
 	r := &request{}
@@ -59,10 +123,23 @@ func query(ns *netns.NS, d Dev) (state, error) {
 	}
 	r.u32(unix.IFLA_EXT_MASK, filterNoCounts)
 	r.end(m)
+	var found state
+	err := ask(ns, r, func(m reply) {
+		found.index, found.flags = int(host.Uint32(m.nlmsg[20:])), host.Uint32(m.nlmsg[24:])
+		for typ, value := range attrs(m.nlmsg[32:]) {
+			if typ == unix.IFLA_OPERSTATE && len(value) == 1 {
+				found.operstate = value[0]
+			}
+		}
+	})
+	return found, err
+}
+
+// ask sends one question and hands the answer to read.
+func ask(ns *netns.NS, r *request, read func(reply)) error {
 	seq := sequence.Add(1)
 	r.number(seq)
-	var found state
-	err := ns.Exchange(r.b, func(datagram []byte) (bool, error) {
+	return ns.Exchange(r.b, func(datagram []byte) (bool, error) {
 		return eachMessage(datagram, func(m reply) (bool, error) {
 			switch {
 			case m.seq() != seq:
@@ -70,48 +147,35 @@ func query(ns *netns.NS, d Dev) (state, error) {
 			case m.typ() == unix.NLMSG_ERROR:
 				return true, m.err()
 			}
-			found = m.state()
+			read(m)
 			return true, nil
 		})
 	})
-	if err != nil {
-		return state{}, fmt.Errorf("%s: device %s: %w", ns.Name(), d.Name, err)
-	}
-	return found, nil
 }
 
-// state reads an RTM_NEWLINK.
-func (m reply) state() state {
-	s := state{index: int(host.Uint32(m.nlmsg[20:])), flags: host.Uint32(m.nlmsg[24:])}
-	for typ, value := range attrs(m.nlmsg[32:]) {
-		if typ == unix.IFLA_OPERSTATE && len(value) == 1 {
-			s.operstate = value[0]
-		}
-	}
-	return s
-}
-
-// await waits for the kernel to report that the devices carry packets.
-func await(ctx context.Context, ns *netns.NS, devices []Dev) error {
+// await waits for conditions with the help of the kernel's events, of which none is missed: it asks again after it has
+// subscribed.
+func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	events, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(events)
-	if err := unix.Bind(events, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}); err != nil {
+	groups := unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE}
+	if err := unix.Bind(events, &groups); err != nil {
 		return fmt.Errorf("%s: subscribe to link events: %w", ns.Name(), err)
 	}
-	for _, d := range devices {
+	for _, c := range conditions {
 		for {
-			state, err := query(ns, d)
-			if err != nil {
-				return err
-			}
-			if state.carries() {
+			holds, err := c.holds(ns)
+			if holds {
 				break
 			}
-			if err := nextEvent(ctx, events); err != nil {
-				return fmt.Errorf("%s: %s carries no packets (state %d): %w", ns.Name(), d.Name, state.operstate, err)
+			if err == nil {
+				err = nextEvent(ctx, events)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: until %s: %w", ns.Name(), c, err)
 			}
 		}
 	}

@@ -111,7 +111,7 @@ func Ensure(ns *netns.NS, d Dev, op Op) (Dev, error) {
 	}
 	state, err := query(ns, Dev{Name: d.Name})
 	if err != nil {
-		return Dev{}, err
+		return Dev{}, fmt.Errorf("%s: device %s: %w", ns.Name(), d.Name, err)
 	}
 	return Dev{Name: d.Name, Index: state.index}, nil
 }
