@@ -17,7 +17,7 @@ import (
 
 // What the EndpointSlice controller of Kubernetes writes on its slices, and how many endpoints it puts into one.
 const (
-	sliceManager    = "endpointslice-controller.k8s.io"
+	sliceManager      = "endpointslice-controller.k8s.io"
 	endpointsPerSlice = 100
 )
 
