@@ -21,6 +21,7 @@ import (
 type family struct {
 	node     spec.Node
 	ip       lab.Family
+	backend  Backend
 	programs *xtables.Programs
 	model    *model.Builder
 	rules    nodeRules
@@ -33,7 +34,7 @@ type family struct {
 	tracked *model.State
 }
 
-func newFamily(node spec.Node, ip lab.Family, b xtables.Backend, c capabilities) (*family, error) {
+func newFamily(node spec.Node, ip lab.Family, b Backend, can capabilities) (*family, error) {
 	programs, err := xtables.Find(node.Host.NS, b, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
 	if err != nil {
 		return nil, err
@@ -45,12 +46,13 @@ func newFamily(node spec.Node, ip lab.Family, b xtables.Backend, c capabilities)
 	return &family{
 		node:     node,
 		ip:       ip,
+		backend:  b,
 		programs: programs,
 		model:    model.NewBuilder(node.Name, ip),
 		rules: nodeRules{
 			family:      ip,
 			localhost:   ip == lab.V4 && servesLocalhost(node.Config),
-			randomFully: c.randomFully,
+			randomFully: can.randomFully,
 			liberal:     liberal,
 		},
 		renderer: renderer{
@@ -85,14 +87,14 @@ func (f *family) program(ctx context.Context, state *model.State, tail []xtables
 	if f.done == nil {
 		return f.programAll(ctx, state, tail)
 	}
-	tailChanged := !slices.Equal(f.done.tail, tail)
-	if state == f.done.state && !tailChanged {
+	if state == f.done.state && slices.Equal(tail, f.done.tail) {
 		return nil
 	}
 	next, gone, come := f.done.next(state, tail, &f.renderer)
-	return f.commit(ctx, next, delta(next, gone, come, tailChanged))
+	return f.commit(ctx, next, delta(gone, come, f.done.tail, tail))
 }
 
+// programAll writes everything, whatever there is.
 func (f *family) programAll(ctx context.Context, state *model.State, tail []xtables.Rule) error {
 	filter, err := f.programs.Save(ctx, xtables.Filter)
 	if err != nil {
@@ -106,9 +108,10 @@ func (f *family) programAll(ctx context.Context, state *model.State, tail []xtab
 	return f.commit(ctx, next, rebuild(next, &f.rules, filter, nat))
 }
 
+// commit carries out the change to next. Until that has succeeded, what the kernel holds is not known.
 func (f *family) commit(ctx context.Context, next *desired, c *change) error {
 	f.done = nil
-	if err := f.programs.Restore(ctx, c.all()...); err != nil {
+	if err := f.programs.Restore(ctx, c.transactions(f.backend)...); err != nil {
 		return err
 	}
 	f.done = next
@@ -137,7 +140,7 @@ func (f *family) remove(ctx context.Context) error {
 	for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
 		saved, err := f.programs.Save(ctx, t)
 		if err == nil {
-			err = f.programs.Restore(ctx, removal(t, saved))
+			err = f.programs.Restore(ctx, removal(f.backend, t, saved)...)
 		}
 		errs = append(errs, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -50,8 +52,11 @@ type fragment struct {
 	shared [sharedChains][]xtables.Rule
 }
 
+// share adds a rule to a shared chain, once: the same address may be listed as an external IP and as a load balancer's.
 func (f *fragment) share(c sharedChain, parts ...xtables.Part) {
-	f.shared[c] = append(f.shared[c], xtables.NewRule(parts...))
+	if r := xtables.NewRule(parts...); !slices.Contains(f.shared[c], r) {
+		f.shared[c] = append(f.shared[c], r)
+	}
 }
 
 // own adds a chain, unless it is empty.
@@ -67,6 +72,7 @@ func (r *renderer) render(s *model.Service) *fragment {
 	for _, p := range s.Ports {
 		r.frontends(f, p)
 		r.withoutEndpoints(f, p)
+		r.healthCheck(f, p)
 		r.chooseEndpoint(f, p)
 	}
 	return f
@@ -133,16 +139,14 @@ func (r *renderer) withoutEndpoints(f *fragment, p *model.Port) {
 			f.share(filterExternal, xtables.Comment(why), xtables.ToLocal, xtables.ToPort(proto, p.NodePort), verdict)
 		}
 	}
-	if p.HealthCheckPort != 0 {
-		r.healthCheck(f, p)
-	}
 }
 
 // healthCheck lets load balancers reach the health check port through a closed INPUT chain.
 func (r *renderer) healthCheck(f *fragment, p *model.Port) {
-	rule := xtables.NewRule(xtables.Comment(p.ID.String()+" health check node port"),
-		xtables.ToPort("TCP", p.HealthCheckPort), xtables.Accept)
-	f.shared[filterNodePorts] = append(f.shared[filterNodePorts], rule)
+	if p.HealthCheckPort != 0 {
+		f.share(filterNodePorts, xtables.Comment(p.ID.String()+" health check node port"),
+			xtables.ToPort(corev1.ProtocolTCP, p.HealthCheckPort), xtables.Accept)
+	}
 }
 
 // internalChain is where traffic to the ClusterIP goes.

@@ -68,11 +68,11 @@ func try(ctx context.Context, b Backend, f lab.Family) (c capabilities, err erro
 		return c, err
 	}
 	c.randomFully = true
-	if err = programs.Restore(ctx, sample(f, c).all()...); err == nil {
+	if err = programs.Restore(ctx, sample(f, c).transactions(b)...); err == nil {
 		return c, nil
 	}
 	c.randomFully = false
-	if err = programs.Restore(ctx, sample(f, c).all()...); err == nil || ctx.Err() != nil {
+	if err = programs.Restore(ctx, sample(f, c).transactions(b)...); err == nil || ctx.Err() != nil {
 		return c, err
 	}
 	return c, &spec.UnusableError{

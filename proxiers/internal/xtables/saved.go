@@ -16,16 +16,39 @@ type Saved struct {
 func (s *Saved) Jumps(chain, target string) []Rule {
 	var out []Rule
 	for _, r := range s.Chains[chain] {
-		if r.goesTo(target) {
+		if r.Target() == target {
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-func (r Rule) goesTo(target string) bool {
-	text := string(r) + " "
-	return strings.Contains(text, "-j "+target+" ") || strings.Contains(text, "-g "+target+" ")
+// Target is where the rule sends a packet, empty if it sends it nowhere.
+func (r Rule) Target() string {
+	words := r.words()
+	for i, w := range words {
+		if (w == "-j" || w == "-g") && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
+// words splits the rule at blanks outside of double quotes. Quoted words keep their quotes, so a comment is never taken
+// for an option.
+func (r Rule) words() []string {
+	var words []string
+	start, quoted := 0, false
+	for i := range len(r) {
+		switch {
+		case r[i] == '"' && (i == 0 || r[i-1] != '\\'):
+			quoted = !quoted
+		case r[i] == ' ' && !quoted:
+			words = append(words, string(r[start:i]))
+			start = i + 1
+		}
+	}
+	return append(words, string(r[start:]))
 }
 
 // parseSaved reads the output of iptables-save for one table. A table that does not exist is empty.

@@ -31,6 +31,9 @@ func (t *Transaction) Write(chain string, rules []Rule) {
 	}
 }
 
+// Append puts a rule at the end of a chain that exists.
+func (t *Transaction) Append(chain string, r Rule) { t.line("-A", chain, r) }
+
 // Insert puts a rule at the head of a chain that exists.
 func (t *Transaction) Insert(chain string, r Rule) { t.line("-I", chain, r) }
 
@@ -40,7 +43,7 @@ func (t *Transaction) Remove(chain string, r Rule) { t.line("-D", chain, r) }
 // Empty takes all rules out of a chain, creating it if need be.
 func (t *Transaction) Empty(chain string) { t.declare(chain) }
 
-// Delete takes a chain away with its rules, once everything else of the transaction is done; then nothing may jump to it
+// Delete takes a chain away with its rules, once everything else of the transaction is done. Then nothing may jump to it
 // any more.
 func (t *Transaction) Delete(chain string) {
 	t.declare(chain)
@@ -66,6 +69,17 @@ func (t *Transaction) line(op, chain string, r Rule) {
 		t.rules.WriteString(string(r))
 	}
 	t.rules.WriteByte('\n')
+}
+
+// Merge makes one transaction of several on one table.
+func Merge(table TableName, all ...*Transaction) *Transaction {
+	m := &Transaction{Table: table}
+	for _, t := range all {
+		m.declared.Write(t.declared.Bytes())
+		m.rules.Write(t.rules.Bytes())
+		m.deleted = append(m.deleted, t.deleted...)
+	}
+	return m
 }
 
 // Script is the input for iptables-restore that carries out the transactions one after the other.

@@ -1,0 +1,44 @@
+package iptables
+
+import (
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// desired is all the rules of a node and family that depend on Services.
+type desired struct {
+	state     *model.State
+	fragments map[*model.Service]*fragment
+	// tail ends nat KUBE-SERVICES: the way to the NodePorts.
+	tail []xtables.Rule
+}
+
+// shared are the rules of a shared chain.
+func (d *desired) shared(c sharedChain) []xtables.Rule {
+	var rules []xtables.Rule
+	for _, s := range d.state.Services {
+		rules = append(rules, d.fragments[s].shared[c]...)
+	}
+	if c == natServices {
+		rules = append(rules, d.tail...)
+	}
+	return rules
+}
+
+// next is what follows d: fragments of Services that stayed the same are taken over. gone and come are the fragments in
+// which the two differ.
+func (d *desired) next(state *model.State, tail []xtables.Rule, r *renderer) (n *desired, gone, come []*fragment) {
+	lost, won := model.Diff(d.state, state)
+	n = &desired{state: state, tail: tail, fragments: make(map[*model.Service]*fragment, len(state.Services))}
+	for _, s := range state.Services {
+		n.fragments[s] = d.fragments[s]
+	}
+	for _, s := range won {
+		n.fragments[s] = r.render(s)
+		come = append(come, n.fragments[s])
+	}
+	for _, s := range lost {
+		gone = append(gone, d.fragments[s])
+	}
+	return n, gone, come
+}
