@@ -46,7 +46,10 @@ func (l *Lab) claimPod(node string, spec PodSpec) (*Node, error) {
 	case n == nil:
 		return nil, fmt.Errorf("add pod %s: no node %q", spec.Name, node)
 	}
-	return n, l.names.addPod(spec)
+	if err := l.names.addPod(spec); err != nil {
+		return nil, fmt.Errorf("%s%w", prefix("add pod ", spec.Name), err)
+	}
+	return n, nil
 }
 
 func (l *Lab) addPod(ctx context.Context, n *Node, spec PodSpec) (*Pod, error) {
@@ -141,7 +144,7 @@ func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 	}
 	names := maps.Clone(l.names)
 	if err := errors.Join(names.addNode(spec)...); err != nil {
-		return nil, fmt.Errorf("add node %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("add %w", err)
 	}
 	at := 0
 	for at < len(l.nodes) && l.nodes[at].number == at+1 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,7 @@ type pinger struct {
 	ns     *netns.NS
 	v4, v6 int
 	id     uint16
+	seq    uint16
 }
 
 // pong is what came of an echo request.
@@ -36,12 +38,19 @@ func (p pong) String() string {
 	return fmt.Sprintf("ICMP error type %d code %d", p.typ, p.code)
 }
 
-func newPinger(ns *netns.NS, id uint16) (*pinger, error) {
-	p := &pinger{ns: ns, id: id, v4: -1, v6: -1}
+// pingerID tells the pingers of the process apart.
+var pingerID atomic.Uint32
+
+func newPinger(ns *netns.NS) (*pinger, error) {
+	p := &pinger{ns: ns, id: uint16(pingerID.Add(1)), v4: -1, v6: -1}
 	var err, err6 error
 	p.v4, err = ns.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 	p.v6, err6 = ns.Socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6)
-	return p, errors.Join(err, err6)
+	// Packets are never fragmented: one too large for the device is an error.
+	return p, errors.Join(err, err6,
+		unix.SetsockoptInt(p.v4, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO),
+		unix.SetsockoptInt(p.v6, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO),
+		unix.SetsockoptInt(p.v6, unix.IPPROTO_IPV6, unix.IPV6_DONTFRAG, 1))
 }
 
 func (p *pinger) close() {
@@ -69,19 +78,19 @@ func (p *pinger) send(to netip.Addr, seq uint16, size int) error {
 }
 
 // ping sends one request and waits for what comes of it. It does not repeat the request: a lost packet is an error.
-func (p *pinger) ping(ctx context.Context, to netip.Addr, seq uint16, size int) (pong, error) {
+func (p *pinger) ping(ctx context.Context, to netip.Addr, size int) (pong, error) {
+	p.seq++
 	start := time.Now()
-	if err := p.send(to, seq, size); err != nil {
+	var got pong
+	err := p.send(to, p.seq, size)
+	if err == nil {
+		got, err = p.receive(ctx, to, p.seq)
+	}
+	if err != nil {
 		return pong{}, fmt.Errorf("%s: ping %s: %w", p.ns.Name(), to, err)
 	}
-	for {
-		got, err := p.receive(ctx, to, seq)
-		if err != nil {
-			return pong{}, fmt.Errorf("%s: ping %s: %w", p.ns.Name(), to, err)
-		}
-		got.took = time.Since(start)
-		return got, nil
-	}
+	got.took = time.Since(start)
+	return got, nil
 }
 
 // receive waits for the answer to a request.

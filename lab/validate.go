@@ -49,31 +49,45 @@ func newNames() taken { return taken{clientName: true, routerName: true, switchN
 // addNode adds the names of a node and its pods, and says everything that is wrong with them.
 func (t taken) addNode(n NodeSpec) []error {
 	var errs []error
-	note := func(err error) {
+	note := func(what string, err error) {
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s%w", what, err))
 		}
 	}
-	note(t.add("node", n.Name, nodeName.MatchString(n.Name)))
+	note(prefix("node ", n.Name), t.add(n.Name, nodeName))
 	if most := lastPod - firstPod + 1; len(n.Pods) > most {
-		note(fmt.Errorf("%s: %d pods: a node has addresses for %d", n.Name, len(n.Pods), most))
+		errs = append(errs, fmt.Errorf("%s: %d pods: a node has addresses for %d", n.Name, len(n.Pods), most))
 	}
-	for _, p := range n.Pods {
-		note(t.addPod(p))
+	for i, p := range n.Pods {
+		if p.Name == "" {
+			note(fmt.Sprintf("pod %d: ", i+1), errNoName)
+			continue
+		}
+		note(prefix("pod ", p.Name), t.addPod(p))
 	}
 	return errs
 }
 
-func (t taken) addPod(p PodSpec) error { return t.add("pod", p.Name, podName.MatchString(p.Name)) }
+// prefix is the beginning of a message about a thing of that name, if it has one.
+func prefix(kind, name string) string {
+	if name == "" {
+		return ""
+	}
+	return kind + name + ": "
+}
 
-func (t taken) add(what, name string, valid bool) error {
+func (t taken) addPod(p PodSpec) error { return t.add(p.Name, podName) }
+
+var errNoName = errors.New("no name")
+
+func (t taken) add(name string, pattern *regexp.Regexp) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%s has no name", what)
-	case !valid:
-		return fmt.Errorf("%s name %q: want lower case letters, digits and dashes, not at either end", what, name)
+		return errNoName
+	case !pattern.MatchString(name):
+		return errors.New("bad name: want lower case letters, digits and dashes")
 	case t[name]:
-		return fmt.Errorf("%s name %q: taken already", what, name)
+		return errors.New("name is taken")
 	}
 	t[name] = true
 	return nil
