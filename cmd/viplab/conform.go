@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/suite"
+	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// conformFlags are the flags of "viplab conform" as typed.
+type conformFlags struct {
+	proxiers   []string
+	focus      string
+	ip         string
+	overlay    string
+	pods       string
+	out        string
+	shard      string
+	trySkipped bool
+	keepFailed bool
+	list       bool
+}
+
+func newConform() *cobra.Command {
+	var f conformFlags
+	cmd := &cobra.Command{
+		Use:   "conform",
+		Short: "Prove with real packets which promises of the Service API a proxier keeps",
+		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and runs the
+scenarios of the catalogue in it. It prints a matrix and leaves report.json, junit.xml and, for each failure, rules,
+conntrack entries, logs and a packet capture in the output folder.
+
+It works inside namespaces of its own and changes nothing of the machine. Without root it needs a kernel that allows
+user namespaces; "viplab doctor" tells.
+
+Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
+		Example: `  viplab conform
+  viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
+  viplab conform --focus '^etp-local-' --out results`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.list {
+				return listScenarios(cmd.OutOrStdout())
+			}
+			return conform(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.proxiers, "proxier", []string{"iptables"}, "proxiers to judge: "+strings.Join(proxiers.Names(), ", "))
+	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
+	flags.StringVar(&f.ip, "ip", "dual", "IP families: 4, 6 or dual")
+	flags.StringVar(&f.overlay, "overlay", "auto", "how pod traffic crosses between nodes: auto, ipip, vxlan or direct")
+	flags.StringVar(&f.pods, "pods", "bridge", "how a node wires its pods: bridge or routed")
+	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and for what failures leave behind")
+	flags.StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N")
+	flags.BoolVar(&f.trySkipped, "try-skipped", false, "also run scenarios that need what the proxier does not declare; one that passes is reported as a failure of the declaration")
+	flags.BoolVar(&f.keepFailed, "keep-failed", false, "keep the cluster of a failed scenario, tell how to enter it, and wait for Ctrl-C")
+	flags.BoolVar(&f.list, "list", false, "list the scenarios instead of running them")
+	complete := func(name string, values ...string) {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	complete("proxier", proxiers.Names()...)
+	complete("ip", "4", "6", "dual")
+	complete("overlay", "auto", "ipip", "vxlan", "direct")
+	complete("pods", "bridge", "routed")
+	return cmd
+}
+
+func listScenarios(w io.Writer) error {
+	all, err := spec.Sort(scenarios.All())
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if _, err := fmt.Fprintf(w, "%-40s %s  %s\n", s.ID, s.Priority, s.Why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// options checks all flags before anything is built and reports every mistake at once.
+func (f conformFlags) options() (engine.Options, error) {
+	o := engine.Options{Scenarios: scenarios.All(), TrySkipped: f.trySkipped, KeepFailed: f.keepFailed}
+	var errs []error
+	collect := func(flag string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
+		}
+	}
+	var err error
+	o.Proxiers, err = proxiers.Find(f.proxiers...)
+	collect("proxier", err)
+	o.Stack, err = lab.ParseStack(f.ip)
+	collect("ip", err)
+	o.Overlay, err = lab.ParseOverlay(f.overlay)
+	collect("overlay", err)
+	o.PodNetwork, err = lab.ParsePodNetwork(f.pods)
+	collect("pods", err)
+	if f.focus != "" {
+		o.Focus, err = regexp.Compile(f.focus)
+		collect("focus", err)
+	}
+	if f.shard != "" {
+		o.Shard, o.Shards, err = parseShard(f.shard)
+		collect("shard", err)
+	}
+	o.Out, err = filepath.Abs(f.out)
+	collect("out", err)
+	return o, errors.Join(errs...)
+}
+
+func parseShard(text string) (shard, shards int, err error) {
+	var rest string
+	n, _ := fmt.Sscanf(text+" ", "%d/%d%s", &shard, &shards, &rest)
+	if n != 2 || shard < 1 || shard > shards {
+		return 0, 0, fmt.Errorf("%q: want I/N with 1 <= I <= N, for example 1/4", text)
+	}
+	return shard, shards, nil
+}
+
+func conform(ctx context.Context, f conformFlags, stdout, stderr io.Writer) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return err
+	}
+	if err := sandbox.Enter(); err != nil {
+		return err
+	}
+	progress := newProgress(stderr)
+	o.Listen = progress.listen
+	part := &suite.Part{Title: "conformance", Options: o}
+	config, reporter := ginkgo.GinkgoConfiguration()
+	reporter.Succinct = true
+	reporter.NoColor = !isTerminal(stdout)
+	reporter.JUnitReport = filepath.Join(o.Out, "junit.xml")
+	if _, err := suite.Run(ctx, verdict{}, "viplab", []*suite.Part{part}, config, reporter); err != nil {
+		return err
+	}
+	progress.end()
+	results := report.New(version(), kernelRelease(), part.Note(), part.Results())
+	if err := results.WriteJSON(o.Out); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\n%s, kernel %s\n\n", part.Note(), kernelRelease())
+	if err := results.WriteMatrix(stdout); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nreport: %s\n", filepath.Join(o.Out, "report.json"))
+	waitForKept(ctx, part, stdout)
+	if err := part.Close(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	if code := results.ExitCode(); code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// waitForKept tells how to enter clusters that were kept and keeps them until Ctrl-C.
+func waitForKept(ctx context.Context, part *suite.Part, w io.Writer) {
+	doors := part.Kept()
+	if len(doors) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nkept, until Ctrl-C (as root; PID is that of this viplab's child):\n")
+	for _, d := range doors {
+		fmt.Fprintln(w, " ", d)
+	}
+	<-ctx.Done()
+}
+
+// verdict lets Ginkgo run outside of "go test". Failures are counted from the results.
+type verdict struct{}
+
+func (verdict) Fail() {}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// progress tells a person how a run is going: on a terminal one line that is rewritten, elsewhere a line now and then.
+type progress struct {
+	w        io.Writer
+	terminal bool
+	began    time.Time
+
+	mu     sync.Mutex
+	failed int
+	told   int // how many cells had ended when the last line was written
+}
+
+func newProgress(w io.Writer) *progress {
+	return &progress{w: w, terminal: isTerminal(w), began: time.Now()}
+}
+
+// everyCells is how often a run that nobody watches writes a line.
+const everyCells = 25
+
+func (p *progress) listen(e engine.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.Result == nil {
+		return
+	}
+	if e.Result.Verdict == spec.Fail || e.Result.Verdict == spec.Broken {
+		p.failed++
+	}
+	switch {
+	case p.terminal:
+		fmt.Fprintf(p.w, "\r\033[K%s  %s", p.status(e), e.Cell.Scenario.ID)
+	case e.Ended-p.told >= everyCells || e.Ended == e.Total:
+		p.told = e.Ended
+		fmt.Fprintln(p.w, p.status(e))
+	}
+}
+
+func (p *progress) status(e engine.Event) string {
+	s := fmt.Sprintf("%d of %d scenarios, %.1f s", e.Ended, e.Total, time.Since(p.began).Seconds())
+	if p.failed > 0 {
+		s += fmt.Sprintf(", %d failed", p.failed)
+	}
+	return s
+}
+
+// end clears the line.
+func (p *progress) end() {
+	if p.terminal {
+		fmt.Fprint(p.w, "\r\033[K")
+	}
+}

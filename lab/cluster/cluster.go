@@ -1,0 +1,171 @@
+// Package cluster joins a lab and a Kubernetes cluster's state: nodes of the lab register as Node objects, and what a
+// kubelet does for a Pod object is done in the lab. A pod gets a namespace and addresses, an echo server on each of its
+// container ports instead of containers, and a status that says so; from there the state's own controllers go on to
+// EndpointSlices. A pod with hostNetwork serves on its node's addresses.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/traffic"
+)
+
+// Cluster is a Kubernetes cluster in a lab.
+type Cluster struct {
+	lab    *lab.Lab
+	store  *kube.Store
+	cancel context.CancelFunc
+	done   chan struct{}
+	again  chan struct{}  // wakes the kubelet
+	ending sync.WaitGroup // pods being taken down
+
+	mu      sync.Mutex
+	running map[podKey]*workload
+	failed  map[podKey]error
+	changed chan struct{}
+}
+
+type podKey struct{ namespace, name string }
+
+func (k podKey) String() string { return k.namespace + "/" + k.name }
+
+// New builds the lab, registers its nodes and starts the kubelet.
+func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
+	l, err := lab.Build(ctx, topology)
+	if err != nil {
+		return nil, err
+	}
+	store := kube.NewStore(kube.Config{Stack: topology.Stack})
+	for _, n := range l.Nodes() {
+		if err := register(store, n, topology.Stack); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &Cluster{
+		lab: l, store: store, cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1),
+		running: map[podKey]*workload{}, failed: map[podKey]error{}, changed: make(chan struct{}),
+	}
+	go c.kubelet(ctx)
+	return c, nil
+}
+
+// register stores the Node object of a lab node: ready, with its addresses and pod ranges.
+func register(store *kube.Store, n *lab.Node, stack lab.Stack) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:   n.Name(),
+		Labels: map[string]string{corev1.LabelHostname: n.Name()},
+	}}
+	for _, p := range n.PodCIDRs() {
+		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
+	}
+	node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
+	if err := store.Apply(node); err != nil {
+		return err
+	}
+	return kube.UpdateStatus(store, "", n.Name(), func(node *corev1.Node) {
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name()}}
+		for _, f := range stack.Families() {
+			node.Status.Addresses = append(node.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: n.Addr(f).String()})
+		}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	})
+}
+
+// Lab is the network.
+func (c *Cluster) Lab() *lab.Lab { return c.lab }
+
+// Store is the cluster's state.
+func (c *Cluster) Store() *kube.Store { return c.store }
+
+// Server is the echo server of a running pod, nil if the pod does not run or serves nothing.
+func (c *Cluster) Server(namespace, pod string) *traffic.Server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.running[podKey{namespace, pod}]; w != nil {
+		return w.server
+	}
+	return nil
+}
+
+// Servers are the echo servers of a namespace's running pods.
+func (c *Cluster) Servers(namespace string) []*traffic.Server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []*traffic.Server
+	for k, w := range c.running {
+		if k.namespace == namespace && w.server != nil {
+			out = append(out, w.server)
+		}
+	}
+	return out
+}
+
+// WaitPods returns when the pods of a namespace that should run do, and no other pod of it does.
+func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		pending, err := c.pendingLocked(namespace)
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if pending == "" {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.done:
+			return fmt.Errorf("%s: the cluster is closed", pending)
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", pending, context.Cause(ctx))
+		}
+	}
+}
+
+// pendingLocked says what the kubelet still has to do in a namespace; empty if nothing.
+func (c *Cluster) pendingLocked(namespace string) (string, error) {
+	want := map[podKey]bool{}
+	for _, p := range c.store.Snapshot().Pods {
+		if p.Namespace != namespace {
+			continue
+		}
+		k := podKey{p.Namespace, p.Name}
+		want[k] = true
+		if err := c.failed[k]; err != nil {
+			return "", err
+		}
+		if w := c.running[k]; w == nil || w.uid != p.UID || !w.reported {
+			return fmt.Sprintf("pod %s is not running", k), nil
+		}
+	}
+	for k := range c.running {
+		if k.namespace == namespace && !want[k] {
+			return fmt.Sprintf("pod %s still runs", k), nil
+		}
+	}
+	return "", nil
+}
+
+// Close ends the pods and takes the lab down.
+func (c *Cluster) Close() error {
+	c.cancel()
+	<-c.done
+	var errs []error
+	for _, w := range c.running {
+		if w.server != nil {
+			errs = append(errs, w.server.Close())
+		}
+	}
+	return errors.Join(append(errs, c.lab.Close())...)
+}

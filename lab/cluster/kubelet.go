@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/traffic"
+)
+
+// workload is a pod that runs.
+type workload struct {
+	uid      types.UID
+	addrs    []netip.Addr
+	server   *traffic.Server // nil if the pod has no ports
+	inLab    bool            // the lab has a pod for it; not so with hostNetwork
+	reported bool            // its status is in the cluster's state
+	ending   bool            // it is being taken down
+}
+
+// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes.
+func (c *Cluster) kubelet(ctx context.Context) {
+	defer close(c.done)
+	for ctx.Err() == nil {
+		snapshot := c.store.Snapshot()
+		c.sync(ctx, snapshot)
+		select {
+		case <-ctx.Done():
+		case <-c.again:
+		case <-c.store.Changed(snapshot.Revision):
+		}
+	}
+	c.ending.Wait()
+}
+
+func (c *Cluster) sync(ctx context.Context, snapshot *kube.Snapshot) {
+	want := map[podKey]*corev1.Pod{}
+	for _, p := range snapshot.Pods {
+		if p.Spec.NodeName != "" {
+			want[podKey{p.Namespace, p.Name}] = p
+		}
+	}
+	for _, k := range c.obsolete(want) {
+		c.ending.Go(func() {
+			c.note(k, nil, c.end(k))
+			c.lookAgain() // a pod of the same name may be waiting
+		})
+	}
+	started := map[podKey]*workload{}
+	for k, p := range want {
+		if c.get(k) != nil || ctx.Err() != nil {
+			continue
+		}
+		w, err := c.start(ctx, p)
+		c.note(k, w, err)
+		if err == nil {
+			started[k] = w
+		}
+	}
+	c.report(started)
+}
+
+func (c *Cluster) get(k podKey) *workload {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[k]
+}
+
+// obsolete are the running pods that shall not run, or that another pod of the same name has replaced. Removing a pod's
+// link takes the kernel some 20 ms, nearly all of it waiting, so the caller ends them side by side; they count as running
+// until they have ended.
+func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []podKey
+	for k, w := range c.running {
+		if p := want[k]; !w.ending && (p == nil || p.UID != w.uid) {
+			w.ending = true
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// lookAgain makes the kubelet compare the lab with the cluster's state once more.
+func (c *Cluster) lookAgain() {
+	select {
+	case c.again <- struct{}{}:
+	default:
+	}
+}
+
+// note records what became of a pod and wakes those who wait.
+func (c *Cluster) note(k podKey, w *workload, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, k)
+	delete(c.failed, k)
+	if err != nil {
+		c.failed[k] = fmt.Errorf("pod %s: %w", k, err)
+	} else if w != nil {
+		c.running[k] = w
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *Cluster) end(k podKey) error {
+	w := c.get(k)
+	var errs []error
+	if w.server != nil {
+		errs = append(errs, w.server.Close())
+	}
+	if w.inLab {
+		errs = append(errs, c.lab.RemovePod(k.String()))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
+	w := &workload{uid: p.UID}
+	var ns *netns.NS
+	if p.Spec.HostNetwork {
+		node := c.lab.Node(p.Spec.NodeName)
+		if node == nil {
+			return nil, fmt.Errorf("node %s is not in the lab", p.Spec.NodeName)
+		}
+		ns, w.addrs = node.NS, primaryAddrs(&node.Host, c.lab.Stack())
+	} else {
+		pod, err := c.lab.AddPod(ctx, p.Spec.NodeName, lab.PodSpec{Name: p.Namespace + "/" + p.Name})
+		if err != nil {
+			return nil, err
+		}
+		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
+	}
+	ports := containerPorts(p)
+	if len(ports) == 0 {
+		return w, nil
+	}
+	server, err := traffic.Serve(ns, p.Namespace+"/"+p.Name, w.addrs, ports...)
+	w.server = server
+	return w, err
+}
+
+func containerPorts(p *corev1.Pod) []traffic.Port {
+	var out []traffic.Port
+	for _, container := range p.Spec.Containers {
+		for _, port := range container.Ports {
+			switch port.Protocol {
+			case corev1.ProtocolUDP:
+				out = append(out, traffic.Port{Proto: "udp", Number: uint16(port.ContainerPort)})
+			case corev1.ProtocolTCP, "":
+				out = append(out, traffic.Port{Proto: "tcp", Number: uint16(port.ContainerPort)})
+			}
+		}
+	}
+	return out
+}
+
+func primaryAddrs(h *lab.Host, stack lab.Stack) []netip.Addr {
+	var out []netip.Addr
+	for _, f := range stack.Families() {
+		out = append(out, h.Addr(f))
+	}
+	return out
+}
+
+// report writes the status of pods that have just started, all at once. A pod with readiness gates becomes ready when
+// someone says so, any other at once. A pod that was deleted meanwhile has no status any more; the next round ends it.
+func (c *Cluster) report(started map[podKey]*workload) {
+	for {
+		there := c.still(started)
+		err := c.store.Do(func(tx *kube.Tx) error {
+			for k, p := range there {
+				ready := len(p.Spec.ReadinessGates) == 0
+				if err := kube.UpdateStatus(tx, k.namespace, k.name, kube.ReportRunning(ready, started[k].addrs...)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil && len(c.still(started)) < len(there) {
+			continue // one of them was deleted just now
+		}
+		for k, w := range started {
+			c.mu.Lock()
+			w.reported = true
+			c.mu.Unlock()
+			c.note(k, w, err)
+		}
+		return
+	}
+}
+
+// still are those of the pods that have not been deleted or replaced since they were started.
+func (c *Cluster) still(started map[podKey]*workload) map[podKey]*corev1.Pod {
+	out := map[podKey]*corev1.Pod{}
+	for k, w := range started {
+		if p, ok := kube.Get[*corev1.Pod](c.store, k.namespace, k.name); ok && p.UID == w.uid {
+			out[k] = p
+		}
+	}
+	return out
+}

@@ -1,0 +1,33 @@
+// Package none is the proxier that does nothing and claims everything. A scenario that passes on it has proved nothing
+// about a proxier, so the suite uses it to show that its scenarios can fail.
+package none
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// New is the proxier that does nothing.
+func New() spec.Proxier { return proxier{} }
+
+type proxier struct{}
+
+func (proxier) Name() string                 { return "none" }
+func (proxier) Features() spec.FeatureSet    { return spec.Features(spec.AllFeatures...) }
+func (proxier) Usable(context.Context) error { return nil }
+
+func (proxier) Start(context.Context, spec.Node) (spec.Instance, error) { return instance{}, nil }
+
+type instance struct{}
+
+func (instance) Apply(context.Context, *kube.Snapshot) error { return nil }
+func (instance) Stop(context.Context) error                  { return nil }
+
+func (instance) Dump(_ context.Context, w io.Writer) error {
+	_, err := fmt.Fprintln(w, "nothing")
+	return err
+}

@@ -1,0 +1,48 @@
+// Package proxiers lists the proxiers that are built in.
+package proxiers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/proxiers/iptables"
+	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// All are the built-in proxiers, in the order of their columns.
+func All() []spec.Proxier {
+	return []spec.Proxier{
+		iptables.New(iptables.NFT),
+		iptables.New(iptables.Legacy),
+		none.New(),
+	}
+}
+
+// Names are the names of All.
+func Names() []string {
+	var names []string
+	for _, p := range All() {
+		names = append(names, p.Name())
+	}
+	return names
+}
+
+// Find looks proxiers up by name. All unknown names are told at once.
+func Find(names ...string) ([]spec.Proxier, error) {
+	var found []spec.Proxier
+	var unknown []string
+	for _, name := range names {
+		i := slices.IndexFunc(All(), func(p spec.Proxier) bool { return p.Name() == name })
+		if i < 0 {
+			unknown = append(unknown, fmt.Sprintf("%q", name))
+			continue
+		}
+		found = append(found, All()[i])
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("unknown proxier %s: there are %s", strings.Join(unknown, ", "), strings.Join(Names(), ", "))
+	}
+	return found, nil
+}

@@ -1,0 +1,155 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strconv"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/watch"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var egressInterface = spec.Scenario{
+	ID: "masq-source-is-egress-interface", Group: "node-egress-masquerade", Priority: spec.P0,
+	Source: "MASQUERADE takes the address of the interface that the packet leaves by",
+	Why:    "A masqueraded packet carries the address of the interface it leaves by (tunnel, bridge or network card) and goes straight to the node of the pod.",
+	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
+	Given: []kube.Object{
+		Backend("a1", "n1"), Backend("a2", "n2", App("far")), Service("web", NodePort()), Service("far", NodePort()),
+	},
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		caught, err := Catch(w, func() error {
+			return w.Expect(ctx,
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), By: []string{"a2"}, SeenAs: spec.EgressOf("n1")},
+			)
+		}, "n2")
+		if err != nil {
+			return err
+		}
+		for _, family := range w.Lab().Stack().Families() {
+			if err := arrivesFrom(w, caught, family); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}},
+}
+
+// arrivesFrom wants the first packet to a2 to have come to n2's network card from n1's, whatever carried it.
+func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
+	pod, err := w.Resolve(spec.HostAt("a2", 8080), family, "tcp")
+	if err != nil {
+		return err
+	}
+	source := w.Lab().Node("n1").EgressAddr(pod.Addr())
+	for _, c := range caught {
+		p := c.Innermost()
+		if c.Direction != watch.In || c.Device != "eth0" || p.Dst != pod || p.Flags != "SYN" {
+			continue
+		}
+		if p.Src.Addr() != source {
+			return fmt.Errorf("the packet to %s leaves n1 with the source %s, not that of its interface, %s", pod, p.Src, source)
+		}
+		if c.Inner != nil && w.Lab().Node("n1").Addr(lab.FamilyOf(c.Src.Addr())) != c.Src.Addr() {
+			return fmt.Errorf("the packet to %s reaches n2 in a tunnel from %s, which is not n1", pod, c.Src)
+		}
+		return nil
+	}
+	return fmt.Errorf("no packet to %s reaches n2", pod)
+}
+
+// markCleared has a cluster of its own, because it counts marked packets and turns checksum offload off.
+var markCleared = spec.Scenario{
+	ID: "masq-mark-cleared", Group: "node-egress-masquerade", Priority: spec.P0, NeedsOverlay: true, Own: &spec.Own{},
+	Source: "the mark is cleared before MASQUERADE, so that an encapsulated packet is not masqueraded again",
+	Why:    "The mark is gone once a packet is masqueraded: the tunnel's outer packet keeps the node's address, and the checksums inside are right.",
+	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT, spec.IPTables},
+	Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		if err := watch.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if _, err := w.Run(ctx, "n1", "nft", countMarked); err != nil {
+			return err
+		}
+		caught, err := Catch(w, func() error {
+			return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")})
+		}, "n2")
+		if err != nil {
+			return err
+		}
+		if err := marksAreGone(ctx, w); err != nil {
+			return err
+		}
+		for _, family := range w.Lab().Stack().Families() {
+			pod, err := w.Resolve(spec.HostAt("a2", 8080), family, "tcp")
+			if err != nil {
+				return err
+			}
+			if err := outerIsIntact(w, caught, pod); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}},
+}
+
+// countMarked counts marked packets before and after the nat table's postrouting hook (priority srcnat, 100).
+const countMarked = `add table inet scenario
+add chain inet scenario before { type filter hook postrouting priority 99; }
+add chain inet scenario after { type filter hook postrouting priority 101; }
+add rule inet scenario before meta mark and 0x4000 == 0x4000 counter
+add rule inet scenario after meta mark and 0x4000 == 0x4000 counter`
+
+var packetsCounted = regexp.MustCompile(`counter packets (\d+)`)
+
+func marksAreGone(ctx context.Context, w spec.World) error {
+	counted := map[string]int{}
+	for _, chain := range []string{"before", "after"} {
+		text, err := w.Run(ctx, "n1", "nft", "list chain inet scenario "+chain)
+		if err != nil {
+			return err
+		}
+		m := packetsCounted.FindStringSubmatch(text)
+		if m == nil {
+			return spec.Faultf("no counter in %s", text)
+		}
+		if counted[chain], err = strconv.Atoi(m[1]); err != nil {
+			return &spec.Fault{Err: err}
+		}
+	}
+	switch {
+	case counted["before"] == 0:
+		return fmt.Errorf("no packet that was masqueraded had been marked with 0x4000")
+	case counted["after"] > 0:
+		return fmt.Errorf("%d packets still carry the mark 0x4000 after masquerading", counted["after"])
+	}
+	return nil
+}
+
+func outerIsIntact(w spec.World, caught []Caught, pod netip.AddrPort) error {
+	n1 := w.Lab().Node("n1")
+	carried := 0
+	for _, c := range caught {
+		if c.Direction != watch.In || c.Device != "eth0" || c.Inner == nil || c.Innermost().Dst != pod {
+			continue
+		}
+		carried++
+		if outer := c.Src.Addr(); n1.Addr(lab.FamilyOf(outer)) != outer {
+			return fmt.Errorf("the outer packet comes from %s, not from n1's address", outer)
+		}
+		if err := c.Innermost().VerifyChecksums(); err != nil {
+			return err
+		}
+	}
+	if carried == 0 {
+		return fmt.Errorf("no tunnel packet with a packet to %s reached n2", pod)
+	}
+	return nil
+}

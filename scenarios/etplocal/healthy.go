@@ -1,0 +1,115 @@
+package etplocal
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/watch"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+const lbIPv4, lbIPv6 = "203.0.113.13", "2001:db8:113::13"
+
+// healthyNodes makes the router a load balancer that does what cloud ones do: it asks every node's health-check port and
+// sends the load balancer's address to the nodes that say yes.
+var healthyNodes = spec.Scenario{
+	ID: "etp-local-lb-only-healthy-nodes", Group: "etp-local", Priority: spec.P0,
+	Source: "e2e loadbalancer.go 'only target nodes with endpoints', 'target all nodes with endpoints'",
+	Why:    "A load balancer that heeds the health-check port sends nothing to a node without a pod, and no client's packet is lost.",
+	Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress, spec.KernelNAT},
+	Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
+	Steps: []spec.Step{
+		{
+			Name: "pods on n1 and n2",
+			Do:   []spec.Action{Ingress("web", lbIPv4, lbIPv6)},
+			Check: func(ctx context.Context, w spec.World) error {
+				return balanced(ctx, w, []string{"n1", "n2"}, []string{"a1", "a2"})
+			},
+		},
+		{
+			Name: "the pod on n2 is gone",
+			Do:   []spec.Action{Delete("Pod", "a2")},
+			Check: func(ctx context.Context, w spec.World) error {
+				return balanced(ctx, w, []string{"n1"}, []string{"a1"})
+			},
+		},
+	},
+}
+
+// balanced asks the health-check ports, wants exactly the nodes to say yes, sends them traffic as the load balancer would,
+// and wants all of it answered and none of it seen by the other nodes.
+func balanced(ctx context.Context, w spec.World, want, pods []string) error {
+	for _, family := range w.Lab().Stack().Families() {
+		healthy, err := healthyOver(ctx, w, family)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(healthy, want) {
+			return fmt.Errorf("over %s the health-check port says that the nodes %v have a pod; it is %v", family, healthy, want)
+		}
+	}
+	if err := RouteTo(w, "router", lbIPv4, lbIPv6, want...); err != nil {
+		return &spec.Fault{Err: err}
+	}
+	if err := w.Expect(ctx, spec.Row{
+		From: "client", To: spec.IngressOf("web", 80), Times: 60, By: pods, SeenAs: spec.Itself(),
+	}); err != nil {
+		return err
+	}
+	for _, n := range w.Lab().Nodes() {
+		flows, err := w.Flows(ctx, n.Name(), toLoadBalancer)
+		if err != nil {
+			return err
+		}
+		if has := len(flows) > 0; has && !slices.Contains([]string{"n1", "n2"}, n.Name()) {
+			return fmt.Errorf("%s has no pod, but got %d connections from the load balancer", n.Name(), len(flows))
+		}
+	}
+	return nil
+}
+
+func toLoadBalancer(f watch.Flow) bool {
+	to := f.Orig.Dst.Addr()
+	return to == netip.MustParseAddr(lbIPv4) || to == netip.MustParseAddr(lbIPv6)
+}
+
+// healthyOver are the nodes whose health-check port answers 200, asked from the router.
+func healthyOver(ctx context.Context, w spec.World, family lab.Family) ([]string, error) {
+	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), "web")
+	if !ok || s.Spec.HealthCheckNodePort == 0 {
+		return nil, spec.Faultf("the Service has no healthCheckNodePort")
+	}
+	router := w.Lab().Router()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return router.Dial(ctx, network, netip.AddrPort{}, netip.MustParseAddrPort(address))
+		},
+	}}
+	var healthy []string
+	for _, n := range w.Lab().Nodes() {
+		url := "http://" + netip.AddrPortFrom(n.Addr(family), uint16(s.Spec.HealthCheckNodePort)).String()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return nil, fmt.Errorf("ask the health-check port of %s: %w", n.Name(), err)
+		}
+		response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			healthy = append(healthy, n.Name())
+		}
+	}
+	return healthy, nil
+}

@@ -1,0 +1,55 @@
+package given
+
+import (
+	"errors"
+
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Caught is an IP packet that was seen at a device of a host.
+type Caught struct {
+	Host string
+	watch.Frame
+	*watch.Packet
+}
+
+// Catch captures every packet of the hosts while f runs.
+func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err error) {
+	var captures []*watch.Capture
+	defer func() {
+		for _, c := range captures {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	for _, name := range hosts {
+		h, err := w.Host(name)
+		if err != nil {
+			return nil, err
+		}
+		c, err := watch.StartCapture(h.NS)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		captures = append(captures, c)
+	}
+	if err := f(); err != nil {
+		return nil, err
+	}
+	for i, c := range captures {
+		if lost, err := c.Lost(); err != nil || lost > 0 {
+			return nil, spec.Faultf("the capture on %s lost %d packets: %w", hosts[i], lost, err)
+		}
+		for _, frame := range c.Packets() {
+			p, err := watch.Decode(frame)
+			if errors.Is(err, watch.ErrNotIP) {
+				continue
+			}
+			if err != nil {
+				return nil, &spec.Fault{Err: err}
+			}
+			caught = append(caught, Caught{hosts[i], frame, p})
+		}
+	}
+	return caught, nil
+}

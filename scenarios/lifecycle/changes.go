@@ -1,0 +1,90 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// programmingLimit is how long a burst of changes may take to reach packets. Kubernetes allows a few seconds; this
+// leaves room for machines that are emulated in software.
+const programmingLimit = 60 * time.Second
+
+var programmingLatency = spec.Scenario{
+	ID: "ep-programming-latency", Group: "endpoints-lifecycle", Priority: spec.P0,
+	Source: "e2e service_latency.go 'not be very high'",
+	Why:    "A burst of fifty endpoint changes reaches the packets within seconds, and the last one counts.",
+	Needs:  []spec.Feature{spec.ClusterIP},
+	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, programmingLimit, fmt.Errorf("fifty changes took more than %s", programmingLimit))
+		defer cancel()
+		for i := range 50 {
+			if err := Readiness("a2", i%2 == 1).Run(ctx, w); err != nil {
+				return &spec.Fault{Err: err}
+			}
+		}
+		// The last of the fifty made a2 ready; one more takes a1 away.
+		if err := Readiness("a1", false).Run(ctx, w); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, By: []string{"a2"}})
+	}}},
+}
+
+var externalNameTransitions = spec.Scenario{
+	ID: "svc-externalname-transitions", Group: "endpoints-lifecycle", Priority: spec.P0,
+	Source: "e2e service.go 'change the type from ExternalName to ClusterIP', '… to NodePort', and back",
+	Why:    "A Service that becomes an ExternalName is no longer served, and is served again once it has a ClusterIP or NodePort.",
+	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+	Steps: []spec.Step{
+		{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
+			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}); err != nil {
+				return err
+			}
+			former, err := vipsOf(w, "web")
+			if err != nil {
+				return err
+			}
+			if err := w.Apply(Service("web", ExternalName("example.org"))); err != nil {
+				return &spec.Fault{Err: err}
+			}
+			return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80), Want: spec.NotServed})
+		}},
+		{Name: "ClusterIP again", Do: []spec.Action{Apply(Service("web"))}, Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
+		}},
+		{Name: "ExternalName, then NodePort", Do: []spec.Action{
+			Apply(Service("web", ExternalName("example.org"))), Apply(Service("web", NodePort())),
+		}, Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
+		}},
+	},
+}
+
+// vipsOf are the ClusterIPs of a Service, by family.
+func vipsOf(w spec.World, service string) (map[lab.Family]string, error) {
+	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), service)
+	if !ok {
+		return nil, spec.Faultf("there is no Service %s", service)
+	}
+	vips := map[lab.Family]string{}
+	for _, ip := range s.Spec.ClusterIPs {
+		a, err := netip.ParseAddr(ip)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		vips[lab.FamilyOf(a)] = ip
+	}
+	return vips, nil
+}

@@ -1,0 +1,81 @@
+// Package lifecycle holds the scenarios of endpoints and Services that come, change and go.
+package lifecycle
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{
+	{
+		ID: "ep-add-remove", Group: "endpoints-lifecycle", Priority: spec.P0,
+		Source: "e2e networking.go 'update endpoints: http', 'update endpoints: udp'; service.go 'be able to up and down services'",
+		Why:    "A pod that joins a Service gets connections, one that leaves gets no more.",
+		Needs:  []spec.Feature{spec.ClusterIP},
+		Given:  []kube.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080))},
+		Steps: []spec.Step{
+			{Name: "two endpoints", Rows: bothProtocols("a1", "a2")},
+			{Name: "a third joins", Do: []spec.Action{Apply(both("a3", "n3"))}, Rows: bothProtocols("a1", "a2", "a3")},
+			{Name: "the first leaves", Do: []spec.Action{Delete("Pod", "a1")}, Rows: bothProtocols("a2", "a3")},
+		},
+	},
+	{
+		ID: "ep-multiple-slices", Group: "endpoints-lifecycle", Priority: spec.P0,
+		Source: "e2e endpointslice.go 'multiple ports / multiple endpoint IPs specified in multiple EndpointSlices'",
+		Why:    "A Service described by several EndpointSlices has the endpoints of all of them, each port its own; one named twice counts once.",
+		Needs:  []spec.Feature{spec.ClusterIP},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Pod("a1", "n1", TCP(8080), TCP(9090)), Pod("a2", "n2", TCP(8080)), Pod("a3", "n3", TCP(9090)),
+			Service("web", Selecting(""), ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Endpoints("http-1", "web", "http", 8080, "a1"), Endpoints("http-2", "web", "http", 8080, "a1", "a2"),
+				Endpoints("adm-1", "web", "adm", 9090, "a1"), Endpoints("adm-2", "web", "adm", 9090, "a3"),
+			},
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 300, By: []string{"a1", "a2"}, Port: 8080, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 81), Times: 300, By: []string{"a1", "a3"}, Port: 9090, Even: true},
+			},
+		}},
+	},
+	{
+		ID: "ep-manual-endpoints", Group: "endpoints-lifecycle", Priority: spec.P0,
+		Source: "e2e apiserver.go 'EndpointSlices pointing to API Server'; 'mirror a custom Endpoints resource'",
+		Why:    "A Service without a selector leads where its hand-written EndpointSlices say: to nodes, or out of the cluster.",
+		Needs:  []spec.Feature{spec.ClusterIP},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Pod("h2", "n2", HostNetwork(), TCP(18080)),
+			Service("api", Selecting(""), Port(443, 18080)), Service("outside", Selecting(""), Port(80, 18081)),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Serve("client", "tcp", 18081), Endpoints("api", "api", "", 18080, "n2"), Endpoints("outside", "outside", "", 18081, "client"),
+			},
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},
+				{From: "n1", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},
+				{From: "n2", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},
+				{From: "c1", To: spec.ClusterIPOf("outside", 80), By: []string{"client"}},
+				{From: "n1", To: spec.ClusterIPOf("outside", 80), By: []string{"client"}},
+			},
+		}},
+	},
+	programmingLatency,
+	externalNameTransitions,
+}
+
+// both is a backend that serves TCP and UDP on 8080.
+func both(name, node string) *corev1.Pod { return Backend(name, node, UDP(8080)) }
+
+func bothProtocols(by ...string) []spec.Row {
+	times := 150 * len(by)
+	return []spec.Row{
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: times, By: by, Even: true},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: times, By: by, Even: true},
+	}
+}

@@ -1,0 +1,64 @@
+package nodeport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// allocationRules is about the control plane alone. It has a cluster of its own, so that no other scenario's Service
+// takes the ports it speaks of.
+var allocationRules = spec.Scenario{
+	ID: "nodeport-allocation-rules", Group: "nodeport", Priority: spec.P0, Inert: true, Own: &spec.Own{},
+	Source: "e2e service.go 'prevent NodePort collisions', 'check NodePort out-of-range', 'release NodePorts on delete'",
+	Why:    "A nodePort is given from the range or taken as asked for, refused if out of range or taken, and free again once its Service is gone.",
+	Steps: []spec.Step{{Check: func(_ context.Context, w spec.World) error {
+		var errs []error
+		wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+		if err := w.Apply(nodePortService("given", 0)); err != nil {
+			wrong("a Service that asks for no nodePort is refused: %w", err)
+		} else if p := nodePortOf(w, "given"); p < 30000 || p > 32767 {
+			wrong("a Service that asks for no nodePort gets %d, outside of 30000-32767", p)
+		}
+		if err := w.Apply(nodePortService("chosen", 31380)); err != nil {
+			wrong("the free nodePort 31380 is refused: %w", err)
+		} else if p := nodePortOf(w, "chosen"); p != 31380 {
+			wrong("a Service that asks for nodePort 31380 gets %d", p)
+		}
+		for _, port := range []int32{29999, 32768} {
+			if w.Apply(nodePortService("outside", port)) == nil {
+				wrong("nodePort %d, outside of the range, is given", port)
+			}
+		}
+		if w.Apply(nodePortService("second", 31380)) == nil {
+			wrong("nodePort 31380 is given twice")
+		}
+		if err := w.Kube().Delete("Service", w.Namespace(), "chosen"); err != nil {
+			wrong("delete the Service: %w", err)
+		}
+		if err := w.Apply(nodePortService("second", 31380)); err != nil {
+			wrong("nodePort 31380 is refused although its Service is gone: %w", err)
+		}
+		return errors.Join(errs...)
+	}}},
+}
+
+func nodePortService(name string, nodePort int32) *corev1.Service {
+	return given.Service(name, given.NodePort(), given.Port(80, 8080), func(s *corev1.Service) {
+		s.Spec.Ports[0].NodePort = nodePort
+	})
+}
+
+func nodePortOf(w spec.World, service string) int32 {
+	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), service)
+	if !ok {
+		return 0
+	}
+	return s.Spec.Ports[0].NodePort
+}

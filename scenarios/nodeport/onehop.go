@@ -1,0 +1,50 @@
+package nodeport
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var singleNATHop = spec.Scenario{
+	ID: "nodeport-single-nat-hop", Group: "nodeport", Priority: spec.P0,
+	Source: "one DNAT from the NodePort to the pod",
+	Why:    "The NodePort is translated to the pod in one go: one conntrack entry, and no packet ever carries the ClusterIP.",
+	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
+	Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		caught, err := Catch(w, func() error {
+			return w.Expect(ctx, spec.Row{
+				From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, Flow: spec.MasqueradedOn("n1"),
+			})
+		}, "n1", "n2")
+		if err != nil {
+			return err
+		}
+		for _, family := range w.Lab().Stack().Families() {
+			vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+			if err != nil {
+				return err
+			}
+			nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
+			if err != nil {
+				return err
+			}
+			arrived := false
+			for _, c := range caught {
+				p := c.Innermost()
+				if p.Src.Addr() == vip.Addr() || p.Dst.Addr() == vip.Addr() {
+					return fmt.Errorf("a packet on %s carries the ClusterIP: %s", c.Host, c.Packet)
+				}
+				arrived = arrived || c.Dst == nodePort
+			}
+			if !arrived {
+				return spec.Faultf("the capture holds no packet to %s", nodePort)
+			}
+		}
+		return nil
+	}}},
+}

@@ -1,0 +1,231 @@
+// Package ruleset holds the scenarios about the shape of what an iptables proxier programs: the chains that
+// introductions to Kubernetes show and that people look for when they debug a node. They explain; the proof that a Service
+// works is traffic, in the other groups.
+package ruleset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var needs = []spec.Feature{spec.IPTables, spec.ClusterIP, spec.NodePort}
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{
+	{
+		ID: "rs-ipt-hooks", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
+		Source: "TestOverallIPTablesRules",
+		Why:    "PREROUTING and OUTPUT enter KUBE-SERVICES, POSTROUTING enters KUBE-POSTROUTING, and KUBE-NODEPORTS is the last resort of KUBE-SERVICES.",
+		Given:  []kube.Object{Backend("a1", "n1"), Service("web", NodePort())},
+		Steps:  inNAT(hooks),
+	},
+	{
+		ID: "rs-ipt-path", Group: "ruleset-shape", Priority: spec.P0, Needs: needs, Own: &spec.Own{},
+		Source: "the path a packet takes through the chains",
+		Why:    "A connection to a ClusterIP runs through KUBE-SERVICES, KUBE-SVC and KUBE-SEP; one to a NodePort through KUBE-NODEPORTS and KUBE-EXT as well. Counters show it.",
+		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},
+		Steps: []spec.Step{{
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 5, By: []string{"a1"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a1"}},
+			},
+			Check: inTable("nat", path),
+		}},
+	},
+	{
+		ID: "rs-ipt-probabilities", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
+		Source: "TestComputeProbability",
+		Why:    "Of n endpoints, rule k is taken with probability 1/(n-k) and the last one always, which gives each the same chance.",
+		Given: []kube.Object{
+			Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web"),
+			Pod("d1", "n1", App("duo"), TCP(8080)), Pod("d2", "n2", App("duo"), TCP(8080)), Service("duo"),
+			Pod("s1", "n1", App("solo"), TCP(8080)), Service("solo"),
+		},
+		Steps: inNAT(probabilities),
+	},
+	{
+		ID: "rs-ipt-one-sep-per-endpoint", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
+		Source: "pkg/proxy/iptables servicePortChainName, servicePortEndpointChainName",
+		Why:    "A Service chain has one KUBE-SEP chain for each endpoint, which marks the endpoint's own traffic and rewrites the destination; the names are hashes that stay the same.",
+		Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Steps:  inNAT(oneSEPPerEndpoint),
+	},
+	{
+		ID: "rs-ipt-masq-mark", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
+		Source: "TestMasqueradeRule",
+		Why:    "KUBE-MARK-MASQ sets bit 0x4000; KUBE-POSTROUTING clears it and masquerades what had it, and nothing else.",
+		Given:  []kube.Object{Backend("a1", "n1"), Service("web", NodePort())},
+		Steps:  inNAT(masqueradeMark),
+	},
+	{
+		ID: "rs-ipt-off-cluster-mark", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
+		Source: "TestInternalExternalMasquerade",
+		Why:    "Traffic to a ClusterIP that does not come from a pod is marked for masquerading, pod traffic is not.",
+		Given:  []kube.Object{Backend("a1", "n1"), Service("web")},
+		Steps:  inNAT(offClusterMark),
+	},
+	{
+		ID: "rs-ipt-local-policy-chains", Group: "ruleset-shape", Priority: spec.P0,
+		Needs:  []spec.Feature{spec.IPTables, spec.NodePort, spec.ETPLocal},
+		Source: "TestExternalTrafficPolicyLocal",
+		Why:    "Under externalTrafficPolicy Local, pods and the node itself take the way to all endpoints, everyone else the way to local ones or none.",
+		Given:  []kube.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
+		Steps:  []spec.Step{{Check: eachFamily(localPolicyChains)}},
+	},
+	{
+		ID: "rs-ipt-drop-path", Group: "ruleset-shape", Priority: spec.P0,
+		Needs:  []spec.Feature{spec.IPTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
+		Source: "TestNoEndpointsReject, TestLoadBalancer in pkg/proxy/iptables",
+		Why:    "What cannot be delivered is refused or dropped by rules of the filter table: no endpoints, no local endpoints, a source that is not allowed.",
+		Given: []kube.Object{
+			Backend("a1", "n1"), Service("local", Selecting("web"), NodePort(), ETPLocal()), Service("empty"),
+			Service("fenced", Selecting("web"), LoadBalancer(), func(s *corev1.Service) {
+				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "2001:db8:2::/64"}
+			}),
+		},
+		Steps: []spec.Step{{
+			Do:    []spec.Action{Ingress("fenced", "203.0.113.14", "2001:db8:113::14")},
+			Check: eachFamily(dropPath),
+		}},
+	},
+	{
+		ID: "rs-ipt-forward", Group: "ruleset-shape", Priority: spec.P0, Needs: append([]spec.Feature{spec.DropInvalid}, needs...),
+		Source: "TestDropInvalidRule",
+		Why:    "KUBE-FORWARD drops INVALID packets, accepts marked ones and accepts established ones, in this order.",
+		Given:  []kube.Object{Backend("a1", "n1"), Service("web")},
+		Steps:  []spec.Step{{Check: inTable("filter", forward)}},
+	},
+}
+
+// check looks at one table of n1 in one family.
+type check func(w spec.World, t table, family lab.Family) error
+
+func inNAT(c check) []spec.Step { return []spec.Step{{Check: inTable("nat", c)}} }
+
+func inTable(name string, c check) func(context.Context, spec.World) error {
+	return eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+		t, err := save(ctx, w, "n1", family, name)
+		if err != nil {
+			return err
+		}
+		return c(w, t, family)
+	})
+}
+
+func eachFamily(c func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
+	return func(ctx context.Context, w spec.World) error {
+		var errs []error
+		for _, f := range w.Lab().Stack().Families() {
+			if err := c(ctx, w, f); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", f, err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+}
+
+func hooks(_ spec.World, t table, _ lab.Family) error {
+	var errs []error
+	for _, jump := range [][2]string{
+		{"PREROUTING", "KUBE-SERVICES"}, {"OUTPUT", "KUBE-SERVICES"}, {"POSTROUTING", "KUBE-POSTROUTING"},
+	} {
+		_, err := t.find(jump[0], "-j "+jump[1])
+		errs = append(errs, err)
+	}
+	rules := t["KUBE-SERVICES"]
+	if len(rules) == 0 {
+		return errors.Join(append(errs, errors.New("KUBE-SERVICES is empty"))...)
+	}
+	if last := rules[len(rules)-1]; !last.has("--dst-type LOCAL", "-j KUBE-NODEPORTS") {
+		errs = append(errs, fmt.Errorf("the last rule of KUBE-SERVICES is %q, not a jump to KUBE-NODEPORTS for local addresses", last.text))
+	}
+	return errors.Join(errs...)
+}
+
+// path wants each rule on the way to have matched exactly the connections that were made: the nat table sees the first
+// packet of a connection alone.
+func path(w spec.World, t table, family lab.Family) error {
+	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	svc, ext := svcChain(w, "KUBE-SVC-", "web"), svcChain(w, "KUBE-EXT-", "web")
+	sep, err := t.find(svc, "-j")
+	for _, r := range t[svc] {
+		if strings.HasPrefix(r.target(), "KUBE-SEP-") {
+			sep, err = r, nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, hop := range []struct {
+		chain string
+		parts []string
+		want  int
+	}{
+		{"KUBE-SERVICES", []string{"-d " + prefix(vip.Addr()), "--dport 80", "-j " + svc}, 5},
+		{"KUBE-NODEPORTS", []string{"--dport " + strconv.Itoa(int(nodePort.Port())), "-j " + ext}, 3},
+		{ext, []string{"-j KUBE-MARK-MASQ"}, 3},
+		{ext, []string{"-j " + svc}, 3},
+		{svc, []string{"-j " + sep.target()}, 8},
+		{sep.target(), []string{"-j DNAT"}, 8},
+	} {
+		r, err := t.find(hop.chain, hop.parts...)
+		if err == nil && r.packets != hop.want {
+			err = fmt.Errorf("%s: %q has matched %d connections, not %d", hop.chain, r.text, r.packets, hop.want)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func probabilities(w spec.World, t table, _ lab.Family) error {
+	var errs []error
+	for service, want := range map[string][]float64{"web": {1.0 / 3, 1.0 / 2, 1}, "duo": {1.0 / 2, 1}, "solo": {1}} {
+		var got []float64
+		for _, r := range t[svcChain(w, "KUBE-SVC-", service)] {
+			if strings.HasPrefix(r.target(), "KUBE-SEP-") {
+				got = append(got, r.probability())
+			}
+		}
+		ok := len(got) == len(want)
+		for i := 0; ok && i < len(want); i++ {
+			ok = math.Abs(got[i]-want[i]) < 1e-4
+		}
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: its endpoints are taken with probabilities %v, not %v", service, got, want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// probability is that of the statistic match, 1 without one, NaN where it cannot be read.
+func (r rule) probability() float64 {
+	_, after, ok := strings.Cut(r.text, "--probability ")
+	if !ok {
+		return 1
+	}
+	number, _, _ := strings.Cut(after, " ")
+	p, err := strconv.ParseFloat(number, 64)
+	if err != nil || !r.has("-m statistic", "--mode random") {
+		return math.NaN()
+	}
+	return p
+}

@@ -1,0 +1,26 @@
+// Package scenarios lists the behaviours of the catalogue that are written as scenarios.
+package scenarios
+
+import (
+	"slices"
+
+	"github.com/viplab/viplab/scenarios/affinity"
+	"github.com/viplab/viplab/scenarios/clusterip"
+	"github.com/viplab/viplab/scenarios/conntrack"
+	"github.com/viplab/viplab/scenarios/egress"
+	"github.com/viplab/viplab/scenarios/etplocal"
+	"github.com/viplab/viplab/scenarios/hairpin"
+	"github.com/viplab/viplab/scenarios/lifecycle"
+	"github.com/viplab/viplab/scenarios/nodeport"
+	"github.com/viplab/viplab/scenarios/ruleset"
+	"github.com/viplab/viplab/scenarios/udp"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// All are all scenarios, in no particular order.
+func All() []spec.Scenario {
+	return slices.Concat(
+		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
+		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios, ruleset.Scenarios,
+	)
+}

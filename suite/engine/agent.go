@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// agent keeps one proxier on one node up to date: whenever the cluster's state has changed, it applies the newest state.
+// Changes that arrive while the proxier works are applied together, next.
+type agent struct {
+	node     string
+	instance spec.Instance
+	store    *kube.Store
+	cancel   context.CancelFunc
+	done     chan struct{}
+
+	mu      sync.Mutex
+	applied uint64 // newest revision that the node obeys
+	failure error  // of the newest attempt; nil once an attempt succeeds
+	tried   uint64 // newest revision that was attempted
+	stuck   error  // once the proxier has been given up
+	changed chan struct{}
+}
+
+// startAgent places the proxier on the node and begins to apply states.
+func startAgent(ctx context.Context, proxier spec.Proxier, node spec.Node, store *kube.Store) (*agent, error) {
+	instance, err := proxier.Start(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("%s: start proxier %s: %w", node.Name, proxier.Name(), err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	a := &agent{
+		node: node.Name, instance: instance, store: store, cancel: cancel,
+		done: make(chan struct{}), changed: make(chan struct{}),
+	}
+	go a.run(ctx)
+	return a, nil
+}
+
+// retryAfter is the pause before a failed Apply is tried again with no newer state to apply.
+const retryAfter = 200 * time.Millisecond
+
+func (a *agent) run(ctx context.Context) {
+	defer close(a.done)
+	for ctx.Err() == nil {
+		snapshot := a.store.Snapshot()
+		err := a.apply(ctx, snapshot)
+		if ctx.Err() != nil {
+			return
+		}
+		a.record(snapshot.Revision, err)
+		var retry <-chan time.Time
+		if err != nil {
+			retry = time.After(retryAfter)
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.store.Changed(snapshot.Revision):
+		case <-retry:
+		}
+	}
+}
+
+// apply turns a panic of the proxier into its failure.
+func (a *agent) apply(ctx context.Context, snapshot *kube.Snapshot) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return a.instance.Apply(ctx, snapshot)
+}
+
+func (a *agent) record(revision uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tried, a.failure = revision, err
+	if err == nil {
+		a.applied = revision
+	}
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// applyLimit is how long a node may take to obey a change before its proxier is given up for good. It is for hangs: in a
+// software-emulated machine a first sync takes tens of seconds.
+const applyLimit = 2 * time.Minute
+
+// wait returns when the node obeys the state of the revision or a newer one. A proxier that fails on such a state three
+// times in a row has failed; one that does not finish in time is given up, and every later wait says so at once.
+func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) error {
+	expired := time.After(limit)
+	failures := 0
+	for {
+		a.mu.Lock()
+		applied, tried, failure, stuck, changed := a.applied, a.tried, a.failure, a.stuck, a.changed
+		a.mu.Unlock()
+		if applied >= revision {
+			return nil
+		}
+		if stuck != nil {
+			return stuck
+		}
+		if failure != nil && tried >= revision {
+			if failures++; failures == 3 {
+				return fmt.Errorf("%s: the proxier cannot apply the cluster's state: %w", a.node, failure)
+			}
+		}
+		select {
+		case <-changed:
+		case <-expired:
+			return a.giveUp(fmt.Errorf("%s: the proxier has not applied revision %d within %s (it is at %d)", a.node, revision, limit, applied))
+		case <-ctx.Done():
+			return fmt.Errorf("%s: the proxier has not applied revision %d (it is at %d): %w", a.node, revision, applied, context.Cause(ctx))
+		}
+	}
+}
+
+func (a *agent) giveUp(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stuck = err
+	return err
+}
+
+// stopLimit is how long a proxier may take to leave its node.
+const stopLimit = 30 * time.Second
+
+// stop ends the loop and takes the proxier off the node. A proxier that does not come back is left behind: it ends with
+// its namespace.
+func (a *agent) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, fmt.Errorf("not done within %s", stopLimit))
+	defer cancel()
+	a.cancel()
+	stopped := make(chan error, 1)
+	go func() {
+		<-a.done
+		stopped <- a.instance.Stop(ctx)
+	}()
+	select {
+	case err := <-stopped:
+		if err != nil {
+			return fmt.Errorf("%s: stop proxier: %w", a.node, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s: stop proxier: %w", a.node, context.Cause(ctx))
+	}
+}

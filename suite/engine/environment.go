@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// nodes are the nodes of every cluster that scenarios run in.
+var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
+
+// environment is a cluster with a proxier on every node.
+type environment struct {
+	*cluster.Cluster
+	proxier   spec.Proxier
+	agents    []*agent
+	conntrack map[string]*watch.Conntrack // by node
+	stateDir  string
+	// applyLimit is how long a node may take to obey a change.
+	applyLimit time.Duration
+	log        *slog.Logger
+	logs       *logBook
+}
+
+// build makes a cluster and places the proxier. What goes wrong with the cluster is a Fault, what goes wrong with the
+// proxier is not.
+func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environment, error) {
+	c, err := cluster.New(ctx, lab.Topology{
+		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
+	})
+	if err != nil {
+		return nil, spec.Faultf("build the cluster: %w", err)
+	}
+	r.takeNote(c.Lab())
+	logs := &logBook{}
+	env := &environment{
+		Cluster: c, proxier: p, applyLimit: cmp.Or(r.options.ApplyLimit, applyLimit), conntrack: map[string]*watch.Conntrack{},
+		logs: logs, log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if env.stateDir, err = os.MkdirTemp("", "viplab-"); err != nil {
+		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
+	}
+	for _, n := range c.Lab().Nodes() {
+		if err := env.place(ctx, n, own.Proxy); err != nil {
+			return nil, errors.Join(err, env.close(ctx))
+		}
+	}
+	return env, nil
+}
+
+func (r *Run) takeNote(l *lab.Lab) {
+	overlay, reason := l.Overlay()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note = fmt.Sprintf("%d nodes, %s pods, overlay %s (%s), %s",
+		len(l.Nodes()), l.Topology().PodNetwork, overlay, reason, l.Stack())
+}
+
+// place starts the proxier on one node.
+func (e *environment) place(ctx context.Context, n *lab.Node, config spec.ProxyConfig) error {
+	ct, err := watch.NewConntrack(n.NS)
+	if err != nil {
+		return spec.Faultf("%w", err)
+	}
+	e.conntrack[n.Name()] = ct
+	state := filepath.Join(e.stateDir, n.Name())
+	if err := os.Mkdir(state, 0o700); err != nil {
+		return spec.Faultf("%w", err)
+	}
+	a, err := startAgent(context.WithoutCancel(ctx), e.proxier, spec.Node{
+		Name: n.Name(), Host: n, Families: e.Lab().Stack().Families(),
+		PodCIDRs: n.PodCIDRs(), ClusterCIDRs: e.Lab().ClusterCIDRs(), ServiceCIDRs: e.Store().ServiceCIDRs(),
+		StateDir: state, Config: config, Log: e.log.With("node", n.Name()),
+	}, e.Store())
+	if err != nil {
+		return err
+	}
+	e.agents = append(e.agents, a)
+	return nil
+}
+
+// settle returns when every node obeys the newest state.
+func (e *environment) settle(ctx context.Context) error {
+	revision := e.Store().Snapshot().Revision
+	for _, a := range e.agents {
+		if err := a.wait(ctx, revision, e.applyLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agent is the agent of a node, nil if there is none.
+func (e *environment) agent(node string) *agent {
+	for _, a := range e.agents {
+		if a.node == node {
+			return a
+		}
+	}
+	return nil
+}
+
+// close stops the proxiers and takes everything down.
+func (e *environment) close(ctx context.Context) error {
+	var errs []error
+	for _, a := range e.agents {
+		errs = append(errs, a.stop(ctx))
+	}
+	for _, ct := range e.conntrack {
+		errs = append(errs, ct.Close())
+	}
+	return errors.Join(append(errs, e.Cluster.Close(), os.RemoveAll(e.stateDir))...)
+}
+
+// doors tells how to enter each namespace from outside of the sandbox.
+func (e *environment) doors() []string {
+	var out []string
+	door := func(ns *netns.NS) {
+		out = append(out, fmt.Sprintf("%-12s nsenter --net=/proc/PID/fd/%d", ns.Name(), ns.Fd()))
+	}
+	for _, n := range e.Lab().Nodes() {
+		door(n.NS)
+	}
+	door(e.Lab().Client().NS)
+	return out
+}
+
+// names maps every address of the lab to the name of its host as a scenario knows it. The kernel is asked for those of
+// the nodes: bridges, tunnels and proxiers add addresses of their own.
+func (e *environment) names(namespace string) (map[netip.Addr]string, error) {
+	names := map[netip.Addr]string{}
+	l := e.Lab()
+	add := func(name string, addrs []netip.Addr) {
+		for _, a := range addrs {
+			names[a] = name
+		}
+	}
+	for _, p := range l.Pods() {
+		add(shortName(namespace, p.Name()), p.Addrs())
+	}
+	for _, n := range l.Nodes() {
+		addrs, err := n.LocalAddrs()
+		if err != nil {
+			return nil, err
+		}
+		add(n.Name(), addrs)
+	}
+	add("client", l.Client().Addrs())
+	add("router", l.Router().Addrs())
+	return names, nil
+}
+
+// logBook keeps what proxiers log, for the folder of a failure. It is safe for concurrent use.
+type logBook struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// logLimit is how much of a proxier's log is kept: the newest part of it. A proxier that floods its log must not fill
+// the machine's memory.
+const logLimit = 1 << 20
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p...)
+	if over := len(b.text) - logLimit; over > logLimit {
+		b.text = append([]byte(nil), b.text[over:]...)
+	}
+	return len(p), nil
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text)
+}

@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// failedRows is the error of rows that did not hold. Its text is the table of all rows that were probed together, want
+// beside got.
+type failedRows struct {
+	probes []*probed
+	facts  spec.Facts
+}
+
+func (f failedRows) Error() string {
+	var b strings.Builder
+	wrong := 0
+	for _, p := range f.probes {
+		if len(p.wrong) > 0 {
+			wrong++
+		}
+	}
+	fmt.Fprintf(&b, "%d of %d rows do not hold\n", wrong, len(f.probes))
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tprobe\twant\tgot")
+	for _, p := range f.probes {
+		mark, got := "✓", p.row.Got(p.seen, f.facts)
+		if len(p.wrong) > 0 {
+			mark = "✗"
+			if extra := strings.Join(p.wrong, "; "); !strings.Contains("got "+got, extra) {
+				got += ": " + extra
+			}
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, p.title(), p.row.Wants(), got)
+	}
+	t.Flush()
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// title is the probe in words: "client -> n1:nodePort(web:80)/tcp v4 ×15".
+func (p *probed) title() string {
+	s := fmt.Sprintf("%s -> %s/%s %s", p.row.From, p.row.To, p.row.Protocol(), p.family)
+	if p.row.Count() > 1 {
+		s += fmt.Sprintf(" ×%d", p.row.Count())
+	}
+	if p.row.Conn != "" {
+		s += " on connection " + p.row.Conn
+	}
+	return s
+}
+
+// explain leaves what explains a failure in a folder of its own and adds its place to the result. What cannot be had is
+// written there instead; it never changes the verdict.
+func (w *world) explain(ctx context.Context, result *spec.Result) {
+	out := w.cell.out
+	if out == "" {
+		return
+	}
+	folder := filepath.Join(w.cell.Scenario.ID, w.cell.Proxier.Name())
+	keep := func(name string, write func(io.Writer) error) {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			fmt.Fprintf(&b, "\n(not complete: %v)\n", err)
+		}
+		file := filepath.Join(folder, name)
+		path := filepath.Join(out, file)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = os.WriteFile(path, b.Bytes(), 0o644)
+		}
+		if err != nil {
+			result.Reason += fmt.Sprintf("\n(%v)", err)
+			return
+		}
+		result.Files = append(result.Files, file)
+	}
+	for _, n := range w.Lab().Nodes() {
+		keep(n.Name()+"-rules.txt", func(b io.Writer) error { return w.env.agent(n.Name()).instance.Dump(ctx, b) })
+		keep(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
+		keep(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })
+	}
+	keep("cluster.yaml", w.dumpCluster)
+	keep("proxier.log", func(b io.Writer) error { _, err := io.WriteString(b, w.env.logs.String()); return err })
+	keep("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
+	keep("failure.txt", func(b io.Writer) error {
+		_, err := fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n\nagain: %s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(),
+			w.cell.Scenario.Why, result.Reason, w.cell.again)
+		return err
+	})
+	result.Reason += fmt.Sprintf("\nfiles: %s\nagain: %s", filepath.Join(out, folder), w.cell.again)
+}
+
+func (w *world) dumpFlows(ctx context.Context, b io.Writer, node string) error {
+	flows, err := w.Flows(ctx, node, func(watch.Flow) bool { return true })
+	for _, f := range flows {
+		fmt.Fprintln(b, f)
+	}
+	return err
+}
+
+// dumpNetwork writes links, addresses, routes, the whole nf_tables ruleset and the kernel's own counters of a namespace.
+func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) error {
+	for _, argv := range [][]string{
+		{"ip", "-d", "address"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route"}, {"ip", "neighbour"},
+		{"nft", "-a", "list", "ruleset"},
+	} {
+		fmt.Fprintf(b, "# %s\n", strings.Join(argv, " "))
+		text, err := w.Run(ctx, ns.Name(), argv...)
+		if err != nil {
+			text = err.Error()
+		}
+		fmt.Fprintln(b, text)
+	}
+	return ns.Do(func() error {
+		for _, name := range []string{"snmp", "netstat", "stat/nf_conntrack"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(b, "# /proc/net/%s\n%s\n", name, text)
+		}
+		return nil
+	})
+}
+
+func (w *world) dumpCluster(b io.Writer) error {
+	var objects []kube.Object
+	s := w.Kube().Snapshot()
+	for _, o := range s.Services {
+		objects = append(objects, o)
+	}
+	for _, o := range s.EndpointSlices {
+		objects = append(objects, o)
+	}
+	for _, o := range s.Pods {
+		objects = append(objects, o)
+	}
+	var own []kube.Object
+	for _, o := range objects {
+		if o.GetNamespace() == w.namespace {
+			own = append(own, o)
+		}
+	}
+	return kube.Encode(b, own...)
+}
+
+// recapture probes the rows that did not hold once more, with every packet of the cluster captured. The state is still
+// the one they failed in.
+func (w *world) recapture(ctx context.Context, b io.Writer) error {
+	w.mu.Lock()
+	failures := w.failures
+	w.mu.Unlock()
+	if len(failures) == 0 {
+		return fmt.Errorf("no row failed")
+	}
+	var captures []*watch.Capture
+	start := func(ns *netns.NS) error {
+		c, err := watch.StartCapture(ns)
+		if err == nil {
+			captures = append(captures, c)
+		}
+		return err
+	}
+	defer func() {
+		for _, c := range captures {
+			c.Close()
+		}
+	}()
+	for _, n := range w.Lab().Nodes() {
+		if err := start(n.NS); err != nil {
+			return err
+		}
+	}
+	for _, p := range failures[len(failures)-1].probes {
+		if len(p.wrong) == 0 {
+			continue
+		}
+		if from, err := w.Host(p.row.From); err == nil && w.env.agent(p.row.From) == nil {
+			if err := start(from.NS); err != nil {
+				return err
+			}
+		}
+		row := p.row
+		row.Times = min(row.Count(), 10)
+		if row.Conn == "" {
+			if _, err := w.probeRow(ctx, row, p.family); err != nil {
+				return err
+			}
+		}
+	}
+	return watch.WritePcapng(b, captures...)
+}

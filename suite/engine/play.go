@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// probeLimit bounds one probe with its fences. It is for hangs; answers and proved silence take far less.
+const probeLimit = time.Minute
+
+// patience is how long a probe whose answer is wanted goes on waiting after the fence has shown that none is on its way.
+// It covers what the fence cannot see: a proxier that relays through a process of its own, and the first retransmission
+// of a SYN (1 s, RFC 6298).
+const patience = 5 * time.Second
+
+// play runs the scenario's steps. An error is a failure of the proxier, or a spec.Fault.
+func (w *world) play(ctx context.Context) error {
+	for i, step := range w.cell.Scenario.Steps {
+		if err := w.step(ctx, step); err != nil {
+			if len(w.cell.Scenario.Steps) > 1 {
+				err = fmt.Errorf("step %d%s: %w", i+1, dashed(step.Name), err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func dashed(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " (" + name + ")"
+}
+
+func (w *world) step(ctx context.Context, step spec.Step) error {
+	for _, a := range step.Do {
+		if err := a.Run(ctx, w); err != nil {
+			return spec.Faultf("%s: %w", a.Name, err)
+		}
+	}
+	if err := w.Expect(ctx, step.Rows...); err != nil {
+		return err
+	}
+	if step.Check != nil {
+		return step.Check(ctx, w)
+	}
+	return nil
+}
+
+// Expect settles the cluster, probes all rows at once and judges them together.
+func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	probes := w.expand(rows)
+	var wg sync.WaitGroup
+	for _, p := range probes {
+		wg.Go(func() { p.seen, p.fault = w.probeRow(ctx, p.row, p.family) })
+	}
+	wg.Wait()
+	facts, err := w.facts()
+	if err != nil {
+		return &spec.Fault{Err: err}
+	}
+	return w.judge(probes, facts)
+}
+
+// probed is a row in one family and what came of it.
+type probed struct {
+	row    spec.Row
+	family lab.Family
+	seen   []spec.Observation
+	fault  error
+	wrong  []string
+}
+
+func (w *world) expand(rows []spec.Row) []*probed {
+	var out []*probed
+	for _, r := range rows {
+		for _, f := range w.Lab().Stack().Families() {
+			if r.Family == 0 || r.Family == f {
+				out = append(out, &probed{row: r, family: f})
+			}
+		}
+	}
+	return out
+}
+
+func (w *world) facts() (spec.Facts, error) {
+	names, err := w.env.names(w.namespace)
+	return spec.Facts{
+		Names:  names,
+		Egress: func(node string, to netip.Addr) netip.Addr { return w.Lab().Node(node).EgressAddr(to) },
+	}, err
+}
+
+func (w *world) judge(probes []*probed, facts spec.Facts) error {
+	var faults []error
+	failed := false
+	for _, p := range probes {
+		if p.fault != nil {
+			faults = append(faults, p.fault)
+			continue
+		}
+		p.wrong = p.row.Judge(p.seen, facts)
+		failed = failed || len(p.wrong) > 0
+	}
+	if len(faults) > 0 {
+		return &spec.Fault{Err: errors.Join(faults...)}
+	}
+	if failed {
+		f := failedRows{probes: probes, facts: facts}
+		w.mu.Lock()
+		w.failures = append(w.failures, f)
+		w.mu.Unlock()
+		return f
+	}
+	return nil
+}
+
+// unwantedLimit is how many probes of one row may come to an unwanted outcome before the rest is not sent: the row has
+// failed, and each further one might cost its patience.
+const unwantedLimit = 3
+
+// probeRow sends the probes of a row in one family, one after another.
+func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
+	to, err := w.Resolve(row.To, family, row.Protocol())
+	if err != nil {
+		return nil, err
+	}
+	from, err := w.Host(row.From)
+	if err != nil {
+		return nil, err
+	}
+	var seen []spec.Observation
+	unwanted := 0
+	for range row.Count() {
+		o := spec.Observation{Family: family, To: to}
+		if row.Conn != "" {
+			err = w.onKept(ctx, row, from, &o)
+		} else {
+			err = w.once(ctx, row, from, &o)
+		}
+		if err != nil {
+			return seen, fmt.Errorf("%s -> %s: %w", row.From, row.To, err)
+		}
+		seen = append(seen, o)
+		if !row.Want.Allows(o.Outcome) {
+			if unwanted++; unwanted == unwantedLimit {
+				break
+			}
+		}
+	}
+	return seen, nil
+}
+
+// once makes a fresh connection.
+func (w *world) once(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) error {
+	conn, err := w.open(ctx, row, from, o)
+	if conn != nil {
+		defer conn.Close()
+	}
+	return err
+}
+
+// onKept sends on the kept connection of the row, or opens it.
+func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) error {
+	key := fmt.Sprintf("%s/%s", row.Conn, o.Family)
+	w.mu.Lock()
+	k := w.kept[key]
+	w.mu.Unlock()
+	if k == nil {
+		conn, err := w.open(ctx, row, from, o)
+		if conn != nil {
+			w.mu.Lock()
+			w.kept[key] = &keptConn{conn, o.Server}
+			w.mu.Unlock()
+		}
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	o.Answer = k.conn.Exchange(ctx)
+	o.First = k.first
+	return w.finish(ctx, row, o)
+}
+
+// open probes once and leaves the connection open if there was an answer.
+func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) (*traffic.Conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
+	defer cancel()
+	p := traffic.Probe{
+		From: from.NS, To: o.To, Proto: row.Protocol(), Payload: row.Payload,
+		Fences: w.fences(from, o.Family), Patience: patience,
+	}
+	if row.Want.Allows(traffic.Silence) {
+		p.Patience = 0
+	}
+	conn, answer := p.Open(ctx)
+	o.Answer = answer
+	return conn, w.finish(ctx, row, o)
+}
+
+// finish adds to an observation what the client cannot see, and speaks of pods as the scenario does.
+func (w *world) finish(ctx context.Context, row spec.Row, o *spec.Observation) error {
+	if o.Fault != nil {
+		return o.Fault
+	}
+	o.Server = shortName(w.namespace, o.Server)
+	if o.Outcome != traffic.Reply {
+		o.Strays = w.strays(o.Nonce)
+		return nil
+	}
+	if row.Flow.Node == "" {
+		return nil
+	}
+	flows, err := w.Flows(ctx, row.Flow.Node, func(f watch.Flow) bool {
+		return f.Proto == row.Protocol() && f.Orig.Src == o.Source && f.Orig.Dst == o.To
+	})
+	o.Flows = flows
+	return err
+}
+
+// strays are the servers that received a request although its client got no answer.
+func (w *world) strays(nonce string) []string {
+	var out []string
+	for _, s := range w.env.Servers(w.namespace) {
+		if slices.ContainsFunc(s.Seen(), func(x traffic.Seen) bool { return x.Nonce == nonce }) {
+			out = append(out, shortName(w.namespace, s.Name()))
+		}
+	}
+	return out
+}
+
+// fences are addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its way:
+// every node, and from inside the cluster every pod of the scenario too.
+func (w *world) fences(from *lab.Host, family lab.Family) []netip.Addr {
+	l := w.Lab()
+	var out []netip.Addr
+	for _, n := range l.Nodes() {
+		out = append(out, n.Addr(family))
+	}
+	if from == l.Client() || from == l.Router() {
+		return out
+	}
+	for _, p := range l.Pods() {
+		if p.Name() != from.Name() && shortName(w.namespace, p.Name()) != p.Name() {
+			out = append(out, p.Addr(family))
+		}
+	}
+	return out
+}
+
+// Probe sends one probe that no row judges.
+func (w *world) Probe(ctx context.Context, from string, to spec.Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error) {
+	h, err := w.Host(from)
+	if err != nil {
+		return nil, traffic.Answer{}, err
+	}
+	addr, err := w.Resolve(to, family, proto)
+	if err != nil {
+		return nil, traffic.Answer{}, err
+	}
+	o := spec.Observation{Family: family, To: addr}
+	conn, err := w.open(ctx, spec.Row{From: from, To: to, Proto: proto}, h, &o)
+	if err != nil {
+		return nil, o.Answer, &spec.Fault{Err: err}
+	}
+	return conn, o.Answer, nil
+}

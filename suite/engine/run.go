@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Run is a run of cells. Its results are read from the cells.
+type Run struct {
+	options Options
+	cells   []*Cell
+	ended   atomic.Int64
+	done    chan struct{}
+
+	mu   sync.Mutex
+	kept []*environment // with failed scenarios in them, if Options.KeepFailed
+	note string         // what the first cluster says of itself
+}
+
+// parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
+// changes, which all of them can wait for together.
+const parallel = 16
+
+// scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine a scenario takes seconds where it
+// takes milliseconds elsewhere.
+const scenarioLimit = 5 * time.Minute
+
+// NewRun is a run of planned cells, which may be fewer than were planned. Nothing happens before Do.
+func NewRun(cells []*Cell, o Options) *Run {
+	return &Run{options: o, cells: cells, done: make(chan struct{})}
+}
+
+// Do runs the cells and returns when all of them have ended; it is called once. Cells whose skip was decided end first.
+func (r *Run) Do(ctx context.Context) {
+	defer close(r.done)
+	r.skipAll()
+	for _, p := range r.options.Proxiers {
+		r.runProxier(ctx, p)
+	}
+}
+
+// Wait returns when all cells have ended.
+func (r *Run) Wait() { <-r.done }
+
+// Note says what kind of cluster the scenarios ran in: overlay and why, pods, families.
+func (r *Run) Note() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.note
+}
+
+// Results are the results of all cells, in the order of the plan.
+func (r *Run) Results() []spec.Result {
+	r.Wait()
+	var out []spec.Result
+	for _, c := range r.cells {
+		out = append(out, c.result)
+	}
+	return out
+}
+
+// Kept describes how to enter each namespace of the clusters kept for failed scenarios.
+func (r *Run) Kept() []string {
+	r.Wait()
+	var out []string
+	for _, e := range r.kept {
+		out = append(out, e.doors()...)
+	}
+	return out
+}
+
+// Close takes down the clusters that were kept.
+func (r *Run) Close(ctx context.Context) error {
+	r.Wait()
+	var errs []error
+	for _, e := range r.kept {
+		errs = append(errs, e.close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Run) skipAll() {
+	for _, c := range r.cells {
+		select {
+		case <-c.done: // broken already
+			r.announce(c)
+			continue
+		default:
+		}
+		if c.skip != "" {
+			r.end(c, spec.Result{Verdict: spec.Skip, Reason: c.skip, Missing: c.missing})
+		}
+	}
+}
+
+func (r *Run) end(c *Cell, result spec.Result) {
+	c.finish(result)
+	r.announce(c)
+}
+
+func (r *Run) announce(c *Cell) {
+	n := r.ended.Add(1)
+	if r.options.Listen != nil {
+		r.options.Listen(Event{Cell: c, Result: &c.result, Ended: int(n), Total: len(r.cells)})
+	}
+}
+
+// runProxier runs the cells of one proxier: first those that share a cluster, all at once, then those that need one of
+// their own.
+func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
+	var shared, alone []*Cell
+	for _, c := range r.cells {
+		if c.Proxier != p || c.ended() {
+			continue
+		}
+		if c.Scenario.Own == nil {
+			shared = append(shared, c)
+		} else {
+			alone = append(alone, c)
+		}
+	}
+	if len(shared) > 0 {
+		r.inCluster(ctx, p, spec.Own{}, shared)
+	}
+	each(alone, 2, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
+}
+
+// inCluster builds a cluster and runs the cells in it.
+func (r *Run) inCluster(ctx context.Context, p spec.Proxier, own spec.Own, cells []*Cell) {
+	env, err := r.build(ctx, p, own)
+	if err != nil {
+		for _, c := range cells {
+			r.end(c, verdictOf(err))
+		}
+		return
+	}
+	keep := false
+	var mu sync.Mutex
+	each(cells, parallel, func(c *Cell) {
+		result := r.runCell(ctx, env, c)
+		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
+			mu.Lock()
+			keep = true
+			mu.Unlock()
+		}
+		r.end(c, result)
+	})
+	if keep {
+		r.mu.Lock()
+		r.kept = append(r.kept, env)
+		r.mu.Unlock()
+		return
+	}
+	if err := env.close(context.WithoutCancel(ctx)); err != nil {
+		env.log.Error("take the cluster down", "error", err)
+	}
+}
+
+// runCell runs one scenario and turns whatever comes of it into a result.
+func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result spec.Result) {
+	if r.options.Listen != nil {
+		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeoutCause(ctx, scenarioLimit, fmt.Errorf("the scenario's limit of %s is over", scenarioLimit))
+	defer cancel()
+	w, err := newWorld(ctx, env, c)
+	if err == nil {
+		err = guard(func() error { return w.play(ctx) })
+	}
+	result = verdictOf(err)
+	result.Took = time.Since(began)
+	if w != nil {
+		if result.Verdict == spec.Fail || result.Verdict == spec.Broken {
+			w.explain(context.WithoutCancel(ctx), &result)
+		}
+		keep := r.options.KeepFailed && result.Verdict != spec.Pass
+		if err := w.leave(keep); err != nil && result.Verdict == spec.Pass {
+			result = verdictOf(spec.Faultf("clean up after the scenario: %w", err))
+		}
+	}
+	if result.Verdict == spec.Pass && len(c.missing) > 0 {
+		result.Verdict = spec.Fail
+		result.Reason = fmt.Sprintf("%s passes, but does not declare %s", c.Proxier.Name(), joinFeatures(c.missing))
+	}
+	return result
+}
+
+// guard turns a panic of a scenario into a fault.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = spec.Faultf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// verdictOf is pass for nil, broken for a fault of the harness or an interrupted run, and fail for the rest.
+func verdictOf(err error) spec.Result {
+	var fault *spec.Fault
+	switch {
+	case err == nil:
+		return spec.Result{Verdict: spec.Pass}
+	case errors.As(err, &fault), errors.Is(err, context.Canceled):
+		return spec.Result{Verdict: spec.Broken, Reason: err.Error()}
+	default:
+		return spec.Result{Verdict: spec.Fail, Reason: err.Error()}
+	}
+}
+
+func (c *Cell) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// each calls f for every item, at most limit at once, and returns when all calls have.
+func each[T any](items []T, limit int, f func(T)) {
+	slots := make(chan struct{}, limit)
+	var wg sync.WaitGroup
+	for _, item := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(item)
+		})
+	}
+	wg.Wait()
+}

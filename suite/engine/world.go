@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// world is one scenario's part of a cluster. It implements spec.World.
+type world struct {
+	env       *environment
+	cell      *Cell
+	namespace string
+
+	mu       sync.Mutex
+	kept     map[string]*keptConn // by Row.Conn and family
+	servers  []*traffic.Server    // on hosts that are not pods
+	failures []failedRows         // what did not hold, for the account of a failure
+}
+
+// keptConn is a connection that stays open between rows.
+type keptConn struct {
+	conn  *traffic.Conn
+	first string // the server that answered first
+}
+
+// newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
+func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
+	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}}
+	objects := []kube.Object{&corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+	}}
+	for _, o := range c.Scenario.Given {
+		objects = append(objects, w.adopt(o))
+	}
+	if err := env.Store().Apply(objects...); err != nil {
+		return w, spec.Faultf("set the scene: %w", err)
+	}
+	return w, w.Settle(ctx)
+}
+
+// adopt is a copy of an object for this scenario: in its namespace, and in every family of the cluster unless it says
+// otherwise.
+func (w *world) adopt(o kube.Object) kube.Object {
+	o = o.(runtime.Object).DeepCopyObject().(kube.Object)
+	if o.GetNamespace() == "" {
+		o.SetNamespace(w.namespace)
+	}
+	if s, ok := o.(*corev1.Service); ok && s.Spec.IPFamilyPolicy == nil && s.Spec.Type != corev1.ServiceTypeExternalName {
+		policy := corev1.IPFamilyPolicyPreferDualStack
+		s.Spec.IPFamilyPolicy = &policy
+	}
+	return o
+}
+
+// leave closes what the scenario left open and deletes its namespace, unless it is to be kept.
+func (w *world) leave(keep bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for _, k := range w.kept {
+		errs = append(errs, k.conn.Close())
+	}
+	clear(w.kept)
+	for _, s := range w.servers {
+		errs = append(errs, s.Close())
+	}
+	if !keep {
+		errs = append(errs, w.env.Store().Delete("Namespace", "", w.namespace))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) Lab() *lab.Lab             { return w.env.Lab() }
+func (w *world) Kube() *kube.Store         { return w.env.Store() }
+func (w *world) Namespace() string         { return w.namespace }
+func (w *world) Features() spec.FeatureSet { return w.env.proxier.Features() }
+
+func (w *world) Apply(objs ...kube.Object) error {
+	adopted := make([]kube.Object, len(objs))
+	for i, o := range objs {
+		adopted[i] = w.adopt(o)
+	}
+	return w.env.Store().Apply(adopted...)
+}
+
+func (w *world) Settle(ctx context.Context) error {
+	if err := w.env.WaitPods(ctx, w.namespace); err != nil {
+		return spec.Faultf("wait for the pods: %w", err)
+	}
+	return w.env.settle(ctx)
+}
+
+func (w *world) Host(name string) (*lab.Host, error) {
+	l := w.Lab()
+	if n := l.Node(name); n != nil {
+		return &n.Host, nil
+	}
+	if p := l.Pod(w.namespace + "/" + name); p != nil {
+		return &p.Host, nil
+	}
+	switch name {
+	case "client":
+		return l.Client(), nil
+	case "router":
+		return l.Router(), nil
+	}
+	return nil, spec.Faultf("there is no host %q: neither a node, nor a pod of this scenario, nor client or router", name)
+}
+
+func (w *world) Server(pod string) (*traffic.Server, error) {
+	if s := w.env.Server(w.namespace, pod); s != nil {
+		return s, nil
+	}
+	return nil, spec.Faultf("pod %q serves nothing", pod)
+}
+
+func (w *world) Serve(host, proto string, port uint16) error {
+	h, err := w.Host(host)
+	if err != nil {
+		return err
+	}
+	s, err := traffic.Serve(h.NS, host, h.Addrs(), traffic.Port{Proto: proto, Number: port})
+	if err != nil {
+		return spec.Faultf("serve on %s: %w", host, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.servers = append(w.servers, s)
+	return nil
+}
+
+func (w *world) Flows(ctx context.Context, node string, keep func(watch.Flow) bool) ([]watch.Flow, error) {
+	ct := w.env.conntrack[node]
+	if ct == nil {
+		return nil, spec.Faultf("%q is not a node", node)
+	}
+	flows, err := ct.Flows(ctx, keep)
+	if err != nil {
+		return nil, &spec.Fault{Err: err}
+	}
+	return flows, nil
+}
+
+func (w *world) Run(ctx context.Context, host string, argv ...string) (string, error) {
+	h, err := w.Host(host)
+	if err != nil {
+		return "", err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := h.Run(cmd); err != nil {
+		return "", spec.Faultf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.String(), nil
+}
+
+// Resolve turns a target into an address of the family.
+func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
+	var addr netip.Addr
+	port := to.Port
+	var err error
+	switch to.Kind {
+	case spec.VIP:
+		addr, err = w.clusterIP(to.Service, family)
+		if err == nil && !to.RawPort {
+			_, err = w.servicePort(to, proto)
+		}
+	case spec.NodePortOf:
+		addr, err = w.hostAddr(to, family)
+		if err == nil {
+			var p corev1.ServicePort
+			p, err = w.servicePort(to, proto)
+			port = uint16(p.NodePort)
+		}
+	case spec.Ingress:
+		addr, err = w.ingress(to.Service, family)
+	case spec.Literal:
+		text := map[lab.Family]string{lab.V4: to.V4, lab.V6: to.V6}[family]
+		addr, err = netip.ParseAddr(text)
+	default:
+		addr, err = w.hostAddr(to, family)
+	}
+	switch {
+	case err != nil:
+		return netip.AddrPort{}, spec.Faultf("resolve %s: %w", to, err)
+	case !addr.IsValid():
+		return netip.AddrPort{}, spec.Faultf("resolve %s: it has no %s address", to, family)
+	case port == 0:
+		return netip.AddrPort{}, spec.Faultf("resolve %s: it has no port", to)
+	}
+	return netip.AddrPortFrom(addr, port), nil
+}
+
+func (w *world) service(name string) (*corev1.Service, error) {
+	s, ok := kube.Get[*corev1.Service](w.Kube(), w.namespace, name)
+	if !ok {
+		return nil, fmt.Errorf("there is no Service %s", name)
+	}
+	return s, nil
+}
+
+func (w *world) clusterIP(service string, family lab.Family) (netip.Addr, error) {
+	s, err := w.service(service)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return addrOf(s.Spec.ClusterIPs, family), nil
+}
+
+func (w *world) ingress(service string, family lab.Family) (netip.Addr, error) {
+	s, err := w.service(service)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var ips []string
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		ips = append(ips, i.IP)
+	}
+	return addrOf(ips, family), nil
+}
+
+func (w *world) servicePort(to spec.Target, proto string) (corev1.ServicePort, error) {
+	s, err := w.service(to.Service)
+	if err != nil {
+		return corev1.ServicePort{}, err
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Port == int32(to.Port) && strings.EqualFold(string(p.Protocol), proto) {
+			return p, nil
+		}
+	}
+	return corev1.ServicePort{}, fmt.Errorf("the Service has no port %d/%s", to.Port, proto)
+}
+
+func (w *world) hostAddr(to spec.Target, family lab.Family) (netip.Addr, error) {
+	h, err := w.Host(to.Host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	switch to.Which {
+	case spec.Loopback:
+		if family == lab.V6 {
+			return netip.IPv6Loopback(), nil
+		}
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	case spec.Secondary:
+		primary := h.Addr(family)
+		for _, a := range h.Addrs() {
+			if lab.FamilyOf(a) == family && a != primary {
+				return a, nil
+			}
+		}
+		return netip.Addr{}, nil
+	default:
+		return h.Addr(family), nil
+	}
+}
+
+func addrOf(ips []string, family lab.Family) netip.Addr {
+	for _, ip := range ips {
+		if a, err := netip.ParseAddr(ip); err == nil && lab.FamilyOf(a) == family {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// shortName is a host's name as the scenario in the namespace knows it: its own pods without their namespace.
+func shortName(namespace, name string) string { return strings.TrimPrefix(name, namespace+"/") }

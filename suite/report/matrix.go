@@ -1,0 +1,90 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var symbols = map[spec.Verdict]string{spec.Pass: "✓", spec.Fail: "✗", spec.Skip: "–", spec.Broken: "!"}
+
+// WriteMatrix prints scenarios by proxiers, then the counts and the reasons of skips.
+func (r Report) WriteMatrix(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprint(t, "scenario\t")
+	for _, p := range r.Proxiers {
+		fmt.Fprintf(t, "\t%s", p.Name)
+	}
+	fmt.Fprintln(t)
+	for _, id := range r.scenarios() {
+		cells := r.row(id)
+		fmt.Fprintf(t, "%s\t%s", id, cells[0].Priority)
+		for _, c := range cells {
+			fmt.Fprintf(t, "\t%s %s", symbols[c.Verdict], took(c))
+		}
+		fmt.Fprintln(t)
+	}
+	fmt.Fprintln(t)
+	for _, p := range r.Proxiers {
+		fmt.Fprintf(t, "%s\t\t%s: %d passed, %d failed, %d skipped, %d broken\n",
+			p.Name, p.Verdict, p.Passed, p.Failed, p.Skipped, p.Broken)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return r.writeSkips(w)
+}
+
+func took(c Result) string {
+	if c.Verdict == spec.Skip {
+		return ""
+	}
+	return short(time.Duration(c.TookMS) * time.Millisecond)
+}
+
+func (r Report) scenarios() []string {
+	var ids []string
+	seen := map[string]bool{}
+	for _, x := range r.Results {
+		if !seen[x.Scenario] {
+			seen[x.Scenario] = true
+			ids = append(ids, x.Scenario)
+		}
+	}
+	return ids
+}
+
+func (r Report) row(id string) []Result {
+	var out []Result
+	for _, x := range r.Results {
+		if x.Scenario == id {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// writeSkips prints each reason once, with the scenarios that it kept from running.
+func (r Report) writeSkips(w io.Writer) error {
+	var reasons []string
+	skipped := map[string][]string{}
+	for _, x := range r.Results {
+		if x.Verdict != spec.Skip {
+			continue
+		}
+		if skipped[x.Reason] == nil {
+			reasons = append(reasons, x.Reason)
+		}
+		skipped[x.Reason] = append(skipped[x.Reason], x.Scenario)
+	}
+	for _, reason := range reasons {
+		if _, err := fmt.Fprintf(w, "– %s: %s\n", reason, strings.Join(skipped[reason], ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+)
+
+// Observation is what one probe of a row saw.
+type Observation struct {
+	Family lab.Family
+	To     netip.AddrPort
+	traffic.Answer
+	// Flows are the entries of the wanted node's conntrack table that belong to the probe.
+	Flows []watch.Flow
+	// Strays are servers that received the probe although the client got no answer.
+	Strays []string
+	// First is the server that the kept connection was opened to, for a row with Conn.
+	First string
+}
+
+// Facts are what judging a row needs to know about the cluster.
+type Facts struct {
+	// Names maps an address to the name of the host that has it.
+	Names map[netip.Addr]string
+	// Egress is the address of the interface by which a node sends to an address.
+	Egress func(node string, to netip.Addr) netip.Addr
+}
+
+// Name is the address with the name of its host: "a1 (10.244.1.2)".
+func (f Facts) Name(a netip.Addr) string {
+	if n, ok := f.Names[a.Unmap()]; ok {
+		return n + " (" + a.String() + ")"
+	}
+	return a.String()
+}
+
+func (f Facts) has(host string, a netip.Addr) bool { return f.Names[a.Unmap()] == host }
+
+// Judge compares what was seen with what the row wants. It returns one line for each thing that is wrong, none if all is
+// as it must be, and looks at nothing but its arguments.
+func (r Row) Judge(seen []Observation, facts Facts) []string {
+	var wrong []string
+	for _, o := range seen {
+		if problem := r.judgeOne(o, facts); problem != "" && !slices.Contains(wrong, problem) {
+			wrong = append(wrong, problem)
+		}
+	}
+	return append(wrong, r.judgeAll(seen)...)
+}
+
+func (r Row) judgeOne(o Observation, facts Facts) string {
+	if !r.Want.Allows(o.Outcome) {
+		return "got " + describe(o, facts)
+	}
+	if len(o.Strays) > 0 {
+		return fmt.Sprintf("got %s, but %s received it", o.Outcome, strings.Join(o.Strays, ", "))
+	}
+	if o.Outcome != traffic.Reply {
+		return ""
+	}
+	switch {
+	case !slices.Contains(r.By, o.Server):
+		return "answered by " + o.Server
+	case o.First != "" && o.First != o.Server:
+		return fmt.Sprintf("answered by %s, but the connection was opened to %s", o.Server, o.First)
+	case r.Port != 0 && o.Local.Port() != r.Port:
+		return fmt.Sprintf("%s accepted on port %d", o.Server, o.Local.Port())
+	}
+	if problem := r.SeenAs.judge(r.From, o, facts); problem != "" {
+		return problem
+	}
+	return r.Flow.judge(o, facts)
+}
+
+func (p Peer) judge(from string, o Observation, facts Facts) string {
+	itself := o.Peer == o.Source
+	var ok bool
+	switch p.kind {
+	case peerAny:
+		ok = true
+	case peerItself:
+		ok = itself
+	case peerNode:
+		ok = facts.has(p.node, o.Peer.Addr())
+	case peerEgress:
+		ok = o.Peer.Addr() == facts.Egress(p.node, o.Local.Addr())
+	case peerHairpin:
+		if o.Server == from {
+			ok = facts.has(p.node, o.Peer.Addr())
+		} else {
+			ok = itself
+		}
+	}
+	if ok {
+		return ""
+	}
+	return fmt.Sprintf("%s saw %s:%d (the client is %s)", o.Server, facts.Name(o.Peer.Addr()), o.Peer.Port(), o.Source)
+}
+
+func (f FlowWant) judge(o Observation, facts Facts) string {
+	if f.Node == "" {
+		return ""
+	}
+	if len(o.Flows) != 1 {
+		return fmt.Sprintf("%s holds %d conntrack entries of it, not 1", f.Node, len(o.Flows))
+	}
+	flow := o.Flows[0]
+	snat := flow.Reply.Dst.Addr() != o.Source.Addr()
+	switch {
+	case flow.Reply.Src != o.Local:
+		return fmt.Sprintf("%s translates it to %s, but %s answered on %s", f.Node, flow.Reply.Src, o.Server, o.Local)
+	case snat && !f.SNAT:
+		return fmt.Sprintf("%s rewrites its source to %s", f.Node, facts.Name(flow.Reply.Dst.Addr()))
+	case f.SNAT && !facts.has(f.Node, flow.Reply.Dst.Addr()):
+		return fmt.Sprintf("%s does not rewrite its source to an address of its own, but leaves %s", f.Node, facts.Name(flow.Reply.Dst.Addr()))
+	case flow.Mark != 0:
+		return fmt.Sprintf("%s leaves mark %#x on its conntrack entry", f.Node, flow.Mark)
+	}
+	return ""
+}
+
+func (r Row) judgeAll(seen []Observation) []string {
+	counts := map[string]int{}
+	for _, o := range seen {
+		if o.Outcome == traffic.Reply {
+			counts[o.Server]++
+		}
+	}
+	var wrong []string
+	if r.Sticky && len(counts) > 1 {
+		wrong = append(wrong, "not one server but several answered: "+tally(counts))
+	}
+	if r.Even && !evenly(counts, r.By) {
+		wrong = append(wrong, "not evenly spread: "+tally(counts))
+	}
+	return wrong
+}
+
+// Got sums up what was seen, for the table of a failure.
+func (r Row) Got(seen []Observation, facts Facts) string {
+	counts := map[string]int{}
+	for _, o := range seen {
+		counts[describe(o, facts)]++
+	}
+	if len(counts) > 3 {
+		clear(counts)
+		for _, o := range seen {
+			counts[cmp.Or(o.Server, o.Outcome.String())]++
+		}
+	}
+	if len(counts) == 1 {
+		for text := range counts {
+			return text
+		}
+	}
+	return tally(counts)
+}
+
+// Wants sums up what the row wants, for the table of a failure.
+func (r Row) Wants() string {
+	if r.Want.orReply()&Reply == 0 {
+		return r.Want.String()
+	}
+	s := r.Want.String() + " by " + strings.Join(r.By, "|")
+	if r.Port != 0 {
+		s += fmt.Sprintf(" on port %d", r.Port)
+	}
+	if r.SeenAs.kind != peerAny {
+		s += ", seen as " + r.SeenAs.String()
+	}
+	if r.Even {
+		s += ", evenly"
+	}
+	if r.Sticky {
+		s += ", always the same"
+	}
+	if r.Flow.Node != "" {
+		s += ", one conntrack entry on " + r.Flow.Node
+		if r.Flow.SNAT {
+			s += " with SNAT"
+		} else {
+			s += " without SNAT"
+		}
+	}
+	return s
+}
+
+func describe(o Observation, facts Facts) string {
+	if o.Fault != nil {
+		return "fault: " + o.Fault.Error()
+	}
+	if o.Outcome == traffic.Reply {
+		return fmt.Sprintf("Reply by %s, seen as %s", o.Server, facts.Name(o.Peer.Addr()))
+	}
+	if o.Detail != "" {
+		return o.Outcome.String() + " (" + o.Detail + ")"
+	}
+	return o.Outcome.String()
+}
+
+func tally(counts map[string]int) string {
+	var parts []string
+	for name, n := range counts {
+		parts = append(parts, fmt.Sprintf("%s ×%d", name, n))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,136 @@
+package spec
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+)
+
+var (
+	clientEnd = netip.MustParseAddrPort("192.168.7.201:40000")
+	nodeEnd   = netip.MustParseAddrPort("10.244.1.1:40001")
+	vip       = netip.MustParseAddrPort("10.96.0.1:80")
+	podEnd    = netip.MustParseAddrPort("10.244.1.2:8080")
+	facts     = Facts{
+		Names: map[netip.Addr]string{
+			clientEnd.Addr(): "client", nodeEnd.Addr(): "n1", podEnd.Addr(): "a1",
+			netip.MustParseAddr("192.168.7.11"): "n1",
+		},
+		Egress: func(string, netip.Addr) netip.Addr { return nodeEnd.Addr() },
+	}
+)
+
+// answered is a reply by a1, which saw the peer.
+func answered(peer netip.AddrPort, flows ...watch.Flow) Observation {
+	return Observation{
+		Family: lab.V4, To: vip, Flows: flows,
+		Answer: traffic.Answer{
+			Outcome: traffic.Reply, Source: clientEnd,
+			Greeting: traffic.Greeting{Server: "a1", Peer: peer, Local: podEnd},
+		},
+	}
+}
+
+func unanswered(o traffic.Outcome) Observation {
+	return Observation{Family: lab.V4, To: vip, Answer: traffic.Answer{Outcome: o, Source: clientEnd}}
+}
+
+func flow(replyTo netip.AddrPort) watch.Flow {
+	return watch.Flow{
+		Proto: "tcp", Orig: watch.Tuple{Src: clientEnd, Dst: vip}, Reply: watch.Tuple{Src: podEnd, Dst: replyTo},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	by := []string{"a1"}
+	marked := flow(clientEnd)
+	marked.Mark = 0x4000
+	elsewhere := flow(clientEnd)
+	elsewhere.Reply.Src = netip.MustParseAddrPort("10.244.9.9:8080")
+	strayed := unanswered(traffic.Silence)
+	strayed.Strays = []string{"a2"}
+	other := answered(clientEnd)
+	other.Server = "b1"
+	moved := answered(clientEnd)
+	moved.First = "b1"
+
+	for name, c := range map[string]struct {
+		row  Row
+		seen []Observation
+		want string // part of the complaint; empty: none
+	}{
+		"reply as wanted":                       {Row{By: by}, []Observation{answered(clientEnd)}, ""},
+		"silence where a reply is wanted":       {Row{By: by}, []Observation{unanswered(traffic.Silence)}, "got Silence"},
+		"refused where silence is wanted":       {Row{Want: Silence}, []Observation{unanswered(traffic.Refused)}, "got Refused"},
+		"reply where nothing must be served":    {Row{Want: NotServed}, []Observation{answered(clientEnd)}, "got Reply by a1"},
+		"any refusal where not served is fine":  {Row{Want: NotServed}, []Observation{unanswered(traffic.Unreachable)}, ""},
+		"a server heard it all the same":        {Row{Want: Silence}, []Observation{strayed}, "a2 received it"},
+		"the wrong server":                      {Row{By: by}, []Observation{other}, "answered by b1"},
+		"a kept connection moved":               {Row{By: by, Conn: "x"}, []Observation{moved}, "opened to b1"},
+		"the wrong port":                        {Row{By: by, Port: 9090}, []Observation{answered(clientEnd)}, "accepted on port 8080"},
+		"source kept":                           {Row{By: by, SeenAs: Itself()}, []Observation{answered(clientEnd)}, ""},
+		"source rewritten":                      {Row{By: by, SeenAs: Itself()}, []Observation{answered(nodeEnd)}, "a1 saw n1"},
+		"source port rewritten":                 {Row{By: by, SeenAs: Itself()}, []Observation{answered(netip.AddrPortFrom(clientEnd.Addr(), 1))}, "a1 saw client"},
+		"seen as the node":                      {Row{By: by, SeenAs: NodeAddr("n1")}, []Observation{answered(nodeEnd)}, ""},
+		"seen as the client, not the node":      {Row{By: by, SeenAs: NodeAddr("n1")}, []Observation{answered(clientEnd)}, "a1 saw client"},
+		"seen as the egress interface":          {Row{By: by, SeenAs: EgressOf("n1")}, []Observation{answered(nodeEnd)}, ""},
+		"another address of the same node":      {Row{By: by, SeenAs: EgressOf("n1")}, []Observation{answered(netip.MustParseAddrPort("192.168.7.11:1"))}, "a1 saw n1"},
+		"hairpin seen as the node":              {Row{From: "a1", By: by, SeenAs: ItselfUnlessHairpin("n1")}, []Observation{answered(nodeEnd)}, ""},
+		"hairpin seen as itself":                {Row{From: "a1", By: by, SeenAs: ItselfUnlessHairpin("n1")}, []Observation{answered(clientEnd)}, "a1 saw client"},
+		"no hairpin, but masqueraded":           {Row{From: "c1", By: by, SeenAs: ItselfUnlessHairpin("n1")}, []Observation{answered(nodeEnd)}, "a1 saw n1"},
+		"flow as wanted":                        {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, flow(clientEnd))}, ""},
+		"no flow":                               {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd)}, "0 conntrack entries"},
+		"two flows":                             {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, flow(clientEnd), flow(clientEnd))}, "2 conntrack entries"},
+		"flow with SNAT that must have none":    {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, flow(nodeEnd))}, "rewrites its source"},
+		"flow without SNAT that must have it":   {Row{By: by, Flow: MasqueradedOn("n1")}, []Observation{answered(clientEnd, flow(clientEnd))}, "does not rewrite its source"},
+		"flow with SNAT as wanted":              {Row{By: by, Flow: MasqueradedOn("n1")}, []Observation{answered(nodeEnd, flow(nodeEnd))}, ""},
+		"flow to another backend":               {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, elsewhere)}, "10.244.9.9"},
+		"flow with a mark left on it":           {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, marked)}, "mark 0x4000"},
+		"sticky":                                {Row{By: []string{"a1", "b1"}, Sticky: true}, []Observation{answered(clientEnd), answered(clientEnd)}, ""},
+		"not sticky":                            {Row{By: []string{"a1", "b1"}, Sticky: true}, []Observation{answered(clientEnd), other}, "several answered"},
+		"one bad connection among many is told": {Row{By: by, Times: 3}, []Observation{answered(clientEnd), unanswered(traffic.Reset), answered(clientEnd)}, "got Reset"},
+	} {
+		got := strings.Join(c.row.Judge(c.seen, facts), "; ")
+		if c.want == "" && got != "" || c.want != "" && !strings.Contains(got, c.want) {
+			t.Errorf("%s: complaint %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestScenariosThatProveNothingAreRefused(t *testing.T) {
+	good := func() Scenario {
+		return Scenario{
+			ID: "group-name", Group: "group", Why: "why", Priority: P0, Source: "source",
+			Steps: []Step{{Rows: []Row{{From: "a1", To: ClusterIPOf("web", 80), By: []string{"a1"}}}}},
+		}
+	}
+	if err := good().Validate(); err != nil {
+		t.Fatalf("a good scenario is refused: %v", err)
+	}
+	for want, spoil := range map[string]func(*Scenario){
+		"the id must be":           func(s *Scenario) { s.ID = "Group.Name" },
+		"must be given":            func(s *Scenario) { s.Why = "" },
+		"no steps":                 func(s *Scenario) { s.Steps = nil },
+		"step 1 proves nothing":    func(s *Scenario) { s.Steps[0].Rows = nil },
+		"unknown feature":          func(s *Scenario) { s.Needs = []Feature{"warp-drive"} },
+		"does not say by whom":     func(s *Scenario) { s.Steps[0].Rows[0].By = nil },
+		"judges an answer":         func(s *Scenario) { s.Steps[0].Rows[0].Want = Silence },
+		"too few to judge":         func(s *Scenario) { s.Steps[0].Rows[0].Even = true },
+		"unknown protocol":         func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
+		"nobody sends":             func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
+		"a kept connection is one": func(s *Scenario) { s.Steps[0].Rows[0].Conn, s.Steps[0].Rows[0].Times = "x", 2 },
+	} {
+		s := good()
+		spoil(&s)
+		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+	if _, err := Sort([]Scenario{good(), good()}); err == nil || !strings.Contains(err.Error(), "written twice") {
+		t.Errorf("a scenario written twice: got %v", err)
+	}
+}

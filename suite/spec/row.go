@@ -1,0 +1,194 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+)
+
+// Row is a probe and what must come of it.
+type Row struct {
+	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
+	From string
+	// To is where it sends.
+	To Target
+	// Proto is "tcp" (the zero value) or "udp".
+	Proto string
+	// Family limits the row to one IP family. Zero: every family of the cluster.
+	Family lab.Family
+	// Times is how many fresh connections are made, one after another. Zero means one.
+	Times int
+	// Conn, if not empty, names a connection that stays open: the first row with this name opens it, later rows send on
+	// it, and all of them must be answered by the same server.
+	Conn string
+	// Payload is how many bytes go each way beside the greeting.
+	Payload int
+
+	// Want are the outcomes that are right. The zero value means Reply.
+	Want Want
+	// By are the servers that may answer. A row that wants a Reply names them.
+	By []string
+	// Port is the port that the server must have accepted on. Zero: not judged.
+	Port uint16
+	// SeenAs is whom the server must see. The zero value is not judged.
+	SeenAs Peer
+	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6).
+	Even bool
+	// Sticky wants all answers from one server.
+	Sticky bool
+	// Flow is the conntrack entry that a node must hold. The zero value is not judged.
+	Flow FlowWant
+}
+
+// Want is a set of outcomes.
+type Want uint8
+
+// The outcomes a row can want. The zero value of Want stands for Reply.
+const (
+	Reply Want = 1 << iota
+	Refused
+	Unreachable
+	Reset
+	Silence
+
+	// NotServed is any outcome but an answer.
+	NotServed = Refused | Unreachable | Reset | Silence
+)
+
+var wants = []struct {
+	want    Want
+	outcome traffic.Outcome
+}{
+	{Reply, traffic.Reply}, {Refused, traffic.Refused}, {Unreachable, traffic.Unreachable},
+	{Reset, traffic.Reset}, {Silence, traffic.Silence},
+}
+
+// Allows says whether the outcome is one of those wanted.
+func (w Want) Allows(o traffic.Outcome) bool {
+	for _, x := range wants {
+		if x.outcome == o {
+			return w.orReply()&x.want != 0
+		}
+	}
+	return false
+}
+
+func (w Want) orReply() Want {
+	if w == 0 {
+		return Reply
+	}
+	return w
+}
+
+// String names the outcomes: "Refused or Silence".
+func (w Want) String() string {
+	if w == NotServed {
+		return "not served"
+	}
+	var names []string
+	for _, x := range wants {
+		if w.orReply()&x.want != 0 {
+			names = append(names, x.outcome.String())
+		}
+	}
+	return strings.Join(names, " or ")
+}
+
+// Peer is whom a server must see as its client.
+type Peer struct {
+	kind peerKind
+	node string
+}
+
+type peerKind uint8
+
+const (
+	peerAny peerKind = iota
+	peerItself
+	peerNode
+	peerEgress
+	peerHairpin
+)
+
+// Itself is the client's own address and port: nothing rewrote the source.
+func Itself() Peer { return Peer{kind: peerItself} }
+
+// NodeAddr is any address of the node. Which one depends on the interface the packet leaves by.
+func NodeAddr(node string) Peer { return Peer{peerNode, node} }
+
+// EgressOf is the address of the interface by which the node sends to the pod that answered.
+func EgressOf(node string) Peer { return Peer{peerEgress, node} }
+
+// ItselfUnlessHairpin is the client's own address, except where the client itself answered: then an address of its node.
+func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
+
+// String is whom the server must see, in words.
+func (p Peer) String() string {
+	switch p.kind {
+	case peerItself:
+		return "the client itself"
+	case peerNode:
+		return p.node
+	case peerEgress:
+		return p.node + "'s egress interface"
+	case peerHairpin:
+		return "the client itself, or " + p.node + " for its own connections"
+	default:
+		return "anyone"
+	}
+}
+
+// FlowWant is what a node's conntrack table must hold for a probe.
+type FlowWant struct {
+	// Node is whose table is read. Empty: nothing is judged.
+	Node string
+	// SNAT wants the source rewritten to an address of the node as well; otherwise it must not be.
+	SNAT bool
+}
+
+// TranslatedOn wants exactly one entry on the node: destination rewritten to the server that answered, source kept.
+func TranslatedOn(node string) FlowWant { return FlowWant{Node: node} }
+
+// MasqueradedOn wants exactly one entry on the node: destination rewritten to the server, source to the node.
+func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: true} }
+
+// Protocol is Proto with its default.
+func (r Row) Protocol() string {
+	if r.Proto == "" {
+		return "tcp"
+	}
+	return r.Proto
+}
+
+// Count is Times with its default.
+func (r Row) Count() int { return max(r.Times, 1) }
+
+func (r Row) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("row %s -> %s: "+format, append([]any{r.From, r.To}, args...)...))
+	}
+	replies := r.Want.orReply()&Reply != 0
+	if r.From == "" {
+		bad("nobody sends")
+	}
+	if replies && len(r.By) == 0 {
+		bad("wants an answer but does not say by whom")
+	}
+	if !replies && (len(r.By) > 0 || r.Port != 0 || r.SeenAs != Peer{} || r.Flow != FlowWant{} || r.Even || r.Sticky) {
+		bad("judges an answer that it does not want")
+	}
+	if p := r.Protocol(); p != "tcp" && p != "udp" {
+		bad("unknown protocol %q", p)
+	}
+	if r.Even && r.Count() < 100*len(r.By) {
+		bad("%d connections are too few to judge the spread over %d servers", r.Count(), len(r.By))
+	}
+	if r.Conn != "" && r.Count() > 1 {
+		bad("a kept connection is one connection")
+	}
+	return errors.Join(errs...)
+}

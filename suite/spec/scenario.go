@@ -1,0 +1,151 @@
+// Package spec is the vocabulary that scenarios, proxiers and the engine share: what a scenario is, what a row expects,
+// what a proxier promises, and what a verdict means. It runs nothing.
+package spec
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+)
+
+// Priority says how much depends on a scenario.
+type Priority string
+
+// The priorities of the catalogue.
+const (
+	P0 Priority = "P0" // conformance, or what introductions to the subject teach
+	P1 Priority = "P1" // documented behaviour of the Service API
+	P2 Priority = "P2" // advanced
+)
+
+// Scenario is one behaviour, as a value. It names no proxier: where implementations differ on purpose, it needs a
+// feature. Every scenario lives in a Kubernetes namespace of its own, and many run in one cluster at once.
+//
+// The cluster has the nodes n1, n2 and n3 and, outside of it, the hosts client and router. Pods are named by Given.
+type Scenario struct {
+	// ID is the scenario's name in the catalogue: "etp-local-source-preserved".
+	ID string
+	// Group is the family of behaviours it belongs to: "etp-local".
+	Group string
+	// Why is a sentence that a user would recognise.
+	Why string
+	// Priority and Source (where the behaviour is promised) travel into the report.
+	Priority Priority
+	Source   string
+	// Needs are the features without which a proxier is not judged.
+	Needs []Feature
+	// NeedsOverlay skips it in a cluster whose nodes route pod traffic without a tunnel.
+	NeedsOverlay bool
+	// Inert says that it holds where no proxier works at all: it states what must not happen, or what the cluster itself
+	// owes. Every other scenario fails on a proxier that does nothing.
+	Inert bool
+	// Own, if not nil, gives the scenario a cluster of its own with this configuration. Scenarios that change what
+	// others would see (sysctls, firewall policies, restarts) need one.
+	Own *Own
+	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
+	Given []kube.Object
+	// Steps run in order; a step that fails ends the scenario.
+	Steps []Step
+}
+
+// Own configures a cluster that serves one scenario alone. The zero value is the default cluster.
+type Own struct {
+	Proxy ProxyConfig
+}
+
+// Step is a change of the cluster and what must hold after it.
+type Step struct {
+	// Name is a phrase for messages: "the policy becomes Cluster".
+	Name string
+	// Do are the changes, one after another. Rows are probed once every node has obeyed them.
+	Do []Action
+	// Rows are probed together and judged together.
+	Rows []Row
+	// Check, if not nil, is what rows cannot say. It runs after them; an error is a failure, unless it is a Fault.
+	Check func(ctx context.Context, w World) error
+}
+
+// Action is one change of the cluster.
+type Action struct {
+	// Name is a phrase for messages: "delete pod a2".
+	Name string
+	Run  func(ctx context.Context, w World) error
+}
+
+// World is what a running scenario sees and touches: its own part of the cluster.
+type World interface {
+	// Lab is the network, Kube the cluster's state. Changes of the state reach the proxiers by themselves.
+	Lab() *lab.Lab
+	Kube() *kube.Store
+	// Namespace is the scenario's Kubernetes namespace.
+	Namespace() string
+	// Features are what the proxier declares.
+	Features() FeatureSet
+	// Host finds a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1").
+	Host(name string) (*lab.Host, error)
+	// Server is the echo server of a pod of the scenario.
+	Server(pod string) (*traffic.Server, error)
+	// Resolve turns a target into an address.
+	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
+	// Expect settles the cluster, probes rows at once and judges them, as a step does.
+	Expect(ctx context.Context, rows ...Row) error
+	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
+	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
+	// Flows lists the conntrack entries of a node.
+	Flows(ctx context.Context, node string, keep func(watch.Flow) bool) ([]watch.Flow, error)
+	// Apply creates or updates objects, those without a namespace in the scenario's.
+	Apply(objs ...kube.Object) error
+	// Settle returns when every node obeys every change made so far.
+	Settle(ctx context.Context) error
+	// Serve starts an echo server on a node or an outside host. It is named after the host and ends with the scenario.
+	// Ports are shared with other scenarios: pick one that no other uses.
+	Serve(host, proto string, port uint16) error
+	// Run runs a program in a host's namespace and returns what it printed.
+	Run(ctx context.Context, host string, argv ...string) (string, error)
+}
+
+// Fault marks an error as the harness's own: it makes the scenario broken instead of failed.
+type Fault struct{ Err error }
+
+func (f *Fault) Error() string { return "harness: " + f.Err.Error() }
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Faultf is a Fault with a message.
+func Faultf(format string, args ...any) error { return &Fault{fmt.Errorf(format, args...)} }
+
+var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
+
+// Validate says what is wrong with a scenario as it is written.
+func (s Scenario) Validate() error {
+	switch {
+	case !idPattern.MatchString(s.ID) || len(s.ID) > 63:
+		return fmt.Errorf("scenario %q: the id must be at most 63 characters of lower case words with dashes", s.ID)
+	case s.Group == "" || s.Why == "" || s.Priority == "" || s.Source == "":
+		return fmt.Errorf("scenario %s: group, why, priority and source must be given", s.ID)
+	case len(s.Steps) == 0:
+		return fmt.Errorf("scenario %s: no steps: it would prove nothing", s.ID)
+	}
+	for _, f := range s.Needs {
+		if !slices.Contains(AllFeatures, f) {
+			return fmt.Errorf("scenario %s: needs unknown feature %q", s.ID, f)
+		}
+	}
+	for i, step := range s.Steps {
+		if len(step.Rows) == 0 && step.Check == nil {
+			return fmt.Errorf("scenario %s: step %d proves nothing", s.ID, i+1)
+		}
+		for _, r := range step.Rows {
+			if err := r.validate(); err != nil {
+				return fmt.Errorf("scenario %s: step %d: %w", s.ID, i+1, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package spec
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+)
+
+// The tails are compared with sums of exact fractions.
+func TestTailsAreExact(t *testing.T) {
+	for _, c := range []struct {
+		k, n int
+		p    *big.Rat
+	}{
+		{0, 10, big.NewRat(1, 2)}, {3, 10, big.NewRat(1, 2)}, {10, 10, big.NewRat(1, 3)}, {7, 60, big.NewRat(1, 7)}, {60, 200, big.NewRat(1, 3)},
+	} {
+		p, _ := c.p.Float64()
+		want, _ := exactLowerTail(c.k, c.n, c.p).Float64()
+		if got := lowerTail(c.k, c.n, p); math.Abs(got-want) > 1e-9*want {
+			t.Errorf("P(X <= %d), n=%d, p=%s: got %g, want %g", c.k, c.n, c.p, got, want)
+		}
+		upper := new(big.Rat).Sub(big.NewRat(1, 1), exactLowerTail(c.k-1, c.n, c.p))
+		want, _ = upper.Float64()
+		if got := upperTail(c.k, c.n, p); math.Abs(got-want) > 1e-9*want {
+			t.Errorf("P(X >= %d), n=%d, p=%s: got %g, want %g", c.k, c.n, c.p, got, want)
+		}
+	}
+}
+
+func exactLowerTail(k, n int, p *big.Rat) *big.Rat {
+	q := new(big.Rat).Sub(big.NewRat(1, 1), p)
+	sum := new(big.Rat)
+	for i := 0; i <= k; i++ {
+		term := new(big.Rat).SetInt(new(big.Int).Binomial(int64(n), int64(i)))
+		for range i {
+			term.Mul(term, p)
+		}
+		for range n - i {
+			term.Mul(term, q)
+		}
+		sum.Add(sum, term)
+	}
+	return sum
+}
+
+func TestEvenlyAcceptsFairDrawsAndRotation(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	servers := []string{"a", "b", "c"}
+	for range 5000 {
+		counts := map[string]int{}
+		for range 600 {
+			counts[servers[random.IntN(3)]]++
+		}
+		if !evenly(counts, servers) {
+			t.Fatalf("fair draws are blamed: %v", counts)
+		}
+	}
+	if !evenly(map[string]int{"a": 200, "b": 200, "c": 200}, servers) {
+		t.Error("a strict rotation is blamed")
+	}
+}
+
+// The wrong proxiers that the rows are meant to catch, at the numbers of connections that the rows make.
+func TestEvenlyBlamesUnfairDraws(t *testing.T) {
+	for name, c := range map[string]struct {
+		counts  map[string]int
+		servers []string
+	}{
+		"one server is never chosen":           {map[string]int{"a": 300, "b": 300, "c": 0}, []string{"a", "b", "c"}},
+		"every server has 1/3 of what is left": {map[string]int{"a": 200, "b": 133, "c": 267}, []string{"a", "b", "c"}},
+		"the first is taken always":            {map[string]int{"a": 200}, []string{"a", "b"}},
+		"the local one has half of everything": {map[string]int{"a": 700, "b": 117, "c": 117, "d": 117, "e": 117, "f": 116, "g": 116}, []string{"a", "b", "c", "d", "e", "f", "g"}},
+	} {
+		if evenly(c.counts, c.servers) {
+			t.Errorf("%s: %v passes as even", name, c.counts)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package spec
+
+import "fmt"
+
+// Target is where a probe goes, in words that do not depend on a cluster's addresses.
+type Target struct {
+	Kind TargetKind
+	// Service is the Service whose address or port it is, for VIP, NodePortOf and Ingress.
+	Service string
+	// Host is the node, pod or outside host whose address it is, for NodePortOf and HostPort.
+	Host string
+	// Which of the host's addresses.
+	Which Which
+	// Port is the Service's port (for VIP, NodePortOf and Ingress) or the port itself.
+	Port uint16
+	// RawPort makes a VIP target use Port as it is, whether or not the Service has it.
+	RawPort bool
+	// Literal addresses, for Addr: one for each family.
+	V4, V6 string
+}
+
+// TargetKind says what a target's address is.
+type TargetKind uint8
+
+// The kinds of targets.
+const (
+	VIP        TargetKind = iota // the Service's ClusterIP
+	NodePortOf                   // a node's address and the Service's nodePort
+	Ingress                      // the Service's load-balancer address
+	HostPort                     // a host's own address and port
+	Literal                      // an address written out
+)
+
+// Which chooses among the addresses of a host.
+type Which uint8
+
+// The addresses of a host. The zero value is the primary one.
+const (
+	Primary Which = iota
+	Secondary
+	Loopback
+)
+
+// ClusterIPOf is a Service's ClusterIP and one of its ports.
+func ClusterIPOf(service string, port uint16) Target {
+	return Target{Kind: VIP, Service: service, Port: port}
+}
+
+// ClusterIPRaw is a Service's ClusterIP and any port, whether the Service has it or not.
+func ClusterIPRaw(service string, port uint16) Target {
+	return Target{Kind: VIP, Service: service, Port: port, RawPort: true}
+}
+
+// NodePortAt is a node's primary address and the nodePort of a Service's port.
+func NodePortAt(node, service string, port uint16) Target {
+	return Target{Kind: NodePortOf, Host: node, Service: service, Port: port}
+}
+
+// On is the same target at another address of the host.
+func (t Target) On(which Which) Target {
+	t.Which = which
+	return t
+}
+
+// IngressOf is a Service's load-balancer address and one of its ports.
+func IngressOf(service string, port uint16) Target {
+	return Target{Kind: Ingress, Service: service, Port: port}
+}
+
+// HostAt is the address of a pod, node or outside host, with a port of its own.
+func HostAt(host string, port uint16) Target {
+	return Target{Kind: HostPort, Host: host, Port: port}
+}
+
+// AddrAt is an address written out, one for each family.
+func AddrAt(v4, v6 string, port uint16) Target {
+	return Target{Kind: Literal, V4: v4, V6: v6, Port: port}
+}
+
+// String is the target as a person would say it.
+func (t Target) String() string {
+	at := [...]string{"", "'s second address", "'s localhost"}[t.Which]
+	switch t.Kind {
+	case VIP:
+		return fmt.Sprintf("clusterIP(%s):%d", t.Service, t.Port)
+	case NodePortOf:
+		return fmt.Sprintf("%s%s:nodePort(%s:%d)", t.Host, at, t.Service, t.Port)
+	case Ingress:
+		return fmt.Sprintf("ingress(%s):%d", t.Service, t.Port)
+	case Literal:
+		return fmt.Sprintf("%s|%s:%d", t.V4, t.V6, t.Port)
+	default:
+		return fmt.Sprintf("%s%s:%d", t.Host, at, t.Port)
+	}
+}

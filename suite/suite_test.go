@@ -1,0 +1,105 @@
+package suite_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/onsi/ginkgo/v2"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/suite"
+	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// The kinds of clusters to run in. Each flag takes a comma-separated list; the suite runs in every combination.
+var (
+	proxierNames = flag.String("viplab.proxier", "iptables,iptables-legacy", "proxiers to judge")
+	stacks       = flag.String("viplab.ip", "4,6,dual", "IP families of the clusters")
+	podNetworks  = flag.String("viplab.pods", "bridge,routed", "pod networks of the clusters")
+	overlay      = flag.String("viplab.overlay", "auto", "overlay of the clusters")
+	focus        = flag.String("viplab.focus", "", "run only scenarios whose id matches")
+	out          = flag.String("viplab.out", filepath.Join(os.TempDir(), "viplab-out"), "folder for what failures leave behind")
+)
+
+func TestMain(m *testing.M) { sandbox.Main(m) }
+
+// TestConformance judges the built-in proxiers in every kind of cluster.
+func TestConformance(t *testing.T) {
+	parts, err := conformanceParts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, reporter := ginkgo.GinkgoConfiguration()
+	reporter.Succinct = true
+	if _, err := suite.Run(context.Background(), t, "viplab conformance", parts, config, reporter); err != nil {
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, p := range parts {
+		fmt.Println(p.Note() + ": " + tally(p.Results()))
+		for _, r := range p.Results() {
+			if r.Verdict != spec.Skip {
+				ran++
+			}
+		}
+	}
+	if ran == 0 {
+		t.Error("nothing ran: nothing is proved")
+	}
+}
+
+func conformanceParts() ([]*suite.Part, error) {
+	judged, err := proxiers.Find(strings.Split(*proxierNames, ",")...)
+	if err != nil {
+		return nil, err
+	}
+	how, err := lab.ParseOverlay(*overlay)
+	if err != nil {
+		return nil, err
+	}
+	matching, err := regexp.Compile(*focus)
+	if err != nil {
+		return nil, err
+	}
+	var parts []*suite.Part
+	for _, pods := range strings.Split(*podNetworks, ",") {
+		network, err := lab.ParsePodNetwork(pods)
+		if err != nil {
+			return nil, err
+		}
+		for _, ip := range strings.Split(*stacks, ",") {
+			stack, err := lab.ParseStack(ip)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, &suite.Part{
+				Title: fmt.Sprintf("%s pods, ip %s,", network, stack),
+				Options: engine.Options{
+					Proxiers: judged, Scenarios: scenarios.All(), Focus: matching,
+					Stack: stack, PodNetwork: network, Overlay: how,
+					Out: filepath.Join(*out, fmt.Sprintf("%s-%s", network, stack)),
+				},
+			})
+		}
+	}
+	return parts, nil
+}
+
+// tally counts verdicts: "57 passed, 0 failed, 2 skipped, 0 broken".
+func tally(results []spec.Result) string {
+	n := map[spec.Verdict]int{}
+	for _, r := range results {
+		n[r.Verdict]++
+	}
+	return fmt.Sprintf("%d passed, %d failed, %d skipped, %d broken", n[spec.Pass], n[spec.Fail], n[spec.Skip], n[spec.Broken])
+}
