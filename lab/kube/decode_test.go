@@ -60,7 +60,7 @@ func TestDecodeErrors(t *testing.T) {
 		name: "label values are strings",
 		in:   "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  labels:\n    live: true\n    v: 1\n",
 		want: []string{
-			`Pod "a": metadata.labels[live]: wants a string (in quotes: "true"), got the boolean true`,
+			`Pod "a": metadata.labels[live]: wants a string (without quotes YAML reads y, yes, on, n, no and off as booleans), got the boolean true`,
 			`Pod "a": metadata.labels[v]: wants a string (in quotes: "1"), got the number 1`,
 		},
 	}, {

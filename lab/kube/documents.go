@@ -50,7 +50,9 @@ func splitJSON(data []byte) ([]document, error) {
 	}
 }
 
-func lineAt(data []byte, offset int64) int { return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n")) }
+func lineAt(data []byte, offset int64) int {
+	return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte("\n"))
+}
 
 func splitYAML(data []byte) []document {
 	var out []document

@@ -197,14 +197,14 @@ func checkSlice(path string, v any, t reflect.Type) []problem {
 func checkScalar(path string, v any, t reflect.Type) []problem {
 	switch t.Kind() {
 	case reflect.String:
-		if _, ok := v.(string); !ok {
-			want := "a string"
-			switch v.(type) {
-			case map[string]any, []any:
-			default:
-				want += fmt.Sprintf(" (in quotes: %q)", fmt.Sprint(v))
-			}
-			return wrongType(path, want, v)
+		switch v := v.(type) {
+		case string:
+		case bool:
+			return wrongType(path, "a string (without quotes YAML reads y, yes, on, n, no and off as booleans)", v)
+		case int64, float64:
+			return wrongType(path, fmt.Sprintf("a string (in quotes: \"%v\")", v), v)
+		default:
+			return wrongType(path, "a string", v)
 		}
 	case reflect.Bool:
 		if _, ok := v.(bool); !ok {
