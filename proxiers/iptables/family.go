@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"path/filepath"
 	"slices"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/internal/conntrack"
 	"github.com/viplab/viplab/proxiers/internal/healthcheck"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -51,12 +54,12 @@ func newFamily(node spec.Node, ip lab.Family, b Backend, can capabilities) (*fam
 		model:    model.NewBuilder(node.Name, ip),
 		rules: nodeRules{
 			family:      ip,
-			localhost:   ip == lab.V4 && servesLocalhost(node.Config),
+			localhost:   ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
 			randomFully: can.randomFully,
 			liberal:     liberal,
 		},
 		renderer: renderer{
-			podRange:      ofFamily(node.ClusterCIDRs, ip),
+			podRange:      nodeaddr.OfFamily(node.ClusterCIDRs, ip),
 			nodeAddr:      node.Host.Addr(ip),
 			masqueradeAll: node.Config.MasqueradeAll,
 		},
@@ -64,14 +67,23 @@ func newFamily(node spec.Node, ip lab.Family, b Backend, can capabilities) (*fam
 	}, nil
 }
 
+// tracksLiberally says whether connection tracking is told to take out-of-window TCP segments for valid.
+func tracksLiberally(ns *netns.NS) (bool, error) {
+	v, err := ns.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // connection tracking is not loaded yet, and starts with 0
+	}
+	return v == "1", err
+}
+
 // apply makes the family obey a snapshot.
 func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
 	state := f.model.Build(s)
-	local, err := localAddrs(f.node.Host.NS, f.ip)
+	local, err := nodeaddr.Local(f.node.Host.NS, f.ip)
 	if err != nil {
 		return err
 	}
-	nodePorts := nodePortAddrs(f.node.Config, f.ip, local)
+	nodePorts := nodeaddr.NodePorts(f.node.Config, f.ip, local)
 	if err := f.program(ctx, state, f.rules.nodePortEntry(nodePorts)); err != nil {
 		return err
 	}

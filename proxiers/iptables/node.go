@@ -4,16 +4,12 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // masqueradeMark is the bit of the packet mark that asks for masquerading, kube-proxy's default (bit 14).
 const masqueradeMark = 1 << 14
-
-var loopback = map[lab.Family]netip.Prefix{
-	lab.V4: netip.MustParsePrefix("127.0.0.0/8"),
-	lab.V6: netip.MustParsePrefix("::1/128"),
-}
 
 // jump leads from a built-in chain to one of ours.
 type jump struct {
@@ -73,7 +69,7 @@ func (n *nodeRules) filterChains() []chain {
 	all := []chain{forward}
 	if n.localhost {
 		// route_localnet lets a neighbour address 127.0.0.1 of this node (CVE-2020-8558).
-		lo := loopback[lab.V4]
+		lo := nodeaddr.Loopback(lab.V4)
 		guard := chain{name: chainLocalnet}
 		guard.add(xtables.Comment("block incoming localnet connections"), xtables.ToRange(lo), xtables.NotFrom(lo),
 			xtables.NotState("RELATED,ESTABLISHED,DNAT"), xtables.Drop)
@@ -106,7 +102,7 @@ func (n *nodeRules) nodePortEntry(addrs []netip.Addr) []xtables.Rule {
 	if addrs == nil {
 		parts := []xtables.Part{about, xtables.ToLocal}
 		if !n.localhost {
-			parts = append(parts, xtables.NotTo(loopback[n.family]))
+			parts = append(parts, xtables.NotTo(nodeaddr.Loopback(n.family)))
 		}
 		return []xtables.Rule{xtables.NewRule(append(parts, xtables.Jump(chainNodePorts))...)}
 	}

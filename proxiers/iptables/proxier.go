@@ -20,6 +20,7 @@ import (
 	"fmt"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -81,7 +82,7 @@ func (p proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 		}
 		in.families = append(in.families, fam)
 	}
-	if servesLocalhost(node.Config) && len(in.families) > 0 {
+	if nodeaddr.ServesLocalhost(node.Config) && len(in.families) > 0 {
 		if err := in.openLocalhost(); err != nil {
 			return nil, err
 		}
