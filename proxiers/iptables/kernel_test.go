@@ -1,0 +1,249 @@
+package iptables
+
+import (
+	"context"
+	"flag"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
+// starts with it.
+func TestIncrementalEqualsFresh(t *testing.T) {
+	fewer(t, "12")
+	for _, b := range backends {
+		t.Run(string(b), func(t *testing.T) {
+			start(t, b, testNode(t, lab.V4, lab.V6)) // skips where it cannot run
+			rapid.Check(t, func(rt *rapid.T) {
+				in := start(t, b, testNode(t, lab.V4, lab.V6))
+				s := someCluster(rt)
+				apply(rt, in, s)
+				for range 3 {
+					s = someChange(rt, s)
+					apply(rt, in, s)
+					fresh := start(t, b, testNode(t, lab.V4, lab.V6))
+					apply(rt, fresh, s)
+					if got, want := kernelRules(rt, in), kernelRules(rt, fresh); !slices.Equal(got, want) {
+						rt.Fatalf("step by step\n%s\n\nat once\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+					}
+					stop(rt, fresh)
+				}
+				stop(rt, in)
+				if left := kernelRules(rt, in); len(left) > 0 {
+					rt.Fatalf("left behind after Stop:\n%s", strings.Join(left, "\n"))
+				}
+			})
+		})
+	}
+}
+
+// TestRestart: a proxier that finds the rules of a former one takes over, deletes what is out of date, and leaves the
+// rules of others alone, as does Stop.
+func TestRestart(t *testing.T) {
+	for _, b := range backends {
+		t.Run(string(b), func(t *testing.T) {
+			node := testNode(t, lab.V4)
+			foreign := []*xtables.Transaction{foreignRules(xtables.Filter), foreignRules(xtables.NAT)}
+			first := start(t, b, node)
+			if err := first.families[0].programs.Restore(t.Context(), foreign...); err != nil {
+				t.Fatal(err)
+			}
+			theirs := kernelRules(t, first)
+			apply(t, first, cluster(120, 2)) // more than a batch
+			if err := first.families[0].health.Close(); err != nil {
+				t.Fatal(err)
+			}
+
+			second := start(t, b, node)
+			apply(t, second, cluster(3, 2))
+			fresh := start(t, b, testNode(t, lab.V4))
+			if err := fresh.families[0].programs.Restore(t.Context(), foreign...); err != nil {
+				t.Fatal(err)
+			}
+			apply(t, fresh, cluster(3, 2))
+			if got, want := kernelRules(t, second), kernelRules(t, fresh); !slices.Equal(got, want) {
+				t.Errorf("after a restart\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			stop(t, second)
+			if got := kernelRules(t, second); !slices.Equal(got, theirs) {
+				t.Errorf("after Stop\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(theirs, "\n"))
+			}
+		})
+	}
+}
+
+func foreignRules(table xtables.TableName) *xtables.Transaction {
+	tx := &xtables.Transaction{Table: table}
+	tx.Write("MINE", []xtables.Rule{xtables.NewRule(xtables.Comment(`-j KUBE-SERVICES "quoted"`), xtables.Return)})
+	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("mine"), xtables.Jump("MINE")))
+	return tx
+}
+
+// TestHealing: rules that were taken away behind the proxier's back make one Apply fail at most; the next one writes
+// everything.
+func TestHealing(t *testing.T) {
+	for _, b := range backends {
+		t.Run(string(b), func(t *testing.T) {
+			in := start(t, b, testNode(t, lab.V4))
+			apply(t, in, cluster(2, 2))
+			f := in.families[0]
+			for _, table := range []xtables.TableName{xtables.NAT, xtables.Filter} {
+				saved, err := f.programs.Save(t.Context(), table)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := f.programs.Restore(t.Context(), removal(b, table, saved)...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := in.Apply(t.Context(), cluster(3, 2)); err == nil {
+				t.Fatal("rules were added to chains that do not exist")
+			}
+			apply(t, in, cluster(3, 2))
+			fresh := start(t, b, testNode(t, lab.V4))
+			apply(t, fresh, cluster(3, 2))
+			if got, want := kernelRules(t, in), kernelRules(t, fresh); !slices.Equal(got, want) {
+				t.Errorf("healed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		})
+	}
+}
+
+// TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and leaves the counters alone.
+func TestUnchangedWritesNothing(t *testing.T) {
+	in := start(t, NFT, testNode(t, lab.V4))
+	s := cluster(2, 2)
+	apply(t, in, s)
+	again := *s
+	again.Revision++
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel() // no program would start
+	if err := in.Apply(canceled, &again); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRouteLocalnet(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		config spec.ProxyConfig
+		want   string
+	}{
+		{"default", spec.ProxyConfig{}, "1"},
+		{"off", spec.ProxyConfig{NoLocalhostNodePorts: true}, "0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			node := testNode(t, lab.V4, lab.V6)
+			node.Config = c.config
+			in := start(t, NFT, node)
+			if got, err := node.Host.Sysctl(routeLocalnet); got != c.want || err != nil {
+				t.Errorf("started: got %q, want %s (%v)", got, c.want, err)
+			}
+			stop(t, in)
+			if got, err := node.Host.Sysctl(routeLocalnet); got != "0" || err != nil {
+				t.Errorf("stopped: got %q, want what it was, 0 (%v)", got, err)
+			}
+		})
+	}
+}
+
+// TestEndpointChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services, and
+// touches no shared chain.
+func TestEndpointChangeIsSmall(t *testing.T) {
+	size := func(n int) int {
+		b := model.NewBuilder("n1", lab.V4)
+		r := &renderer{}
+		s := cluster(n, 3)
+		first, _, _ := (&desired{}).next(b.Build(s), nil, r)
+		next := *s
+		next.EndpointSlices = slices.Clone(s.EndpointSlices)
+		_, next.EndpointSlices[0] = simple(0, 2, lab.V4)
+		_, gone, come := first.next(b.Build(&next), nil, r)
+		script := xtables.Script(delta(gone, come, nil, nil).transactions(NFT)...)
+		if strings.Contains(string(script), chainServices) {
+			t.Errorf("a shared chain is written:\n%s", script)
+		}
+		return len(script)
+	}
+	if few, many := size(2), size(500); few != many || few == 0 {
+		t.Errorf("wrote %d bytes with 2 Services, and %d with 500", few, many)
+	}
+}
+
+type failer interface {
+	Fatal(...any)
+	Fatalf(string, ...any)
+	Context() context.Context
+}
+
+func apply(t failer, in *instance, s *kube.Snapshot) {
+	if err := in.Apply(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func stop(t failer, in *instance) {
+	if err := in.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kernelRules lists what the kernel holds, one chain after the other. In the shared chains the order of Services is of
+// no account, so they are sorted, but for the last rule of nat KUBE-SERVICES. Built-in chains without rules are left out.
+func kernelRules(t failer, in *instance) []string {
+	var out []string
+	for _, f := range in.families {
+		for _, table := range []xtables.TableName{xtables.Filter, xtables.NAT} {
+			saved, err := f.programs.Save(t.Context(), table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range slices.Sorted(maps.Keys(saved.Chains)) {
+				rules := saved.Chains[name]
+				if builtIn(name) && len(rules) == 0 {
+					continue
+				}
+				if dispatches(name) {
+					end := len(rules)
+					if table == xtables.NAT && name == chainServices {
+						end--
+					}
+					slices.Sort(rules[:end])
+				}
+				out = append(out, f.ip.String()+" "+string(table)+" :"+name)
+				for _, r := range rules {
+					out = append(out, f.ip.String()+" "+string(table)+" "+name+" "+string(r))
+				}
+			}
+		}
+	}
+	return out
+}
+
+func dispatches(chain string) bool {
+	for sc := range sharedChains {
+		if sc.name() == chain {
+			return true
+		}
+	}
+	return false
+}
+
+// fewer lowers the number of random checks: each takes seconds, as it runs programs.
+func fewer(t *testing.T, n string) {
+	old := flag.Lookup("rapid.checks").Value.String()
+	if err := flag.Set("rapid.checks", n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { flag.Set("rapid.checks", old) })
+}

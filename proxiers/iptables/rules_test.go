@@ -1,0 +1,289 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// TestChainNames holds the names that kube-proxy gives, from listings of real clusters and its documentation.
+func TestChainNames(t *testing.T) {
+	for _, c := range []struct {
+		id       model.PortID
+		endpoint string
+		want     string
+	}{
+		{model.PortID{Namespace: "default", Name: "kubernetes", Port: "https", Protocol: "TCP"}, "", "NPX46M4PTMTKRN6Y"},
+		{model.PortID{Namespace: "kube-system", Name: "kube-dns", Port: "dns", Protocol: "UDP"}, "", "TCOU7JCQXEZGVUNU"},
+		{model.PortID{Namespace: "kube-system", Name: "kube-dns", Port: "dns-tcp", Protocol: "TCP"}, "", "ERIFXISQEP7F7OF4"},
+		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "", "2IRACUALRELARSND"},
+		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "10.244.120.102:80", "AO6KYGU752IZFEZ4"},
+		{model.PortID{Namespace: "default", Name: "webapp", Protocol: "TCP"}, "10.244.120.103:80", "PJFBSHHDX4VZAOXM"},
+		{model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: "TCP"}, "", "XPGD46QRK7WJZT7O"},
+		{model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: "TCP"}, "10.180.0.1:80", "SXIVWICOYRO3J4NJ"},
+	} {
+		if got := hash(c.id, c.endpoint); got != c.want {
+			t.Errorf("%v %s: got %s, want %s", c.id, c.endpoint, got, c.want)
+		}
+	}
+	if n := len(endpointChain(model.PortID{Namespace: "ns", Name: "svc", Protocol: "SCTP"}, netip.MustParseAddrPort("[fd00::1]:80"))); n > 28 {
+		t.Errorf("a chain's name has %d bytes, and the kernel takes 28", n)
+	}
+}
+
+func TestProbabilities(t *testing.T) {
+	for n, want := range map[int]string{2: "0.5000000000", 3: "0.3333333333", 7: "0.1428571429"} {
+		if got := xtables.OneIn(n); !strings.HasSuffix(string(got), "--probability "+want) {
+			t.Errorf("one in %d: got %q, want %s", n, got, want)
+		}
+	}
+}
+
+// The Service that most tests change: ns1/svc1:p80 with two endpoints, the first of them on the node.
+func svc1(change ...func(*model.Port)) *model.Service {
+	p := &model.Port{
+		ID:        model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: corev1.ProtocolTCP},
+		Number:    80,
+		ClusterIP: netip.MustParseAddr("172.30.0.41"),
+	}
+	behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:80"), OnNode: true},
+		model.Endpoint{Addr: netip.MustParseAddrPort("10.180.2.1:80")})
+	for _, c := range change {
+		c(p)
+	}
+	return &model.Service{Namespace: "ns1", Name: "svc1", Ports: []*model.Port{p}}
+}
+
+func behind(p *model.Port, all ...model.Endpoint) {
+	p.Cluster, p.Local, p.Anywhere = all, nil, len(all) > 0
+	for _, e := range all {
+		if e.OnNode {
+			p.Local = append(p.Local, e)
+		}
+	}
+}
+
+func noEndpoints(p *model.Port) { behind(p) }
+func remoteOnly(p *model.Port)  { behind(p, p.Cluster[1]) }
+func nodePort(p *model.Port)    { p.NodePort = 30080 }
+func etpLocal(p *model.Port)    { p.ExternalLocal = true }
+func itpLocal(p *model.Port)    { p.InternalLocal = true }
+func externalIP(p *model.Port)  { p.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")} }
+func balancer(p *model.Port)    { p.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.5")} }
+func limited(p *model.Port) {
+	p.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+}
+
+// The parts that come back in most expectations.
+const (
+	bothSEPs = `
+nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -s 10.180.0.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.0.1:80
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+`
+	captureClusterIP = `
+nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j KUBE-SVC-XPGD46QRK7WJZT7O
+`
+	clusterChain = `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:80" -m statistic --mode random --probability 0.5000000000 -j KUBE-SEP-SXIVWICOYRO3J4NJ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+`
+	shortCut = `
+nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "pod traffic for ns1/svc1:p80 external destinations" -s 10.0.0.0/8 -j KUBE-SVC-XPGD46QRK7WJZT7O
+nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "masquerade LOCAL traffic for ns1/svc1:p80 external destinations" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ
+nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "route LOCAL traffic for ns1/svc1:p80 external destinations" -m addrtype --src-type LOCAL -j KUBE-SVC-XPGD46QRK7WJZT7O
+`
+	masqueraded = `
+nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "masquerade traffic for ns1/svc1:p80 external destinations" -j KUBE-MARK-MASQ
+nat KUBE-EXT-XPGD46QRK7WJZT7O -j KUBE-SVC-XPGD46QRK7WJZT7O
+`
+	captureNodePort = `
+nat KUBE-NODEPORTS -m comment --comment ns1/svc1:p80 -m tcp -p tcp --dport 30080 -j KUBE-EXT-XPGD46QRK7WJZT7O
+`
+)
+
+// TestServiceRules compares with rules written by hand, in the order of chains.
+func TestServiceRules(t *testing.T) {
+	pods := renderer{podRange: netip.MustParsePrefix("10.0.0.0/8"), nodeAddr: netip.MustParseAddr("192.168.7.11")}
+	for _, c := range []struct {
+		name string
+		r    renderer
+		svc  *model.Service
+		want string
+	}{
+		{"ClusterIP", pods, svc1(), captureClusterIP + clusterChain + bothSEPs},
+		{"ClusterIP without endpoints", pods, svc1(noEndpoints), `
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
+`},
+		{"internal policy Local, nothing here", pods, svc1(itpLocal, remoteOnly), `
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j DROP
+`},
+		{"internal policy Local", pods, svc1(itpLocal), `
+nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j KUBE-SVL-XPGD46QRK7WJZT7O
+nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
+nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:80" -j KUBE-SEP-SXIVWICOYRO3J4NJ
+nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -s 10.180.0.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.0.1:80
+`},
+		{"NodePort", pods, svc1(nodePort), captureClusterIP + captureNodePort + masqueraded + clusterChain + bothSEPs},
+		{"NodePort without endpoints", pods, svc1(nodePort, etpLocal, noEndpoints), `
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
+filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j REJECT
+`},
+		{"NodePort, external policy Local", pods, svc1(nodePort, etpLocal), captureClusterIP + captureNodePort + shortCut + `
+nat KUBE-EXT-XPGD46QRK7WJZT7O -j KUBE-SVL-XPGD46QRK7WJZT7O
+` + clusterChain + `
+nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:80" -j KUBE-SEP-SXIVWICOYRO3J4NJ
+` + bothSEPs},
+		{"all frontends, external policy Local, nothing here", pods, svc1(nodePort, etpLocal, externalIP, balancer, remoteOnly), captureClusterIP + `
+nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 external IP" -m tcp -p tcp -d 203.0.113.9 --dport 80 -j KUBE-EXT-XPGD46QRK7WJZT7O
+nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 loadbalancer IP" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j KUBE-EXT-XPGD46QRK7WJZT7O
+` + captureNodePort + shortCut + `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 203.0.113.9 --dport 80 -j DROP
+filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP
+filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j DROP
+`},
+		{"internal policy Local with a NodePort, nothing here", pods, svc1(nodePort, itpLocal, remoteOnly), captureNodePort + masqueraded + `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j DROP
+`},
+		{"source ranges", pods, svc1(balancer, limited, func(p *model.Port) {
+			p.SourceRanges = append(p.SourceRanges, netip.MustParsePrefix("192.168.7.0/24"))
+		}), captureClusterIP + `
+nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 loadbalancer IP" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j KUBE-FW-XPGD46QRK7WJZT7O
+` + masqueraded + `
+nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 198.51.100.0/24 -j KUBE-EXT-XPGD46QRK7WJZT7O
+nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 192.168.7.0/24 -j KUBE-EXT-XPGD46QRK7WJZT7O
+nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 192.0.2.5 -j KUBE-EXT-XPGD46QRK7WJZT7O
+nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "other traffic to ns1/svc1:p80 will be dropped by KUBE-PROXY-FIREWALL"
+` + clusterChain + bothSEPs + `
+filter KUBE-PROXY-FIREWALL -m comment --comment "ns1/svc1:p80 traffic not accepted by KUBE-FW-XPGD46QRK7WJZT7O" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP
+`},
+		{"source ranges without endpoints", pods, svc1(balancer, limited, noEndpoints), `
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
+filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j REJECT
+`},
+		{"health check port", pods, svc1(noEndpoints, func(p *model.Port) { p.HealthCheckPort = 32000 }), `
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
+filter KUBE-NODEPORTS -m comment --comment "ns1/svc1:p80 health check node port" -m tcp -p tcp --dport 32000 -j ACCEPT
+`},
+		{"session affinity", renderer{}, svc1(remoteOnly, func(p *model.Port) { p.Affinity = 10 * time.Second }), captureClusterIP + `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --rcheck --seconds 10 --reap -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --set -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+`},
+		{"masquerade all", renderer{podRange: pods.podRange, masqueradeAll: true}, svc1(remoteOnly), captureClusterIP + `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j KUBE-MARK-MASQ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			compare(t, fragmentText(c.r.render(c.svc)), c.want)
+		})
+	}
+}
+
+// TestNodeRules: what does not depend on Services.
+func TestNodeRules(t *testing.T) {
+	n := &nodeRules{family: lab.V4, localhost: true, randomFully: true}
+	compare(t, chainText("filter", n.filterChains())+chainText("nat", n.natChains()), `
+filter KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+filter KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
+filter KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+filter KUBE-FIREWALL -m comment --comment "block incoming localnet connections" -d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
+nat KUBE-MARK-MASQ -j MARK --or-mark 0x4000
+nat KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+nat KUBE-POSTROUTING -j MARK --xor-mark 0x4000
+nat KUBE-POSTROUTING -m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully
+`)
+	compare(t, chainText("filter", (&nodeRules{family: lab.V6, liberal: true}).filterChains()), `
+filter KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
+filter KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+`)
+}
+
+func TestNodePortEntry(t *testing.T) {
+	const note = `-m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" `
+	for _, c := range []struct {
+		name  string
+		n     nodeRules
+		addrs []netip.Addr
+		want  string
+	}{
+		{"everywhere", nodeRules{family: lab.V4, localhost: true}, nil, note + "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS"},
+		{"not on localhost", nodeRules{family: lab.V4}, nil, note + "-m addrtype --dst-type LOCAL ! -d 127.0.0.0/8 -j KUBE-NODEPORTS"},
+		{"IPv6", nodeRules{family: lab.V6}, nil, note + "-m addrtype --dst-type LOCAL ! -d ::1/128 -j KUBE-NODEPORTS"},
+		{"some", nodeRules{family: lab.V4}, []netip.Addr{netip.MustParseAddr("192.168.7.11")}, note + "-d 192.168.7.11 -j KUBE-NODEPORTS"},
+		{"none", nodeRules{family: lab.V4}, []netip.Addr{}, ""},
+	} {
+		var got []string
+		for _, r := range c.n.nodePortEntry(c.addrs) {
+			got = append(got, string(r))
+		}
+		if text := strings.Join(got, "\n"); text != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.name, text, c.want)
+		}
+	}
+}
+
+// fragmentText lists the rules of a fragment by table and chain.
+func fragmentText(f *fragment) string {
+	var b strings.Builder
+	for sc := range sharedChains {
+		for _, r := range f.shared[sc] {
+			fmt.Fprintf(&b, "%s %s %s\n", sc.table(), sc.name(), r)
+		}
+	}
+	return b.String() + chainText("nat", f.chains)
+}
+
+func chainText(table string, chains []chain) string {
+	var b strings.Builder
+	for _, ch := range chains {
+		for _, r := range ch.rules {
+			fmt.Fprintf(&b, "%s %s %s\n", table, ch.name, r)
+		}
+	}
+	return b.String()
+}
+
+// compare compares rules. The order of chains does not matter, that of the rules in a chain does.
+func compare(t *testing.T, got, want string) {
+	t.Helper()
+	g, w := byChain(got), byChain(want)
+	if !slices.Equal(g, w) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(g, "\n"), strings.Join(w, "\n"))
+	}
+}
+
+func byChain(text string) []string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	slices.SortStableFunc(lines, func(a, b string) int { return strings.Compare(chainOf(a), chainOf(b)) })
+	return lines
+}
+
+// chainOf is the table and chain at the beginning of a line.
+func chainOf(line string) string {
+	words := strings.SplitN(line, " ", 3)
+	return words[0] + " " + words[1]
+}
