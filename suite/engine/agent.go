@@ -129,13 +129,10 @@ func (a *agent) giveUp(err error) error {
 	return err
 }
 
-// stopLimit is how long a proxier may take to leave its node.
-const stopLimit = 30 * time.Second
-
 // stop ends the loop and takes the proxier off the node. A proxier that does not come back is left behind: it ends with
 // its namespace.
-func (a *agent) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, fmt.Errorf("not done within %s", stopLimit))
+func (a *agent) stop(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
 	a.cancel()
 	stopped := make(chan error, 1)

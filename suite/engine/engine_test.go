@@ -25,8 +25,17 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// run plans and runs, and gives the results by scenario and proxier.
+// run plans and runs, and gives the results by scenario.
 func run(t *testing.T, o engine.Options) map[string]spec.Result {
+	t.Helper()
+	out, err := runAndClose(t, o)
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
+func runAndClose(t *testing.T, o engine.Options) (map[string]spec.Result, error) {
 	t.Helper()
 	cells, err := engine.Plan(t.Context(), o)
 	if err != nil {
@@ -38,10 +47,7 @@ func run(t *testing.T, o engine.Options) map[string]spec.Result {
 	for _, x := range r.Results() {
 		out[x.Scenario.ID] = x
 	}
-	if err := r.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	return out
+	return out, r.Close(t.Context())
 }
 
 // Every scenario that is about a proxier fails where none works, and the others, which say so, pass: so each can fail,
@@ -151,21 +157,25 @@ func (i *badInstance) Stop(ctx context.Context) error {
 func TestAProxierThatMisbehavesFails(t *testing.T) {
 	forever := make(chan struct{})
 	for _, c := range []struct {
-		bad  bad
-		want string
+		bad   bad
+		want  string
+		close string // what taking the cluster down says
 	}{
-		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program"},
-		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }}, "index out of range"},
-		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }}, "line 3: bad rule"},
-		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }, stop: func(context.Context) error { return nil }}, "has not applied"},
+		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program", ""},
+		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }}, "index out of range", ""},
+		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }}, "line 3: bad rule", ""},
+		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }}, "has not applied", "stop proxier: not done"},
 	} {
 		t.Run(c.bad.name, func(t *testing.T) {
 			c.bad.Proxier = none.New()
 			began := time.Now()
-			results := run(t, engine.Options{
+			results, err := runAndClose(t, engine.Options{
 				Proxiers: []spec.Proxier{c.bad}, Scenarios: []spec.Scenario{simple("sound-one"), simple("sound-two")},
 				ApplyLimit: time.Second,
 			})
+			if c.close == "" && err != nil || c.close != "" && (err == nil || !strings.Contains(err.Error(), c.close)) {
+				t.Errorf("taking the cluster down says %v, want %q", err, c.close)
+			}
 			for id, r := range results {
 				if r.Verdict != spec.Fail || !strings.Contains(r.Reason, c.want) {
 					t.Errorf("%s: %s (%s), want fail with %q", id, r.Verdict, r.Reason, c.want)

@@ -115,10 +115,12 @@ func (e *environment) agent(node string) *agent {
 
 // close stops the proxiers and takes everything down.
 func (e *environment) close(ctx context.Context) error {
-	var errs []error
-	for _, a := range e.agents {
-		errs = append(errs, a.stop(ctx))
+	errs := make([]error, len(e.agents))
+	var wg sync.WaitGroup
+	for i, a := range e.agents {
+		wg.Go(func() { errs[i] = a.stop(ctx, e.applyLimit) })
 	}
+	wg.Wait()
 	for _, ct := range e.conntrack {
 		errs = append(errs, ct.Close())
 	}

@@ -22,6 +22,7 @@ type Run struct {
 	mu   sync.Mutex
 	kept []*environment // with failed scenarios in them, if Options.KeepFailed
 	note string         // what the first cluster says of itself
+	left []error        // what went wrong when clusters were taken down
 }
 
 // parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
@@ -76,10 +77,11 @@ func (r *Run) Kept() []string {
 	return out
 }
 
-// Close takes down the clusters that were kept.
+// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that were
+// taken down before: a proxier that does not leave its node, for one.
 func (r *Run) Close(ctx context.Context) error {
 	r.Wait()
-	var errs []error
+	errs := r.left
 	for _, e := range r.kept {
 		errs = append(errs, e.close(ctx))
 	}
@@ -117,7 +119,7 @@ func (r *Run) announce(c *Cell) {
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var shared, alone []*Cell
 	for _, c := range r.cells {
-		if c.Proxier != p || c.ended() {
+		if c.Proxier.Name() != p.Name() || c.ended() {
 			continue
 		}
 		if c.Scenario.Own == nil {
@@ -159,7 +161,9 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, own spec.Own, cells
 		return
 	}
 	if err := env.close(context.WithoutCancel(ctx)); err != nil {
-		env.log.Error("take the cluster down", "error", err)
+		r.mu.Lock()
+		r.left = append(r.left, fmt.Errorf("take the cluster of %s down: %w", p.Name(), err))
+		r.mu.Unlock()
 	}
 }
 
