@@ -22,8 +22,7 @@ func Build(ctx context.Context, t Topology) (*Lab, error) {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
 	growDescriptorTable()
-	l := &Lab{topology: t, pods: map[string]*Pod{}, names: newNames()}
-	l.settings, l.network = newSettings(t), newPodNetwork(t.PodNetwork)
+	l := &Lab{topology: t, network: newPodNetwork(t.PodNetwork), pods: map[string]*Pod{}, names: newNames()}
 	if err := l.build(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -35,7 +34,13 @@ func (l *Lab) build(ctx context.Context) error {
 	if l.overlay, l.reason, err = chooseOverlay(l.topology.Overlay, l.Stack()); err != nil {
 		return err
 	}
-	if l.underlay, err = newHost(switchName, nil, l.settings.underlay); err != nil {
+	if l.underlay, err = newHost(switchName, nil, nil); err != nil {
+		return err
+	}
+	if l.settings, err = newSettings(l.underlay.NS, l.topology); err != nil {
+		return err
+	}
+	if err := l.underlay.SetSysctls(join(bridgeSettings("0", true), addressSettings(IPv4))...); err != nil {
 		return err
 	}
 	lan := link.Bridge{Dev: devSwitch, MAC: link.MAC{0x02, 2, 192, 168, 7, 0}, MTU: underlayMTU}
@@ -77,7 +82,7 @@ func (l *Lab) buildMachines(ctx context.Context) error {
 		return err
 	})
 	g.Go(func() (err error) {
-		l.client, err = l.buildHost(clientName, clientMachine(), l.settings.host)
+		l.client, err = l.buildHost(clientName, clientMachine(), l.settings.client)
 		return err
 	})
 	for i, n := range l.nodes {
@@ -160,7 +165,7 @@ func (l *Lab) masquerade(n *Node, all []*Node) error {
 	if err := rule.Install(n.NS); err != nil {
 		return err
 	}
-	return n.SetSysctls(trackingSettings...)
+	return n.SetSysctls(l.settings.tracking...)
 }
 
 // buildPods makes the first pods of a node, with one request for all their ports.
@@ -205,6 +210,8 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 			Dev: devNIC, MAC: podMAC(p.node.number, p.host), MTU: l.overlay.mtu(l.Stack()),
 			Peer: link.Peer{Dev: l.port(p), MAC: l.network.portMAC(p), NS: p.node.NS},
 		},
+		link.Quiet{Dev: devNIC},
+		link.Up{Dev: devNIC},
 	}
 	if l.Stack() != IPv4 {
 		ops = append(ops, linkLocal(devNIC, podMAC(p.node.number, p.host)))

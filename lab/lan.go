@@ -55,6 +55,7 @@ func (m machine) attach(s Stack, underlay *netns.NS) []link.Op {
 			Dev: devNIC, MAC: lanMAC(m.host), MTU: underlayMTU,
 			Peer: link.Peer{Dev: switchPort(m.host), MAC: link.MAC{0x02, 1, 192, 168, 7, byte(m.host)}, NS: underlay},
 		},
+		link.Up{Dev: devNIC},
 	}
 	for _, f := range s.Families() {
 		if f == V6 {

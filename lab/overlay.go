@@ -52,7 +52,7 @@ func wanting(name string, missing error) error {
 
 // missing says what the kernel lacks for an overlay, by making its devices where they bother nobody.
 func missing(o overlay, s Stack) error {
-	ns, err := netns.New("probe", ipv6Settings(s)...)
+	ns, err := netns.New("probe", addressSettings(s)...)
 	if err != nil {
 		return err
 	}

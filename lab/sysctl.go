@@ -1,15 +1,19 @@
 package lab
 
-import "github.com/viplab/viplab/lab/netns"
+import (
+	"fmt"
+
+	"github.com/viplab/viplab/lab/netns"
+)
 
 // A new namespace takes part of its IPv4 settings from the machine's first namespace (rp_filter, forwarding, arp_*...),
-// whatever an administrator made of them. So everything that a packet can notice is written, not assumed.
+// whatever an administrator made of them. So everything that a packet can notice is laid down here, not assumed.
 
 // interfaceSettings are those that IPv4 has per device: "all", the devices to come, and the loopback that is there.
 // Where the kernel combines "all" with the device's own value, both must be as wanted.
 var interfaceSettings = perInterface(
 	"rp_filter", "0", // asymmetric paths are ordinary in a cluster
-	"send_redirects", "0", // a node that forwards a frame out of the port it came by is no mistake
+	"send_redirects", "0", // a node that forwards a packet out of the device it came by is no mistake
 	"accept_redirects", "0",
 	"route_localnet", "0", // proxiers that need it set it; that must be seen to work
 	"arp_ignore", "0",
@@ -31,41 +35,37 @@ func perInterface(pairs ...string) []netns.Setting {
 	return out
 }
 
-// promptSettings keep hosts from holding back answers: tests look at every one.
-var promptSettings = []netns.Setting{
-	{Key: "net.ipv4.icmp_ratelimit", Value: "0"},
-	// Since Linux 6.13 or so each namespace has these limits of its own; before, they are the machine's.
-	{Key: "net.ipv4.icmp_msgs_per_sec", Value: "1000000", Optional: true},
-	{Key: "net.ipv4.icmp_msgs_burst", Value: "1000000", Optional: true},
-	{Key: "net.ipv4.icmp_echo_ignore_all", Value: "0"},
-	{Key: "net.ipv4.tcp_orphan_retries", Value: "1"}, // a killed server's connections do not linger for minutes
+// promptSettings keep a host from holding back ICMP errors, of which tests look at every one. An empty mask exempts all
+// kinds from both limits that the kernel has, per peer and per machine; 255 is a kind of ICMPv6 that does not exist. And
+// a dead server's connections do not keep its namespace alive for minutes.
+func promptSettings(s Stack) []netns.Setting {
+	out := []netns.Setting{
+		{Key: "net.ipv4.icmp_ratemask", Value: "0"},
+		{Key: "net.ipv4.tcp_orphan_retries", Value: "1"},
+	}
+	if s != IPv4 {
+		out = append(out, netns.Setting{Key: "net.ipv6.icmp.ratemask", Value: "255"})
+	}
+	return out
 }
 
-// trackingSettings concern connection tracking. They are there once the first rule has made the kernel load it.
-var trackingSettings = []netns.Setting{
-	{Key: "net.netfilter.nf_conntrack_acct", Value: "1", Optional: true},
-	{Key: "net.netfilter.nf_conntrack_events", Value: "1", Optional: true}, // 2, the default, misses flows older than the listener
-	{Key: "net.netfilter.nf_conntrack_tcp_be_liberal", Value: "0", Optional: true},
-	{Key: "net.netfilter.nf_conntrack_tcp_loose", Value: "1", Optional: true},
-	{Key: "net.netfilter.nf_conntrack_checksum", Value: "1", Optional: true},
-	{Key: "net.netfilter.nf_conntrack_log_invalid", Value: "0", Optional: true},
+// addressSettings leave IPv6 addresses to the lab. The kernel makes up none for the devices to come, neither from the
+// MAC nor from router advertisements, so it does not ask for any and nothing stirs on the wires by itself. (addr_gen_mode
+// is for nodes and hosts. On a pod's one device it is set with the device, link.Quiet, which is cheaper.)
+func addressSettings(s Stack) []netns.Setting {
+	out := []netns.Setting{{Key: "net.ipv6.conf.default.addr_gen_mode", Value: "1", Optional: true}}
+	if s != IPv4 {
+		out = append(out,
+			netns.Setting{Key: "net.ipv6.conf.all.disable_ipv6", Value: "0"},
+			netns.Setting{Key: "net.ipv6.conf.default.accept_dad", Value: "0"},
+			netns.Setting{Key: "net.ipv6.conf.default.accept_redirects", Value: "0"},
+			noRouterSolicitation)
+	}
+	return out
 }
 
-// ipv6Settings switch IPv6 off where the lab has none, so that nothing stirs on the wires, and else leave the addresses
-// to the lab: none is made up from router advertisements or the MAC, none waits for duplicate address detection.
-func ipv6Settings(s Stack) []netns.Setting {
-	if s == IPv4 {
-		return []netns.Setting{{Key: "net.ipv6.conf.all.disable_ipv6", Value: "1", Optional: true}}
-	}
-	return []netns.Setting{
-		{Key: "net.ipv6.conf.all.disable_ipv6", Value: "0"},
-		{Key: "net.ipv6.conf.default.addr_gen_mode", Value: "1"},
-		{Key: "net.ipv6.conf.default.accept_dad", Value: "0"},
-		{Key: "net.ipv6.conf.default.accept_ra", Value: "0"},
-		{Key: "net.ipv6.conf.default.accept_redirects", Value: "0"},
-		{Key: "net.ipv6.icmp.ratelimit", Value: "0"},
-	}
-}
+// noRouterSolicitation keeps a device that got its link-local address from looking for routers.
+var noRouterSolicitation = netns.Setting{Key: "net.ipv6.conf.default.accept_ra", Value: "0"}
 
 // forwardSettings make a router. They come first, because switching forwarding resets some of the others.
 func forwardSettings(s Stack) []netns.Setting {
@@ -85,12 +85,42 @@ func bridgeSettings(value string, optional bool) []netns.Setting {
 	}
 }
 
-// podSettings are few, because there are many pods, and a pod forwards nothing and has one device.
-var podSettings = []netns.Setting{
-	{Key: "net.ipv4.conf.all.accept_redirects", Value: "0"},
-	{Key: "net.ipv4.icmp_ratelimit", Value: "0"},
-	{Key: "net.ipv4.icmp_msgs_per_sec", Value: "1000000", Optional: true},
-	{Key: "net.ipv4.tcp_orphan_retries", Value: "1"},
+// trackingSettings concern connection tracking. They are there once the first rule has made the kernel load it.
+var trackingSettings = []netns.Setting{
+	{Key: "net.netfilter.nf_conntrack_acct", Value: "1", Optional: true},
+	{Key: "net.netfilter.nf_conntrack_events", Value: "1", Optional: true}, // 2, the default, misses flows older than the listener
+	{Key: "net.netfilter.nf_conntrack_tcp_be_liberal", Value: "0", Optional: true},
+	{Key: "net.netfilter.nf_conntrack_tcp_loose", Value: "1", Optional: true},
+	{Key: "net.netfilter.nf_conntrack_checksum", Value: "1", Optional: true},
+	{Key: "net.netfilter.nf_conntrack_log_invalid", Value: "0", Optional: true},
+}
+
+// settings are the sysctls that each kind of machine must be given, beyond what a new namespace has.
+type settings struct{ node, tracking, router, client, pod []netns.Setting }
+
+// newSettings works them out in a namespace that is as new as theirs will be.
+func newSettings(fresh *netns.NS, t Topology) (settings, error) {
+	host := join(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
+	s := settings{
+		client:   host,
+		router:   join(forwardSettings(t.Stack), host),
+		pod:      promptSettings(t.Stack),
+		tracking: trackingSettings,
+	}
+	s.node = s.router
+	if t.PodNetwork == Bridge {
+		s.node = join(s.node, bridgeSettings("1", false))
+	}
+	if t.Stack != IPv4 {
+		s.pod = append(s.pod, noRouterSolicitation)
+	}
+	for _, group := range []*[]netns.Setting{&s.client, &s.router, &s.node, &s.pod} {
+		var err error
+		if *group, err = fresh.Differing(*group); err != nil {
+			return settings{}, fmt.Errorf("read the settings of a new namespace: %w", err)
+		}
+	}
+	return s, nil
 }
 
 func join(groups ...[]netns.Setting) []netns.Setting {
@@ -99,21 +129,4 @@ func join(groups ...[]netns.Setting) []netns.Setting {
 		out = append(out, g...)
 	}
 	return out
-}
-
-// settings are the sysctls of each kind of machine, worked out once per lab.
-type settings struct{ node, router, host, pod, underlay []netns.Setting }
-
-func newSettings(t Topology) settings {
-	s := settings{
-		router:   join(forwardSettings(t.Stack), interfaceSettings, promptSettings, ipv6Settings(t.Stack)),
-		host:     join(interfaceSettings, promptSettings, ipv6Settings(t.Stack)),
-		underlay: join(bridgeSettings("0", true), ipv6Settings(IPv4)),
-	}
-	s.node = s.router
-	if t.PodNetwork == Bridge {
-		s.node = join(s.node, bridgeSettings("1", false))
-	}
-	s.pod = join(podSettings, ipv6Settings(t.Stack))
-	return s
 }

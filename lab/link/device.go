@@ -9,8 +9,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Veth makes a pair of devices and sets this end up. The other end is made in place, in the namespace it belongs to:
-// to move it there later would cost an RCU grace period (about 16 ms) each.
+// Veth makes a pair of devices, both down. The other end is made in place, in the namespace it belongs to: to move it
+// there later would cost an RCU grace period (about 16 ms) each.
 type Veth struct {
 	Dev
 	MAC  MAC
@@ -18,7 +18,7 @@ type Veth struct {
 	Peer Peer
 }
 
-// Peer is the other end of a Veth. It starts down, because the kernel refuses to set it up before the pair is whole.
+// Peer is the other end of a Veth.
 type Peer struct {
 	Dev
 	MAC MAC
@@ -31,7 +31,7 @@ func (v Veth) String() string {
 
 func (v Veth) encode(r *request) {
 	m := r.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	r.link(0, v.Index, unix.IFF_UP, unix.IFF_UP)
+	r.link(0, v.Index, 0, 0)
 	v.end(r, v.Dev, v.MAC)
 	info := r.open(unix.IFLA_LINKINFO)
 	r.text(unix.IFLA_INFO_KIND, "veth")
@@ -81,6 +81,24 @@ func (b Bridge) encode(r *request) {
 	r.shut(info)
 	r.end(m)
 }
+
+// Quiet keeps the kernel from making up a link-local address for a device when that is set up.
+type Quiet struct{ Dev }
+
+func (q Quiet) String() string { return "no automatic addresses on " + q.Name }
+
+func (q Quiet) encode(r *request) {
+	m := r.begin(unix.RTM_SETLINK, 0)
+	r.link(0, q.Index, 0, 0)
+	spec := r.open(unix.IFLA_AF_SPEC)
+	inet6 := r.open(unix.AF_INET6)
+	r.u8(unix.IFLA_INET6_ADDR_GEN_MODE, addrGenModeNone)
+	r.shut(inet6)
+	r.shut(spec)
+	r.end(m)
+}
+
+const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE, include/uapi/linux/if_link.h
 
 // Up sets a device up.
 type Up struct{ Dev }

@@ -42,8 +42,10 @@ func Consequences(ops ...Op) []Condition {
 	var out []Condition
 	for _, op := range ops {
 		switch op := op.(type) {
-		case Veth:
-			out = append(out, Carries{op.Dev})
+		case Up:
+			if op.Dev != Loopback {
+				out = append(out, Carries{op.Dev})
+			}
 		case ProxyARP:
 			out = append(out, Carries{op.Dev})
 		case Port:

@@ -191,6 +191,23 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
+// Differing returns those settings that the namespace does not already have. What a new namespace starts with is the
+// same for all of them, so who makes many need only write what one of them lacked; a write costs some 20 microseconds.
+func (n *NS) Differing(settings []Setting) ([]Setting, error) {
+	var out []Setting
+	err := n.Do(func() error {
+		for _, s := range settings {
+			value, err := os.ReadFile(sysctlPath(s.Key))
+			if err == nil && strings.TrimSpace(string(value)) == s.Value || s.Optional && errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			out = append(out, s)
+		}
+		return nil
+	})
+	return out, err
+}
+
 // Setting is one sysctl and the value it shall have.
 type Setting struct {
 	Key, Value string
