@@ -4,10 +4,12 @@ import (
 	"context"
 	"flag"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"pgregory.net/rapid"
 
 	"github.com/viplab/viplab/lab"
@@ -55,6 +57,7 @@ func TestRestart(t *testing.T) {
 			node := testNode(t, lab.V4)
 			foreign := []*xtables.Transaction{foreignRules(xtables.Filter), foreignRules(xtables.NAT)}
 			first := start(t, b, node)
+			// Rules that others have made jump to our chain keep it alive, empty.
 			if err := first.families[0].programs.Restore(t.Context(), foreign...); err != nil {
 				t.Fatal(err)
 			}
@@ -84,7 +87,11 @@ func TestRestart(t *testing.T) {
 
 func foreignRules(table xtables.TableName) *xtables.Transaction {
 	tx := &xtables.Transaction{Table: table}
-	tx.Write("MINE", []xtables.Rule{xtables.NewRule(xtables.Comment(`-j KUBE-SERVICES "quoted"`), xtables.Return)})
+	tx.Empty(chainServices)
+	tx.Write("MINE", []xtables.Rule{
+		xtables.NewRule(xtables.Comment(`-j KUBE-SERVICES "quoted"`), xtables.Return),
+		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(chainServices)),
+	})
 	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("mine"), xtables.Jump("MINE")))
 	return tx
 }
@@ -157,6 +164,68 @@ func TestRouteLocalnet(t *testing.T) {
 	}
 }
 
+// TestLateAddress: an address that the node gets while the proxier runs serves NodePorts, if it is in the ranges.
+func TestLateAddress(t *testing.T) {
+	for _, b := range backends {
+		t.Run(string(b), func(t *testing.T) {
+			node := testNode(t, lab.V4)
+			node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}
+			in := start(t, b, node)
+			s := cluster(1, 1)
+			apply(t, in, s)
+			for _, step := range []struct {
+				change func(netlink.Link, *netlink.Addr) error
+				addr   string
+				want   []string
+			}{
+				{node.Host.Netlink().AddrAdd, "192.168.7.11/32", []string{"192.168.7.11/32"}},
+				{node.Host.Netlink().AddrAdd, "192.168.8.11/32", []string{"192.168.7.11/32"}},
+				{node.Host.Netlink().AddrAdd, "192.168.7.12/32", []string{"192.168.7.11/32", "192.168.7.12/32"}},
+				{node.Host.Netlink().AddrDel, "192.168.7.11/32", []string{"192.168.7.12/32"}},
+			} {
+				lo, err := node.Host.Netlink().LinkByName("lo")
+				if err != nil {
+					t.Fatal(err)
+				}
+				addr, err := netlink.ParseAddr(step.addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := step.change(lo, addr); err != nil {
+					t.Fatal(err)
+				}
+				apply(t, in, s)
+				if got := nodePortDestinations(t, in); !slices.Equal(got, step.want) {
+					t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.addr, got, step.want)
+				}
+			}
+		})
+	}
+}
+
+// nodePortDestinations are the addresses for which the last rules of nat KUBE-SERVICES look up NodePorts.
+func nodePortDestinations(t *testing.T, in *instance) []string {
+	t.Helper()
+	saved, err := in.families[0].programs.Save(t.Context(), xtables.NAT)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := saved.Chains[chainServices]
+	var out []string
+	for i, r := range rules {
+		if r.Target() != chainNodePorts {
+			if len(out) > 0 {
+				t.Errorf("rule %d comes after those for NodePorts: %s", i, r)
+			}
+			continue
+		}
+		_, rest, _ := strings.Cut(string(r), "-d ")
+		to, _, _ := strings.Cut(rest, " ")
+		out = append(out, to)
+	}
+	return out
+}
+
 // TestEndpointChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services, and
 // touches no shared chain.
 func TestEndpointChangeIsSmall(t *testing.T) {
@@ -199,7 +268,7 @@ func stop(t failer, in *instance) {
 }
 
 // kernelRules lists what the kernel holds, one chain after the other. In the shared chains the order of Services is of
-// no account, so they are sorted, but for the last rule of nat KUBE-SERVICES. Built-in chains without rules are left out.
+// no account, so they are sorted, but for the way to the NodePorts at the end. Built-in chains without rules are left out.
 func kernelRules(t failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
@@ -215,7 +284,7 @@ func kernelRules(t failer, in *instance) []string {
 				}
 				if dispatches(name) {
 					end := len(rules)
-					if table == xtables.NAT && name == chainServices {
+					for end > 0 && rules[end-1].Target() == chainNodePorts {
 						end--
 					}
 					slices.Sort(rules[:end])

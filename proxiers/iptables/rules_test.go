@@ -180,6 +180,10 @@ filter KUBE-PROXY-FIREWALL -m comment --comment "ns1/svc1:p80 traffic not accept
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j REJECT
 `},
+		{"one address twice", pods, svc1(noEndpoints, externalIP, func(p *model.Port) { p.LoadBalancerIPs = p.ExternalIPs }), `
+filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
+filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 203.0.113.9 --dport 80 -j REJECT
+`},
 		{"health check port", pods, svc1(noEndpoints, func(p *model.Port) { p.HealthCheckPort = 32000 }), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-NODEPORTS -m comment --comment "ns1/svc1:p80 health check node port" -m tcp -p tcp --dport 32000 -j ACCEPT

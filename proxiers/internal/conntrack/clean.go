@@ -58,7 +58,8 @@ func pass(c *conntrack.Conn, f lab.Family, want *Wanted) (int, error) {
 			continue
 		}
 		deleted++
-		err := c.Delete(conntrack.Flow{TupleOrig: flows[i].TupleOrig, Zone: flows[i].Zone})
+		// The library tells the family of a flow by both of its tuples.
+		err := c.Delete(conntrack.Flow{TupleOrig: flows[i].TupleOrig, TupleReply: flows[i].TupleReply, Zone: flows[i].Zone})
 		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: it ended by itself
 			return deleted, err
 		}
