@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/viplab/viplab/lab/kernel"
+	"github.com/viplab/viplab/lab/sandbox"
+)
+
+func newDoctor() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Tell what this machine can do, by trying it in namespaces of its own",
+		Long: `doctor tries each thing that a lab needs, in a throwaway network namespace, and says what is missing, what for, and
+what to do about it.
+
+Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1 if not.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := diagnose(cmd.Context())
+			write := d.writeTable
+			if asJSON {
+				write = d.writeJSON
+			}
+			if err := write(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			if !d.Ready {
+				return exitCode(1)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	return cmd
+}
+
+// diagnosis is what doctor found.
+type diagnosis struct {
+	Kernel   string           `json:"kernel"`
+	Rootless bool             `json:"rootless"`
+	Ready    bool             `json:"ready"` // the main job can be done here
+	InVM     []string         `json:"in_vm"` // what for want of the kernel needs the virtual machine
+	Findings []kernel.Finding `json:"findings"`
+}
+
+// diagnose enters a sandbox to try things in. Where there is none, only programs can be looked for.
+func diagnose(ctx context.Context) diagnosis {
+	home := kernel.Finding{Feature: "sandbox", For: "everything", Required: true, Status: kernel.Has}
+	probes := kernel.Probes()
+	if err := sandbox.Enter(); err != nil {
+		home.Status, home.Detail = kernel.Lacks, err.Error()
+		probes = kernel.Programs()
+	}
+	d := diagnosis{
+		Kernel: kernelRelease(), Rootless: sandbox.Rootless(),
+		Findings: append([]kernel.Finding{home}, kernel.Examine(ctx, probes)...),
+	}
+	d.conclude()
+	return d
+}
+
+func (d *diagnosis) conclude() {
+	d.Ready, d.InVM = true, []string{}
+	for _, f := range d.Findings {
+		if f.Status == kernel.Has {
+			continue
+		}
+		if f.Required {
+			d.Ready = false
+		}
+		if f.InVM && !slices.Contains(d.InVM, f.For) {
+			d.InVM = append(d.InVM, f.For)
+		}
+	}
+}
+
+func (d diagnosis) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(d)
+}
+
+func (d diagnosis) writeTable(w io.Writer) error {
+	user := "as root"
+	if d.Rootless {
+		user = "without root"
+	}
+	fmt.Fprintf(w, "Linux %s, %s\n\n", d.Kernel, user)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "WHAT\tSTATUS\tFOR\tDETAIL")
+	for _, f := range d.Findings {
+		status := f.Status.String()
+		if f.Status != kernel.Has && f.Required {
+			status += "!"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Feature, status, f.For, f.Detail)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	var advice strings.Builder
+	for _, f := range d.Findings {
+		if f.Cure != "" {
+			fmt.Fprintf(&advice, "  %s: %s\n", f.Feature, f.Cure)
+		}
+	}
+	if advice.Len() > 0 {
+		fmt.Fprintf(w, "\nWhat to do:\n%s", &advice)
+	}
+	if len(d.InVM) > 0 {
+		fmt.Fprintf(w, "\nNot here, but in the virtual machine (scripts/vm): %s.\n", strings.Join(d.InVM, "; "))
+	}
+	verdict := "The built-in iptables proxier can be judged here: viplab conform"
+	if !d.Ready {
+		verdict = "The built-in iptables proxier cannot be judged here: what is marked ! is missing"
+	}
+	_, err := fmt.Fprintf(w, "\n%s.\n", verdict)
+	return err
+}

@@ -1,0 +1,63 @@
+// Command viplab builds a Kubernetes cluster's network out of Linux namespaces and proves with real packets what
+// implementations of Service virtual IPs do in it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	// The first signal lets a command end in its own time. Those that work in a sandbox are ended by the second Ctrl-C
+	// from outside.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	os.Exit(int(report(err)))
+}
+
+// newRoot is the command tree.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "viplab",
+		Short:         "A lab for Kubernetes Services: their virtual IPs, proved with real packets",
+		Version:       version(),
+		SilenceUsage:  true, // an error is one message, not a page
+		SilenceErrors: true, // report prints it, once
+	}
+	root.AddCommand(newConform(), newDoctor())
+	return root
+}
+
+// exitCode is an error that has been told already, and asks for an exit code.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// report prints an error and chooses the exit code: 2 unless the command asked for another.
+func report(err error) exitCode {
+	if err == nil {
+		return 0
+	}
+	if code := exitCode(0); errors.As(err, &code) {
+		return code
+	}
+	fmt.Fprintln(os.Stderr, "viplab:", err)
+	return 2
+}
+
+// version is the module's version where the executable was built by "go install ...@version", else the commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}
