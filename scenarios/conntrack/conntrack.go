@@ -29,6 +29,6 @@ var Scenarios = []spec.Scenario{
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"a1", "a2"}, Flow: spec.MasqueradedOn("n1")},
 		}}},
 	},
-	// states,
-	// invalidNotLeaked,
+	states,
+	invalidNotLeaked,
 }

@@ -2,10 +2,9 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
-	"strconv"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
@@ -75,7 +74,8 @@ var markCleared = spec.Scenario{
 		if err := watch.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
 			return &spec.Fault{Err: err}
 		}
-		if _, err := w.Run(ctx, "n1", "nft", countMarked); err != nil {
+		count, err := Count(ctx, w, "n1", markedPackets...)
+		if err != nil {
 			return err
 		}
 		caught, err := Catch(w, func() error {
@@ -84,7 +84,11 @@ var markCleared = spec.Scenario{
 		if err != nil {
 			return err
 		}
-		if err := marksAreGone(ctx, w); err != nil {
+		counted, err := count()
+		if err != nil {
+			return err
+		}
+		if err := marksAreGone(counted); err != nil {
 			return err
 		}
 		for _, family := range w.Lab().Stack().Families() {
@@ -100,33 +104,16 @@ var markCleared = spec.Scenario{
 	}}},
 }
 
-// countMarked counts marked packets before and after the nat table's postrouting hook (priority srcnat, 100).
-const countMarked = `add table inet scenario
-add chain inet scenario before { type filter hook postrouting priority 99; }
-add chain inet scenario after { type filter hook postrouting priority 101; }
-add rule inet scenario before meta mark and 0x4000 == 0x4000 counter
-add rule inet scenario after meta mark and 0x4000 == 0x4000 counter`
+// markedPackets count what carries the mark before and after the nat table's postrouting hook (priority srcnat, 100).
+var markedPackets = []Counter{
+	{Name: "before", Hook: "postrouting", Priority: 99, Match: "meta mark and 0x4000 == 0x4000"},
+	{Name: "after", Hook: "postrouting", Priority: 101, Match: "meta mark and 0x4000 == 0x4000"},
+}
 
-var packetsCounted = regexp.MustCompile(`counter packets (\d+)`)
-
-func marksAreGone(ctx context.Context, w spec.World) error {
-	counted := map[string]int{}
-	for _, chain := range []string{"before", "after"} {
-		text, err := w.Run(ctx, "n1", "nft", "list chain inet scenario "+chain)
-		if err != nil {
-			return err
-		}
-		m := packetsCounted.FindStringSubmatch(text)
-		if m == nil {
-			return spec.Faultf("no counter in %s", text)
-		}
-		if counted[chain], err = strconv.Atoi(m[1]); err != nil {
-			return &spec.Fault{Err: err}
-		}
-	}
+func marksAreGone(counted map[string]int) error {
 	switch {
 	case counted["before"] == 0:
-		return fmt.Errorf("no packet that was masqueraded had been marked with 0x4000")
+		return errors.New("no packet that was masqueraded had been marked with 0x4000")
 	case counted["after"] > 0:
 		return fmt.Errorf("%d packets still carry the mark 0x4000 after masquerading", counted["after"])
 	}
