@@ -22,7 +22,7 @@ import (
 // TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
 // starts with it.
 func TestIncrementalEqualsFresh(t *testing.T) {
-	fewer(t, "12")
+	fewer(t, "8")
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
 			start(t, b, testNode(t, lab.V4, lab.V6)) // skips where it cannot run
