@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 
 	"golang.org/x/sync/errgroup"
@@ -131,7 +130,7 @@ func (l *Lab) newNode(number int) *Node {
 func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node) error {
 	var err error
 	if n.NS, err = netns.New(spec.Name, l.settings.node...); err != nil {
-		return l.explainBridge(err)
+		return err
 	}
 	ops := append(l.lanOps(n.lan(), all), l.network.prepare(n, l.Stack())...)
 	if err := n.apply(ops...); err != nil {
@@ -227,14 +226,6 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 
 // port is the node's end of a pod's veth.
 func (l *Lab) port(p *Pod) link.Dev { return podPort(l.topology.PodNetwork, p.host) }
-
-// explainBridge says what to do where bridged packets cannot be shown to the rules of IP.
-func (l *Lab) explainBridge(err error) error {
-	if l.topology.PodNetwork == Bridge && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: pods on a bridge need the kernel's br_netfilter (modprobe br_netfilter); routed pods do not", err)
-	}
-	return err
-}
 
 // ready waits until everything in the lab works.
 func (l *Lab) ready(ctx context.Context) error {

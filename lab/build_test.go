@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
@@ -114,6 +115,9 @@ func everyLab(t *testing.T, nodes, pods int, test func(t *testing.T, l *Lab)) {
 					if _, _, err := chooseOverlay(o, stack); err != nil {
 						t.Skip(err)
 					}
+					if err := bridgePossible(t); err != nil && network == Bridge {
+						t.Skip(err)
+					}
 					topology := grid(nodes, pods)
 					topology.Stack, topology.PodNetwork, topology.Overlay = stack, network, o
 					test(t, build(t, topology))
@@ -121,6 +125,16 @@ func everyLab(t *testing.T, nodes, pods int, test func(t *testing.T, l *Lab)) {
 			}
 		}
 	}
+}
+
+func bridgePossible(t *testing.T) error {
+	t.Helper()
+	ns, err := netns.New("probe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	return bridgeFilter(ns)
 }
 
 func TestFirstPacketsArrive(t *testing.T) {

@@ -109,6 +109,9 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	}
 	s.node = s.router
 	if t.PodNetwork == Bridge {
+		if err := bridgeFilter(fresh); err != nil {
+			return settings{}, err
+		}
 		s.node = join(s.node, bridgeSettings("1", false))
 	}
 	if t.Stack != IPv4 {
@@ -121,6 +124,14 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 		}
 	}
 	return s, nil
+}
+
+// bridgeFilter says whether packets that a bridge forwards can be shown to the rules of IP.
+func bridgeFilter(ns *netns.NS) error {
+	if _, err := ns.Sysctl("net.bridge.bridge-nf-call-iptables"); err != nil {
+		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded (modprobe br_netfilter; routed pods do without): %w", err)
+	}
+	return nil
 }
 
 func join(groups ...[]netns.Setting) []netns.Setting {
