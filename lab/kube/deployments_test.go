@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -101,6 +102,10 @@ func TestDeploymentPods(t *testing.T) {
 	if n := len(podNames(s)); n != 5 {
 		t.Errorf("%d pods while one terminates, want 5", n)
 	}
+	// What is not ready cannot go on serving.
+	if err := s.Terminate("default", after[1], true); err == nil || !strings.Contains(err.Error(), "it is not ready") {
+		t.Errorf("Terminate of a pod that is not ready, serving: %v", err)
+	}
 	// Scaling down gives up pods that are not ready first.
 	report(t, s, after[1], true, "10.244.1.1")
 	apply(t, s, newDeployment("web", 1))
@@ -114,6 +119,17 @@ func TestDeploymentPods(t *testing.T) {
 	if left := podNames(s); len(left) > 0 {
 		t.Errorf("pods left: %q", left)
 	}
+}
+
+func TestScalingDownKeepsTheOldest(t *testing.T) {
+	now := epoch
+	s := NewStore(Config{Now: func() time.Time { now = now.Add(time.Second); return now }})
+	apply(t, s, newNode("n1", ""))
+	apply(t, s, newDeployment("web", 1))
+	first := podNames(s)
+	apply(t, s, newDeployment("web", 8))
+	apply(t, s, newDeployment("web", 1))
+	checkSame(t, "pods left", podNames(s), first)
 }
 
 func TestRollout(t *testing.T) {

@@ -159,6 +159,30 @@ func addresses(s *discoveryv1.EndpointSlice) []string {
 	return out
 }
 
+func TestSelectors(t *testing.T) {
+	s := newTestStore(t, Config{}, "n1")
+	for i, labels := range []map[string]string{
+		{"app": "web", "tier": "front"}, {"app": "web", "tier": "back"}, {"app": "db", "tier": "front"}, {"app": "web"}, {"tier": "front"}, nil,
+	} {
+		name := fmt.Sprint("p", i)
+		apply(t, s, newPod(name, "n1", labels))
+		report(t, s, name, true, fmt.Sprint("10.244.1.", i))
+	}
+	for want, selector := range map[string]map[string]string{
+		"[10.244.1.0]": {"app": "web", "tier": "front"}, "[10.244.1.0 10.244.1.1 10.244.1.3]": {"app": "web"}, "[]": {"app": "web", "x": "y"},
+	} {
+		apply(t, s, newService("web", func(svc *corev1.Service) { svc.Spec.Selector = selector }))
+		if got := fmt.Sprint(addresses(only(t, s, "web", "IPv4"))); got != want {
+			t.Errorf("%v selects %s, want %s", selector, got, want)
+		}
+	}
+	// Labels come and go.
+	apply(t, s, newService("web"), newPod("p4", "n1", app("web")), newPod("p0", "n1", nil))
+	if got := fmt.Sprint(addresses(only(t, s, "web", "IPv4"))); got != "[10.244.1.1 10.244.1.3 10.244.1.4]" {
+		t.Errorf("after relabelling: %s", got)
+	}
+}
+
 func TestNamedPortsResolvePerPod(t *testing.T) {
 	s := newTestStore(t, Config{}, "n1")
 	old, young, none := newPod("old", "n1", app("web")), newPod("young", "n1", app("web")), newPod("none", "n1", app("web"))

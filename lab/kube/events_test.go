@@ -109,7 +109,7 @@ func TestWatchers(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if e.Object.GetName() == "end" {
+				if e.Object.GetName() == "zz-end" {
 					checkState(t, state, s.Snapshot())
 					return
 				}
@@ -119,7 +119,7 @@ func TestWatchers(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	apply(t, s, newService("end"))
+	apply(t, s, newPod("zz-end", "n1", nil)) // the last one also for a watcher that starts now
 	watchers.Wait()
 }
 
@@ -147,14 +147,14 @@ func checkTransition(t *testing.T, state map[string]string, e Event, last *uint6
 func checkState(t *testing.T, state map[string]string, snapshot *Snapshot) {
 	want := 0
 	for _, p := range snapshot.Pods {
+		if p.Name == "zz-end" {
+			continue
+		}
 		if want++; state["Pod "+KeyOf(p).String()] != p.ResourceVersion {
 			t.Errorf("pod %s is at %s, the watcher at %q", p.Name, p.ResourceVersion, state["Pod "+KeyOf(p).String()])
 		}
 	}
 	for _, svc := range snapshot.Services {
-		if svc.Name == "end" {
-			continue
-		}
 		if want++; state["Service "+KeyOf(svc).String()] != svc.ResourceVersion {
 			t.Errorf("service %s is at %s, the watcher at %q", svc.Name, svc.ResourceVersion, state["Service "+KeyOf(svc).String()])
 		}

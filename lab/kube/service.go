@@ -305,15 +305,15 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number and another protocol,
-// else a free one.
+// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort is
+// taken for the protocol too, else a free one.
 func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *field.Error {
 	port := &svc.Spec.Ports[i]
 	if port.NodePort != 0 {
 		return nil
 	}
 	for _, twin := range svc.Spec.Ports {
-		if twin.Port == port.Port && twin.Protocol != port.Protocol && twin.NodePort != 0 &&
+		if twin.Port == port.Port && twin.NodePort != 0 &&
 			!slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
 				return p.NodePort == twin.NodePort && p.Protocol == port.Protocol
 			}) {

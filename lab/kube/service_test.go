@@ -213,6 +213,82 @@ func TestTwoProtocolsShareANodePort(t *testing.T) {
 	}
 }
 
+// A port that is given the number of another keeps it, whatever that one was given before.
+func TestNodePortsMoveBetweenPorts(t *testing.T) {
+	s := newTestStore(t, Config{})
+	ports := func(ports ...corev1.ServicePort) func(*corev1.Service) {
+		return func(svc *corev1.Service) { svc.Spec.Type, svc.Spec.Ports = "NodePort", ports }
+	}
+	apply(t, s, newService("web", ports(corev1.ServicePort{Name: "a", Port: 80, NodePort: 30001}, corev1.ServicePort{Name: "b", Port: 81, NodePort: 30002})))
+	apply(t, s, newService("web", ports(corev1.ServicePort{Name: "a", Port: 80}, corev1.ServicePort{Name: "b", Port: 81, NodePort: 30001})))
+	p := get[*corev1.Service](t, s, "web").Spec.Ports
+	if p[1].NodePort != 30001 || p[0].NodePort == 30001 || p[0].NodePort == 0 {
+		t.Errorf("nodePorts %d and %d", p[0].NodePort, p[1].NodePort)
+	}
+}
+
+func TestLoadBalancerStatus(t *testing.T) {
+	s := newTestStore(t, Config{})
+	ingress := func(name string) error {
+		return UpdateStatus(s, "default", name, func(svc *corev1.Service) {
+			svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+		})
+	}
+	apply(t, s, newService("lb", func(svc *corev1.Service) { svc.Spec.Type = "LoadBalancer" }), newService("plain"))
+	if err := ingress("plain"); err == nil || !strings.Contains(err.Error(), "status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'") {
+		t.Errorf("ingress of a ClusterIP: %v", err)
+	}
+	if err := ingress("lb"); err != nil {
+		t.Fatal(err)
+	}
+	// A manifest knows nothing of the status and leaves it alone, unless the type goes.
+	apply(t, s, newService("lb", func(svc *corev1.Service) { svc.Spec.Type, svc.Labels = "LoadBalancer", app("x") }))
+	if n := len(get[*corev1.Service](t, s, "lb").Status.LoadBalancer.Ingress); n != 1 {
+		t.Errorf("%d ingress points, want 1", n)
+	}
+	apply(t, s, newService("lb"))
+	if n := len(get[*corev1.Service](t, s, "lb").Status.LoadBalancer.Ingress); n != 0 {
+		t.Errorf("%d ingress points of a ClusterIP", n)
+	}
+}
+
+// The health port comes with LoadBalancer and Local, goes with either, and is another port again.
+func TestHealthCheckNodePort(t *testing.T) {
+	s := newTestStore(t, Config{})
+	local := func(svc *corev1.Service) { svc.Spec.Type, svc.Spec.ExternalTrafficPolicy = "LoadBalancer", "Local" }
+	apply(t, s, newService("lb", local))
+	port := get[*corev1.Service](t, s, "lb").Spec.HealthCheckNodePort
+	if !s.NodePorts().Contains(port) {
+		t.Fatalf("healthCheckNodePort %d", port)
+	}
+	apply(t, s, newService("lb", local, func(svc *corev1.Service) { svc.Labels = app("x") }))
+	if p := get[*corev1.Service](t, s, "lb").Spec.HealthCheckNodePort; p != port {
+		t.Errorf("healthCheckNodePort went from %d to %d", port, p)
+	}
+	if err := Update(s, "default", "lb", func(svc *corev1.Service) { svc.Spec.ExternalTrafficPolicy = "Cluster" }); err != nil {
+		t.Fatal(err)
+	}
+	if p := get[*corev1.Service](t, s, "lb").Spec.HealthCheckNodePort; p != 0 {
+		t.Errorf("healthCheckNodePort %d with policy Cluster", p)
+	}
+	apply(t, s, newService("heir", func(svc *corev1.Service) { svc.Spec.Type, svc.Spec.Ports[0].NodePort = "NodePort", port }))
+	apply(t, s, newService("lb", local))
+	if p := get[*corev1.Service](t, s, "lb").Spec.HealthCheckNodePort; p == port || p == 0 {
+		t.Errorf("healthCheckNodePort %d, and %d is taken", p, port)
+	}
+}
+
+func TestLoadBalancerWithoutNodePorts(t *testing.T) {
+	s := newTestStore(t, Config{})
+	apply(t, s, newService("lb", func(svc *corev1.Service) {
+		svc.Spec.Type, svc.Spec.AllocateLoadBalancerNodePorts = "LoadBalancer", ptr.To(false)
+		svc.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 81, NodePort: 30001}}
+	}))
+	if p := get[*corev1.Service](t, s, "lb").Spec.Ports; p[0].NodePort != 0 || p[1].NodePort != 30001 {
+		t.Errorf("nodePorts %d and %d, want none and 30001", p[0].NodePort, p[1].NodePort)
+	}
+}
+
 func TestRangesRunOut(t *testing.T) {
 	s := newTestStore(t, Config{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/29")}, NodePorts: PortRange{30000, 30002}})
 	asNodePort := func(svc *corev1.Service) { svc.Spec.Type = "NodePort" }

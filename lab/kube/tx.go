@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -93,10 +92,10 @@ func (tx *Tx) put(r *Resource, obj Object) {
 		return
 	}
 	obj.SetResourceVersion(old.GetResourceVersion())
-	if obj.SetGeneration(old.GetGeneration()); !samePart(old, obj, isSpec) {
+	obj.SetGeneration(old.GetGeneration())
+	if !samePart(old, obj, isSpec) {
 		obj.SetGeneration(old.GetGeneration() + 1)
-	}
-	if equality.Semantic.DeepEqual(old, obj) {
+	} else if samePart(old, obj, func(field string) bool { return !isSpec(field) }) {
 		return
 	}
 	tx.write(Event{Type: watch.Modified, Kind: r.Kind, Object: obj, Old: old})
