@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -59,6 +60,10 @@ func diagnose(ctx context.Context) diagnosis {
 	probes := kernel.Probes()
 	if err := sandbox.Enter(); err != nil {
 		home.Status, home.Detail = kernel.Lacks, err.Error()
+		if refusal := (*sandbox.UnavailableError)(nil); errors.As(err, &refusal) {
+			home.Detail = fmt.Sprintf("%s: %v: %s", refusal.Step, refusal.Err, refusal.Cause)
+			home.Cure = refusal.Cure
+		}
 		probes = kernel.Programs()
 	}
 	d := diagnosis{
@@ -90,6 +95,34 @@ func (d diagnosis) writeJSON(w io.Writer) error {
 	return e.Encode(d)
 }
 
+// advice is what to do about all that is lacking: one line for all modules, one for all packages, one for each other.
+func (d diagnosis) advice() []string {
+	var modules, packages, lines []string
+	for _, f := range d.Findings {
+		switch {
+		case f.Module != "":
+			modules = append(modules, f.Module)
+		case f.Package != "":
+			packages = append(packages, f.Package)
+		case f.Cure != "":
+			lines = append(lines, fmt.Sprintf("%s: %s", f.Feature, f.Cure))
+		}
+	}
+	if len(packages) > 0 {
+		lines = append(lines, "sudo apt-get install "+strings.Join(unique(packages), " "))
+	}
+	if len(modules) > 0 {
+		lines = append(lines, "sudo modprobe -a "+strings.Join(unique(modules), " ")+
+			" (or use a kernel that has them: scripts/vm)")
+	}
+	return lines
+}
+
+func unique(s []string) []string {
+	slices.Sort(s)
+	return slices.Compact(s)
+}
+
 func (d diagnosis) writeTable(w io.Writer) error {
 	user := "as root"
 	if d.Rootless {
@@ -108,14 +141,8 @@ func (d diagnosis) writeTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	var advice strings.Builder
-	for _, f := range d.Findings {
-		if f.Cure != "" {
-			fmt.Fprintf(&advice, "  %s: %s\n", f.Feature, f.Cure)
-		}
-	}
-	if advice.Len() > 0 {
-		fmt.Fprintf(w, "\nWhat to do:\n%s", &advice)
+	if advice := d.advice(); len(advice) > 0 {
+		fmt.Fprintf(w, "\nWhat to do:\n  %s\n", strings.Join(advice, "\n  "))
 	}
 	if len(d.InVM) > 0 {
 		fmt.Fprintf(w, "\nNot here, but in the virtual machine (scripts/vm): %s.\n", strings.Join(d.InVM, "; "))

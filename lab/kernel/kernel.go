@@ -42,12 +42,10 @@ type Probe struct {
 	Feature Feature
 	// For is what uses the feature: "overlay ipip", "proxier ipvs".
 	For string
-	// Cure is what to do where it is missing.
-	Cure string
+	// Module is the kernel module that brings it, Package the Debian package, Cure what else to do where it is missing.
+	Module, Package, Cure string
 	// Required says that without it not even the main job can be done: to judge the built-in iptables proxier.
 	Required bool
-	// InVM says that the kernels of scripts/vm have it.
-	InVM bool
 	// try returns nil if the feature works, with a detail such as a version; a *lack if the machine does not have it;
 	// another error if that could not be found out.
 	try func(ctx context.Context, ns *netns.NS) (detail string, err error)
@@ -61,9 +59,11 @@ type Finding struct {
 	Status   Status  `json:"status"`
 	Detail   string  `json:"detail,omitempty"` // a version, or what the kernel or program said
 	For      string  `json:"for"`
-	Cure     string  `json:"cure,omitempty"`
+	Module   string  `json:"module,omitempty"`  // what would bring it, if it is lacking:
+	Package  string  `json:"package,omitempty"` // a kernel module, a Debian package,
+	Cure     string  `json:"cure,omitempty"`    // or something else
 	Required bool    `json:"required"`
-	InVM     bool    `json:"in_vm"`
+	InVM     bool    `json:"in_vm"` // lacking here, but the kernels of scripts/vm have it
 }
 
 // lack is the answer no.
@@ -107,15 +107,16 @@ func Examine(ctx context.Context, probes []Probe) []Finding {
 
 // Run asks one question.
 func (p Probe) Run(ctx context.Context) Finding {
-	f := Finding{Feature: p.Feature, For: p.For, Cure: p.Cure, Required: p.Required, InVM: p.InVM}
+	f := Finding{Feature: p.Feature, For: p.For, Required: p.Required}
 	var err error
 	f.Detail, err = p.inNamespace(ctx)
 	no := (*lack)(nil)
 	switch {
 	case err == nil:
-		f.Status, f.Cure = Has, ""
+		f.Status = Has
 	case errors.As(err, &no):
 		f.Status, f.Detail = Lacks, no.why
+		f.Module, f.Package, f.Cure, f.InVM = p.Module, p.Package, p.Cure, p.Module != ""
 	default:
 		f.Detail = err.Error()
 	}

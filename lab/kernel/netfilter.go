@@ -83,7 +83,7 @@ var serviceRules = []struct{ name, table, rule string }{
 }
 
 // rules tries each rule by itself, so that the answer names those that do not work.
-func rules(program string) func(context.Context, *netns.NS) (string, error) {
+func rules(program string) try {
 	return func(ctx context.Context, ns *netns.NS) (string, error) {
 		backend := addressOf(program)
 		var missing []string

@@ -3,7 +3,6 @@ package kernel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -16,62 +15,67 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-const (
-	loadModule = "load the module (sudo modprobe %s), or use a kernel that has it: scripts/vm"
-	install    = "sudo scripts/setup, or: sudo apt-get install %s"
-)
+// try is how a probe finds out.
+type try func(context.Context, *netns.NS) (string, error)
 
 // Probes are all questions, the most basic first.
 func Probes() []Probe {
-	var all []Probe
-	kernel := func(f Feature, purpose string, try func(context.Context, *netns.NS) (string, error)) *Probe {
-		all = append(all, Probe{Feature: f, For: purpose, Cure: fmt.Sprintf(loadModule, f), InVM: true, try: try})
-		return &all[len(all)-1]
+	all := []Probe{
+		{Feature: "network namespaces", For: "everything", Required: true, try: nothing,
+			Cure: "run with sudo; in a container: docker run --privileged"},
+		{Feature: "user namespaces", For: "working without root", bare: true, try: userNamespace,
+			Cure: "run with sudo, or see docs/development.md"},
 	}
-	program := func(name, pkg, purpose string) *Probe {
-		all = append(all, Probe{Feature: Feature(name), For: purpose, Cure: fmt.Sprintf(install, pkg), bare: true,
-			try: func(ctx context.Context, _ *netns.NS) (string, error) { return programVersion(ctx, name) }})
-		return &all[len(all)-1]
+	for _, p := range []struct {
+		feature  Feature
+		module   string
+		required bool
+		purpose  string
+		try      try
+	}{
+		{"veth", "veth", true, "everything", device(&netlink.Veth{LinkAttrs: named(), PeerName: "peer"})},
+		{"bridge", "bridge", true, "the network between nodes, pods on a bridge", device(&netlink.Bridge{LinkAttrs: named()})},
+		{"br_netfilter", "br_netfilter", false, "pods on a bridge", bridgeNetfilter},
+		{"vxlan", "vxlan", false, "overlay vxlan", device(&netlink.Vxlan{LinkAttrs: named(), VxlanId: 1, Port: 4789})},
+		{"ipip", "ipip", false, "overlay ipip", device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)})},
+		{"ip6tnl", "ip6_tunnel", false, "overlay ipip for IPv6",
+			device(&netlink.Ip6tnl{LinkAttrs: named(), Local: net.ParseIP("2001:db8::1")})},
+		{"dummy", "dummy", false, "proxier ipvs", device(&netlink.Dummy{LinkAttrs: named()})},
+		{"ip_vs", "ip_vs", false, "proxier ipvs", virtualServer},
+		{"sctp", "sctp", false, "protocol SCTP", sctpSocket},
+		{"packet sockets", "af_packet", true, "captures, proofs of silence", packetSocket},
+		{"conntrack events", "nf_conntrack_netlink", true, "proofs by conntrack entry", conntrackEvents},
+		{"nf_tables nat", "nft_chain_nat", false, "proxier nftables", nftNAT},
+		{"nftrace", "nf_tables", false, "trace", nftTrace},
+		{"ip sets", "ip_set_hash_net", false, "network policies, proxier ipvs", ipSet},
+		{"iptables-nft rules", "nft_compat", true, "proxier iptables", rules("iptables-nft")},
+		{"ip6tables-nft rules", "nft_compat", false, "proxier iptables", rules("ip6tables-nft")},
+		{"iptables-legacy rules", "iptable_nat", false, "proxier iptables-legacy", rules("iptables-legacy")},
+		{"ip6tables-legacy rules", "ip6table_nat", false, "proxier iptables-legacy", rules("ip6tables-legacy")},
+	} {
+		all = append(all, Probe{Feature: p.feature, Module: p.module, Required: p.required, For: p.purpose, try: p.try})
 	}
-
-	p := kernel("network namespaces", "everything", func(context.Context, *netns.NS) (string, error) { return "", nil })
-	p.Required, p.Cure = true, "run with sudo; in a container: docker run --privileged"
-	p = kernel("user namespaces", "working without root", userNamespace)
-	p.bare, p.Cure = true, "run with sudo, or see docs/development.md"
-
-	kernel("veth", "everything", device(&netlink.Veth{LinkAttrs: named(), PeerName: "peer"})).Required = true
-	kernel("bridge", "the network between nodes; pods on a bridge", device(&netlink.Bridge{LinkAttrs: named()})).Required = true
-	kernel("br_netfilter", "pods on a bridge (--pods bridge)", bridgeNetfilter)
-	kernel("vxlan", "overlay vxlan", device(&netlink.Vxlan{LinkAttrs: named(), VxlanId: 1, Port: 4789}))
-	kernel("ipip", "overlay ipip", device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)}))
-	kernel("ip6tnl", "overlay ipip for IPv6", device(&netlink.Ip6tnl{LinkAttrs: named(), Local: net.ParseIP("2001:db8::1")}))
-	kernel("dummy", "proxier ipvs", device(&netlink.Dummy{LinkAttrs: named()}))
-	kernel("ip_vs", "proxier ipvs", virtualServer)
-	kernel("sctp", "Services with protocol SCTP", sctpSocket)
-	kernel("nf_tables nat", "proxiers iptables and nftables", nftNAT)
-	kernel("nftrace", "trace", nftTrace)
-	kernel("packet sockets", "captures, proofs of silence", packetSocket).Required = true
-	p = kernel("conntrack events", "proofs by conntrack entry", conntrackEvents)
-	p.Required, p.Cure = true, fmt.Sprintf(loadModule, "nf_conntrack_netlink")
-
-	for _, family := range []string{"iptables", "ip6tables"} {
-		p = kernel(Feature(family+"-nft rules"), "proxier iptables", rules(family+"-nft"))
-		p.Required, p.Cure = family == "iptables", fmt.Sprintf(loadModule, "nft_compat")
-		p = kernel(Feature(family+"-legacy rules"), "proxier iptables-legacy", rules(family+"-legacy"))
-		p.Cure = fmt.Sprintf(loadModule, map[string]string{"iptables": "iptable_nat", "ip6tables": "ip6table_nat"}[family])
+	for _, p := range []struct {
+		program, pkg string
+		required     bool
+		purpose      string
+	}{
+		{"iptables-nft", "iptables", true, "proxier iptables"},
+		{"iptables-legacy", "iptables", false, "proxier iptables-legacy"},
+		{"nft", "nftables", false, "proxier nftables, trace"},
+		{"ipset", "ipset", false, "network policies, proxier ipvs"},
+		{"conntrack", "conntrack", false, "the real kube-proxy"},
+		{"ipvsadm", "ipvsadm", false, "looking at proxier ipvs"},
+		{"ip", "iproute2", false, "looking around in a lab"},
+		{"qemu-system-x86_64", "qemu-system-x86", false, "the virtual machine"},
+	} {
+		all = append(all, Probe{Feature: Feature(p.program), Package: p.pkg, Required: p.required, For: p.purpose, bare: true,
+			try: func(ctx context.Context, _ *netns.NS) (string, error) { return programVersion(ctx, p.program) }})
 	}
-	kernel("ip sets", "network policies, proxier ipvs", ipSet).Cure = fmt.Sprintf(loadModule, "ip_set_hash_net")
-
-	program("ip", "iproute2", "looking around in a lab")
-	program("iptables-nft", "iptables", "proxier iptables").Required = true
-	program("iptables-legacy", "iptables", "proxier iptables-legacy")
-	program("nft", "nftables", "proxier nftables, trace")
-	program("ipset", "ipset", "network policies, proxier ipvs")
-	program("conntrack", "conntrack", "real kube-proxy")
-	program("ipvsadm", "ipvsadm", "looking at proxier ipvs")
-	program("qemu-system-x86_64", "qemu-system-x86", "running in the virtual machine what this kernel cannot")
 	return all
 }
+
+func nothing(context.Context, *netns.NS) (string, error) { return "", nil }
 
 func named() netlink.LinkAttrs {
 	attrs := netlink.NewLinkAttrs()
@@ -80,7 +84,7 @@ func named() netlink.LinkAttrs {
 }
 
 // device tries to make a network device.
-func device(l netlink.Link) func(context.Context, *netns.NS) (string, error) {
+func device(l netlink.Link) try {
 	return func(_ context.Context, ns *netns.NS) (string, error) { return "", lacking(ns.Netlink().LinkAdd(l)) }
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -162,13 +163,32 @@ func becomeHost(j job) error {
 			return err
 		}
 	}
-	if err := unix.Chroot(root); err != nil {
-		return fmt.Errorf("chroot: %w", err)
+	if err := switchRoot(root); err != nil {
+		return fmt.Errorf("switch to the root %s: %w", root, err)
 	}
 	if err := unix.Sethostname([]byte("viplab-vm")); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
+	// Nothing loads this one by itself, and whoever runs Kubernetes has it loaded.
+	if out, err := exec.Command("/sbin/modprobe", "br_netfilter").CombinedOutput(); err != nil {
+		return fmt.Errorf("modprobe br_netfilter: %w: %s", err, out)
+	}
 	return setLoopbackUp()
+}
+
+// switchRoot makes a mounted folder the root. It is moved over the old one first: a process with a root below that of its
+// mount namespace may not make user namespaces.
+func switchRoot(dir string) error {
+	if err := unix.Chdir(dir); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return err
+	}
+	if err := unix.Chroot("."); err != nil {
+		return err
+	}
+	return unix.Chdir("/")
 }
 
 type mount struct {
