@@ -20,7 +20,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
-	os.Exit(int(report(err)))
+	os.Exit(int(conclude(err)))
 }
 
 // newRoot is the command tree.
@@ -30,7 +30,7 @@ func newRoot() *cobra.Command {
 		Short:         "A lab for Kubernetes Services: their virtual IPs, proved with real packets",
 		Version:       version(),
 		SilenceUsage:  true, // an error is one message, not a page
-		SilenceErrors: true, // report prints it, once
+		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newDoctor())
 	return root
@@ -41,8 +41,8 @@ type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// report prints an error and chooses the exit code: 2 unless the command asked for another.
-func report(err error) exitCode {
+// conclude prints an error and chooses the exit code: 2 unless the command asked for another.
+func conclude(err error) exitCode {
 	if err == nil {
 		return 0
 	}
