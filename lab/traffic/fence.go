@@ -12,9 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fenceEchoes is how many echoes prove a silence at least. One is enough where the path of the fence is as long as that
-// of the probe; a short one (a gateway that is one hop away) has to be walked as often as it fits into the other.
-const fenceEchoes = 4
+// A silence is proved by promptEchoes echoes in a row that had been answered when the sending system call returned: the
+// kernel works its queue off inside the call then, to the end. While it leaves the queue to its own thread (ksoftirqd,
+// under load, before Linux 6.5) only the order of the queue remains, and then it takes patientEchoes echoes, so that the
+// path of even the nearest fence, walked there and back that often, is longer than any path of a probe.
+const promptEchoes, patientEchoes = 4, 32
 
 // echoAgain is how long an echo may remain unanswered before it is sent again.
 const echoAgain = 100 * time.Millisecond
@@ -24,27 +26,20 @@ type cpus struct{ allowed unix.CPUSet }
 
 // onOneCPU runs f on a thread that stays on the CPU where it happens to be.
 func onOneCPU(f func(cpus)) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		var c cpus
-		if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
-			done <- fmt.Errorf("sched_getaffinity: %w", err)
-			return
-		}
-		if err := c.stay(); err != nil {
-			done <- err
-			return
-		}
+	runtime.LockOSThread()
+	var c cpus
+	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
+		return fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	err := c.stay()
+	if err == nil {
 		f(c)
-		if err := unix.SchedSetaffinity(0, &c.allowed); err != nil {
-			done <- fmt.Errorf("sched_setaffinity: %w", err)
-			return // locked: the runtime ends the thread, nobody inherits its affinity
-		}
-		runtime.UnlockOSThread()
-		done <- nil
-	}()
-	return <-done
+	}
+	if err := unix.SchedSetaffinity(0, &c.allowed); err != nil {
+		return fmt.Errorf("sched_setaffinity: %w", err) // still locked: nobody else shall get this thread
+	}
+	runtime.UnlockOSThread()
+	return err
 }
 
 func (c cpus) stay() error {
@@ -80,49 +75,56 @@ func (c cpus) each(f func() bool) error {
 	return nil
 }
 
-// fence sends the echoes, each after the answer to the one before, and looks at the probe's sockets after each. Every
-// address is asked. It stops as soon as done reports true.
+// fence sends the echoes, each after the answer to the one before. Every address is asked. It ends early if done, which
+// looks at the probe's own socket, reports true: it is asked whenever an echo took its time, and at the end.
 func (c *Conn) fence(ctx context.Context, done func() bool) error {
 	fences := c.probe.Fences
-	for i := range max(fenceEchoes, len(fences)) {
-		if err := c.echo(ctx, fences[i%len(fences)]); err != nil {
+	prompt := 0
+	for i := 0; i < len(fences) || prompt < promptEchoes && i < patientEchoes; i++ {
+		atOnce, err := c.echo(ctx, fences[i%len(fences)])
+		if err != nil {
 			return err
 		}
-		if done() {
-			return nil
+		if prompt++; !atOnce {
+			if prompt = 0; done() {
+				return nil
+			}
 		}
 	}
+	done()
 	return nil
 }
 
-// echo sends an echo request and waits for its answer.
-func (c *Conn) echo(ctx context.Context, to netip.Addr) error {
+// echo sends an echo request until it is answered, and tells whether that was the case when the sending returned.
+func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error) {
 	c.echoSeq++
 	c.echoFrom, c.echoed = to, false
 	message := echoRequest(to, c.echoID, c.echoSeq)
-	for {
+	for tries := 1; ; tries++ {
 		if err := unix.Sendto(c.icmp, message, 0, sockaddr(netip.AddrPortFrom(to, 0))); err != nil {
-			return fmt.Errorf("fence %s: send echo: %w", to, err)
+			return false, fmt.Errorf("fence %s: send echo: %w", to, err)
 		}
 		c.echoes++
-		for again := time.Now().Add(echoAgain); !c.echoed; {
-			c.readICMP()
-			if c.echoed {
-				break
-			}
-			wait := time.Until(again)
-			if err := ctx.Err(); err != nil {
-				return fmt.Errorf("fence %s did not answer: %w", to, err)
-			}
-			if wait <= 0 {
-				break
-			}
-			pollIn(c.icmp, wait)
+		if c.heardEcho() {
+			return tries == 1, nil
 		}
-		if c.echoed {
-			return nil
+		for again := time.Now().Add(echoAgain); time.Now().Before(again); {
+			if err := ctx.Err(); err != nil {
+				return false, fmt.Errorf("fence %s did not answer: %w", to, err)
+			}
+			pollIn(c.icmp, time.Until(again))
+			if c.heardEcho() {
+				return false, nil
+			}
 		}
 	}
+}
+
+// heardEcho takes in ICMP messages up to the answer to the last echo.
+func (c *Conn) heardEcho() bool {
+	for !c.echoed && c.takeICMP() {
+	}
+	return c.echoed
 }
 
 // pollIn waits until fd is readable, at most for the given time.

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"sync/atomic"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,66 +25,38 @@ const (
 // echoID tells the echoes of one probe from those of all others.
 var echoID atomic.Uint32
 
-// openICMP opens a raw socket in the namespace of the calling thread. It receives the errors of the whole namespace, and
-// the answers to echoes with the given id.
-func openICMP(domain int, id uint16) (int, error) {
-	proto, filter := unix.IPPROTO_ICMP, icmp4Filter(id)
+// openICMP opens a raw socket in the namespace of the calling thread. It receives the errors and echo replies of the
+// whole namespace.
+func openICMP(domain int) (int, error) {
+	proto := unix.IPPROTO_ICMP
 	if domain == unix.AF_INET6 {
-		proto, filter = unix.IPPROTO_ICMPV6, icmp6Filter(id)
+		proto = unix.IPPROTO_ICMPV6
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
 	if err != nil {
 		return -1, fmt.Errorf("raw ICMP socket: %w", err)
 	}
-	if err := attach(fd, filter); err != nil {
+	if err := filterICMP(fd, domain); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("filter of the raw ICMP socket: %w", err)
 	}
 	return fd, nil
 }
 
-// icmp4Filter sees the IP header, so it has to look for the end of it first.
-func icmp4Filter(id uint16) []bpf.Instruction {
-	return []bpf.Instruction{
-		bpf.LoadMemShift{Off: 0},
-		bpf.LoadIndirect{Off: 0, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4Unreachable, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4TimeExceeded, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4BadParameter, SkipTrue: 3},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp4EchoReply, SkipFalse: 3},
-		bpf.LoadIndirect{Off: 4, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipFalse: 1},
-		bpf.RetConstant{Val: 1 << 16},
-		bpf.RetConstant{Val: 0},
+func filterICMP(fd, domain int) error {
+	if domain == unix.AF_INET6 {
+		var blocked unix.ICMPv6Filter // a bit for every type that shall not come
+		for i := range blocked.Data {
+			blocked.Data[i] = ^uint32(0)
+		}
+		for _, t := range []int{icmp6Unreachable, icmp6TimeExceeded, icmp6BadParameter, icmp6EchoReply} {
+			blocked.Data[t/32] &^= 1 << (t % 32)
+		}
+		return unix.SetsockoptICMPv6Filter(fd, unix.SOL_ICMPV6, unix.ICMPV6_FILTER, &blocked)
 	}
-}
-
-// icmp6Filter sees the ICMP header only.
-func icmp6Filter(id uint16) []bpf.Instruction {
-	return []bpf.Instruction{
-		bpf.LoadAbsolute{Off: 0, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6Unreachable, SkipTrue: 5},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6TimeExceeded, SkipTrue: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6BadParameter, SkipTrue: 3},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: icmp6EchoReply, SkipFalse: 3},
-		bpf.LoadAbsolute{Off: 4, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipFalse: 1},
-		bpf.RetConstant{Val: 1 << 16},
-		bpf.RetConstant{Val: 0},
-	}
-}
-
-func attach(fd int, program []bpf.Instruction) error {
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return err
-	}
-	code := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
-		&unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
+	const icmpFilter = 1 // ICMP_FILTER of linux/icmp.h; 32 bits, the same way
+	blocked := ^uint32(1<<icmp4EchoReply | 1<<icmp4Unreachable | 1<<icmp4TimeExceeded | 1<<icmp4BadParameter)
+	return unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, int(int32(blocked)))
 }
 
 // icmpMessage is a received ICMP message: an echo reply, or an error with the packet it quotes.
@@ -93,7 +64,7 @@ type icmpMessage struct {
 	from      netip.Addr
 	typ, code uint8
 	v6        bool
-	seq       uint16 // of an echo reply
+	id, seq   uint16 // of an echo reply
 
 	proto    uint8 // of the quoted packet
 	src, dst netip.AddrPort
@@ -129,7 +100,7 @@ func parseICMP(b []byte, from netip.Addr) (m icmpMessage, ok bool) {
 	}
 	m.typ, m.code = b[0], b[1]
 	if m.isEchoReply() {
-		m.seq = binary.BigEndian.Uint16(b[6:])
+		m.id, m.seq = binary.BigEndian.Uint16(b[4:]), binary.BigEndian.Uint16(b[6:])
 		return m, true
 	}
 	m.proto, m.src, m.dst, ok = parseQuoted(b[8:], m.v6)

@@ -109,21 +109,26 @@ func (c *Conn) receive() Answer {
 
 // readICMP takes in what the raw socket has.
 func (c *Conn) readICMP() {
-	for {
-		m, ok := receiveICMP(c.icmp)
-		switch {
-		case !ok:
-			return
-		case m.isEchoReply():
-			c.echoed = c.echoed || m.seq == c.echoSeq && m.from == c.echoFrom
-		case m.proto != c.protocol() || m.src.Port() != c.local.Port() || m.outcome() == 0:
-		case m.src == c.local && m.dst == c.probe.To:
-			c.refusal, c.refused = m, true
-		default:
-			// The port is ours and the addresses are not: somebody forgot to translate the packet inside back.
-			c.stray = fmt.Sprintf("%s quotes %s -> %s instead of our packet", m, m.src, m.dst)
-		}
+	for c.takeICMP() {
 	}
+}
+
+// takeICMP takes in one message of the raw socket. It reports false if there is none.
+func (c *Conn) takeICMP() bool {
+	m, ok := receiveICMP(c.icmp)
+	switch {
+	case !ok:
+		return false
+	case m.isEchoReply():
+		c.echoed = c.echoed || m.id == c.echoID && m.seq == c.echoSeq && m.from == c.echoFrom
+	case m.proto != c.protocol() || m.src.Port() != c.local.Port() || m.outcome() == 0:
+	case m.src == c.local && m.dst == c.probe.To:
+		c.refusal, c.refused = m, true
+	default:
+		// The port is ours and the addresses are not: somebody forgot to translate the packet inside back.
+		c.stray = fmt.Sprintf("%s quotes %s -> %s instead of our packet", m, m.src, m.dst)
+	}
+	return true
 }
 
 func (c *Conn) protocol() uint8 {

@@ -3,6 +3,7 @@ package traffic
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ import (
 type loop struct {
 	mu      sync.Mutex // held while serving, and for everything below
 	epoll   int
-	wake    int // eventfd that makes the goroutine look whether it is still needed
+	file    *os.File // epoll, in the Go poller; nil while there is no socket
 	members map[int]member
 	tickets map[string]*ticket
 	events  [256]unix.EpollEvent
@@ -36,11 +37,11 @@ type ticket struct {
 }
 
 // servers is the only loop. It runs while there is a socket in it.
-var servers = loop{epoll: -1, wake: -1, members: map[int]member{}, tickets: map[string]*ticket{}}
+var servers = loop{members: map[int]member{}, tickets: map[string]*ticket{}}
 
 // add takes a socket into the loop. The caller holds mu.
 func (l *loop) add(fd int, m member) error {
-	if len(l.members) == 0 && l.epoll < 0 {
+	if l.file == nil {
 		if err := l.start(); err != nil {
 			return err
 		}
@@ -57,7 +58,8 @@ func (l *loop) remove(fd int) {
 	delete(l.members, fd)
 	unix.Close(fd) // which takes it out of the epoll set
 	if len(l.members) == 0 {
-		unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		go l.file.Close() // waits for the reader, which may be waiting for mu
+		l.file = nil
 	}
 }
 
@@ -73,39 +75,19 @@ func (l *loop) start() error {
 	if err != nil {
 		return fmt.Errorf("epoll_create: %w", err)
 	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err != nil {
-		return errors.Join(fmt.Errorf("eventfd: %w", err), unix.Close(epoll))
+	if err := unix.SetNonblock(epoll, true); err != nil { // or the Go poller does not take it
+		return errors.Join(fmt.Errorf("set O_NONBLOCK: %w", err), unix.Close(epoll))
 	}
-	l.epoll, l.wake = epoll, wake
-	if err := l.ctl(unix.EPOLL_CTL_ADD, wake, unix.EPOLLIN); err != nil {
-		l.stop()
+	l.epoll, l.file = epoll, os.NewFile(uintptr(epoll), "servers")
+	wait, err := l.file.SyscallConn()
+	if err != nil {
 		return err
 	}
-	go l.run(epoll)
+	go wait.Read(func(uintptr) bool { // until the file is closed
+		l.serve()
+		return false
+	})
 	return nil
-}
-
-func (l *loop) stop() {
-	unix.Close(l.wake)
-	unix.Close(l.epoll)
-	l.epoll, l.wake = -1, -1
-}
-
-// run serves until the last socket is gone.
-func (l *loop) run(epoll int) {
-	var one [1]unix.EpollEvent
-	for {
-		unix.EpollWait(epoll, one[:], -1) // only to be woken: what is ready is found out under the lock
-		l.mu.Lock()
-		if len(l.members) == 0 {
-			l.stop()
-			l.mu.Unlock()
-			return
-		}
-		l.serveLocked()
-		l.mu.Unlock()
-	}
 }
 
 // serve lets every request that is in a socket now be answered, and returns when the answers have been sent. It reports
@@ -113,28 +95,27 @@ func (l *loop) run(epoll int) {
 func (l *loop) serve() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.members) == 0 {
-		return false
+	if l.file != nil {
+		l.serveLocked()
 	}
-	l.serveLocked()
-	return true
+	return l.file != nil
 }
 
+// serveLocked serves until nothing is ready: the Go poller tells of new events only. The limit is for a socket that stays
+// ready whatever one does, such as a listener while the process has no file descriptors left.
 func (l *loop) serveLocked() {
-	for {
+	for range 10_000 {
 		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
 		if err == unix.EINTR {
 			continue
 		}
-		for _, e := range l.events[:max(n, 0)] {
+		if n <= 0 {
+			return
+		}
+		for _, e := range l.events[:n] {
 			if m := l.members[int(e.Fd)]; m != nil {
 				m.ready()
-			} else if int(e.Fd) == l.wake {
-				unix.Read(l.wake, l.scratch[:8])
 			}
-		}
-		if n < len(l.events) {
-			return
 		}
 	}
 }

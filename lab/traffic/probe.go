@@ -86,7 +86,7 @@ func (p Probe) prepare() (*Conn, error) {
 		if fd, err = unix.Socket(domain, typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("socket: %w", err)
 		}
-		c.icmp, err = openICMP(domain, c.echoID)
+		c.icmp, err = openICMP(domain)
 		return err
 	})
 	if fd >= 0 {

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +92,41 @@ func newWorld(t testing.TB) *world {
 			link(t, ns, d) // asking for one link makes the kernel handle its carrier now, not up to a second later
 		}
 	}
+	for _, f := range families {
+		// The kernel joins the multicast group of a new IPv6 address in the background; a neighbour solicitation before
+		// that is lost, and the next one comes after a second.
+		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 9), Proto: "tcp"}
+		if a := p.Do(within(t)); a.Outcome != Refused {
+			t.Fatal(a)
+		}
+	}
 	return w
+}
+
+// counter reads a counter of /proc/net/snmp, like "Tcp", "RetransSegs".
+func counter(t testing.TB, ns *netns.NS, group, name string) int {
+	t.Helper()
+	var data []byte
+	must(t, ns.Do(func() (err error) {
+		data, err = os.ReadFile("/proc/thread-self/net/snmp")
+		return err
+	}))
+	var names []string
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if fields[0] != group+":" {
+			continue
+		}
+		if names == nil {
+			names = fields
+			continue
+		}
+		value, err := strconv.Atoi(fields[slices.Index(names, name)])
+		must(t, err)
+		return value
+	}
+	t.Fatalf("no counter %s %s", group, name)
+	return 0
 }
 
 func newNS(t testing.TB, name string) *netns.NS {
