@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/internal/conntrack"
+	"github.com/viplab/viplab/proxiers/internal/tune"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -20,26 +22,16 @@ const routeLocalnet = "net.ipv4.conf.all.route_localnet"
 type instance struct {
 	node     spec.Node
 	families []*family
-	// localnet is what routeLocalnet was before, empty if it was left alone.
-	localnet string
+	sysctls  tune.Sysctls
 }
 
-// openLocalhost lets NodePorts answer on 127.0.0.1, for IPv4.
-func (in *instance) openLocalhost() error {
-	for _, f := range in.families {
-		if f.ip != lab.V4 {
-			continue
-		}
-		before, err := in.node.Host.Sysctl(routeLocalnet)
-		if err != nil || before == "1" {
-			return err
-		}
-		if err := in.node.Host.SetSysctls(netns.Setting{Key: routeLocalnet, Value: "1"}); err != nil {
-			return err
-		}
-		in.localnet = before
+// tune makes the settings that the rules rely on.
+func (in *instance) tune() error {
+	settings := conntrack.Timeouts()
+	if slices.ContainsFunc(in.families, func(f *family) bool { return f.rules.localhost }) {
+		settings = append(settings, netns.Setting{Key: routeLocalnet, Value: "1"})
 	}
-	return nil
+	return in.sysctls.Set(in.node.Host.NS, settings...)
 }
 
 // Apply implements spec.Instance. The families go their own ways: one that fails does not hold up the other.
@@ -64,11 +56,7 @@ func (in *instance) Dump(ctx context.Context, w io.Writer) error {
 // Stop implements spec.Instance.
 func (in *instance) Stop(ctx context.Context) error {
 	err := in.each(func(f *family) error { return f.remove(ctx) })
-	if in.localnet != "" {
-		err = errors.Join(err, in.node.Host.SetSysctls(netns.Setting{Key: routeLocalnet, Value: in.localnet}))
-		in.localnet = ""
-	}
-	return err
+	return errors.Join(err, in.sysctls.Restore(in.node.Host.NS))
 }
 
 // each does something for all families at once.

@@ -140,7 +140,7 @@ func TestUnchangedWritesNothing(t *testing.T) {
 	}
 }
 
-func TestRouteLocalnet(t *testing.T) {
+func TestSysctls(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		config spec.ProxyConfig

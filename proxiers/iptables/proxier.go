@@ -20,7 +20,6 @@ import (
 	"fmt"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -82,10 +81,8 @@ func (p proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 		}
 		in.families = append(in.families, fam)
 	}
-	if nodeaddr.ServesLocalhost(node.Config) && len(in.families) > 0 {
-		if err := in.openLocalhost(); err != nil {
-			return nil, err
-		}
+	if err := in.tune(); err != nil {
+		return nil, err
 	}
 	return in, nil
 }
