@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/formatter"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
@@ -151,14 +153,9 @@ func conform(ctx context.Context, f conformFlags, stdout, stderr io.Writer) erro
 	progress := newProgress(stderr)
 	o.Listen = progress.listen
 	part := &suite.Part{Title: "conformance", Options: o}
-	config, reporter := ginkgo.GinkgoConfiguration()
-	reporter.Succinct = true
-	reporter.NoColor = !isTerminal(stdout)
-	reporter.JUnitReport = filepath.Join(o.Out, "junit.xml")
-	if _, err := suite.Run(ctx, verdict{}, "viplab", []*suite.Part{part}, config, reporter); err != nil {
+	if err := runGinkgo(ctx, part, o.Out, stdout, progress); err != nil {
 		return err
 	}
-	progress.end()
 	results := report.New(version(), kernelRelease(), part.Note(), part.Results())
 	if err := results.WriteJSON(o.Out); err != nil {
 		return err
@@ -176,6 +173,23 @@ func conform(ctx context.Context, f conformFlags, stdout, stderr io.Writer) erro
 		return exitCode(code)
 	}
 	return nil
+}
+
+// runGinkgo runs the part and prints Ginkgo's account of it once progress has had its say: both at the same time would be
+// hard to read.
+func runGinkgo(ctx context.Context, part *suite.Part, out string, stdout io.Writer, p *progress) error {
+	var account bytes.Buffer
+	formatter.ColorableStdOut = &account
+	config, reporter := ginkgo.GinkgoConfiguration()
+	reporter.NoColor = !isTerminal(stdout)
+	reporter.JUnitReport = filepath.Join(out, "junit.xml")
+	_, err := suite.Run(ctx, verdict{}, "viplab conform", []*suite.Part{part}, config, reporter)
+	p.end()
+	if err != nil {
+		return err
+	}
+	_, err = account.WriteTo(stdout)
+	return err
 }
 
 // waitForKept tells how to enter clusters that were kept and keeps them until Ctrl-C.
