@@ -31,6 +31,9 @@ func (tx *Tx) admit(obj, old Object) field.ErrorList {
 	case *corev1.Service:
 		was, _ := old.(*corev1.Service)
 		errs = append(errs, tx.admitService(o, was)...)
+	case *corev1.Endpoints:
+		defaultEndpoints(o)
+		errs = append(errs, validateEndpoints(o)...)
 	case *discoveryv1.EndpointSlice:
 		was, _ := old.(*discoveryv1.EndpointSlice)
 		defaultEndpointSlice(o)

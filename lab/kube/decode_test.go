@@ -100,7 +100,7 @@ func TestDecodeErrors(t *testing.T) {
 	}, {
 		name: "kinds the store does not know",
 		in:   "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\n",
-		want: []string{`Ingress "a": kind Ingress of networking.k8s.io/v1 is not known (known: Namespace (v1), Node (v1), Service (v1), Pod (v1), Deployment (apps/v1), EndpointSlice (discovery.k8s.io/v1), NetworkPolicy (networking.k8s.io/v1))`},
+		want: []string{`Ingress "a": kind Ingress of networking.k8s.io/v1 is not known (known: Namespace (v1), Node (v1), Service (v1), Endpoints (v1), Pod (v1), Deployment (apps/v1), EndpointSlice (discovery.k8s.io/v1), NetworkPolicy (networking.k8s.io/v1))`},
 	}, {
 		name: "old versions of known kinds",
 		in:   "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: a}\n",

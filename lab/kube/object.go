@@ -33,6 +33,7 @@ const (
 	KindPod           Kind = "Pod"
 	KindDeployment    Kind = "Deployment"
 	KindService       Kind = "Service"
+	KindEndpoints     Kind = "Endpoints"
 	KindEndpointSlice Kind = "EndpointSlice"
 	KindNetworkPolicy Kind = "NetworkPolicy"
 )
@@ -72,6 +73,7 @@ var resources = []*Resource{
 	resource[corev1.Namespace](KindNamespace, "", "v1", "namespaces", false),
 	resource[corev1.Node](KindNode, "", "v1", "nodes", false),
 	resource[corev1.Service](KindService, "", "v1", "services", true),
+	resource[corev1.Endpoints](KindEndpoints, "", "v1", "endpoints", true),
 	resource[corev1.Pod](KindPod, "", "v1", "pods", true),
 	resource[appsv1.Deployment](KindDeployment, "apps", "v1", "deployments", true),
 	resource[discoveryv1.EndpointSlice](KindEndpointSlice, "discovery.k8s.io", "v1", "endpointslices", true),
@@ -162,7 +164,10 @@ func samePart(a, b Object, in func(field string) bool) bool {
 		if !in(va.Type().Field(i).Name) {
 			continue
 		}
-		if !equality.Semantic.DeepEqual(va.Field(i).Addr().Interface(), vb.Field(i).Addr().Interface()) {
+		// The plain comparison is several times faster, and parts are mostly equal; the other knows that no list and an
+		// empty list are the same.
+		fa, fb := va.Field(i).Addr().Interface(), vb.Field(i).Addr().Interface()
+		if !reflect.DeepEqual(fa, fb) && !equality.Semantic.DeepEqual(fa, fb) {
 			return false
 		}
 	}

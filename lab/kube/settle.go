@@ -10,7 +10,7 @@ import (
 // settle runs the controllers until they have nothing left to do. A controller only writes what differs, so it ends.
 func (tx *Tx) settle() {
 	tx.settling = true
-	for tx.schedule || len(tx.deployments) > 0 || len(tx.services) > 0 {
+	for tx.schedule || len(tx.deployments)+len(tx.services)+len(tx.endpoints) > 0 {
 		deployments := tx.deployments.sorted()
 		clear(tx.deployments)
 		for _, k := range deployments {
@@ -25,6 +25,10 @@ func (tx *Tx) settle() {
 		for _, k := range services {
 			tx.reconcileSlices(k)
 		}
+		for _, k := range tx.endpoints.sorted() {
+			tx.mirror(k)
+		}
+		clear(tx.endpoints)
 	}
 }
 
@@ -43,6 +47,9 @@ func (tx *Tx) touched(k Kind, old, obj Object) {
 			}
 		case *corev1.Service:
 			tx.services[KeyOf(o)] = struct{}{}
+			tx.endpoints[KeyOf(o)] = struct{}{}
+		case *corev1.Endpoints:
+			tx.endpoints[KeyOf(o)] = struct{}{}
 		case *discoveryv1.EndpointSlice:
 			// Someone meddles with the controller's slices.
 			if !tx.settling && o.Labels[discoveryv1.LabelManagedBy] == sliceManager {

@@ -17,6 +17,38 @@ type Snapshot struct {
 	Pods            []*corev1.Pod
 	Deployments     []*appsv1.Deployment
 	Services        []*corev1.Service
+	Endpoints       []*corev1.Endpoints // hand-written ones; proxiers look at the slices that mirror them
 	EndpointSlices  []*discoveryv1.EndpointSlice
 	NetworkPolicies []*networkingv1.NetworkPolicy
+}
+
+// Objects lists the objects of a kind.
+func (s *Snapshot) Objects(kind Kind) []Object {
+	switch kind {
+	case KindNamespace:
+		return asObjects(s.Namespaces)
+	case KindNode:
+		return asObjects(s.Nodes)
+	case KindPod:
+		return asObjects(s.Pods)
+	case KindDeployment:
+		return asObjects(s.Deployments)
+	case KindService:
+		return asObjects(s.Services)
+	case KindEndpoints:
+		return asObjects(s.Endpoints)
+	case KindEndpointSlice:
+		return asObjects(s.EndpointSlices)
+	case KindNetworkPolicy:
+		return asObjects(s.NetworkPolicies)
+	}
+	return nil
+}
+
+func asObjects[T Object](list []T) []Object {
+	out := make([]Object, len(list))
+	for i, o := range list {
+		out[i] = o
+	}
+	return out
 }

@@ -56,6 +56,7 @@ type Store struct {
 	pods        *table[*corev1.Pod]
 	deployments *table[*appsv1.Deployment]
 	services    *table[*corev1.Service]
+	endpoints   *table[*corev1.Endpoints]
 	slices      *table[*discoveryv1.EndpointSlice]
 	policies    *table[*networkingv1.NetworkPolicy]
 }
@@ -75,12 +76,13 @@ func NewStore(c Config) *Store {
 		pods:        newTable[*corev1.Pod](),
 		deployments: newTable[*appsv1.Deployment](),
 		services:    newTable[*corev1.Service](),
+		endpoints:   newTable[*corev1.Endpoints](),
 		slices:      newTable[*discoveryv1.EndpointSlice](),
 		policies:    newTable[*networkingv1.NetworkPolicy](),
 	}
 	s.tables = map[Kind]anyTable{
 		KindNamespace: s.namespaces, KindNode: s.nodes, KindPod: s.pods, KindDeployment: s.deployments,
-		KindService: s.services, KindEndpointSlice: s.slices, KindNetworkPolicy: s.policies,
+		KindService: s.services, KindEndpoints: s.endpoints, KindEndpointSlice: s.slices, KindNetworkPolicy: s.policies,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -136,6 +138,7 @@ func (s *Store) Snapshot() *Snapshot {
 			Pods:            s.pods.list(),
 			Deployments:     s.deployments.list(),
 			Services:        s.services.list(),
+			Endpoints:       s.endpoints.list(),
 			EndpointSlices:  s.slices.list(),
 			NetworkPolicies: s.policies.list(),
 		}
@@ -150,13 +153,22 @@ func Get[T Object](s *Store, namespace, name string) (T, bool) {
 	if r == nil {
 		return none, false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o, ok := s.tables[r.Kind].get(r.key(namespace, name))
+	o, ok := s.Object(r.Kind, namespace, name)
 	if !ok {
 		return none, false
 	}
 	return o.(T), true
+}
+
+// Object is Get for a kind that is known only as the program runs.
+func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
+	r, err := ResourceNamed(string(kind))
+	if err != nil {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tables[r.Kind].get(r.key(namespace, name))
 }
 
 // key is the key of an object of this resource: "default" stands in for no namespace.

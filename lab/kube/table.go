@@ -66,14 +66,7 @@ func (t *table[T]) list() []T {
 	return t.listed
 }
 
-func (t *table[T]) objectsInOrder() []Object {
-	list := t.list()
-	out := make([]Object, len(list))
-	for i, o := range list {
-		out[i] = o
-	}
-	return out
-}
+func (t *table[T]) objectsInOrder() []Object { return asObjects(t.list()) }
 
 // inNamespace lists the keys of a namespace in order.
 func (t *table[T]) inNamespace(namespace string) []Key {

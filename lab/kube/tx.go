@@ -23,9 +23,9 @@ type Tx struct {
 	failed error   // of the first operation that failed: there is nothing to commit any more
 
 	// What the controllers have to look at before the commit.
-	services, deployments keyset
-	schedule              bool
-	settling              bool // the controllers are writing
+	services, endpoints, deployments keyset
+	schedule                         bool
+	settling                         bool // the controllers are writing
 }
 
 // Do runs several operations as one: watchers, snapshots and controllers see all of them or, if do or any operation
@@ -35,7 +35,7 @@ func (s *Store) Do(do func(*Tx) error) error {
 	defer s.mu.Unlock()
 	tx := &Tx{
 		s: s, now: metav1.NewTime(s.now()).Rfc3339Copy(), base: s.revision,
-		services: keyset{}, deployments: keyset{},
+		services: keyset{}, endpoints: keyset{}, deployments: keyset{},
 	}
 	committed := false
 	defer func() {

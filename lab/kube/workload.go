@@ -91,7 +91,7 @@ func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 		if ready {
 			status = corev1.ConditionTrue
 		}
-		now := metav1.NewTime(p.CreationTimestamp.Time)
+		now := p.CreationTimestamp // a report has no clock, and nothing in the network depends on the time
 		setCondition(p, corev1.PodInitialized, corev1.ConditionTrue, now)
 		setCondition(p, corev1.ContainersReady, status, now)
 		setCondition(p, corev1.PodReady, status, now)
