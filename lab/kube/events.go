@@ -60,7 +60,8 @@ func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	return s.history.since(revision, s.revision)
 }
 
-// Changed returns a channel that is closed when the store's revision is beyond after.
+// Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or event
+// seen before.
 func (s *Store) Changed(after uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
