@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,9 +95,3 @@ func simple(i, endpoints int, f lab.Family) (*corev1.Service, *discoveryv1.Endpo
 }
 
 func ptr[T any](v T) *T { return &v }
-
-func getenvInt(key string, or int) int {
-	n := or
-	fmt.Sscan(os.Getenv(key), &n)
-	return n
-}
