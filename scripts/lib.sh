@@ -24,3 +24,10 @@ find_go() {
 	fi
 	exit 1
 }
+
+# give_back makes what was built under sudo the caller's own.
+give_back() {
+	if [[ -n ${SUDO_UID:-} && $EUID == 0 && -d $root/bin ]]; then
+		chown -R "$SUDO_UID:$SUDO_GID" "$root/bin"
+	fi
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// conformance is how the suite is run on a kernel that has what this one lacks: by the feature that viplab doctor finds
+// lacking, the suite's flags.
+var conformance = map[string][]string{
+	"ipip": {"-viplab.overlay=ipip", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=iptables"},
+}
+
+// binary is a test binary to run with some arguments.
+type binary struct {
+	pkg, dir, path string
+	args           []string
+}
+
+// testInVM runs under another kernel what could not run here. The results are never nil.
+func testInVM(ctx context.Context, kernel string, here *results) (*results, error) {
+	r := newResults("Linux " + kernel + " (VM)")
+	runs, err := skippedTests(ctx, here.leaves("skip"))
+	if err != nil {
+		return r, err
+	}
+	suite, err := conformanceRuns(ctx, here)
+	if err != nil {
+		return r, err
+	}
+	runs = append(runs, suite...)
+	if len(runs) == 0 {
+		return r, nil
+	}
+	fmt.Printf("\nunder Linux %s, in a virtual machine:\n", kernel)
+	for _, b := range runs {
+		fmt.Printf("  %s %s\n", b.pkg, strings.Join(b.args, " "))
+	}
+	cmd := command(ctx, "scripts/vm", "--kernel", kernel, "bash", "-c", script(runs))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return r, err
+	}
+	if err := cmd.Start(); err != nil {
+		return r, err
+	}
+	readErr := r.readSections(ctx, out)
+	err = cmd.Wait()
+	if readErr == nil && err != nil {
+		readErr = fmt.Errorf("scripts/vm: %w", err) // failed tests are told by sections, not by the exit code
+	}
+	return r, readErr
+}
+
+// Each binary's output is a section: a line that names the package, what the binary printed, and its exit code.
+const (
+	sectionStart = "\x01package "
+	sectionEnd   = "\x01exit "
+)
+
+// script runs the binaries one after the other.
+func script(runs []binary) string {
+	var b strings.Builder
+	for _, run := range runs {
+		fmt.Fprintf(&b, "printf '\\001package %%s\\n' %s; cd %s; %s", run.pkg, quote(run.dir), quote(run.path))
+		for _, arg := range append([]string{"-test.v=test2json", "-test.timeout=" + timeout}, run.args...) {
+			b.WriteString(" " + quote(arg))
+		}
+		b.WriteString(" 2>&1; printf '\\n\\001exit %s\\n' $?\n")
+	}
+	return b.String()
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// readSections takes the output of script.
+func (r *results) readSections(ctx context.Context, out io.Reader) error {
+	lines := bufio.NewReader(out)
+	pkg, text := "", &bytes.Buffer{}
+	for {
+		line, err := lines.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			if pkg != "" {
+				r.broken = append(r.broken, pkg+" ended with the machine")
+				os.Stdout.Write(text.Bytes())
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if name, ok := strings.CutPrefix(line, sectionStart); ok {
+			pkg = strings.TrimSpace(name)
+			text.Reset()
+		} else if code, ok := strings.CutPrefix(line, sectionEnd); ok {
+			if err := r.section(ctx, pkg, text, strings.TrimSpace(code)); err != nil {
+				return err
+			}
+			pkg = ""
+		} else {
+			text.WriteString(line)
+		}
+	}
+}
+
+// section turns a binary's output into the events that "go test" would have made of it, and takes those.
+func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, code string) error {
+	before := len(r.broken) + len(r.leaves("fail"))
+	cmd := command(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
+	cmd.Stdin = text
+	events, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("go tool test2json: %w", err)
+	}
+	if err := r.read(bytes.NewReader(events), os.Stdout); err != nil {
+		return err
+	}
+	if code != "0" && len(r.broken)+len(r.leaves("fail")) == before {
+		r.broken = append(r.broken, fmt.Sprintf("%s ended with exit code %s", pkg, code))
+	}
+	return nil
+}
+
+// skippedTests are the runs that try the skipped tests again, one for each top-level test.
+func skippedTests(ctx context.Context, skipped []test) ([]binary, error) {
+	type top struct{ pkg, name string }
+	names := map[top][]string{}
+	for _, t := range skipped {
+		name, _, _ := strings.Cut(t.name, "/")
+		names[top{t.pkg, name}] = append(names[top{t.pkg, name}], t.name)
+	}
+	var runs []binary
+	keys := slices.SortedFunc(maps.Keys(names), func(a, b top) int { return strings.Compare(a.pkg+a.name, b.pkg+b.name) })
+	for _, k := range keys {
+		b, err := build(ctx, k.pkg)
+		if err != nil {
+			return nil, err
+		}
+		b.args = []string{"-test.run", pattern(names[k])}
+		runs = append(runs, b)
+	}
+	return runs, nil
+}
+
+// pattern matches the names of tests, level by level: "^(TestX)$/^(a|b)$". It may match combinations of levels that are
+// not among them.
+func pattern(names []string) string {
+	var levels [][]string
+	for _, name := range names {
+		for i, part := range strings.Split(name, "/") {
+			if i == len(levels) {
+				levels = append(levels, nil)
+			}
+			if part = regexp.QuoteMeta(part); !slices.Contains(levels[i], part) {
+				levels[i] = append(levels[i], part)
+			}
+		}
+	}
+	var parts []string
+	for _, l := range levels {
+		parts = append(parts, "^("+strings.Join(l, "|")+")$")
+	}
+	return strings.Join(parts, "/")
+}
+
+// conformanceRuns are the runs of the suite for what this kernel lacks. They are none if the suite was not asked for.
+func conformanceRuns(ctx context.Context, here *results) ([]binary, error) {
+	const suite = "github.com/viplab/viplab/suite"
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(here.verdict)), func(t test) bool { return t.pkg == suite }) {
+		return nil, nil
+	}
+	report, err := command(ctx, "bin/viplab", "doctor", "--json").Output()
+	var found struct {
+		Findings []struct {
+			Feature string
+			InVM    bool `json:"in_vm"`
+		}
+	}
+	if jsonErr := json.Unmarshal(report, &found); jsonErr != nil {
+		return nil, fmt.Errorf("viplab doctor --json: %w", errors.Join(err, jsonErr))
+	}
+	var runs []binary
+	for _, f := range found.Findings {
+		if args := conformance[f.Feature]; args != nil && f.InVM {
+			b, err := build(ctx, suite)
+			if err != nil {
+				return nil, err
+			}
+			b.args = args
+			runs = append(runs, b)
+		}
+	}
+	return runs, nil
+}
+
+// build makes a test binary that needs no library of the host.
+func build(ctx context.Context, pkg string) (binary, error) {
+	dir, err := output(ctx, "go", "list", "-f", "{{.Dir}}", pkg)
+	if err != nil {
+		return binary{}, err
+	}
+	path, err := filepath.Abs(filepath.Join("bin", "vm", strings.ReplaceAll(pkg, "/", "_")+".test"))
+	if err != nil {
+		return binary{}, err
+	}
+	cmd := command(ctx, "go", "test", "-c", "-o", path, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Stdout = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return binary{}, fmt.Errorf("build the tests of %s: %w", pkg, err)
+	}
+	return binary{pkg: pkg, dir: dir[0], path: path}, nil
+}
