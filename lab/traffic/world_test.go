@@ -93,11 +93,16 @@ func newWorld(t testing.TB) *world {
 		}
 	}
 	for _, f := range families {
-		// The kernel joins the multicast group of a new IPv6 address in the background; a neighbour solicitation before
-		// that is lost, and the next one comes after a second.
-		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 9), Proto: "tcp"}
-		if a := p.Do(within(t)); a.Outcome != Refused {
-			t.Fatal(a)
+		// What the kernel does for a new IPv6 address, it does in the background: join the multicast group in which
+		// neighbours ask for it, and make the route that says it is local.
+		for _, to := range []netip.Addr{f.server, f.alias} {
+			p := Probe{From: w.client, To: netip.AddrPortFrom(to, 9), Proto: "tcp"}
+			ctx := within(t)
+			for a := p.Do(ctx); a.Outcome != Refused; a = p.Do(ctx) {
+				if ctx.Err() != nil {
+					t.Fatal(a)
+				}
+			}
 		}
 	}
 	return w

@@ -1,0 +1,209 @@
+package traffic
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Resolve asks all neighbours on a device who has an address, by ARP or by neighbour discovery, and returns the link
+// address of the first that says so. It returns nil if nobody does, which is proved by asking for the fences afterwards:
+// addresses on the same link that are known to be there, of the same family, at least one. The neighbour table is
+// neither asked nor told.
+//
+// A neighbour that answers for others may take its time (proxy_delay, 0.8 s by default), and is not heard then.
+func Resolve(ctx context.Context, ns *netns.NS, device string, target netip.Addr, fences ...netip.Addr) (net.HardwareAddr, error) {
+	r, err := newResolver(ns, device, target)
+	if err == nil {
+		defer unix.Close(r.fd) // some 10 ms: the kernel waits for every CPU to let go of a packet socket
+		err = r.run(ctx, target, fences)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: resolve %s on %s: %w", ns.Name(), target, device, err)
+	}
+	return r.answers[target], nil
+}
+
+type resolver struct {
+	fd      int
+	index   int
+	mac     net.HardwareAddr
+	own     netip.Addr
+	answers map[netip.Addr]net.HardwareAddr
+}
+
+func newResolver(ns *netns.NS, device string, target netip.Addr) (*resolver, error) {
+	l, err := ns.Netlink().LinkByName(device)
+	if err != nil {
+		return nil, err
+	}
+	r := &resolver{index: l.Attrs().Index, mac: l.Attrs().HardwareAddr, answers: map[netip.Addr]net.HardwareAddr{}}
+	if r.own, err = addressOn(ns, l, target); err != nil {
+		return nil, err
+	}
+	proto := uint16(unix.ETH_P_ARP)
+	if target.Is6() {
+		proto = unix.ETH_P_IPV6
+	}
+	bigEndian := proto<<8 | proto>>8
+	if r.fd, err = ns.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0); err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(r.fd, &unix.SockaddrLinklayer{Protocol: bigEndian, Ifindex: r.index}); err != nil {
+		return nil, errors.Join(fmt.Errorf("bind: %w", err), unix.Close(r.fd))
+	}
+	return r, nil
+}
+
+// addressOn is an address of the device, of the family of target.
+func addressOn(ns *netns.NS, l netlink.Link, target netip.Addr) (netip.Addr, error) {
+	family := netlink.FAMILY_V4
+	if target.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	var list []netlink.Addr
+	var err error
+	for range 5 { // a list that changes while it is being read is read again
+		if list, err = ns.Netlink().AddrList(l, family); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range list {
+		if own, ok := netip.AddrFromSlice(a.IP); ok && !own.IsLinkLocalUnicast() {
+			return own.Unmap(), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("no address of the family of %s", target)
+}
+
+func (r *resolver) run(ctx context.Context, target netip.Addr, fences []netip.Addr) error {
+	if len(fences) == 0 {
+		return errors.New("no fence")
+	}
+	var failed error
+	err := onOneCPU(func(cpus) {
+		if failed = r.ask(target); failed != nil || r.has(target) {
+			return
+		}
+		for i := range max(promptEchoes, len(fences)) {
+			if failed = r.fence(ctx, fences[i%len(fences)]); failed != nil || r.has(target) {
+				return
+			}
+		}
+	})
+	return errors.Join(err, failed)
+}
+
+func (r *resolver) fence(ctx context.Context, fence netip.Addr) error {
+	delete(r.answers, fence)
+	for {
+		if err := r.ask(fence); err != nil {
+			return err
+		}
+		if r.has(fence) {
+			return nil
+		}
+		pollIn(r.fd, echoAgain)
+		if r.has(fence) {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("fence %s did not answer: %w", fence, err)
+		}
+	}
+}
+
+// has takes in what has come and tells whether an answer for a was among it.
+func (r *resolver) has(a netip.Addr) bool {
+	var buf [1500]byte
+	for {
+		n, from, err := unix.Recvfrom(r.fd, buf[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return r.answers[a] != nil
+		}
+		if l, ok := from.(*unix.SockaddrLinklayer); ok && l.Pkttype != unix.PACKET_OUTGOING {
+			r.take(buf[:n])
+		}
+	}
+}
+
+func (r *resolver) take(frame []byte) {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
+	if arp, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP); ok && arp.Operation == layers.ARPReply {
+		if a, ok := netip.AddrFromSlice(arp.SourceProtAddress); ok {
+			r.answers[a] = bytes.Clone(arp.SourceHwAddress)
+		}
+	}
+	if na, ok := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement); ok {
+		if a, ok := netip.AddrFromSlice(na.TargetAddress); ok {
+			r.answers[a] = bytes.Clone(p.LinkLayer().LinkFlow().Src().Raw())
+		}
+	}
+}
+
+// ask sends an ARP request or a neighbour solicitation to everyone on the link.
+func (r *resolver) ask(target netip.Addr) error {
+	frame := r.arpRequest
+	if target.Is6() {
+		frame = r.solicitation
+	}
+	buf := gopacket.NewSerializeBuffer()
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buf, options, frame(target)...); err != nil {
+		return err
+	}
+	to := &unix.SockaddrLinklayer{Ifindex: r.index}
+	if err := unix.Sendto(r.fd, buf.Bytes(), 0, to); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	return nil
+}
+
+func (r *resolver) arpRequest(target netip.Addr) []gopacket.SerializableLayer {
+	return []gopacket.SerializableLayer{
+		&layers.Ethernet{SrcMAC: r.mac, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
+		&layers.ARP{
+			AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+			Operation: layers.ARPRequest, SourceHwAddress: r.mac, SourceProtAddress: r.own.AsSlice(),
+			DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice(),
+		},
+	}
+}
+
+// solicitation goes to the multicast group of everyone whose address ends like the target's (RFC 4861 4.3).
+func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer {
+	t := target.As16()
+	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
+	copy(group[13:], t[13:])
+	ip := &layers.IPv6{
+		Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: r.own.AsSlice(), DstIP: group[:],
+	}
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)}
+	icmp.SetNetworkLayerForChecksum(ip) // fails for other layers only
+	return []gopacket.SerializableLayer{
+		&layers.Ethernet{
+			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...), EthernetType: layers.EthernetTypeIPv6,
+		},
+		ip, icmp,
+		&layers.ICMPv6NeighborSolicitation{
+			TargetAddress: target.AsSlice(),
+			Options:       layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: r.mac}},
+		},
+	}
+}
