@@ -342,3 +342,31 @@ func TestManySlices(t *testing.T) {
 	report(t, s, "p300", true, "10.244.2.1")
 	checkSame(t, "sizes", sizes(), before)
 }
+
+// A pod on no node is not an endpoint, unless the Service wants its pods as they come.
+func TestPodWithoutANode(t *testing.T) {
+	s := newTestStore(t, Config{})
+	apply(t, s, newPod("p", "", app("web")), newService("web"), newService("eager", func(svc *corev1.Service) {
+		svc.Spec.Selector, svc.Spec.PublishNotReadyAddresses = app("web"), true
+	}))
+	report(t, s, "p", true, "10.244.1.1")
+	if n := len(only(t, s, "web", "IPv4").Endpoints); n != 0 {
+		t.Errorf("%d endpoints of web, want none", n)
+	}
+	e := only(t, s, "eager", "IPv4").Endpoints
+	if len(e) != 1 || e[0].NodeName != nil {
+		t.Errorf("endpoints of eager: %+v", e)
+	}
+}
+
+// The label that makes proxiers ignore a slice comes from the Service being headless, not from a label of the Service.
+func TestHeadlessLabelIsNotCopied(t *testing.T) {
+	s := newTestStore(t, Config{})
+	apply(t, s, newService("web", func(svc *corev1.Service) {
+		svc.Labels = map[string]string{corev1.IsHeadlessService: "", "service.kubernetes.io/service-proxy-name": "other"}
+	}))
+	labels := only(t, s, "web", "IPv4").Labels
+	if _, ok := labels[corev1.IsHeadlessService]; ok || labels["service.kubernetes.io/service-proxy-name"] != "other" {
+		t.Errorf("labels %v", labels)
+	}
+}
