@@ -97,11 +97,11 @@ func newWorld(t testing.TB) *world {
 		// neighbours ask for it, and make the route that says it is local.
 		for _, to := range []netip.Addr{f.server, f.alias} {
 			p := Probe{From: w.client, To: netip.AddrPortFrom(to, 9), Proto: "tcp"}
-			ctx := within(t)
-			for a := p.Do(ctx); a.Outcome != Refused; a = p.Do(ctx) {
-				if ctx.Err() != nil {
-					t.Fatal(a)
-				}
+			for ctx, a := within(t), (Answer{}); a.Outcome != Refused; {
+				must(t, ctx.Err())
+				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // before TCP tries again of itself
+				a = p.Do(short)
+				cancel()
 			}
 		}
 	}

@@ -66,9 +66,12 @@ func (c *Conntrack) dump(ctx context.Context) ([]conntrack.Flow, error) {
 
 // Delete removes an entry. One that is gone already is no error.
 func (c *Conntrack) Delete(f Flow) error {
-	orig, err := f.tuple()
+	orig, err := f.tupleTo(f.Orig)
 	if err == nil {
-		err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, Zone: f.Zone})
+		var reply conntrack.Tuple
+		if reply, err = f.tupleTo(f.Reply); err == nil { // the library takes the family from both
+			err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, TupleReply: reply, Zone: f.Zone})
+		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: delete conntrack entry %s: %w", c.ns.Name(), f, err)

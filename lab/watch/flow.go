@@ -107,23 +107,23 @@ func tupleFrom(t conntrack.Tuple) Tuple {
 	return Tuple{netip.AddrPortFrom(t.IP.SourceAddress, from), netip.AddrPortFrom(t.IP.DestinationAddress, to)}
 }
 
-// tuple is the reverse of tupleFrom.
-func (f Flow) tuple() (conntrack.Tuple, error) {
-	var t conntrack.Tuple
-	t.IP.SourceAddress, t.IP.DestinationAddress = f.Orig.Src.Addr(), f.Orig.Dst.Addr()
-	t.Zone = f.Zone
-	t.Proto.SourcePort, t.Proto.DestinationPort = f.Orig.Src.Port(), f.Orig.Dst.Port()
-	t.Proto.ICMPv4, t.Proto.ICMPv6 = f.Proto == "icmp", f.Proto == "icmpv6"
-	if t.Proto.ICMPv4 || t.Proto.ICMPv6 {
-		t.Proto.ICMPID = f.Orig.Src.Port()
-		t.Proto.ICMPType, t.Proto.ICMPCode = uint8(f.Orig.Dst.Port()>>8), uint8(f.Orig.Dst.Port())
+// tupleTo is the reverse of tupleFrom.
+func (f Flow) tupleTo(t Tuple) (conntrack.Tuple, error) {
+	out := conntrack.Tuple{Zone: f.Zone}
+	out.IP.SourceAddress, out.IP.DestinationAddress = t.Src.Addr(), t.Dst.Addr()
+	out.Proto.ICMPv4, out.Proto.ICMPv6 = f.Proto == "icmp", f.Proto == "icmpv6"
+	if out.Proto.ICMPv4 || out.Proto.ICMPv6 {
+		out.Proto.ICMPID = t.Src.Port()
+		out.Proto.ICMPType, out.Proto.ICMPCode = uint8(t.Dst.Port()>>8), uint8(t.Dst.Port())
+	} else {
+		out.Proto.SourcePort, out.Proto.DestinationPort = t.Src.Port(), t.Dst.Port()
 	}
 	for number, name := range protoNames {
 		if name == f.Proto {
-			t.Proto.Protocol = number
-			return t, nil
+			out.Proto.Protocol = number
+			return out, nil
 		}
 	}
-	_, err := fmt.Sscan(f.Proto, &t.Proto.Protocol)
-	return t, err
+	_, err := fmt.Sscan(f.Proto, &out.Proto.Protocol)
+	return out, err
 }

@@ -1,0 +1,76 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestAwait(t *testing.T) {
+	wrong := errors.New("still wrong")
+	t.Run("at once", func(t *testing.T) {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		must(t, Await(ended, nil, func(context.Context) error { return nil }))
+	})
+	t.Run("on an event", func(t *testing.T) {
+		events := make(chan struct{})
+		tries := 0
+		go func() {
+			for range 3 {
+				events <- struct{}{}
+			}
+		}()
+		must(t, Await(within(t), events, func(context.Context) error {
+			if tries++; tries < 4 {
+				return wrong
+			}
+			return nil
+		}))
+	})
+	t.Run("by the clock, and when the events end", func(t *testing.T) {
+		closed := make(chan struct{})
+		close(closed)
+		for _, events := range []chan struct{}{nil, closed} {
+			tries := 0
+			must(t, Await(within(t), events, func(context.Context) error {
+				if tries++; tries < 4 {
+					return wrong
+				}
+				return nil
+			}))
+		}
+	})
+	t.Run("in vain", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		defer cancel()
+		err := Await(ctx, nil, func(context.Context) error { return wrong })
+		if !errors.Is(err, wrong) || !strings.HasPrefix(err.Error(), "still wrong (") || !strings.Contains(err.Error(), " tries in ") {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRulesetChanges(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(within(t))
+	ticks, err := RulesetChanges(ctx, w.router)
+	must(t, err)
+	for range 3 {
+		nft(t, w.router, "table inet x { chain y { counter; }; }")
+		<-ticks
+	}
+	select {
+	case <-ticks:
+		t.Error("a tick without a change")
+	default:
+	}
+	nft(t, w.router, "delete table inet x")
+	<-ticks
+	cancel()
+	if _, open := <-ticks; open {
+		t.Error("a tick after the end")
+	}
+}
