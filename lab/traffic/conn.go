@@ -115,15 +115,15 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 	}
 	switch {
 	case !a.decided():
-		return c.wait(ctx, "no answer within %v; not fenced")
+		return c.wait(ctx, func(waited time.Duration) string {
+			return fmt.Sprintf("%sno answer within %v; not fenced", c.remarks(), waited)
+		})
 	case a.Outcome == Silence && c.probe.Patience > 0:
 		patient, cancel := context.WithTimeout(ctx, c.probe.Patience)
 		defer cancel()
-		late := c.wait(patient, a.Detail+", and then no answer within %v")
-		if ctx.Err() != nil && !late.decided() {
-			return a
-		}
-		return late
+		return c.wait(patient, func(waited time.Duration) string {
+			return fmt.Sprintf("%s, and then no answer within %v", a.Detail, waited)
+		})
 	}
 	return a
 }

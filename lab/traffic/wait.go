@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// wait goes on with the exchange until the context ends, sleeping in the Go poller. The format is for a silence, and for
-// how long it lasted.
-func (c *Conn) wait(ctx context.Context, format string) Answer {
+// wait goes on with the exchange until the context ends, sleeping in the Go poller. A silence is described by how long it
+// lasted.
+func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) string) Answer {
 	start := time.Now()
 	release := c.until(ctx)
 	defer release()
@@ -34,8 +34,7 @@ func (c *Conn) wait(ctx context.Context, format string) Answer {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return Answer{Fault: ctx.Err()}
 	}
-	waited := time.Since(start).Round(time.Millisecond)
-	return Answer{Outcome: Silence, Detail: c.remarks() + fmt.Sprintf(format, waited)}
+	return Answer{Outcome: Silence, Detail: describe(time.Since(start).Round(time.Millisecond))}
 }
 
 // until makes the poller give up when the context ends.

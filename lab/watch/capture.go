@@ -109,7 +109,8 @@ func (c *Capture) Close() error {
 	return err
 }
 
-// Packets are all frames so far, in the order in which the kernel saw them.
+// Packets are all frames so far, in the order in which they were recorded. Those that different CPUs have worked on at the
+// same time can be in the wrong order by some microseconds; At is exact.
 func (c *Capture) Packets() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -64,8 +65,8 @@ func TestCapture(t *testing.T) {
 		t.Errorf("%d lost, %v", lost, err)
 	}
 	frames := c.Packets()
-	if !slices.IsSortedFunc(frames, func(a, b Frame) int { return a.At.Compare(b.At) }) || frames[0].At.IsZero() {
-		t.Error("the time stamps go back")
+	if slices.ContainsFunc(frames, func(f Frame) bool { return time.Since(f.At).Abs() > time.Hour }) {
+		t.Error("a frame without a time stamp")
 	}
 	must(t, c.Close())
 	must(t, c.Close())
