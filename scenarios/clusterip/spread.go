@@ -55,7 +55,7 @@ func spreadRows() []spec.Row {
 	for _, n := range spreadSizes {
 		rows = append(rows, spec.Row{
 			From: "a1", To: spec.ClusterIPOf(fmt.Sprintf("of-%d", n), 80),
-			Times: 200 * n, By: spreadPods(n), Even: true,
+			Times: 100 * n, By: spreadPods(n), Even: true,
 		})
 	}
 	return rows

@@ -27,7 +27,7 @@ var Scenarios = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal},
 		Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"), Service("web", NodePort(), ETPLocal())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 100, By: []string{"a1"}},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 40, By: []string{"a1"}},
 		}}},
 	},
 	{
@@ -83,8 +83,8 @@ var Scenarios = []spec.Scenario{
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.12", "2001:db8:113::12")},
 			Rows: []spec.Row{
-				{From: "n3", To: spec.NodePortAt("n3", "web", 80), Times: 200, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n3")},
-				{From: "n3", To: spec.IngressOf("web", 80), Times: 200, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n3")},
+				{From: "n3", To: spec.NodePortAt("n3", "web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n3")},
+				{From: "n3", To: spec.IngressOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n3")},
 			},
 		}},
 	},
@@ -97,8 +97,8 @@ var Scenarios = []spec.Scenario{
 			Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"), Backend("c2", "n2"), Service("web", NodePort(), ETPLocal()),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 300, By: []string{"a1"}, Even: true},
-			{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 300, By: []string{"a2", "b2", "c2"}, Even: true},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 90, By: []string{"a1"}},
+			{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 90, By: []string{"a2", "b2", "c2"}, Even: true},
 		}}},
 	},
 	healthyNodes,

@@ -19,8 +19,8 @@ var Scenarios = []spec.Scenario{
 			Service("dns", UDPPort(53, 5353), NodePort()),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 200, By: []string{"a1", "a2"}, Even: true},
-			{From: "client", To: spec.NodePortAt("n1", "dns", 53), Proto: "udp", Times: 200, By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 60, By: []string{"a1", "a2"}, Even: true},
+			{From: "client", To: spec.NodePortAt("n1", "dns", 53), Proto: "udp", Times: 60, By: []string{"a1", "a2"}, Even: true},
 		}}},
 	},
 }

@@ -119,7 +119,7 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 		"unknown feature":          func(s *Scenario) { s.Needs = []Feature{"warp-drive"} },
 		"does not say by whom":     func(s *Scenario) { s.Steps[0].Rows[0].By = nil },
 		"judges an answer":         func(s *Scenario) { s.Steps[0].Rows[0].Want = Silence },
-		"too few to judge":         func(s *Scenario) { s.Steps[0].Rows[0].Even = true },
+		"too few to judge":         func(s *Scenario) { s.Steps[0].Rows[0].Even, s.Steps[0].Rows[0].Times = true, 29 },
 		"unknown protocol":         func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
 		"nobody sends":             func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
 		"a kept connection is one": func(s *Scenario) { s.Steps[0].Rows[0].Conn, s.Steps[0].Rows[0].Times = "x", 2 },

@@ -184,7 +184,7 @@ func (r Row) validate() error {
 	if p := r.Protocol(); p != "tcp" && p != "udp" {
 		bad("unknown protocol %q", p)
 	}
-	if r.Even && r.Count() < 100*len(r.By) {
+	if r.Even && r.Count() < drawsPerServer*len(r.By) {
 		bad("%d connections are too few to judge the spread over %d servers", r.Count(), len(r.By))
 	}
 	if r.Conn != "" && r.Count() > 1 {

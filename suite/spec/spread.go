@@ -5,6 +5,11 @@ import "math"
 // falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows.
 const falseAlarm = 1e-6
 
+// drawsPerServer is the least number of connections for each server that Even asks for. With it the test cannot miss a
+// server that is left out, however many there are: the chance that a fair draw leaves one of n out of 30n draws is below
+// 1e-12. Finer differences take more.
+const drawsPerServer = 30
+
 // evenly says whether the answers can come from fair draws over the servers. It is an exact test: under a fair draw the
 // count of each server is binomial, so each count is judged by its exact tail probability, and the allowed false alarms
 // are divided over the 2n tails (Bonferroni). A strict rotation passes as well: it is more even than chance.
