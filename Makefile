@@ -1,13 +1,31 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
+# The kernel of "make vm": 6.1 or 6.12.
 KERNEL ?= 6.1
-CMD ?=
+
+build: ## build bin/viplab
+	@. scripts/lib.sh && find_go && go build -o bin/ ./cmd/viplab && give_back
+
+test: ## run all tests, in virtual machines what this kernel cannot do; as root or not
+	@scripts/test
+
+conform: build ## judge the built-in proxiers (ARGS='--proxier iptables --ip dual')
+	@bin/viplab conform $(ARGS)
+
+bench: ## measure what building a lab costs, beside the floor of plain netlink
+	@. scripts/lib.sh && find_go && go run ./lab/bench
+
+lint: ## check the source with golangci-lint (built on first use)
+	@scripts/lint
 
 vm: ## run CMD='...' in a virtual machine with Debian's kernel (KERNEL=6.1 or 6.12); without CMD a shell
-	@scripts/vm --kernel $(KERNEL) $(if $(CMD),bash -c '$(CMD)')
+	@scripts/vm --kernel $(KERNEL) $(if $(CMD),bash -c '$(subst ','\'',$(CMD))')
+
+clean: ## remove what was built; the cache with kernels and tools (~/.cache/viplab) stays
+	@rm -rf bin viplab-out
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{ printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: vm help
+.PHONY: build test conform bench lint vm clean help

@@ -1,4 +1,5 @@
-# Shared by the scripts: finding Go where sudo's short PATH does not.
+# Shared by the scripts and the Makefile: finding Go where sudo's short PATH does not.
+root=${root:-$PWD}
 
 # find_go sets GO to a go command that is new enough for go.mod, or ends the script with what to do.
 find_go() {
