@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,7 +190,68 @@ func TestPathsCarryFullPackets(t *testing.T) {
 			ping(t, &a.Host, l.Client().Addr(f), l.overlay.mtu(l.Stack())-header)
 			ping(t, l.Client(), l.Node("n1").Addr(f), underlayMTU-header)
 		}
+		// A tunnel that leaves the pods too much gets their packets across all the same, in fragments.
+		for _, n := range l.Nodes() {
+			if got := fragments(t, &n.Host); got != 0 {
+				t.Errorf("%s made %d fragments", n.Name(), got)
+			}
+		}
 	})
+}
+
+// fragments is how many fragments a host has made of packets that were too large, of both families.
+func fragments(t *testing.T, h *Host) int {
+	t.Helper()
+	var v4, v6 []byte
+	err := h.Do(func() (err error) {
+		v4, err = os.ReadFile("/proc/thread-self/net/snmp")
+		v6, _ = os.ReadFile("/proc/thread-self/net/snmp6")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, values := []string{}, []string{}
+	for line := range strings.Lines(string(v4)) { // a line of names, then one of values, for each protocol
+		if fields := strings.Fields(line); fields[0] != "Ip:" {
+			continue
+		} else if len(names) == 0 {
+			names = fields
+		} else {
+			values = fields
+		}
+	}
+	for line := range strings.Lines(string(v6)) {
+		fields := strings.Fields(line)
+		names, values = append(names, fields[0]), append(values, fields[1])
+	}
+	sum := 0
+	for i, name := range names {
+		if name == "FragCreates" || name == "Ip6FragCreates" {
+			n, err := strconv.Atoi(values[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}
+
+func TestOverlaysLeaveAllTheyCan(t *testing.T) {
+	for _, row := range []struct {
+		o     overlay
+		stack Stack
+		want  int
+	}{
+		{ipip{}, IPv4, 1480}, {ipip{}, IPv6, 1460}, {ipip{}, Dual, 1460},
+		{vxlan{}, IPv4, 1450}, {vxlan{}, IPv6, 1430}, {vxlan{}, Dual, 1450},
+		{direct{}, IPv4, 1500}, {direct{}, IPv6, 1500}, {direct{}, Dual, 1500},
+	} {
+		if got := row.o.mtu(row.stack); got != row.want {
+			t.Errorf("%s, stack %s: %d, want %d", row.o.kind(), row.stack, got, row.want)
+		}
+	}
 }
 
 func TestClientCannotReachPods(t *testing.T) {
