@@ -23,8 +23,10 @@ func BenchmarkProbe(b *testing.B) {
 		port        uint16
 		want        Outcome
 	}{
-		{"tcp allowed", "tcp", 80, Reply}, {"udp allowed", "udp", 80, Reply},
-		{"tcp denied", "tcp", 81, Silence}, {"udp denied", "udp", 81, Silence},
+		{"tcp allowed", "tcp", 80, Reply},
+		{"udp allowed", "udp", 80, Reply},
+		{"tcp denied", "tcp", 81, Silence},
+		{"udp denied", "udp", 81, Silence},
 	} {
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, c.port), Proto: c.proto, Fences: []netip.Addr{f.gateway}}
 		do := func() {

@@ -32,6 +32,7 @@ type Conn struct {
 	ticket *ticket
 	out    []byte // what is still to be sent of the request
 	in     incoming
+	served bool   // this process has servers, and they have been given the chance to answer
 	note   string // a remark for Detail if nothing better comes
 
 	refusal  icmpMessage // the ICMP error that quotes our packet
@@ -99,7 +100,7 @@ func (c *Conn) begin() (release func()) {
 	c.out = append(c.req.line(), body...)
 	c.in.expect(c.req, body)
 	if c.dialed {
-		unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // which clears it
+		_, _ = unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // which clears it
 		c.readICMP()
 	}
 	c.refused, c.stray, c.note, c.echoes = false, "", "", 0
@@ -128,22 +129,25 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 	return a
 }
 
-// attempt goes as far as it can without waiting: connect, send, let servers of this process answer, look.
+// attempt goes as far as it can without waiting: connect, send, let the servers of this process answer, look.
 func (c *Conn) attempt() Answer {
 	if !c.dialed {
 		if a := c.dial(); a.decided() {
 			return a
 		}
 	}
-	a := c.look()
-	if !a.decided() && c.up && len(c.out) > 0 {
-		if a = c.send(); a.decided() {
+	if !c.up {
+		if a := c.look(); a.decided() || !c.up {
 			return a
 		}
-		servers.serve()
-		a = c.look()
 	}
-	return a
+	if len(c.out) > 0 {
+		if a := c.send(); a.decided() {
+			return a
+		}
+	}
+	c.served = servers.serve()
+	return c.look()
 }
 
 // provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window. What
@@ -171,7 +175,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 	if err := c.fence(ctx, progress); err != nil {
 		return Answer{Fault: err}
 	}
-	if a.decided() || !servers.serve() || progress() {
+	if a.decided() || !c.served {
 		return a
 	}
 	if _, answered := servers.reached(c.ticket); answered {

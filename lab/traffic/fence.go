@@ -130,7 +130,7 @@ func (c *Conn) heardEcho() bool {
 // pollIn waits until fd is readable, at most for the given time.
 func pollIn(fd int, wait time.Duration) {
 	timeout := unix.NsecToTimespec(int64(wait))
-	unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks anyway
+	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks anyway
 }
 
 func echoRequest(to netip.Addr, id, seq uint16) []byte {

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync/atomic"
@@ -37,8 +38,7 @@ func openICMP(domain int) (int, error) {
 		return -1, fmt.Errorf("raw ICMP socket: %w", err)
 	}
 	if err := filterICMP(fd, domain); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("filter of the raw ICMP socket: %w", err)
+		return -1, errors.Join(fmt.Errorf("filter of the raw ICMP socket: %w", err), unix.Close(fd))
 	}
 	return fd, nil
 }

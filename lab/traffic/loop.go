@@ -47,6 +47,7 @@ func (l *loop) add(fd int, m member) error {
 		}
 	}
 	if err := l.ctl(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
+		l.stopIfEmpty()
 		return err
 	}
 	l.members[fd] = m
@@ -56,7 +57,11 @@ func (l *loop) add(fd int, m member) error {
 // remove forgets and closes a socket. The caller holds mu.
 func (l *loop) remove(fd int) {
 	delete(l.members, fd)
-	unix.Close(fd) // which takes it out of the epoll set
+	_ = unix.Close(fd) // which takes it out of the epoll set
+	l.stopIfEmpty()
+}
+
+func (l *loop) stopIfEmpty() {
 	if len(l.members) == 0 {
 		go l.file.Close() // waits for the reader, which may be waiting for mu
 		l.file = nil
@@ -83,10 +88,12 @@ func (l *loop) start() error {
 	if err != nil {
 		return err
 	}
-	go wait.Read(func(uintptr) bool { // until the file is closed
-		l.serve()
-		return false
-	})
+	go func() {
+		_ = wait.Read(func(uintptr) bool { // until the file is closed
+			l.serve()
+			return false
+		})
+	}()
 	return nil
 }
 

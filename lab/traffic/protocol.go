@@ -72,7 +72,7 @@ func payloadOf(nonce string) *rand.ChaCha8 { return rand.NewChaCha8(sha256.Sum25
 
 func makePayload(nonce string, n int) []byte {
 	b := make([]byte, n)
-	payloadOf(nonce).Read(b) // never fails
+	_, _ = payloadOf(nonce).Read(b) // never fails
 	return b
 }
 

@@ -25,8 +25,7 @@ import (
 func Resolve(ctx context.Context, ns *netns.NS, device string, target netip.Addr, fences ...netip.Addr) (net.HardwareAddr, error) {
 	r, err := newResolver(ns, device, target)
 	if err == nil {
-		defer unix.Close(r.fd) // some 10 ms: the kernel waits for every CPU to let go of a packet socket
-		err = r.run(ctx, target, fences)
+		err = errors.Join(r.run(ctx, target, fences), r.close())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: resolve %s on %s: %w", ns.Name(), target, device, err)
@@ -88,6 +87,9 @@ func addressOn(ns *netns.NS, l netlink.Link, target netip.Addr) (netip.Addr, err
 	}
 	return netip.Addr{}, fmt.Errorf("no address of the family of %s", target)
 }
+
+// close takes some 10 ms, in which the kernel waits for every CPU to let go of the packet socket.
+func (r *resolver) close() error { return unix.Close(r.fd) }
 
 func (r *resolver) run(ctx context.Context, target netip.Addr, fences []netip.Addr) error {
 	if len(fences) == 0 {
@@ -195,7 +197,7 @@ func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer 
 		Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: r.own.AsSlice(), DstIP: group[:],
 	}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)}
-	icmp.SetNetworkLayerForChecksum(ip) // fails for other layers only
+	_ = icmp.SetNetworkLayerForChecksum(ip) // fails for other layers only
 	return []gopacket.SerializableLayer{
 		&layers.Ethernet{
 			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...), EthernetType: layers.EthernetTypeIPv6,

@@ -55,7 +55,7 @@ func (d *datagrams) serveOne() bool {
 	g := d.server.greet("udp", addrPort(from), local, r, crc32.Checksum(rest[:r.payload], castagnoli))
 	answer := append(g.line(), makePayload(r.nonce, r.payload)...)
 	// An answer that the kernel refuses is as lost as one that is dropped on the way; the client will say so.
-	unix.SendmsgN(d.fd, answer, sourceIs(local.Addr()), from, 0)
+	_, _ = unix.SendmsgN(d.fd, answer, sourceIs(local.Addr()), from, 0)
 	servers.answered(g)
 	return true
 }

@@ -40,10 +40,10 @@ func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) str
 // until makes the poller give up when the context ends.
 func (c *Conn) until(ctx context.Context) (release func()) {
 	deadline, _ := ctx.Deadline()
-	c.file.SetDeadline(deadline) // a zero time is none; it fails only if the file is closed, as would what follows
+	_ = c.file.SetDeadline(deadline) // a zero time is none; it fails only if the file is closed, as would what follows
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
-		c.file.SetDeadline(time.Unix(1, 0))
+		_ = c.file.SetDeadline(time.Unix(1, 0))
 		close(ended)
 	})
 	return func() {

@@ -64,6 +64,27 @@ func (c *Conntrack) dump(ctx context.Context) ([]conntrack.Flow, error) {
 	}
 }
 
+// Flow looks up the entry of a flow by its protocol and the way its first packet came in. It costs the same however
+// many entries there are.
+func (c *Conntrack) Flow(proto string, orig Tuple) (f Flow, found bool, err error) {
+	wanted := Flow{Proto: proto}
+	there, err := wanted.tupleTo(orig)
+	if err == nil {
+		var back conntrack.Tuple
+		if back, err = wanted.tupleTo(Tuple{Src: orig.Dst, Dst: orig.Src}); err == nil { // the library wants both, the kernel takes the first
+			var got conntrack.Flow
+			got, err = c.conn.Get(conntrack.Flow{TupleOrig: there, TupleReply: back})
+			if err == nil {
+				return flowFrom(&got), true, nil
+			}
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return Flow{}, false, nil
+	}
+	return Flow{}, false, fmt.Errorf("%s: look up conntrack entry %s %s: %w", c.ns.Name(), proto, orig, err)
+}
+
 // Delete removes an entry. One that is gone already is no error.
 func (c *Conntrack) Delete(f Flow) error {
 	orig, err := f.tupleTo(f.Orig)
@@ -166,8 +187,8 @@ func (l *listener) forward(ctx context.Context, out chan<- FlowEvent) (failed bo
 			case <-ctx.Done():
 				return false
 			}
-		case <-l.failed:
-			return ctx.Err() == nil
+		case err := <-l.failed:
+			return err != nil && ctx.Err() == nil
 		case <-ctx.Done():
 			return false
 		}
@@ -176,16 +197,15 @@ func (l *listener) forward(ctx context.Context, out chan<- FlowEvent) (failed bo
 
 // close ends the reader, which may be busy handing something over.
 func (l *listener) close() {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		l.conn.Close() // a netlink socket that cannot be closed is closed
-	}()
+	closed := make(chan error, 1)
+	go func() { closed <- l.conn.Close() }()
 	for {
 		select {
 		case <-l.events:
-		case <-l.failed:
-		case <-closed:
+		case err := <-l.failed:
+			_ = err // the end is near anyway
+		case err := <-closed:
+			_ = err // a netlink socket that cannot be closed is closed
 			return
 		}
 	}

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"unsafe"
@@ -26,13 +27,13 @@ func DisableOffloads(ns *netns.NS, device string) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
 	for _, o := range offloads {
 		if err := ethtool(fd, device, o.command, 0); err != nil && err != unix.EOPNOTSUPP {
-			return fmt.Errorf("%s: switch %s off on %s: %w", ns.Name(), o.name, device, err)
+			err = fmt.Errorf("%s: switch %s off on %s: %w", ns.Name(), o.name, device, err)
+			return errors.Join(err, unix.Close(fd))
 		}
 	}
-	return nil
+	return unix.Close(fd)
 }
 
 // ethtool sends a struct ethtool_value (linux/ethtool.h) in a struct ifreq.

@@ -225,8 +225,14 @@ func (p *Packet) decodeTCP(b []byte) {
 		set  bool
 		name string
 	}{
-		{tcp.SYN, "SYN"}, {tcp.FIN, "FIN"}, {tcp.RST, "RST"}, {tcp.PSH, "PSH"}, {tcp.ACK, "ACK"}, {tcp.URG, "URG"},
-		{tcp.ECE, "ECE"}, {tcp.CWR, "CWR"},
+		{tcp.SYN, "SYN"},
+		{tcp.FIN, "FIN"},
+		{tcp.RST, "RST"},
+		{tcp.PSH, "PSH"},
+		{tcp.ACK, "ACK"},
+		{tcp.URG, "URG"},
+		{tcp.ECE, "ECE"},
+		{tcp.CWR, "CWR"},
 	} {
 		if f.set {
 			names = append(names, f.name)

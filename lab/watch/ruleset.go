@@ -28,7 +28,7 @@ func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) 
 		return nil, errors.Join(fmt.Errorf("%s: listen for ruleset changes: %w", ns.Name(), err), conn.Close())
 	}
 	ticks := make(chan struct{}, 1)
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	go func() {
 		defer close(ticks)
 		defer stop()
@@ -39,7 +39,7 @@ func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) 
 				return
 			case errors.Is(err, unix.ENOBUFS): // events were lost, and one of them may have been it
 			case err != nil:
-				conn.Close()
+				_ = conn.Close()
 				return
 			case !hasNewGeneration(messages):
 				continue
