@@ -56,8 +56,8 @@ func missing(o overlay, s Stack) error {
 	if err != nil {
 		return err
 	}
-	defer ns.Close()
-	return o.prepare(&Node{Host: Host{NS: ns}, number: 1}, s)
+	err = o.prepare(&Node{Host: Host{NS: ns}, number: 1}, s)
+	return errors.Join(err, ns.Close())
 }
 
 // tunnelAddrs put the tunnel's addresses of the given families on a device.

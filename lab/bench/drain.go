@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -30,10 +31,7 @@ func newDrain() (*drain, error) {
 	return &drain{anchor, events}, unix.Bind(events, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK})
 }
 
-func (d *drain) close() {
-	unix.Close(d.events)
-	d.anchor.Close()
-}
+func (d *drain) close() error { return errors.Join(unix.Close(d.events), d.anchor.Close()) }
 
 // wait queues two namespaces one after the other: the first may still be taken apart together with what came before.
 func (d *drain) wait() error {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -37,13 +38,12 @@ func main() {
 }
 
 // measure runs everything.
-func measure(ctx context.Context, rounds, fresh int) (report, error) {
-	var r report
+func measure(ctx context.Context, rounds, fresh int) (r report, err error) {
 	drain, err := newDrain()
 	if err != nil {
 		return r, err
 	}
-	defer drain.close()
+	defer func() { err = errors.Join(err, drain.close()) }()
 	if r.Pieces, err = measurePieces(ctx); err != nil {
 		return r, err
 	}

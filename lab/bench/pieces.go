@@ -50,18 +50,22 @@ func (m *pieces) time(name string, f func() error) error {
 	return nil
 }
 
-// round builds a node and a pod step by step.
+// round makes two namespaces, a node and a pod, and takes them away.
 func (m *pieces) round() error {
-	var node, pod *netns.NS
+	var node *netns.NS
 	err := m.time("namespace, with its sockets", func() (err error) { node, err = netns.New("node"); return err })
 	if err != nil {
 		return err
 	}
-	defer node.Close()
-	if pod, err = netns.New("pod"); err != nil {
-		return err
+	pod, err := netns.New("pod")
+	if err != nil {
+		return errors.Join(err, node.Close())
 	}
-	defer pod.Close()
+	return errors.Join(m.wire(node, pod), node.Close(), m.time("let go of a namespace", pod.Close))
+}
+
+// wire connects the pod to the node, step by step.
+func (m *pieces) wire(node, pod *netns.NS) error {
 	bridge, port, nic := link.Dev{Name: "cni0", Index: 101}, link.Dev{Name: "veth2", Index: 1002}, link.Dev{Name: "eth0", Index: 100}
 	mac := link.MAC{2, 0, 0, 0, 0, 1}
 	var routes, neighbours []link.Op
@@ -95,11 +99,13 @@ func (m *pieces) round() error {
 		m.time("20 sysctls", func() error { return pod.SetSysctls(twenty...) }),
 		m.time("is a device ready", func() error { return link.Ready(context.Background(), pod, link.Carries{Dev: nic}) }),
 		m.time("masquerade rules", func() error {
-			rule := link.Masquerade{Nodes: []netip.Addr{netip.MustParseAddr("192.168.7.11")},
-				Pods: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}, Cluster: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}}
+			rule := link.Masquerade{
+				Pods:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
+				Cluster: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")},
+				Nodes:   []netip.Addr{netip.MustParseAddr("192.168.7.11")},
+			}
 			return rule.Install(node)
 		}),
-		m.time("let go of a namespace", func() error { return pod.Close() }),
 	)
 }
 
@@ -117,9 +123,8 @@ func (m *pieces) changes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
 	for range 20 {
-		err := errors.Join(
+		err = errors.Join(err,
 			m.time("AddPod", func() error { _, err := l.AddPod(ctx, "n1", lab.PodSpec{Name: "more"}); return err }),
 			m.time("RemovePod", func() error { return l.RemovePod("more") }),
 			m.time("AddNode with 3 pods", func() error {
@@ -127,9 +132,6 @@ func (m *pieces) changes(ctx context.Context) error {
 				return err
 			}),
 			m.time("RemoveNode", func() error { return l.RemoveNode("n4") }))
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return errors.Join(err, l.Close())
 }

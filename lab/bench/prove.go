@@ -140,7 +140,7 @@ func proveOne(pods []*lab.Pod, from int) (sent, got int, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	defer p.close()
+	defer func() { err = errors.Join(err, p.close()) }()
 	open := 0
 	for to := range pods {
 		if to != from {
@@ -186,25 +186,31 @@ func measureFresh(ctx context.Context, labs int) (freshRow, error) {
 func (row *freshRow) look(l *lab.Lab) error {
 	for i, from := range l.Pods() {
 		p, err := newProber(from, uint16(i))
-		if err != nil {
-			return err
+		if err == nil {
+			err = errors.Join(row.lookFrom(p, from, l.Pods()), p.close())
 		}
-		defer p.close()
-		for j, to := range l.Pods() {
-			if to == from {
-				continue
+		if err != nil {
+			return fmt.Errorf("%s: %w", from.Name(), err)
+		}
+	}
+	return nil
+}
+
+func (row *freshRow) lookFrom(p *prober, from *lab.Pod, pods []*lab.Pod) error {
+	for j, to := range pods {
+		if to == from {
+			continue
+		}
+		for _, a := range to.Addrs() {
+			start := time.Now()
+			if err := p.send(a, uint16(j)); err != nil {
+				return fmt.Errorf("to %s: %w", a, err)
 			}
-			for _, a := range to.Addrs() {
-				start := time.Now()
-				if err := p.send(a, uint16(j)); err != nil {
-					return fmt.Errorf("%s to %s: %w", from.Name(), a, err)
-				}
-				_, ok, err := p.receive(lab.FamilyOf(a))
-				if err != nil {
-					return err
-				}
-				row.count(ok, time.Since(start))
+			_, ok, err := p.receive(lab.FamilyOf(a))
+			if err != nil {
+				return err
 			}
+			row.count(ok, time.Since(start))
 		}
 	}
 	return nil

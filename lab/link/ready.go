@@ -44,10 +44,10 @@ func Consequences(ops ...Op) []Condition {
 		switch op := op.(type) {
 		case Up:
 			if op.Dev != Loopback {
-				out = append(out, Carries{op.Dev})
+				out = append(out, Carries(op))
 			}
 		case ProxyARP:
-			out = append(out, Carries{op.Dev})
+			out = append(out, Carries(op))
 		case Port:
 			out = append(out, Carries{op.Dev})
 			if bridge := (Carries{op.Bridge}); !slices.Contains(out, Condition(bridge)) {

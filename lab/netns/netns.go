@@ -45,8 +45,7 @@ func New(name string, settings ...Setting) (*NS, error) {
 		return ns.open(settings)
 	})
 	if err != nil {
-		ns.release()
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, errors.Join(err, ns.release()))
 	}
 	return ns, nil
 }
