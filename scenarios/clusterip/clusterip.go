@@ -127,5 +127,5 @@ var Scenarios = []spec.Scenario{
 	},
 	spread,
 	replyFromVIP,
-	// isVirtual,
+	isVirtual,
 }
