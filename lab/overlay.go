@@ -38,9 +38,21 @@ func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
 	}
 	noVXLAN := missing(vxlan{}, s)
 	if noVXLAN == nil {
-		return vxlan{}, fmt.Sprintf("no ipip: %v", noIPIP), nil
+		return vxlan{}, "this kernel has no ipip", nil
 	}
-	return direct{}, fmt.Sprintf("no ipip: %v; no vxlan: %v", noIPIP, noVXLAN), nil
+	return direct{}, "this kernel has neither ipip nor vxlan", nil
+}
+
+// Supports says why this kernel cannot join nodes by an overlay, nil if it can.
+func Supports(o Overlay, s Stack) error {
+	switch o {
+	case IPIP:
+		return missing(ipip{}, s)
+	case VXLAN:
+		return missing(vxlan{}, s)
+	default:
+		return nil
+	}
 }
 
 func wanting(name string, missing error) error {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/onsi/ginkgo/v2"
+	"golang.org/x/term"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -35,22 +36,47 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 
 // TestConformance judges the built-in proxiers in every kind of cluster.
 func TestConformance(t *testing.T) {
-	parts, err := conformanceParts()
+	judge(t, *proxierNames, *podNetworks, *stacks, *overlay)
+}
+
+// TestConformanceOverIPIP judges them in clusters whose nodes are joined by IPIP tunnels. Where the kernel has IPIP,
+// that is what TestConformance does.
+func TestConformanceOverIPIP(t *testing.T) {
+	if err := lab.Supports(lab.IPIP, lab.Dual); err != nil {
+		t.Skipf("needs a kernel with ipip: %v", err)
+	}
+	if overIPIP {
+		t.Log("TestConformance has done it")
+		return
+	}
+	judge(t, "iptables", "bridge", "dual", "ipip")
+}
+
+// overIPIP tells that conformance was judged over IPIP in this process. Ginkgo runs one suite in a process.
+var overIPIP bool
+
+func judge(t *testing.T, proxierNames, podNetworks, stacks, overlay string) {
+	parts, err := conformanceParts(proxierNames, podNetworks, stacks, overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config, reporter := ginkgo.GinkgoConfiguration()
 	reporter.Succinct = true
+	reporter.NoColor = reporter.NoColor || !term.IsTerminal(int(os.Stdout.Fd()))
 	if _, err := suite.Run(context.Background(), t, "viplab conformance", parts, config, reporter); err != nil {
 		t.Fatal(err)
 	}
 	ran := 0
 	for _, p := range parts {
 		fmt.Println(p.Note() + ": " + tally(p.Results()))
+		overIPIP = overIPIP || strings.Contains(p.Note(), "overlay ipip")
 		for _, r := range p.Results() {
 			if r.Verdict != spec.Skip {
 				ran++
 			}
+		}
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
 		}
 	}
 	if ran == 0 {
@@ -58,12 +84,12 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func conformanceParts() ([]*suite.Part, error) {
-	judged, err := proxiers.Find(strings.Split(*proxierNames, ",")...)
+func conformanceParts(proxierNames, podNetworks, stacks, overlay string) ([]*suite.Part, error) {
+	judged, err := proxiers.Find(strings.Split(proxierNames, ",")...)
 	if err != nil {
 		return nil, err
 	}
-	how, err := lab.ParseOverlay(*overlay)
+	how, err := lab.ParseOverlay(overlay)
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +98,12 @@ func conformanceParts() ([]*suite.Part, error) {
 		return nil, err
 	}
 	var parts []*suite.Part
-	for _, pods := range strings.Split(*podNetworks, ",") {
+	for _, pods := range strings.Split(podNetworks, ",") {
 		network, err := lab.ParsePodNetwork(pods)
 		if err != nil {
 			return nil, err
 		}
-		for _, ip := range strings.Split(*stacks, ",") {
+		for _, ip := range strings.Split(stacks, ",") {
 			stack, err := lab.ParseStack(ip)
 			if err != nil {
 				return nil, err
