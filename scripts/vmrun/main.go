@@ -63,7 +63,7 @@ func run() (int, error) {
 		return 0, err
 	}
 	accel, why := accelerator(cache, k)
-	return runMachine(machine{kernel: k, accel: accel, why: why, job: job, say: progress})
+	return runMachine(machine{kernel: k, accel: accel, why: why, job: job})
 }
 
 // folders is a repeatable flag of existing folders, made absolute.

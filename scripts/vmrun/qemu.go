@@ -31,8 +31,7 @@ type machine struct {
 	accel  string // "kvm" or "tcg"
 	why    string // why not kvm, if so
 	job    job
-	say    func(format string, args ...any)
-	limit  time.Duration // for the boot; zero means bootLimit
+	trial  bool // whether it boots is the question: a shorter limit, and no words
 }
 
 // runMachine boots, runs the job and returns its exit code.
@@ -50,6 +49,9 @@ func runMachine(m machine) (int, error) {
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
 
+	if m.job.Interactive {
+		defer keepTerminal()()
+	}
 	start := time.Now()
 	cmd, port, err := m.start(dir)
 	if err != nil {
@@ -74,7 +76,9 @@ func (m machine) start(dir string) (*exec.Cmd, *os.File, error) {
 
 	cmd := exec.Command(qemu, m.arguments(dir)...)
 	cmd.ExtraFiles = []*os.File{theirs} // descriptor 3
-	cmd.Stderr = os.Stderr
+	if !m.trial {
+		cmd.Stderr = os.Stderr
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if m.job.Interactive {
 		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
@@ -139,9 +143,9 @@ func (v *virtual) follow(signals <-chan os.Signal) (int, error) {
 	defer cancel()
 	go v.receive(ctx, frames, lost)
 
-	limit := v.limit
-	if limit == 0 {
-		limit = bootLimit
+	limit := bootLimit
+	if v.trial {
+		limit = kvmLimit
 	}
 	boot := time.NewTimer(limit)
 	booted, interrupts := false, 0
@@ -198,11 +202,14 @@ func (v *virtual) receive(ctx context.Context, frames chan<- frame, lost chan<- 
 
 // announce says what runs, in one line, once the guest is up.
 func (v *virtual) announce() {
+	if v.trial {
+		return
+	}
 	accel := "under KVM"
 	if v.accel == "tcg" {
 		accel = "under TCG (software emulation: " + v.why + ")"
 	}
-	v.say("Linux %s booted in %.1f s %s", v.kernel.release, time.Since(v.start).Seconds(), accel)
+	progress("Linux %s booted in %.1f s %s", v.kernel.release, time.Since(v.start).Seconds(), accel)
 }
 
 // lost adds what the guest's kernel said last.
@@ -231,7 +238,7 @@ func accelerator(cache string, k kernel) (accel, why string) {
 		return readAnswer(string(answer))
 	}
 	progress("try KVM (once, at most %v)", kvmLimit)
-	trial := machine{kernel: k, accel: "kvm", limit: kvmLimit, say: func(string, ...any) {},
+	trial := machine{kernel: k, accel: "kvm", trial: true,
 		job: job{Args: []string{"/bin/true"}, Dir: "/", Modules: k.modules()}}
 	answer := "kvm"
 	if code, err := runMachine(trial); err != nil || code != 0 {
@@ -246,6 +253,15 @@ func accelerator(cache string, k kernel) (accel, why string) {
 func readAnswer(s string) (accel, why string) {
 	accel, why, _ = strings.Cut(s, " ")
 	return accel, why
+}
+
+// keepTerminal returns what undoes the changes that QEMU, which is killed in the end, makes to the terminal's modes.
+func keepTerminal() func() {
+	modes, err := unix.IoctlGetTermios(0, unix.TCGETS)
+	if err != nil {
+		return func() {}
+	}
+	return func() { unix.IoctlSetTermios(0, unix.TCSETS, modes) }
 }
 
 func terminalSize() (*unix.Winsize, error) { return unix.IoctlGetWinsize(0, unix.TIOCGWINSZ) }
