@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/lab/sandbox/hosttest"
+	"github.com/viplab/viplab/suite/report"
+)
+
+// commandVariable makes the test binary the command itself.
+const commandVariable = "VIPLAB_TEST_COMMAND"
+
+// The tests run inside a sandbox, which is the machine to the commands that they start.
+func TestMain(m *testing.M) {
+	if os.Getenv(commandVariable) != "" {
+		main()
+	}
+	sandbox.Main(m)
+}
+
+// viplab is the command with arguments.
+func viplab(t *testing.T, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), commandVariable+"=1")
+	return cmd
+}
+
+// outcome runs a command to its end.
+func outcome(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	cmd := viplab(t, args...)
+	cmd.Stdout, cmd.Stderr = &out, &err
+	cmd.Run()
+	return cmd.ProcessState.ExitCode(), out.String(), err.String()
+}
+
+func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
+	folder := t.TempDir()
+	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-(every-node|allocation-rules)$", "--proxier", "iptables,none", "--out", folder)
+	if code != 1 {
+		t.Errorf("exit code %d, want 1: none fails a scenario\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{"nodeport-every-node", "✗", "client -> n1:nodePort(web:80)/tcp v6", "3 Passed | 1 Failed", "iptables"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the output lacks %q:\n%s", want, stdout)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report.Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	verdicts := map[string]string{}
+	for _, p := range r.Proxiers {
+		verdicts[p.Name] = p.Verdict
+	}
+	if verdicts["iptables"] != "pass" || verdicts["none"] != "fail" || r.Suite.Scenarios != 2 {
+		t.Errorf("report: %s", data)
+	}
+	for _, x := range r.Results {
+		for _, f := range x.Files {
+			if _, err := os.Stat(filepath.Join(folder, f)); err != nil {
+				t.Errorf("the report names a file that is not there: %v", err)
+			}
+		}
+	}
+	if xml, err := os.ReadFile(filepath.Join(folder, "junit.xml")); err != nil || !bytes.Contains(xml, []byte("nodeport-every-node on none")) {
+		t.Errorf("junit.xml: %v", err)
+	}
+}
+
+func TestConformTellsAllMistakesAtOnce(t *testing.T) {
+	code, _, stderr := outcome(t, "conform", "--proxier", "iptbles", "--ip", "5", "--overlay", "gre", "--pods", "flat", "--focus", "(", "--shard", "5/4")
+	if code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	for _, want := range []string{`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy, none`, "--ip:", "--overlay:", "--pods:", "--focus:", "--shard:"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("the error lacks %q:\n%s", want, stderr)
+		}
+	}
+	for _, args := range [][]string{{"conform", "--no-such-flag"}, {"conform", "surplus"}, {"no-such-command"}, {"conform", "--focus", "^nothing$"}} {
+		if code, _, stderr := outcome(t, args...); code != 2 || stderr == "" {
+			t.Errorf("%v: exit code %d, %q; want 2 and a reason", args, code, stderr)
+		}
+	}
+}
+
+func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
+	if lab.Supports(lab.IPIP, lab.Dual) == nil {
+		t.Skip("this kernel has ipip")
+	}
+	code, stdout, _ := outcome(t, "conform", "--overlay", "ipip", "--focus", "^nodeport-every-node$", "--out", t.TempDir())
+	if code != 2 || !strings.Contains(stdout, "overlay ipip: this kernel cannot do it") {
+		t.Errorf("exit code %d:\n%s", code, stdout)
+	}
+}
+
+func TestTheMachineIsUntouchedByConform(t *testing.T) {
+	run := func(ending hosttest.Ending) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		args := []string{"conform", "--out", t.TempDir()}
+		if ending.Signal == 0 {
+			args = append(args, "--focus", "^(clusterip-m|nodeport-e|base-ip-forward)")
+		}
+		if _, err := hosttest.Check(ctx, viplab(t, args...), ending); err != nil {
+			t.Error(err)
+		}
+	}
+	run(hosttest.Ending{})
+	run(hosttest.Ending{Signal: unix.SIGINT, After: time.Second})
+	for range 50 {
+		run(hosttest.Ending{Signal: syscall.SIGKILL, After: rand.N(time.Second)})
+	}
+}
