@@ -119,6 +119,11 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 		return c.wait(ctx, func(waited time.Duration) string {
 			return fmt.Sprintf("%sno answer within %v; not fenced", c.remarks(), waited)
 		})
+	case c.tcp && errors.Is(a.Fault, errDropped): // TCP sends again of itself
+		late := c.wait(ctx, func(time.Duration) string { return "" })
+		if late.Outcome != Silence {
+			return late
+		}
 	case a.Outcome == Silence && c.probe.Patience > 0:
 		patient, cancel := context.WithTimeout(ctx, c.probe.Patience)
 		defer cancel()
@@ -156,6 +161,10 @@ const provable = 8 << 10
 
 // prove is attempt with a proof of silence, as far as there can be one.
 func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
+	dropped, err := droppedPackets()
+	if err != nil {
+		return Answer{Fault: err}
+	}
 	start := time.Now()
 	progress := func() bool { a = c.attempt(); return a.decided() }
 	if progress() {
@@ -166,7 +175,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 			return Answer{Fault: err}
 		}
 		if a.decided() || !c.up {
-			return c.silence(a, start)
+			return c.silence(a, start, dropped)
 		}
 	}
 	if c.tcp && c.req.payload > provable {
@@ -186,13 +195,19 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 			return Answer{Fault: err}
 		}
 	}
-	return c.silence(a, start)
+	return c.silence(a, start, dropped)
 }
 
-// silence is the outcome if a is none.
-func (c *Conn) silence(a Answer, start time.Time) Answer {
+// silence is the outcome if a is none, unless more packets than before have been dropped where nobody asked for it.
+func (c *Conn) silence(a Answer, start time.Time, dropped uint64) Answer {
 	if a.decided() {
 		return a
+	}
+	switch now, err := droppedPackets(); {
+	case err != nil:
+		return Answer{Fault: err}
+	case now != dropped:
+		return Answer{Fault: fmt.Errorf("%sfenced by %d echoes, but %w", c.remarks(), c.echoes, errDropped)}
 	}
 	d := fmt.Sprintf("fenced by %d echoes in %.2f ms", c.echoes, float64(time.Since(start).Microseconds())/1000)
 	return Answer{Outcome: Silence, Detail: c.remarks() + d}

@@ -2,55 +2,111 @@ package traffic
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // TestFenceIsNotOvertaken sends probes over an allowed path while both the CPUs and the path are busy, with a fence that
-// is much nearer than the target. No silence may be declared, and the echoes that were needed are counted.
+// is much nearer than the target: no silence may be declared.
+//
+// Measured (probes by how many echoes were sent before the answer was seen), 2 CPUs, 4 probes at a time, this test and
+// the next:
+//
+//	Linux 6.18       8,000 probes: no echo was ever needed
+//	Linux 6.12 (VM)  8,000 probes: the same
+//	Linux 6.1 (VM)  14,400 probes: none for 96 %, 1 to 16 late ones for the others. That kernel leaves packets to
+//	                 ksoftirqd while that is running. About one in a thousand was lost on the ten-router path, each
+//	                 time with the counter of full queues going up: those silences are what errDropped is for.
 func TestFenceIsNotOvertaken(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range families {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 	}
-	load(t, w)
-	const workers, each = 4, 100
+	load(t, w.client, families[0].server)
 	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
-		ctx := within(t)
-		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: proto, Fences: []netip.Addr{f.gateway}}
-		var mu sync.Mutex
-		needed := map[int]int{}
-		var wg sync.WaitGroup
-		for range workers {
-			wg.Go(func() {
-				for range each {
-					c, err := p.prepare()
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					a := c.Exchange(ctx)
-					if a.Outcome != Reply {
-						t.Error(a)
-					}
-					mu.Lock()
-					needed[c.echoes]++
-					mu.Unlock()
-					c.Close()
-				}
-			})
-		}
-		wg.Wait()
-		t.Logf("probes by the number of echoes before the answer: %v", needed)
+		overtake(t, Probe{
+			From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: proto, Fences: []netip.Addr{f.gateway},
+		})
 	})
 }
 
+// The same with a target that is ten routers away, while the fence is the first of them.
+func TestFenceIsNotOvertakenFromAfar(t *testing.T) {
+	const routers = 10
+	client := newNS(t, "client")
+	last := client
+	for i := range routers + 1 {
+		next := newNS(t, fmt.Sprintf("r%d", i))
+		must(t, next.SetSysctls(netns.Setting{Key: "net.ipv4.ip_forward", Value: "1"}))
+		near, far := netip.AddrFrom4([4]byte{10, 1, byte(i), 1}), netip.AddrFrom4([4]byte{10, 1, byte(i), 2})
+		veth(t, last, "right", next, "left")
+		address(t, last, "right", near, 24)
+		address(t, next, "left", far, 24)
+		route(t, last, netip.IPv4Unspecified(), 0, far)
+		if i > 0 {
+			route(t, next, addr("10.1.0.0"), 24, near)
+		}
+		link(t, last, "right")
+		link(t, next, "left")
+		last = next
+	}
+	target := netip.AddrFrom4([4]byte{10, 1, routers, 2})
+	serve(t, last, "web", []netip.Addr{target}, bothPorts...)
+	load(t, client, target)
+	for _, proto := range []string{"tcp", "udp"} {
+		t.Run(proto, func(t *testing.T) {
+			p := Probe{From: client, To: netip.AddrPortFrom(target, 80), Proto: proto}
+			if a := p.Do(within(t)); a.Outcome != Reply { // lets all neighbours find each other
+				t.Fatal(a)
+			}
+			p.Fences = []netip.Addr{addr("10.1.0.2")}
+			overtake(t, p)
+		})
+	}
+}
+
+func overtake(t *testing.T, p Probe) {
+	t.Helper()
+	const workers, each = 4, 100
+	ctx := within(t)
+	var mu sync.Mutex
+	needed, dropped := map[int]int{}, 0
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for range each {
+				c, err := p.prepare()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				a := c.Exchange(ctx)
+				if a.Outcome != Reply && !errors.Is(a.Fault, errDropped) {
+					t.Error(a)
+				}
+				mu.Lock()
+				if needed[c.echoes]++; a.Fault != nil {
+					dropped++
+				}
+				mu.Unlock()
+				c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("probes by the number of echoes before the answer: %v; lost to full queues: %d", needed, dropped)
+}
+
 // load keeps every CPU busy with computing, and with packets over the same path as the probes', until the test ends.
-func load(t *testing.T, w *world) {
+func load(t *testing.T, client *netns.NS, target netip.Addr) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range runtime.NumCPU() {
@@ -58,7 +114,7 @@ func load(t *testing.T, w *world) {
 			for n := 0; ctx.Err() == nil; n++ {
 			}
 		})
-		wg.Go(func() { flood(ctx, t, w) })
+		wg.Go(func() { flood(ctx, t, client, target) })
 	}
 	t.Cleanup(func() {
 		cancel()
@@ -66,14 +122,14 @@ func load(t *testing.T, w *world) {
 	})
 }
 
-func flood(ctx context.Context, t *testing.T, w *world) {
-	fd, err := w.client.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+func flood(ctx context.Context, t *testing.T, client *netns.NS, target netip.Addr) {
+	fd, err := client.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	defer unix.Close(fd)
-	to := sockaddr(netip.AddrPortFrom(families[0].server, 9)) // closed: an ICMP error comes back for each
+	to := sockaddr(netip.AddrPortFrom(target, 9)) // closed: an ICMP error comes back for some
 	for ctx.Err() == nil {
 		unix.Sendto(fd, make([]byte, 100), 0, to)
 	}
