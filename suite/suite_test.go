@@ -36,27 +36,7 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 
 // TestConformance judges the built-in proxiers in every kind of cluster.
 func TestConformance(t *testing.T) {
-	judge(t, *proxierNames, *podNetworks, *stacks, *overlay)
-}
-
-// TestConformanceOverIPIP judges them in clusters whose nodes are joined by IPIP tunnels. Where the kernel has IPIP,
-// that is what TestConformance does.
-func TestConformanceOverIPIP(t *testing.T) {
-	if err := lab.Supports(lab.IPIP, lab.Dual); err != nil {
-		t.Skipf("needs a kernel with ipip: %v", err)
-	}
-	if overIPIP {
-		t.Log("TestConformance has done it")
-		return
-	}
-	judge(t, "iptables", "bridge", "dual", "ipip")
-}
-
-// overIPIP tells that conformance was judged over IPIP in this process. Ginkgo runs one suite in a process.
-var overIPIP bool
-
-func judge(t *testing.T, proxierNames, podNetworks, stacks, overlay string) {
-	parts, err := conformanceParts(proxierNames, podNetworks, stacks, overlay)
+	parts, err := conformanceParts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +49,6 @@ func judge(t *testing.T, proxierNames, podNetworks, stacks, overlay string) {
 	ran := 0
 	for _, p := range parts {
 		fmt.Println(p.Note() + ": " + tally(p.Results()))
-		overIPIP = overIPIP || strings.Contains(p.Note(), "overlay ipip")
 		for _, r := range p.Results() {
 			if r.Verdict != spec.Skip {
 				ran++
@@ -84,12 +63,12 @@ func judge(t *testing.T, proxierNames, podNetworks, stacks, overlay string) {
 	}
 }
 
-func conformanceParts(proxierNames, podNetworks, stacks, overlay string) ([]*suite.Part, error) {
-	judged, err := proxiers.Find(strings.Split(proxierNames, ",")...)
+func conformanceParts() ([]*suite.Part, error) {
+	judged, err := proxiers.Find(strings.Split(*proxierNames, ",")...)
 	if err != nil {
 		return nil, err
 	}
-	how, err := lab.ParseOverlay(overlay)
+	how, err := lab.ParseOverlay(*overlay)
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +77,12 @@ func conformanceParts(proxierNames, podNetworks, stacks, overlay string) ([]*sui
 		return nil, err
 	}
 	var parts []*suite.Part
-	for _, pods := range strings.Split(podNetworks, ",") {
+	for _, pods := range strings.Split(*podNetworks, ",") {
 		network, err := lab.ParsePodNetwork(pods)
 		if err != nil {
 			return nil, err
 		}
-		for _, ip := range strings.Split(stacks, ",") {
+		for _, ip := range strings.Split(*stacks, ",") {
 			stack, err := lab.ParseStack(ip)
 			if err != nil {
 				return nil, err
