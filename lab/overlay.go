@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -62,8 +63,32 @@ func wanting(name string, missing error) error {
 	return fmt.Errorf("overlay %s: this kernel cannot do it: %w", name, missing)
 }
 
-// missing says what the kernel lacks for an overlay, by making its devices where they bother nobody.
+// known holds what missing found out, by overlay and stack, where that is final.
+var known sync.Map
+
+type ability struct {
+	overlay Overlay
+	stack   Stack
+}
+
+// missing says what the kernel lacks for an overlay. It finds out once, by making the overlay's devices where they
+// bother nobody.
 func missing(o overlay, s Stack) error {
+	of := ability{o.kind(), s}
+	if answer, ok := known.Load(of); ok {
+		err, _ := answer.(error)
+		return err
+	}
+	err := probe(o, s)
+	if err == nil {
+		known.Store(of, true)
+	} else if errors.Is(err, unix.EOPNOTSUPP) {
+		known.Store(of, err)
+	}
+	return err
+}
+
+func probe(o overlay, s Stack) error {
 	ns, err := netns.New("probe", addressSettings(s)...)
 	if err != nil {
 		return err

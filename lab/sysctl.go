@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -117,11 +118,13 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	if t.Stack != IPv4 {
 		s.pod = append(s.pod, noRouterSolicitation)
 	}
+	lacking, err := fresh.Differing(s.node) // which has all that the others have
+	if err != nil {
+		return settings{}, fmt.Errorf("read the settings of a new namespace: %w", err)
+	}
+	given := func(s netns.Setting) bool { return !slices.Contains(lacking, s) }
 	for _, group := range []*[]netns.Setting{&s.client, &s.router, &s.node, &s.pod} {
-		var err error
-		if *group, err = fresh.Differing(*group); err != nil {
-			return settings{}, fmt.Errorf("read the settings of a new namespace: %w", err)
-		}
+		*group = slices.DeleteFunc(slices.Clone(*group), given)
 	}
 	return s, nil
 }
