@@ -10,8 +10,10 @@ build: ## build bin/viplab
 test: ## run all tests, in virtual machines what this kernel cannot do; as root or not
 	@scripts/test
 
-conform: build ## judge the built-in proxiers (ARGS='--proxier iptables --ip dual')
-	@bin/viplab conform $(ARGS)
+conform: ## install what is missing and judge the iptables proxier on both back ends (or ARGS='--proxier iptables --ip 6')
+	@scripts/setup
+	@$(MAKE) --no-print-directory build
+	@bin/viplab conform $(if $(ARGS),$(ARGS),--proxier iptables,iptables-legacy)
 
 bench: ## measure what building a lab costs, beside the floor of plain netlink
 	@. scripts/lib.sh && find_go && go run ./lab/bench
