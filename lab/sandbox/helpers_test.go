@@ -63,7 +63,7 @@ type facts struct {
 	Hostname         string
 	Loopback         string
 	Run              []string
-	Uid              int
+	UID              int
 	SysIsReadOnly    bool
 	FilesSoft        uint64
 	FilesHard        uint64
@@ -73,7 +73,7 @@ type facts struct {
 }
 
 func printFacts() int {
-	f := facts{Inside: Inside(), Rootless: Rootless(), Uid: os.Getuid(), NetNS: networkNamespace()}
+	f := facts{Inside: Inside(), Rootless: Rootless(), UID: os.Getuid(), NetNS: networkNamespace()}
 	f.Hostname, _ = os.Hostname()
 	if lo, err := net.InterfaceByName("lo"); err == nil {
 		f.Loopback = lo.Flags.String()

@@ -28,7 +28,7 @@ func runInit() int {
 		return 2 // the supervisor is gone
 	}
 	go func() {
-		io.Copy(io.Discard, lifeline) // ends when the supervisor does
+		_, _ = io.Copy(io.Discard, lifeline) // ends when the supervisor does
 		os.Exit(2)
 	}()
 	go func() {

@@ -39,7 +39,7 @@ func supervise() (int, error) {
 		var rest []byte
 		rest, err = io.ReadAll(lifeline)
 		if message := string(word) + string(rest); err == nil && message != "" {
-			child.Wait()
+			_ = child.Wait() // it has told why it ends
 			return 0, errors.New(message)
 		}
 	}

@@ -81,7 +81,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			if pkg != "" {
 				r.broken = append(r.broken, pkg+" ended with the machine")
-				os.Stdout.Write(text.Bytes())
+				fmt.Print(text)
 			}
 			return nil
 		}

@@ -22,7 +22,7 @@ func guest() {
 	if err == nil {
 		err = serve(w)
 		if err != nil {
-			w.send(kindFault, []byte(err.Error()))
+			_ = w.send(kindFault, []byte(err.Error()))
 			select {} // the host ends the machine when it has read it
 		}
 	}
@@ -30,7 +30,7 @@ func guest() {
 		fmt.Fprintln(os.Stderr, "init:", err)
 	}
 	unix.Sync()
-	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	panic("still alive after power off")
 }
 
@@ -236,7 +236,7 @@ func runJob(w *wire, j job, signals <-chan syscall.Signal) (int, error) {
 	}
 	path, err := findIn(env, j.Dir, j.Args[0])
 	if err != nil {
-		w.send(kindStderr, []byte(err.Error()+"\n"))
+		_ = w.send(kindStderr, []byte(err.Error()+"\n"))
 		return 127, nil
 	}
 	null, err := os.Open(os.DevNull)
@@ -252,7 +252,7 @@ func runJob(w *wire, j job, signals <-chan syscall.Signal) (int, error) {
 			return 0, err
 		}
 		files, ends = append(files, end.Fd()), append(ends, end)
-		pumps.Go(func() { r.WriteTo(stream{w, k}) })
+		pumps.Go(func() { _, _ = r.WriteTo(stream{w, k}) })
 	}
 	pid, err := syscall.ForkExec(path, j.Args, &syscall.ProcAttr{
 		Dir: j.Dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
@@ -261,7 +261,7 @@ func runJob(w *wire, j job, signals <-chan syscall.Signal) (int, error) {
 		end.Close()
 	}
 	if err != nil {
-		w.send(kindStderr, fmt.Appendf(nil, "%s: %v\n", path, err))
+		_ = w.send(kindStderr, fmt.Appendf(nil, "%s: %v\n", path, err))
 		return 126, nil
 	}
 	go func() {

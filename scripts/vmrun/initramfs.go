@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -112,7 +111,7 @@ func (c *cpio) entry(name string, mode uint32, data []byte) {
 	c.inode++
 	name = strings.TrimPrefix(name, "/") + "\x00"
 	fields := []int{c.inode, int(mode), 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name), 0}
-	io.WriteString(&c.buf, "070701")
+	c.buf.WriteString("070701")
 	for _, f := range fields {
 		fmt.Fprintf(&c.buf, "%08X", f)
 	}

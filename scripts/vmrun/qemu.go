@@ -61,7 +61,7 @@ func runMachine(m machine) (int, error) {
 	code, err := v.follow(signals)
 	port.Close()
 	cmd.Process.Kill() // the job's output is complete, and the guest has nothing to save
-	cmd.Wait()
+	_ = cmd.Wait()     // it was killed
 	return code, err
 }
 
@@ -158,9 +158,9 @@ func (v *virtual) follow(signals <-chan os.Signal) (int, error) {
 				booted = true
 				v.announce()
 			case kindStdout:
-				os.Stdout.Write(f.payload)
+				_, _ = os.Stdout.Write(f.payload) // a reader that went away does not end the command
 			case kindStderr:
-				os.Stderr.Write(f.payload)
+				_, _ = os.Stderr.Write(f.payload)
 			case kindExit:
 				return int(binary.BigEndian.Uint32(f.payload)), nil
 			case kindFault:
@@ -261,7 +261,7 @@ func keepTerminal() func() {
 	if err != nil {
 		return func() {}
 	}
-	return func() { unix.IoctlSetTermios(0, unix.TCSETS, modes) }
+	return func() { _ = unix.IoctlSetTermios(0, unix.TCSETS, modes) }
 }
 
 func terminalSize() (*unix.Winsize, error) { return unix.IoctlGetWinsize(0, unix.TIOCGWINSZ) }
