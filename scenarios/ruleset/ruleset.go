@@ -153,7 +153,7 @@ func hooks(_ spec.World, t table, _ lab.Family) error {
 	return errors.Join(errs...)
 }
 
-// path wants each rule on the way to have matched exactly the connections that were made: the nat table sees the first
+// path wants each rule on the way, or the several that stand for it, to have matched exactly the connections that were made: the nat table sees the first
 // packet of a connection alone.
 func path(w spec.World, t table, family lab.Family) error {
 	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
@@ -187,9 +187,10 @@ func path(w spec.World, t table, family lab.Family) error {
 		{svc, []string{"-j " + sep.target()}, 8},
 		{sep.target(), []string{"-j DNAT"}, 8},
 	} {
-		r, err := t.find(hop.chain, hop.parts...)
-		if err == nil && r.packets != hop.want {
-			err = fmt.Errorf("%s: %q has matched %d connections, not %d", hop.chain, r.text, r.packets, hop.want)
+		_, err := t.find(hop.chain, hop.parts...)
+		if matched := t.matched(hop.chain, hop.parts...); err == nil && matched != hop.want {
+			err = fmt.Errorf("%s: its rules with %q have matched %d connections, not %d; it has\n%s",
+				hop.chain, strings.Join(hop.parts, " "), matched, hop.want, t.text(hop.chain))
 		}
 		errs = append(errs, err)
 	}

@@ -90,6 +90,17 @@ func (t table) find(chain string, parts ...string) (rule, error) {
 	return rule{}, fmt.Errorf("%s has no rule with %q; it has\n%s", chain, strings.Join(parts, " "), t.text(chain))
 }
 
+// matched is how many packets the rules of a chain that contain all the parts have matched together.
+func (t table) matched(chain string, parts ...string) int {
+	sum := 0
+	for _, r := range t[chain] {
+		if r.has(parts...) {
+			sum += r.packets
+		}
+	}
+	return sum
+}
+
 // text is a chain as people read it.
 func (t table) text(chain string) string {
 	if t[chain] == nil {
