@@ -2,7 +2,8 @@
 // It is what "make test" calls.
 //
 // A test skips itself where it cannot run. Each one skipped here is tried in the virtual machines; what is skipped there
-// too is reported as skipped.
+// too is reported as skipped. The conformance suite adapts to the kernel instead of skipping, so what it needs the
+// virtual machines for is asked of "viplab doctor".
 package main
 
 import (

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,12 @@ import (
 	"slices"
 	"strings"
 )
+
+// conformance is how the suite is run on a kernel that has what this one lacks: by the feature that viplab doctor finds
+// lacking, the suite's flags.
+var conformance = map[string][]string{
+	"ipip": {"-viplab.overlay=ipip", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=iptables"},
+}
 
 // binary is a test binary to run with some arguments.
 type binary struct {
@@ -28,6 +35,11 @@ func testInVM(ctx context.Context, kernel string, here *results) (*results, erro
 	if err != nil {
 		return r, err
 	}
+	suite, err := conformanceRuns(ctx, here)
+	if err != nil {
+		return r, err
+	}
+	runs = append(runs, suite...)
 	if len(runs) == 0 {
 		return r, nil
 	}
@@ -160,6 +172,36 @@ func pattern(names []string) string {
 		parts = append(parts, "^("+strings.Join(l, "|")+")$")
 	}
 	return strings.Join(parts, "/")
+}
+
+// conformanceRuns are the runs of the suite for what this kernel lacks. They are none if the suite was not asked for.
+func conformanceRuns(ctx context.Context, here *results) ([]binary, error) {
+	const suite = "github.com/viplab/viplab/suite"
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(here.verdict)), func(t test) bool { return t.pkg == suite }) {
+		return nil, nil
+	}
+	report, err := command(ctx, "bin/viplab", "doctor", "--json").Output()
+	var found struct {
+		Findings []struct {
+			Feature string
+			InVM    bool `json:"in_vm"`
+		}
+	}
+	if jsonErr := json.Unmarshal(report, &found); jsonErr != nil {
+		return nil, fmt.Errorf("viplab doctor --json: %w", errors.Join(err, jsonErr))
+	}
+	var runs []binary
+	for _, f := range found.Findings {
+		if args := conformance[f.Feature]; args != nil && f.InVM {
+			b, err := build(ctx, suite)
+			if err != nil {
+				return nil, err
+			}
+			b.args = args
+			runs = append(runs, b)
+		}
+	}
+	return runs, nil
 }
 
 // build makes a test binary that needs no library of the host.
