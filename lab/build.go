@@ -176,7 +176,7 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 	var ports []link.Op
 	for i, p := range pods {
 		if err := ctx.Err(); err != nil {
-			return err
+			return fmt.Errorf("%s: pod %s: %w", n.Name(), specs[i].Name, err)
 		}
 		n.pods[p.host] = p
 		if err := l.buildPod(p, specs[i].Name, pods); err != nil {
