@@ -110,7 +110,7 @@ var invalidNotLeaked = spec.Scenario{
 
 // strayBehindService connects c1 to the Service, lets the pod send a segment far outside of the window on that
 // connection, and wants the client not to see it and the connection to live on.
-func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) error {
+func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) (err error) {
 	var conn *traffic.Conn
 	var answer traffic.Answer
 	opening, err := Catch(w, func() (err error) {
@@ -123,7 +123,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 	if conn == nil {
 		return fmt.Errorf("c1 does not reach it: %s", answer)
 	}
-	defer conn.Close()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	last, err := lastSent(opening, answer)
 	if err != nil {
 		return err

@@ -174,7 +174,7 @@ func (w *world) recapture(ctx context.Context, b io.Writer) error {
 	}
 	defer func() {
 		for _, c := range captures {
-			c.Close()
+			_ = c.Close() // nothing more is read from it
 		}
 	}()
 	for _, n := range w.Lab().Nodes() {

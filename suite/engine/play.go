@@ -171,10 +171,10 @@ func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) (
 // once makes a fresh connection.
 func (w *world) once(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) error {
 	conn, err := w.open(ctx, row, from, o)
-	if conn != nil {
-		defer conn.Close()
+	if conn == nil {
+		return err
 	}
-	return err
+	return errors.Join(err, conn.Close())
 }
 
 // onKept sends on the kept connection of the row, or opens it.
