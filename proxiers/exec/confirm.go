@@ -8,7 +8,6 @@ import (
 
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/suite/spec"
 )
 
 // obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs: in a
@@ -32,16 +31,31 @@ func (i *instance) confirm(ctx context.Context, revision uint64) error {
 		if p.ended() {
 			return i.dead(p)
 		}
-		var fault *spec.Fault
 		var silent *silentError
-		if err == nil || errors.As(err, &fault) || !errors.As(err, &silent) {
-			return err
+		switch {
+		case err == nil:
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			i.ready = true
+			return nil
+		case errors.Is(ctx.Err(), context.Canceled):
+			return fmt.Errorf("%s: wait for %s: %w", i.node.Name, i.proxier.Name(), context.Cause(ctx))
+		case !errors.As(err, &silent):
+			return err // a fault
 		}
-		if i.obeyed == nil {
-			return fmt.Errorf("%s: %s never became ready: %w; %s", i.node.Name, i.proxier.Name(), err, i.log.lastLines())
-		}
-		return fmt.Errorf("%s: %s does not obey revision %d: %w; %s", i.node.Name, i.proxier.Name(), revision, err, i.log.lastLines())
+		return i.late(revision, err)
 	}
+}
+
+// late is the verdict on a process whose time is over.
+func (i *instance) late(revision uint64, err error) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	what := "never became ready"
+	if i.ready {
+		what = fmt.Sprintf("does not obey revision %d", revision)
+	}
+	return fmt.Errorf("%s: %s %s: %w; %s", i.node.Name, i.proxier.Name(), what, err, i.log.lastLines())
 }
 
 // confirmLife asks two canaries, one after the other. The second is one that is not served yet when the first is: it is

@@ -28,11 +28,12 @@ type instance struct {
 	changes <-chan struct{} // ticks when the node's nftables rules change; nil where that cannot be seen
 	cancel  context.CancelFunc
 
-	obeyed *kube.Snapshot // the newest state that packets have shown to be obeyed
+	obeyed *kube.Snapshot // the newest state that packets have shown to be obeyed; touched by Apply alone
 
 	mu    sync.Mutex // held while the process is replaced
 	life  *process
-	floor int // canaries up to this one may have been served by an earlier life
+	floor int  // canaries up to this one may have been served by an earlier life
+	ready bool // some state has been obeyed
 }
 
 // open makes everything that the program needs.
