@@ -5,13 +5,14 @@ import (
 	"sync"
 
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/kube/api"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // cluster is what all processes of one cluster share: the API and the canaries.
 type cluster struct {
 	store    *kube.Store
-	api      *apiServer
+	api      *api.Server
 	canaries *canaries
 	nodes    int // how many use it
 }
@@ -32,7 +33,7 @@ func join(node spec.Node) (*cluster, error) {
 		if err != nil {
 			return nil, err
 		}
-		c = &cluster{store: node.Store, api: apiNew(node.Store), canaries: canaries}
+		c = &cluster{store: node.Store, api: api.New(node.Store), canaries: canaries}
 		if clusters.of == nil {
 			clusters.of = map[*kube.Store]*cluster{}
 		}
