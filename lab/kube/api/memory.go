@@ -7,9 +7,11 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/viplab/viplab/lab/kube"
@@ -108,6 +110,9 @@ func (m *memory) edit(key kube.Key, how manner, change func(kube.Object) (kube.O
 	}
 	if v := obj.GetResourceVersion(); old != nil && v != "" && v != old.GetResourceVersion() {
 		return nil, apierrors.NewConflict(m.gr, key.Name, errModified)
+	}
+	if errs := apivalidation.ValidateObjectMetaAccessor(obj, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(m.gvk.GroupKind(), key.Name, errs)
 	}
 	obj = m.complete(copyOf(obj), old)
 	if !how.dryRun {

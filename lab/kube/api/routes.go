@@ -110,7 +110,7 @@ func (s *Server) route(r *http.Request) (*request, error) {
 		out.sub = parts[2]
 	}
 	if out.resource.namespaced && out.key.Namespace == "" && (out.key.Name != "" || r.Method == http.MethodPost) {
-		return nil, apierrors.NewBadRequest("an empty namespace may not be set during creation or when a name is given")
+		return nil, errNoSuchPath
 	}
 	return out, nil
 }

@@ -51,7 +51,7 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) (*Endpoint, error)
 	}
 	stopped := context.AfterFunc(ctx, func() { h.Close() })
 	go func() {
-		defer s.running.Done()
+		defer s.forget(h)
 		defer stopped()
 		h.ServeTLS(l, "", "") // returns when h is closed, and closes l
 	}()
@@ -68,6 +68,13 @@ func (s *Server) open(h *http.Server) bool {
 	s.listening[h] = struct{}{}
 	s.running.Add(1)
 	return true
+}
+
+func (s *Server) forget(h *http.Server) {
+	s.mu.Lock()
+	delete(s.listening, h)
+	s.mu.Unlock()
+	s.running.Done()
 }
 
 // Kubeconfig is a kubeconfig file with this endpoint as its only cluster, user and context.

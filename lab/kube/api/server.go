@@ -67,7 +67,7 @@ func (s *Server) Events() []string {
 	return out
 }
 
-// Close ends all watches, closes all listeners and connections and waits for what was being served. The store remains.
+// Close ends all watches and closes all listeners and connections. The store remains.
 func (s *Server) Close() error {
 	s.stop()
 	s.mu.Lock()
@@ -75,7 +75,6 @@ func (s *Server) Close() error {
 	for h := range s.listening {
 		errs = append(errs, h.Close())
 	}
-	clear(s.listening)
 	s.mu.Unlock()
 	s.running.Wait()
 	return errors.Join(errs...)
