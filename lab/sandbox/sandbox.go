@@ -22,7 +22,9 @@ package sandbox
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -121,7 +123,24 @@ func environ(next stage, outside string, rootless bool) []string {
 	if rootless {
 		user = "rootless"
 	}
-	return append(os.Environ(), fmt.Sprintf("%s=%s,%s,%s", marker, next, outside, user))
+	env := os.Environ()
+	for i, e := range env {
+		if path, ok := strings.CutPrefix(e, "PATH="); ok {
+			env[i] = "PATH=" + withSbin(path)
+		}
+	}
+	return append(env, fmt.Sprintf("%s=%s,%s,%s", marker, next, outside, user))
+}
+
+// withSbin adds the folders of administrators' programs to a PATH that lacks them, as that of an ordinary user does, who
+// is root in the sandbox. An empty PATH is left alone: somebody wants no programs to be found.
+func withSbin(path string) string {
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if path != "" && !slices.Contains(filepath.SplitList(path), dir) {
+			path += ":" + dir
+		}
+	}
+	return path
 }
 
 // networkNamespace names the namespace this thread is in, in a way that no other live namespace shares.

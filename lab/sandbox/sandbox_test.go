@@ -299,3 +299,16 @@ func TestExplain(t *testing.T) {
 		}
 	})
 }
+
+func TestPathOfAnOrdinaryUser(t *testing.T) {
+	for path, want := range map[string]string{
+		"":                   "",
+		"/usr/bin:/bin":      "/usr/bin:/bin:/usr/sbin:/sbin",
+		"/sbin:/usr/bin":     "/sbin:/usr/bin:/usr/sbin",
+		"/usr/sbin:/x:/sbin": "/usr/sbin:/x:/sbin",
+	} {
+		if got := withSbin(path); got != want {
+			t.Errorf("%q becomes %q, want %q", path, got, want)
+		}
+	}
+}
