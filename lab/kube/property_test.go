@@ -136,17 +136,6 @@ func randomPod(rt *rapid.T) *corev1.Pod {
 	return p
 }
 
-// applyRunning saves the other actions from having to find a pod and give it an address.
-func applyRunning(rt *rapid.T, s *Store) error {
-	p := randomPod(rt)
-	return s.Do(func(tx *Tx) error {
-		if err := tx.Apply(p); err != nil {
-			return err
-		}
-		return UpdateStatus(tx, "", p.Name, ReportRunning(true, netip.MustParseAddr("10.244.1.9"), netip.MustParseAddr("fd00:10:244:1::9")))
-	})
-}
-
 func reportRandomly(rt *rapid.T, s *Store) error {
 	pod, ok := anyOf(rt, s.Snapshot().Pods)
 	if !ok {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -177,7 +178,7 @@ func (p *patch) operations(before []byte) ([]byte, error) {
 	}
 	for _, op := range ops {
 		if doc, err = op.apply(doc); err != nil {
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+			return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid, message: err.Error()}
 		}
 	}
 	return json.Marshal(doc)
