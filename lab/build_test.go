@@ -22,10 +22,6 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 // patience is how long a packet may take before it counts as lost: far more than the slowest machine needs.
 const patience = 2 * time.Minute
 
-// late is what a first packet takes that had to wait for the kernel: a repeated ARP request or a link event take a
-// second. Machines without KVM are slow, but not as slow as that.
-const late = 900 * time.Millisecond
-
 // grid is a topology of so many nodes n1, n2... with so many pods n1-p1, n1-p2... each.
 func grid(nodes, pods int) Topology {
 	var t Topology
@@ -56,7 +52,8 @@ func build(t *testing.T, topology Topology) *Lab {
 	return l
 }
 
-// ping expects one answer to one packet, and no delay.
+// ping expects one answer to one packet. How long it takes is what "make bench" measures: in an emulated machine with other
+// things to do, a second says nothing.
 func ping(t *testing.T, from *Host, to netip.Addr, size int) {
 	t.Helper()
 	got, err := pingOnce(t, from, to, size)
@@ -65,8 +62,6 @@ func ping(t *testing.T, from *Host, to netip.Addr, size int) {
 		t.Fatal(err)
 	case !got.reply:
 		t.Errorf("%s: ping %s: %v", from.Name(), to, got)
-	case got.took > late:
-		t.Errorf("%s: ping %s: late: %v", from.Name(), to, got)
 	}
 }
 
