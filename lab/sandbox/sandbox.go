@@ -71,6 +71,15 @@ func Inside() bool { return self.stage == stageProgram }
 // false outside.
 func Rootless() bool { return self.rootless }
 
+// TempDir makes a folder whose name begins with prefix: in StateDir, so that it is gone with the sandbox however that
+// ends, or in the machine's folder for temporary files where there is no sandbox.
+func TempDir(prefix string) (string, error) {
+	if Inside() {
+		return os.MkdirTemp(StateDir, prefix)
+	}
+	return os.MkdirTemp("", "viplab-"+prefix)
+}
+
 // Main is for TestMain: it runs the tests inside a sandbox and does not return.
 func Main(m interface{ Run() int }) {
 	if err := Enter(); err != nil {

@@ -75,7 +75,7 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
 	err = errors.Join(
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBuffer),
+		receiveBuffer(fd, captureBuffer),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1))
 	if err != nil {
@@ -83,6 +83,16 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 	}
 	c.fd = fd
 	return c, nil
+}
+
+// receiveBuffer sizes a socket's buffer. Beyond net.core.rmem_max, which is the machine's, root alone may go: for others
+// it stays smaller, and a burst overruns it sooner.
+func receiveBuffer(fd, size int) error {
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
+	if errors.Is(err, unix.EPERM) {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
+	}
+	return err
 }
 
 // links lists the devices; a list that changes while it is being read is read again.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -58,7 +59,7 @@ func try(ctx context.Context, b Backend, f lab.Family) (c capabilities, err erro
 		return c, err
 	}
 	defer func() { err = errors.Join(err, ns.Close()) }()
-	dir, err := os.MkdirTemp("", "viplab-probe-")
+	dir, err := sandbox.TempDir("probe-")
 	if err != nil {
 		return c, err
 	}

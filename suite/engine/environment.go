@@ -51,7 +51,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 		Cluster: c, proxier: p, applyLimit: cmp.Or(r.options.ApplyLimit, applyLimit), conntrack: map[string]*watch.Conntrack{},
 		logs: logs, log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
-	if env.stateDir, err = os.MkdirTemp(sandbox.StateDir, "proxier-"); err != nil {
+	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {
 		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
 	}
 	for _, n := range c.Lab().Nodes() {
