@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/formatter"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite"
 	"github.com/viplab/viplab/suite/engine"
@@ -29,7 +27,7 @@ import (
 
 // conformFlags are the flags of "viplab conform" as typed.
 type conformFlags struct {
-	proxiers   []string
+	judged     judgedFlags
 	focus      string
 	ip         string
 	overlay    string
@@ -56,7 +54,9 @@ user namespaces; "viplab doctor" tells.
 Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
 		Example: `  viplab conform
   viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
-  viplab conform --focus '^etp-local-' --out results`,
+  viplab conform --focus '^etp-local-' --out results
+  viplab conform --proxier kube-proxy-iptables,kube-proxy-nftables
+  viplab conform --exec './my-proxy --kubeconfig {{.Kubeconfig}} --node {{.NodeName}}' --features -nodeport-localhost`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.list {
@@ -66,7 +66,7 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.proxiers, "proxier", []string{"iptables"}, "proxiers to judge: "+strings.Join(proxiers.Names(), ", "))
+	f.judged.add(flags)
 	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.ip, "ip", "dual", "IP families: 4, 6 or dual")
 	flags.StringVar(&f.overlay, "overlay", "auto", "how pod traffic crosses between nodes: auto, ipip, vxlan or direct")
@@ -79,7 +79,7 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 	complete := func(name string, values ...string) {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
-	complete("proxier", proxiers.Names()...)
+	complete("proxier", proxierNames()...)
 	complete("ip", "4", "6", "dual")
 	complete("overlay", "auto", "ipip", "vxlan", "direct")
 	complete("pods", "bridge", "routed")
@@ -109,8 +109,9 @@ func (f conformFlags) options() (engine.Options, error) {
 		}
 	}
 	var err error
-	o.Proxiers, err = proxiers.Find(f.proxiers...)
-	collect("proxier", err)
+	if o.Proxiers, err = f.judged.proxiers(); err != nil {
+		errs = append(errs, err)
+	}
 	o.Stack, err = lab.ParseStack(f.ip)
 	collect("ip", err)
 	o.Overlay, err = lab.ParseOverlay(f.overlay)
@@ -145,6 +146,9 @@ func conform(ctx context.Context, f conformFlags, stdout, stderr io.Writer) erro
 		return err
 	}
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+		return err
+	}
+	if err := prepare(ctx, o.Proxiers, stderr); err != nil {
 		return err
 	}
 	if err := sandbox.Enter(); err != nil {

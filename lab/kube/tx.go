@@ -203,12 +203,8 @@ func (tx *Tx) applyOne(r *Resource, obj Object) error {
 		}
 		return tx.save(r, obj, nil)
 	}
-	if v := obj.GetResourceVersion(); v != "" && v != old.GetResourceVersion() {
-		return apierrors.NewConflict(r.groupResource(), KeyOf(obj).String(),
-			fmt.Errorf("the object has been modified: it is at resourceVersion %s, not %s", old.GetResourceVersion(), v))
-	}
-	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.groupResource(), KeyOf(obj).String(), fmt.Errorf("uid %s is not %s", uid, old.GetUID()))
+	if err := samePreconditions(r, obj, old); err != nil {
+		return err
 	}
 	keepMeta(obj, old)
 	copyStatus(obj, old)

@@ -79,13 +79,35 @@ func summary(all []*results, took time.Duration) string {
 			fmt.Fprintf(&b, "broken (%s): %s\n", r.place, x)
 		}
 	}
-	for _, x := range skippedEverywhere(all) {
-		fmt.Fprintf(&b, "skipped everywhere: %s %s: %s\n", x.pkg, x.name, all[0].reasons[x])
-		total.skipped++
-	}
+	skipped := skippedEverywhere(all)
+	total.skipped = len(skipped)
+	b.WriteString(grouped(skipped, all[0].reasons))
 	// A broken one is counted among the failed here: it is one for whoever only reads this line.
 	fmt.Fprintf(&b, "\n%d passed, %d failed, %d skipped", total.passed, total.failed+total.broken, total.skipped)
 	return fmt.Sprintf("all tests, %v\n%s", took.Round(time.Second), b.String())
+}
+
+// grouped tells of skipped tests in a line for each reason, since what a kernel lacks skips many.
+func grouped(skipped []test, reasons map[test]string) string {
+	type cause struct{ pkg, reason string }
+	var order []cause
+	names := map[cause][]string{}
+	for _, x := range skipped {
+		c := cause{x.pkg, reasons[x]}
+		if names[c] == nil {
+			order = append(order, c)
+		}
+		names[c] = append(names[c], x.name)
+	}
+	var b strings.Builder
+	for _, c := range order {
+		who := names[c][0]
+		if more := len(names[c]) - 1; more > 0 {
+			who += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(&b, "skipped everywhere: %s %s: %s\n", c.pkg, who, c.reason)
+	}
+	return b.String()
 }
 
 func skippedEverywhere(all []*results) []test {

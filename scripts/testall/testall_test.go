@@ -141,3 +141,12 @@ func TestSectionsFromAScript(t *testing.T) {
 		t.Errorf("counted %+v", got)
 	}
 }
+
+func TestSkippedTestsAreGroupedByReason(t *testing.T) {
+	a, b, c := test{"p", "TestA"}, test{"p", "TestB/x"}, test{"p", "TestC"}
+	got := grouped([]test{a, b, c}, map[test]string{a: "no ipip", b: "no sctp", c: "no ipip"})
+	want := "skipped everywhere: p TestA and 1 more: no ipip\nskipped everywhere: p TestB/x: no sctp\n"
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}

@@ -84,7 +84,7 @@ func (e *environment) place(ctx context.Context, n *lab.Node, config spec.ProxyC
 	a, err := startAgent(context.WithoutCancel(ctx), e.proxier, spec.Node{
 		Name: n.Name(), Host: n, Families: e.Lab().Stack().Families(),
 		PodCIDRs: n.PodCIDRs(), ClusterCIDRs: e.Lab().ClusterCIDRs(), ServiceCIDRs: e.Store().ServiceCIDRs(),
-		StateDir: state, Config: config, Log: e.log.With("node", n.Name()),
+		Store: e.Store(), StateDir: state, Config: config, Log: e.log.With("node", n.Name()),
 	}, e.Store())
 	if err != nil {
 		return err

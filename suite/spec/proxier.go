@@ -47,6 +47,8 @@ type Node struct {
 	PodCIDRs, ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges of ClusterIPs, one per family.
 	ServiceCIDRs []netip.Prefix
+	// Store is the cluster's state, for proxiers that are served it as an API instead of being told by Apply.
+	Store *kube.Store
 	// StateDir is a private folder for files (locks, sockets, logs), empty at the start.
 	StateDir string
 	// Config is what an administrator would set.

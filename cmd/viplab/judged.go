@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/exec"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// judgedFlags say which proxiers to judge: built-in ones, releases of kube-proxy, and any command.
+type judgedFlags struct {
+	names            []string
+	exec             string
+	name             string
+	features         string
+	kubeProxyVersion string
+	kubeProxyBinary  string
+
+	namesGiven func() bool
+}
+
+func (f *judgedFlags) add(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.names, "proxier", []string{"iptables"}, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
+	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
+	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but the shape of iptables rules: +feature,-feature")
+	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", kubeproxy.DefaultVersion, "release of kube-proxy to build and judge")
+	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
+	f.namesGiven = func() bool { return flags.Changed("proxier") }
+}
+
+// proxierNames are the values of --proxier.
+func proxierNames() []string {
+	names := proxiers.Names()
+	for _, m := range kubeproxy.Modes {
+		names = append(names, kubeProxyPrefix+string(m))
+	}
+	return names
+}
+
+const kubeProxyPrefix = "kube-proxy-"
+
+// proxiers are those that the flags name. --exec alone stands for itself.
+func (f *judgedFlags) proxiers() ([]spec.Proxier, error) {
+	var found []spec.Proxier
+	var errs []error
+	collect := func(p spec.Proxier, err error) {
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		found = append(found, p)
+	}
+	if f.exec == "" || f.namesGiven() {
+		var unknown []string
+		for _, name := range f.names {
+			mode, isKubeProxy := strings.CutPrefix(name, kubeProxyPrefix)
+			switch {
+			case !slices.Contains(proxierNames(), name):
+				unknown = append(unknown, fmt.Sprintf("%q", name))
+			case isKubeProxy:
+				collect(kubeproxy.New(kubeproxy.Mode(mode), f.kubeProxyVersion, f.kubeProxyBinary))
+			default:
+				builtIn, err := proxiers.Find(name)
+				found = append(found, builtIn...)
+				if err != nil {
+					errs = append(errs, err)
+				}
+			}
+		}
+		if len(unknown) > 0 {
+			errs = append(errs, fmt.Errorf("--proxier: unknown proxier %s: there are %s",
+				strings.Join(unknown, ", "), strings.Join(proxierNames(), ", ")))
+		}
+	}
+	if f.exec != "" {
+		collect(f.command())
+	} else if f.name != "" || f.features != "" {
+		errs = append(errs, errors.New("--name and --features speak of --exec, which is not given"))
+	}
+	return found, errors.Join(errs...)
+}
+
+// command is the proxier of --exec.
+func (f *judgedFlags) command() (spec.Proxier, error) {
+	argv, err := exec.Split(f.exec)
+	if err != nil {
+		return nil, fmt.Errorf("--exec: %w", err)
+	}
+	name := f.name
+	if name == "" && len(argv) > 0 {
+		name = filepath.Base(argv[0])
+	}
+	features, err := correct(claimedByCommands(), f.features)
+	if err != nil {
+		return nil, fmt.Errorf("--features: %w", err)
+	}
+	p, err := exec.New(exec.Command{Name: name, Argv: argv, Features: features})
+	if err != nil {
+		return nil, fmt.Errorf("--exec: %w", err)
+	}
+	return p, nil
+}
+
+// claimedByCommands is what a command is taken to claim: everything that can be seen by packets.
+func claimedByCommands() spec.FeatureSet {
+	claimed := spec.Features(spec.AllFeatures...)
+	delete(claimed, spec.IPTables)
+	delete(claimed, spec.IPTablesLegacy)
+	return claimed
+}
+
+// correct adds and takes away the features of a list like "+hairpin,-nodeport-localhost".
+func correct(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
+	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		feature := spec.Feature(strings.TrimLeft(word, "+-"))
+		if !slices.Contains(spec.AllFeatures, feature) {
+			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, joinFeatures(spec.AllFeatures))
+		}
+		switch word[0] {
+		case '+':
+			set[feature] = true
+		case '-':
+			delete(set, feature)
+		default:
+			return nil, fmt.Errorf("%q: want +%s or -%s", word, feature, feature)
+		}
+	}
+	return set, nil
+}
+
+func joinFeatures(fs []spec.Feature) string {
+	var names []string
+	for _, f := range fs {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// prepare makes what proxiers need from the network, which the sandbox does not have.
+func prepare(ctx context.Context, judged []spec.Proxier, progress io.Writer) error {
+	if sandbox.Inside() {
+		return nil
+	}
+	for _, p := range judged {
+		if needs, ok := p.(kubeproxy.Preparer); ok {
+			if err := needs.Prepare(ctx, progress); err != nil {
+				return fmt.Errorf("%s: %w", p.Name(), err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// canaryNamespace is the Kubernetes namespace of the canaries.
+const canaryNamespace = "viplab-canary"
+
+// canaryPort is where the canaries' server listens: the echo port of RFC 862, which no proxier, NodePort or probe uses.
+const canaryPort = 7
+
+// canaries are Services of one cluster that tell how far a process has come. Each generation is one Service, made when
+// somebody wants to know whether what is older is obeyed, and shared by all nodes that want to know at the time. Its
+// port is its number: no generation is ever taken for another that had the same address.
+type canaries struct {
+	store  *kube.Store
+	node   string // where the server is
+	server *traffic.Server
+	addrs  []netip.Addr // of the server
+
+	mu     sync.Mutex
+	number int
+	alive  []*generation // those that are in use, and the newest
+}
+
+// generation is one canary.
+type generation struct {
+	number   int
+	revision uint64 // of its Service: its Endpoints are newer still
+	targets  []netip.AddrPort
+	users    int
+}
+
+// newCanaries starts the server that answers for every canary, on a node's own addresses: it is there before any pod.
+func newCanaries(node spec.Node) (*canaries, error) {
+	c := &canaries{store: node.Store, node: node.Name}
+	for _, f := range node.Families {
+		c.addrs = append(c.addrs, node.Host.Addr(f))
+	}
+	var err error
+	c.server, err = traffic.Serve(node.Host.NS, canaryNamespace, c.addrs, traffic.Port{Proto: "tcp", Number: canaryPort})
+	if err != nil {
+		return nil, spec.Faultf("serve canaries: %w", err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: canaryNamespace}}
+	if err := c.store.Apply(ns); err != nil {
+		return nil, errors.Join(spec.Faultf("make the canaries' namespace: %w", err), c.server.Close())
+	}
+	return c, nil
+}
+
+func (c *canaries) close() error {
+	return errors.Join(c.store.Delete(kube.KindNamespace, "", canaryNamespace), c.server.Close())
+}
+
+// acquire returns a generation that is newer than a revision and than an older generation, and whether it was made for
+// this call. The caller releases it.
+func (c *canaries) acquire(revision uint64, older int) (g *generation, fresh bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.alive); n > 0 {
+		g = c.alive[n-1]
+	}
+	if g == nil || g.revision <= revision || g.number <= older {
+		if g, err = c.make(); err != nil {
+			return nil, false, spec.Faultf("make a canary: %w", err)
+		}
+		fresh = true
+	}
+	g.users++
+	return g, fresh, nil
+}
+
+func (c *canaries) release(g *generation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.users--
+}
+
+// newest is the number of the newest generation.
+func (c *canaries) newest() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.number
+}
+
+// make adds a generation and takes away those that nobody uses, in one change of the cluster.
+func (c *canaries) make() (*generation, error) {
+	g := &generation{number: c.number + 1}
+	unused := func(g *generation) bool { return g.users == 0 }
+	err := c.store.Do(func(tx *kube.Tx) error {
+		for _, old := range c.alive {
+			if !unused(old) {
+				continue
+			}
+			for _, kind := range []kube.Kind{kube.KindService, kube.KindEndpoints} {
+				if err := tx.Delete(kind, canaryNamespace, old.name()); err != nil {
+					return err
+				}
+			}
+		}
+		return tx.Apply(c.service(g), c.endpoints(g))
+	})
+	if err != nil {
+		return nil, err
+	}
+	svc, ok := kube.Get[*corev1.Service](c.store, canaryNamespace, g.name())
+	if !ok {
+		return nil, fmt.Errorf("Service %s/%s has vanished", canaryNamespace, g.name())
+	}
+	if g.revision, err = strconv.ParseUint(svc.ResourceVersion, 10, 64); err != nil {
+		return nil, err
+	}
+	for _, ip := range svc.Spec.ClusterIPs {
+		addr, err := netip.ParseAddr(ip)
+		if err != nil {
+			return nil, err
+		}
+		g.targets = append(g.targets, netip.AddrPortFrom(addr, g.port()))
+	}
+	c.number = g.number
+	c.alive = append(slices.DeleteFunc(c.alive, unused), g)
+	return g, nil
+}
+
+func (g *generation) name() string { return fmt.Sprintf("canary-%d", g.number) }
+
+// port walks through the unprivileged ports.
+func (g *generation) port() uint16 { return uint16(1024 + g.number%(1<<16-1024)) }
+
+// service has no selector: what it leads to is said by endpoints.
+func (c *canaries) service(g *generation) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: canaryNamespace, Name: g.name()},
+		Spec: corev1.ServiceSpec{
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			Ports:          []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: int32(g.port())}},
+		},
+	}
+}
+
+// endpoints is of the older kind, for the sake of proxiers that know no other; the cluster mirrors it into slices.
+func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
+	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: canaryPort}}}
+	for _, a := range c.addrs {
+		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String(), NodeName: &c.node})
+	}
+	return &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Namespace: canaryNamespace, Name: g.name()},
+		Subsets:    []corev1.EndpointSubset{subset},
+	}
+}
+
+// ask connects from a node to a canary in every family that the node serves, and returns how many of the families
+// answered, and what came of the first that did not.
+func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Probe) (served int, err error) {
+	for _, to := range g.targets {
+		f := lab.FamilyOf(to.Addr())
+		if !slices.Contains(node.Families, f) {
+			continue
+		}
+		probe.From, probe.To, probe.Proto = node.Host.NS, to, "tcp"
+		probe.Fences = []netip.Addr{node.Host.Addr(f)}
+		answer := probe.Do(ctx)
+		switch {
+		case answer.Fault != nil && ctx.Err() == nil:
+			return served, &spec.Fault{Err: answer.Fault}
+		case answer.Outcome == traffic.Reply && answer.Server == canaryNamespace:
+			served++
+		case err == nil:
+			err = &silentError{node.Name, to, answer}
+		}
+	}
+	return served, err
+}
+
+// silentError tells which canary does not answer.
+type silentError struct {
+	node   string
+	canary netip.AddrPort
+	answer traffic.Answer
+}
+
+func (e *silentError) Error() string {
+	return fmt.Sprintf("canary %s on %s is %s", e.canary, e.node, e.answer)
+}
+
+// sameButCanaries says whether two states are the same for a process whose canaries are the only thing that may differ:
+// it compares what such a process programs.
+func sameButCanaries(a, b *kube.Snapshot) bool {
+	return a != nil && sameList(a.Services, b.Services) && sameList(a.EndpointSlices, b.EndpointSlices) &&
+		sameList(a.Nodes, b.Nodes) && sameList(a.NetworkPolicies, b.NetworkPolicies)
+}
+
+// sameList compares sorted lists of objects, which never change, by identity.
+func sameList[T interface {
+	comparable
+	GetNamespace() string
+}](a, b []T) bool {
+	return slices.Equal(withoutCanaries(a), withoutCanaries(b))
+}
+
+// withoutCanaries cuts the canaries out of a list sorted by namespace.
+func withoutCanaries[T interface{ GetNamespace() string }](list []T) []T {
+	is := func(o T) bool { return o.GetNamespace() == canaryNamespace }
+	first := slices.IndexFunc(list, is)
+	if first < 0 {
+		return list
+	}
+	last := first
+	for last < len(list) && is(list[last]) {
+		last++
+	}
+	return slices.Concat(list[:first], list[last:])
+}

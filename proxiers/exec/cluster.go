@@ -1,0 +1,55 @@
+package exec
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/kube/api"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// cluster is what all processes of one cluster share: the API and the canaries.
+type cluster struct {
+	store    *kube.Store
+	api      *api.Server
+	canaries *canaries
+	nodes    int // how many use it
+}
+
+// clusters are those in use, by the state they serve.
+var clusters struct {
+	sync.Mutex
+	of map[*kube.Store]*cluster
+}
+
+// join returns the cluster of a node. The first node to join makes it.
+func join(node spec.Node) (*cluster, error) {
+	clusters.Lock()
+	defer clusters.Unlock()
+	c := clusters.of[node.Store]
+	if c == nil {
+		canaries, err := newCanaries(node)
+		if err != nil {
+			return nil, err
+		}
+		c = &cluster{store: node.Store, api: api.New(node.Store), canaries: canaries}
+		if clusters.of == nil {
+			clusters.of = map[*kube.Store]*cluster{}
+		}
+		clusters.of[node.Store] = c
+	}
+	c.nodes++
+	return c, nil
+}
+
+// leave takes a node off the cluster. The last one ends it.
+func (c *cluster) leave() error {
+	clusters.Lock()
+	defer clusters.Unlock()
+	if c.nodes--; c.nodes > 0 {
+		return nil
+	}
+	delete(clusters.of, c.store)
+	return errors.Join(c.canaries.close(), c.api.Close())
+}

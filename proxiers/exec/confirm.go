@@ -1,0 +1,114 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+)
+
+// obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs: in a
+// software-emulated machine a first sync takes tens of seconds.
+const obeyLimit = 100 * time.Second
+
+// confirm returns when packets have shown that the process obeys everything up to a revision, and has ended the round of
+// work in which it got there.
+func (i *instance) confirm(ctx context.Context, revision uint64) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, obeyLimit, fmt.Errorf("%s are over", obeyLimit))
+		defer cancel()
+	}
+	for {
+		p, floor := i.current()
+		err := i.confirmLife(ctx, p, revision, floor)
+		if now, _ := i.current(); now != p {
+			continue // it was restarted meanwhile: the new one has to show it
+		}
+		if p.ended() {
+			return i.dead(p)
+		}
+		var silent *silentError
+		switch {
+		case err == nil:
+			i.mu.Lock()
+			defer i.mu.Unlock()
+			i.ready = true
+			return nil
+		case errors.Is(ctx.Err(), context.Canceled):
+			return fmt.Errorf("%s: wait for %s: %w", i.node.Name, i.proxier.Name(), context.Cause(ctx))
+		case !errors.As(err, &silent):
+			return err // a fault
+		}
+		return i.late(revision, err)
+	}
+}
+
+// late is the verdict on a process whose time is over.
+func (i *instance) late(revision uint64, err error) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	what := "never became ready"
+	if i.ready {
+		what = fmt.Sprintf("does not obey revision %d", revision)
+	}
+	return fmt.Errorf("%s: %s %s: %w; %s", i.node.Name, i.proxier.Name(), what, err, i.log.lastLines())
+}
+
+// confirmLife asks two canaries, one after the other. The second is one that is not served yet when the first is: it is
+// programmed in a later round, which begins when the round that served the first has ended.
+func (i *instance) confirmLife(ctx context.Context, p *process, revision uint64, floor int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	g, _, err := i.cluster.canaries.acquire(revision, floor)
+	if err != nil {
+		return err
+	}
+	err = i.await(ctx, g)
+	i.cluster.canaries.release(g)
+	for number, done := g.number, false; err == nil && !done; {
+		number, done, err = i.later(ctx, revision, number)
+	}
+	return err
+}
+
+// later waits for a generation after number to be served. It is not done if the one there is was served already, and so
+// perhaps in the same round as number.
+func (i *instance) later(ctx context.Context, revision uint64, number int) (_ int, done bool, err error) {
+	g, fresh, err := i.cluster.canaries.acquire(revision, number)
+	if err != nil {
+		return 0, false, err
+	}
+	defer i.cluster.canaries.release(g)
+	if !fresh {
+		served, err := g.ask(ctx, i.node, traffic.Probe{})
+		var silent *silentError
+		if err != nil && !errors.As(err, &silent) {
+			return 0, false, err
+		}
+		if served > 0 {
+			return g.number, false, nil
+		}
+	}
+	return g.number, true, i.await(ctx, g)
+}
+
+// await returns when the canary is served. A probe listens on after its fence, longer and longer: a proxier that
+// relays through a process of its own may be slow to answer.
+func (i *instance) await(ctx context.Context, g *generation) error {
+	began := time.Now()
+	return watch.Await(ctx, i.changes, func(ctx context.Context) error {
+		_, err := g.ask(ctx, i.node, traffic.Probe{Patience: time.Since(began) / 8})
+		return err
+	})
+}

@@ -1,0 +1,112 @@
+// Package exec lets any program be the proxier: it serves the Kubernetes API to it, starts it on each node, unmodified,
+// and judges by packets alone how far it has come.
+//
+// A black box does not say when it has obeyed a change, and nothing here waits for some time and hopes. Instead a canary
+// is made: a Service of viplab's own, newer than the change. The API delivers in order, so once a connection from the
+// node to the canary is answered, the process has seen everything older and has programmed it as well. Whatever else
+// belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports after it has
+// written its rules - is done when the next round begins; so a second canary, which the first round cannot have served,
+// has to answer too. See canary.go and confirm.go.
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Command is a program that serves Services.
+type Command struct {
+	// Name is what reports call it.
+	Name string
+	// Argv is the program and its arguments. Each is a template over Values. Split makes it of a command line.
+	Argv []string
+	// Features are what it claims to do.
+	Features spec.FeatureSet
+	// Configure returns further arguments for a configuration, templates too. Nil means that the program takes none of
+	// it: scenarios that need a configuration cannot run on it.
+	Configure func(spec.ProxyConfig) []string
+}
+
+// Restarter is an instance whose process can be ended and started again while what it programmed stays.
+type Restarter interface {
+	// Restart ends the process as an administrator would, starts it again, and returns when it has obeyed the state of
+	// the cluster as of now.
+	Restart(ctx context.Context) error
+}
+
+var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// New makes a proxier of a command. Mistakes in the command's templates are told now, before anything starts.
+func New(c Command) (spec.Proxier, error) {
+	if !namePattern.MatchString(c.Name) {
+		return nil, fmt.Errorf("proxier %q: a name is lower case letters, digits and dashes", c.Name)
+	}
+	if len(c.Argv) == 0 {
+		return nil, fmt.Errorf("proxier %s: no command", c.Name)
+	}
+	if _, err := parseWords(c.Argv); err != nil {
+		return nil, fmt.Errorf("proxier %s: %w", c.Name, err)
+	}
+	return &proxier{c}, nil
+}
+
+type proxier struct{ command Command }
+
+func (p *proxier) Name() string              { return p.command.Name }
+func (p *proxier) Features() spec.FeatureSet { return p.command.Features }
+
+// Usable looks for the program. Whether it can work here shows only when it does.
+func (p *proxier) Usable(context.Context) error {
+	if _, err := osexec.LookPath(p.command.Argv[0]); err != nil {
+		return &spec.UnusableError{Missing: "the program " + p.command.Argv[0], Cure: err.Error()}
+	}
+	return nil
+}
+
+// Start serves the API inside the node and starts the program there.
+func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	templates, err := p.templates(node.Config)
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{proxier: p, node: node}
+	if err := i.open(ctx); err != nil {
+		return nil, errors.Join(err, i.close())
+	}
+	if i.argv, err = templates.fill(valuesOf(node, i.kubeconfig())); err == nil {
+		i.life, err = i.launch()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: start %s: %w", node.Name, p.Name(), err), i.close())
+	}
+	return i, nil
+}
+
+// templates are the arguments for a configuration.
+func (p *proxier) templates(config spec.ProxyConfig) (words, error) {
+	argv := p.command.Argv
+	switch {
+	case p.command.Configure != nil:
+		argv = append(argv[:len(argv):len(argv)], p.command.Configure(config)...)
+	case config.MasqueradeAll || config.NoLocalhostNodePorts || len(config.NodePortAddresses) > 0:
+		return nil, &spec.UnusableError{
+			Missing: "a way to tell it its configuration",
+			Cure:    "a command line says nothing about masquerade-all, NodePort addresses or localhost NodePorts",
+		}
+	}
+	return parseWords(argv)
+}
+
+func (i *instance) kubeconfig() string { return filepath.Join(i.node.StateDir, "kubeconfig") }
+
+// environment is the caller's own, and what programs of Kubernetes expect beside it.
+func (i *instance) environment() []string {
+	return append(os.Environ(), "KUBECONFIG="+i.kubeconfig(), "NODE_NAME="+i.node.Name)
+}

@@ -1,0 +1,165 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// instance is the program on one node.
+type instance struct {
+	proxier *proxier
+	node    spec.Node
+	cluster *cluster
+	argv    []string
+	log     *logFile
+	changes <-chan struct{} // ticks when the node's nftables rules change; nil where that cannot be seen
+	cancel  context.CancelFunc
+
+	obeyed *kube.Snapshot // the newest state that packets have shown to be obeyed; touched by Apply alone
+
+	mu    sync.Mutex // held while the process is replaced
+	life  *process
+	floor int  // canaries up to this one may have been served by an earlier life
+	ready bool // some state has been obeyed
+}
+
+// open makes everything that the program needs.
+func (i *instance) open(ctx context.Context) (err error) {
+	if i.log, err = newLogFile(filepath.Join(i.node.StateDir, "log")); err != nil {
+		return spec.Faultf("%s: %w", i.node.Name, err)
+	}
+	if i.cluster, err = join(i.node); err != nil {
+		return err
+	}
+	ctx, i.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	// API servers listen on the loopback device, so nothing of them can be seen on the network.
+	endpoint, err := i.cluster.api.Serve(ctx, i.node.Host.NS, "127.0.0.1:0")
+	if err != nil {
+		return spec.Faultf("%s: serve the Kubernetes API: %w", i.node.Name, err)
+	}
+	if err := os.WriteFile(i.kubeconfig(), endpoint.Kubeconfig(), 0o600); err != nil {
+		return spec.Faultf("%s: %w", i.node.Name, err)
+	}
+	if i.changes, err = watch.RulesetChanges(ctx, i.node.Host.NS); err != nil {
+		i.node.Log.Debug("ruleset changes cannot be seen, so canaries are asked by the clock", "reason", err)
+	}
+	return nil
+}
+
+// close lets go of what open made, as far as it got.
+func (i *instance) close() error {
+	var errs []error
+	if i.cancel != nil {
+		i.cancel()
+	}
+	if i.cluster != nil {
+		errs = append(errs, i.cluster.leave())
+	}
+	if i.log != nil {
+		errs = append(errs, i.log.close())
+	}
+	return errors.Join(errs...)
+}
+
+// launch starts the program.
+func (i *instance) launch() (*process, error) {
+	i.floor = i.cluster.canaries.newest()
+	cmd := osexec.Command(i.argv[0], i.argv[1:]...)
+	cmd.Env = i.environment()
+	cmd.Dir = i.node.StateDir
+	p, err := start(i.node.Host.NS, cmd, i.log)
+	if err == nil {
+		i.node.Log.Info("started", "pid", p.pid, "command", strings.Join(i.argv, " "))
+	}
+	return p, err
+}
+
+// current is the process as it is now, and the newest canary that one before it may have served.
+func (i *instance) current() (p *process, floor int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.life, i.floor
+}
+
+// Apply waits until packets show that the process obeys the state. The state itself reaches it through the API.
+func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {
+	if p, _ := i.current(); p.ended() {
+		return i.dead(p)
+	}
+	if sameButCanaries(i.obeyed, want) {
+		return nil
+	}
+	if err := i.confirm(ctx, want.Revision); err != nil {
+		return err
+	}
+	i.obeyed = want
+	return nil
+}
+
+// dead is the verdict on a process that has ended.
+func (i *instance) dead(p *process) error {
+	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())
+}
+
+// Restart ends the process and starts it again. What it programmed stays, as far as it leaves it behind itself.
+func (i *instance) Restart(ctx context.Context) error {
+	if err := i.replace(ctx); err != nil {
+		return fmt.Errorf("%s: restart %s: %w", i.node.Name, i.proxier.Name(), err)
+	}
+	return i.confirm(ctx, i.cluster.store.Snapshot().Revision)
+}
+
+func (i *instance) replace(ctx context.Context) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if err := i.life.stop(ctx); err != nil {
+		return err
+	}
+	i.node.Log.Info("stopped for a restart", "pid", i.life.pid)
+	p, err := i.launch()
+	if err == nil {
+		i.life = p
+	}
+	return err
+}
+
+// Kill sends a signal to the process and its children.
+func (i *instance) Kill(s unix.Signal) error {
+	p, _ := i.current()
+	return p.signal(s)
+}
+
+// Dump writes how the process is doing and what it has written lately. Rules are dumped with the rest of the node.
+func (i *instance) Dump(_ context.Context, w io.Writer) error {
+	p, _ := i.current()
+	status := fmt.Sprintf("process %d runs", p.pid)
+	if p.ended() {
+		status = "the process " + p.end
+	}
+	const newest = 256 << 10
+	_, err := fmt.Fprintf(w, "# %s\n# %s; newest part of its log:\n%s", strings.Join(i.argv, " "), status, i.log.tail(newest))
+	return err
+}
+
+// Stop ends the process. What a program leaves behind in the kernel stays there: kube-proxy leaves its rules on purpose.
+func (i *instance) Stop(ctx context.Context) error {
+	p, _ := i.current()
+	err := p.stop(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", i.proxier.Name(), err)
+	}
+	return errors.Join(err, i.close())
+}

@@ -1,0 +1,193 @@
+package exec
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+func service(name string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}
+}
+
+// wantError wants an error that holds every one of some texts.
+func wantError(t *testing.T, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Fatalf("got %v\nwant an error with %q", err, text)
+		}
+	}
+	var fault *spec.Fault
+	if errors.As(err, &fault) {
+		t.Fatalf("a fault of the harness: %v", err)
+	}
+}
+
+func TestAProgramThatObeys(t *testing.T) {
+	w := newWorld(t)
+	instances := []*instance{w.start("n1", child("good")...), w.start("n2", child("good")...)}
+	ctx := within(t, patience)
+	applyAll := func() {
+		t.Helper()
+		var all sync.WaitGroup
+		for _, i := range instances {
+			all.Go(func() {
+				if err := w.apply(ctx, i); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, w.Store().Apply(service(name)))
+		applyAll()
+	}
+	before := w.Store().Snapshot().Revision
+	applyAll()
+	if after := w.Store().Snapshot().Revision; after != before {
+		t.Errorf("to apply a state that is obeyed already changed the cluster: revision %d -> %d", before, after)
+	}
+	if n := len(w.Store().Snapshot().Services); n > 3+2*len(instances) {
+		t.Errorf("%d Services are left: canaries are not taken away", n)
+	}
+	must(t, instances[0].Restart(ctx))
+	for _, i := range instances {
+		must(t, i.Stop(ctx))
+	}
+	if s := w.Store().Snapshot(); len(s.Services) != 3 || clusters.of[w.Store()] != nil {
+		t.Errorf("after the end %d Services and cluster %v are left", len(s.Services), clusters.of[w.Store()])
+	}
+}
+
+func TestAProgramThatCrashesAtItsStart(t *testing.T) {
+	w := newWorld(t)
+	i := w.start("n1", "sh", "-c", "echo cannot go on; exit 7")
+	began := time.Now()
+	ctx := within(t, patience)
+	wantError(t, w.apply(ctx, i), "n1: mine", "ended with exit code 7 after", "cannot go on")
+	wantError(t, w.apply(ctx, i), "exit code 7")
+	if took := time.Since(began); took > patience/4 {
+		t.Errorf("the verdict took %s", took)
+	}
+	must(t, i.Stop(ctx))
+}
+
+func TestAProgramThatCrashesOnAnUpdate(t *testing.T) {
+	w := newWorld(t)
+	frail, good := w.start("n1", child("frail")...), w.start("n2", child("good")...)
+	ctx := within(t, patience)
+	must(t, w.apply(ctx, frail))
+	must(t, w.Store().Apply(service("poison")))
+	wantError(t, w.apply(ctx, frail), "n1: mine ended with exit code 3", "panic: poison")
+	must(t, w.apply(ctx, good))
+	must(t, frail.Stop(ctx))
+	must(t, good.Stop(ctx))
+}
+
+func TestAProgramThatNeverSyncs(t *testing.T) {
+	w := newWorld(t)
+	idle, good := w.start("n1", "sleep", "infinity"), w.start("n2", child("good")...)
+	wantError(t, w.apply(within(t, 2*time.Second), idle), "n1: mine never became ready: canary ", " on n1 is ", "written nothing")
+	ctx := within(t, patience)
+	must(t, w.apply(ctx, good))
+	must(t, idle.Stop(ctx))
+	must(t, good.Stop(ctx))
+}
+
+func TestAProgramThatIsKilled(t *testing.T) {
+	w := newWorld(t)
+	i := w.start("n1", child("good")...)
+	ctx := within(t, patience)
+	must(t, w.apply(ctx, i))
+	must(t, i.Kill(9))
+	<-i.life.done
+	wantError(t, w.apply(ctx, i), "was ended by SIGKILL")
+	must(t, i.Stop(ctx))
+}
+
+func TestAProgramThatFloodsItsLog(t *testing.T) {
+	w := newWorld(t)
+	i := w.start("n1", "sh", "-c", "echo first; yes flood | head -c 100000000; echo last; exit 1")
+	ctx := within(t, patience)
+	wantError(t, w.apply(ctx, i), "exit code 1", "flood\n", "last")
+	if s, err := os.Stat(i.log.file.Name()); err != nil || s.Size() > keepFirst+2*keepLast+100 {
+		t.Errorf("the log: %v, %v", s, err)
+	}
+	if i.log.total < 100e6 {
+		t.Errorf("%d bytes of output were taken", i.log.total)
+	}
+	var dump strings.Builder
+	must(t, i.Dump(ctx, &dump))
+	if !strings.HasSuffix(dump.String(), "last\n") || dump.Len() > 1<<20 {
+		t.Errorf("a dump of %d bytes", dump.Len())
+	}
+	must(t, i.Stop(ctx))
+}
+
+func TestAProgramThatDoesNotEnd(t *testing.T) {
+	w := newWorld(t)
+	i := w.start("n1", child("deaf")...)
+	ctx := within(t, patience)
+	must(t, w.apply(ctx, i))
+	began := time.Now()
+	wantError(t, i.Stop(ctx), "does not end on SIGTERM")
+	if took := time.Since(began); took < grace || took > patience/2 {
+		t.Errorf("it took %s", took)
+	}
+	if !i.life.ended() {
+		t.Error("it still runs")
+	}
+}
+
+func TestAProgramThatIsNotThere(t *testing.T) {
+	w := newWorld(t)
+	p, err := New(Command{Name: "mine", Argv: []string{"/nowhere/proxy"}})
+	must(t, err)
+	var unusable *spec.UnusableError
+	if err := p.Usable(t.Context()); !errors.As(err, &unusable) {
+		t.Errorf("usable: %v", err)
+	}
+	_, err = p.Start(t.Context(), w.node("n1"))
+	wantError(t, err, "n1: start mine", "no such file")
+	if clusters.of[w.Store()] != nil {
+		t.Error("it left its part of the cluster behind")
+	}
+}
+
+func TestAConfigurationThatCannotBeTold(t *testing.T) {
+	w := newWorld(t)
+	p, err := New(Command{Name: "mine", Argv: []string{"true"}})
+	must(t, err)
+	node := w.node("n1")
+	node.Config.MasqueradeAll = true
+	var unusable *spec.UnusableError
+	if _, err := p.Start(t.Context(), node); !errors.As(err, &unusable) {
+		t.Errorf("start: %v", err)
+	}
+}
+
+// What a program does to /run stays its own.
+func TestMountsAreTheNodesOwn(t *testing.T) {
+	w := newWorld(t)
+	for _, n := range []string{"n1", "n2"} {
+		i := w.start(n, "sh", "-c", "test ! -e /run/mine && touch /run/mine /run/xtables.lock && ls /sys/class/net && exit 8")
+		wantError(t, w.apply(within(t, patience), i), "exit code 8", "eth0")
+		must(t, i.Stop(t.Context()))
+	}
+	if _, err := os.Stat("/run/mine"); !os.IsNotExist(err) {
+		t.Errorf("/run/mine: %v", err)
+	}
+}

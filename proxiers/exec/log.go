@@ -1,0 +1,120 @@
+package exec
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What is kept of a command's output: the beginning, which tells how it was configured, and the newest part, which tells
+// how it ended. In between the file may hold as much again, so that it is not rewritten all the time.
+const keepFirst, keepLast = 256 << 10, 512 << 10
+
+// A command that writes more than paceBytes in a paceTime (some 25 MB/s) has to wait, so that taking its output never
+// costs others their CPU.
+const paceBytes, paceTime = 512 << 10, 20 * time.Millisecond
+
+// logFile takes the output of a command into a file of bounded size. It is safe for concurrent use.
+type logFile struct {
+	mu    sync.Mutex
+	file  *os.File
+	size  int64 // of the file
+	total int64 // bytes ever written
+}
+
+func newLogFile(path string) (*logFile, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	return &logFile{file: f}, nil
+}
+
+// Write appends to the file, and leaves out the middle once it has grown too long.
+func (l *logFile) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, err := l.file.WriteAt(p, l.size)
+	l.size += int64(n)
+	l.total += int64(n)
+	if err == nil && l.size > keepFirst+2*keepLast {
+		err = l.shorten()
+	}
+	return n, err
+}
+
+func (l *logFile) shorten() error {
+	last := make([]byte, keepLast)
+	if _, err := l.file.ReadAt(last, l.size-keepLast); err != nil {
+		return err
+	}
+	mark := fmt.Sprintf("\n[%d bytes left out]\n", l.total-keepFirst-keepLast)
+	text := append([]byte(mark), last...)
+	if _, err := l.file.WriteAt(text, keepFirst); err != nil {
+		return err
+	}
+	l.size = keepFirst + int64(len(text))
+	return l.file.Truncate(l.size)
+}
+
+// tail is the newest part of the output, at most max bytes of it, in whole lines.
+func (l *logFile) tail(max int64) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from := l.size - max
+	if from < 0 {
+		from = 0
+	}
+	text := make([]byte, l.size-from)
+	if _, err := l.file.ReadAt(text, from); err != nil && err != io.EOF {
+		return fmt.Sprintf("(no log: %v)", err)
+	}
+	if from > 0 {
+		if _, rest, found := strings.Cut(string(text), "\n"); found {
+			return rest
+		}
+	}
+	return string(text)
+}
+
+// lastLines are the last few lines of the output, cut where they are very long, for an error message.
+func (l *logFile) lastLines() string {
+	const lines, width = 12, 300
+	text := strings.TrimRight(l.tail(lines*width), "\n")
+	if text == "" {
+		return "it has written nothing"
+	}
+	all := strings.Split(text, "\n")
+	all = all[max(0, len(all)-lines):]
+	for i, line := range all {
+		if len(line) > width {
+			all[i] = line[:width] + "..."
+		}
+	}
+	return "the end of its log:\n  " + strings.Join(all, "\n  ")
+}
+
+// drain reads a command's output until nobody can write to it any more, or its read deadline has passed.
+func (l *logFile) drain(r io.Reader) {
+	pace := time.NewTicker(paceTime)
+	defer pace.Stop()
+	chunk := make([]byte, 64<<10)
+	for left := paceBytes; ; {
+		n, err := r.Read(chunk)
+		if _, full := l.Write(chunk[:n]); full != nil && err == nil {
+			err = full // no room on the disk: a reader that is gone ends the command, which then says so
+		}
+		if err != nil {
+			return
+		}
+		if left -= n; left <= 0 {
+			<-pace.C
+			left = paceBytes
+		}
+	}
+}
+
+func (l *logFile) close() error { return l.file.Close() }

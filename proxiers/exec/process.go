@@ -1,0 +1,197 @@
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// grace is how long a command may take to end after SIGTERM.
+const grace = 10 * time.Second
+
+// lastWords is how long its output is read on after its end: children that it left behind may hold the pipe open.
+const lastWords = 200 * time.Millisecond
+
+// process is one life of a command.
+type process struct {
+	pid   int
+	began time.Time
+	done  chan struct{} // closed once it has ended and its output has been read
+	end   string        // how it ended, in words; written before done is closed
+}
+
+// start runs a command in a network namespace, with mounts of its own and its own process group.
+func start(ns *netns.NS, cmd *osexec.Cmd, log *logFile) (*process, error) {
+	r, w, err := pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := asNode(ns, cmd.Dir, cmd.Start); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	p := &process{pid: cmd.Process.Pid, began: time.Now(), done: make(chan struct{})}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		log.drain(r)
+		r.Close()
+	}()
+	go func() {
+		defer close(p.done)
+		_ = cmd.Wait() // how it ended is in ProcessState
+		p.end = fmt.Sprintf("%s after %s", ending(cmd.ProcessState), time.Since(p.began).Round(time.Millisecond))
+		_ = p.signal(unix.SIGKILL)                       // what it left behind; mostly that is nothing
+		_ = r.SetReadDeadline(time.Now().Add(lastWords)) // a pipe in non-blocking mode takes one
+		<-drained
+	}()
+	return p, nil
+}
+
+// pipe is like os.Pipe, but the write end, which children get, stays in blocking mode.
+func pipe() (r, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("pipe: %w", err)
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("pipe: %w", err), unix.Close(fds[0]), unix.Close(fds[1]))
+	}
+	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
+}
+
+// asNode runs f on a thread that sees the machine as a process of the node does: the node's network, and a /run and a
+// /sys of its own. A child that f starts inherits both. The folder stays visible wherever it is. The thread ends
+// afterwards.
+func asNode(ns *netns.NS, folder string, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the Go runtime ends the thread together with the goroutine
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return fmt.Errorf("make a mount namespace: %w", err)
+			}
+			if err := unix.Setns(ns.Fd(), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("%s: enter network namespace: %w", ns.Name(), err)
+			}
+			if err := mountNode(folder); err != nil {
+				return err
+			}
+			return f()
+		}()
+	}()
+	return <-done
+}
+
+// mountNode gives the node what others must not share: /run, where iptables-legacy keeps its lock and daemons their
+// sockets, and a /sys that shows the node's own devices. As in the sandbox, /sys is read-only: what lies outside of
+// namespaces, such as the size of the machine's conntrack table, is not the node's to change.
+func mountNode(folder string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := coverRun(folder); err != nil {
+		return err
+	}
+	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	err := unix.Mount("sysfs", "/sys", "sysfs", flags, "")
+	if err != nil && !errors.Is(err, unix.EPERM) { // refused where a container engine masks parts of /sys
+		return fmt.Errorf("mount sysfs on /sys: %w", err)
+	}
+	return nil
+}
+
+// coverRun hides /run behind an empty one. The folder, which may be below /run itself, is put back in its place.
+func coverRun(folder string) error {
+	fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", folder, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+		return fmt.Errorf("mount tmpfs on /run: %w", err)
+	}
+	if err := os.Mkdir("/run/lock", 0o755); err != nil {
+		return err
+	}
+	if _, err := os.Stat(folder); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/thread-self/fd/%d", fd), folder, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", folder, err)
+	}
+	return nil
+}
+
+// signal sends a signal to the process and all of its group. One that has ended is none's concern.
+func (p *process) signal(s unix.Signal) error {
+	if err := unix.Kill(-p.pid, s); err != nil && err != unix.ESRCH {
+		return fmt.Errorf("send %s: %w", unix.SignalName(s), err)
+	}
+	return nil
+}
+
+// ended says whether the process is gone.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the process: SIGTERM, and SIGKILL for one that does not go within the grace, which is an error.
+func (p *process) stop(ctx context.Context) error {
+	if p.ended() {
+		return nil
+	}
+	if err := p.signal(unix.SIGTERM); err != nil {
+		return err
+	}
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	asked := time.Since(p.began)
+	if err := p.signal(unix.SIGKILL); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return fmt.Errorf("it does not end on SIGTERM: killed %s after its start", asked.Round(time.Second))
+	case <-time.After(grace):
+		return fmt.Errorf("process %d does not even end on SIGKILL: the kernel holds it", p.pid)
+	}
+}
+
+// ending puts the end of a process into words.
+func ending(s *os.ProcessState) string {
+	status, ok := s.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && status.Signaled():
+		return "was ended by " + unix.SignalName(status.Signal())
+	case s.ExitCode() == 0:
+		return "ended by itself (exit code 0)"
+	default:
+		return fmt.Sprintf("ended with exit code %d", s.ExitCode())
+	}
+}

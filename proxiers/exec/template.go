@@ -1,0 +1,82 @@
+package exec
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"text/template"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Values are what a command's template may refer to. Lists are joined by commas, the primary family first.
+type Values struct {
+	Kubeconfig  string // path of a kubeconfig for the cluster's API
+	NodeName    string
+	NodeIP      string // the node's primary address
+	NodeIPs     string // one address per family
+	PodCIDR     string // the node's own pod ranges
+	ClusterCIDR string // the pod ranges of all nodes
+	ServiceCIDR string // the ranges of ClusterIPs
+	StateDir    string // a folder of the node's own, empty at the start, writable
+}
+
+func valuesOf(node spec.Node, kubeconfig string) Values {
+	var ips []string
+	for _, f := range node.Families {
+		ips = append(ips, node.Host.Addr(f).String())
+	}
+	return Values{
+		Kubeconfig: kubeconfig, NodeName: node.Name, NodeIP: ips[0], NodeIPs: strings.Join(ips, ","),
+		PodCIDR:     joinRanges(node.PodCIDRs, node.Families),
+		ClusterCIDR: joinRanges(node.ClusterCIDRs, node.Families),
+		ServiceCIDR: joinRanges(node.ServiceCIDRs, node.Families),
+		StateDir:    node.StateDir,
+	}
+}
+
+// joinRanges lists ranges in the order of the families.
+func joinRanges(ranges []netip.Prefix, families []lab.Family) string {
+	var out []string
+	for _, f := range families {
+		for _, p := range ranges {
+			if lab.FamilyOf(p.Addr()) == f {
+				out = append(out, p.String())
+			}
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// words are the arguments of a command, each of them a template.
+type words []*template.Template
+
+// parseWords checks templates as far as that goes without a node: syntax, and that every field exists.
+func parseWords(argv []string) (words, error) {
+	var out words
+	for _, arg := range argv {
+		t, err := template.New("command").Parse(arg)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", arg, err)
+		}
+		out = append(out, t)
+	}
+	if _, err := out.fill(Values{}); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// fill makes arguments of templates.
+func (w words) fill(v Values) ([]string, error) {
+	var out []string
+	for _, t := range w {
+		var b strings.Builder
+		if err := t.Execute(&b, v); err != nil {
+			return nil, fmt.Errorf("%w (there are Kubeconfig, NodeName, NodeIP, NodeIPs, PodCIDR, ClusterCIDR, ServiceCIDR and StateDir)", err)
+		}
+		out = append(out, b.String())
+	}
+	return out, nil
+}

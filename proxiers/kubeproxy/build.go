@@ -1,0 +1,204 @@
+package kubeproxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/version"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// DefaultVersion is the release that is judged if none is named.
+const DefaultVersion = "v1.36.3"
+
+// versionPattern is a release as Kubernetes tags it.
+var versionPattern = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`)
+
+// cacheDir is where built binaries are kept: VIPLAB_CACHE, or viplab in the user's cache folder.
+func cacheDir() (string, error) {
+	if dir := os.Getenv("VIPLAB_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "viplab"), err
+}
+
+// cached is where the binary of a release is, or will be once it has been built.
+func cached(version string) (string, error) {
+	dir, err := cacheDir()
+	return filepath.Join(dir, "kube-proxy", version, "kube-proxy"), err
+}
+
+// build makes the binary of a release with the Go toolchain, from the modules of that release and nothing else: a module
+// with no code of its own requires k8s.io/kubernetes and builds its command. The result appears in the cache at once and
+// whole; two builds at a time do no harm.
+func build(ctx context.Context, version string, progress io.Writer) error {
+	goal, err := cached(version)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(goal); err == nil {
+		return nil
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		return &spec.UnusableError{
+			Missing: "the Go toolchain, to build kube-proxy " + version,
+			Cure:    "install Go, or name a binary with --kube-proxy-binary",
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(goal), 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(goal), "building-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	began := time.Now()
+	fmt.Fprintf(progress, "building kube-proxy %s, the first time only: about 3 minutes on 2 cores ...\n", version)
+	b := builder{version: version, dir: dir}
+	if err := b.run(ctx); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(dir, "kube-proxy"), goal); err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "built kube-proxy %s in %s: %s\n", version, time.Since(began).Round(time.Second), goal)
+	return nil
+}
+
+// builder builds in a folder.
+type builder struct{ version, dir string }
+
+func (b builder) run(ctx context.Context) error {
+	release, err := b.download(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "go.mod"), release.wrapper(b.version), 0o644); err != nil {
+		return err
+	}
+	_, err = b.tool(ctx, "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.version),
+		"-o", "kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy")
+	return err
+}
+
+// download gets the release's own module and reads its go.mod.
+func (b builder) download(ctx context.Context) (*module, error) {
+	out, err := b.tool(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+b.version)
+	if err != nil {
+		return nil, err
+	}
+	var downloaded struct{ GoMod string }
+	if err := json.Unmarshal(out, &downloaded); err != nil {
+		return nil, fmt.Errorf("go mod download: %w", err)
+	}
+	if out, err = b.tool(ctx, "mod", "edit", "-json", downloaded.GoMod); err != nil {
+		return nil, err
+	}
+	m := &module{}
+	if err := json.Unmarshal(out, m); err != nil {
+		return nil, fmt.Errorf("go mod edit: %w", err)
+	}
+	return m, nil
+}
+
+// tool runs the go command and returns what it printed.
+func (b builder) tool(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, b.explain(args, errors.Join(err, errors.New(lastLines(stderr.String()+stdout.String()))))
+	}
+	return stdout.Bytes(), nil
+}
+
+// notServed matches how the go command tells that a proxy does not give a module out.
+var notServed = regexp.MustCompile(`\S+: (403|404|410) |unknown revision|not available|no such host|connection refused|i/o timeout`)
+
+func (b builder) explain(args []string, err error) error {
+	if notServed.MatchString(err.Error()) {
+		return fmt.Errorf("kube-proxy %s: the Go module proxy does not hold this release whole, or cannot be reached; "+
+			"%s and v1.34.4, v1.31.4, v1.30.4, v1.25.9 are known to build: %w", b.version, DefaultVersion, err)
+	}
+	return fmt.Errorf("build kube-proxy %s: go %s: %w", b.version, strings.Join(args[:min(2, len(args))], " "), err)
+}
+
+func lastLines(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-8):], "\n")
+}
+
+// module is what "go mod edit -json" tells of a go.mod.
+type module struct {
+	Go      string
+	Godebug []struct{ Key, Value string }
+	Require []struct{ Path, Version string }
+}
+
+// staged is the version under which k8s.io/kubernetes requires the modules that live in its own repository.
+const staged = "v0.0.0"
+
+// wrapper is a go.mod that requires the release. The modules of the same repository are published with minor version for
+// major: v1.36.3 goes with v0.36.3.
+func (m *module) wrapper(version string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "module viplab.invalid/kube-proxy\n\ngo %s\n\n", atLeast(m.Go, "1.24"))
+	for _, d := range m.godebug() {
+		fmt.Fprintf(&b, "godebug %s\n", d)
+	}
+	fmt.Fprintf(&b, "\ntool k8s.io/kubernetes/cmd/kube-proxy\n\nrequire k8s.io/kubernetes %s\n\n", version)
+	for _, r := range m.Require {
+		if r.Version == staged && strings.HasPrefix(r.Path, "k8s.io/") {
+			fmt.Fprintf(&b, "replace %s => %s v0.%s\n", r.Path, r.Path, strings.TrimPrefix(version, "v1."))
+		}
+	}
+	return b.Bytes()
+}
+
+// godebug keeps the run-time behaviour that the release was built with, which would otherwise follow our own go line.
+func (m *module) godebug() []string {
+	if len(m.Godebug) == 0 {
+		parts := strings.Split(m.Go, ".")
+		return []string{"default=go" + strings.Join(parts[:min(2, len(parts))], ".")}
+	}
+	var out []string
+	for _, d := range m.Godebug {
+		out = append(out, d.Key+"="+d.Value)
+	}
+	return out
+}
+
+// atLeast is the later of two versions of Go; tool lines exist since 1.24.
+func atLeast(have, least string) string {
+	if version.Compare("go"+have, "go"+least) < 0 {
+		return least
+	}
+	return have
+}
+
+// linkerFlags tell the binary its version, as the release's own build does.
+func linkerFlags(version string) string {
+	minor := strings.Split(version, ".")[1]
+	flags := []string{"-s", "-w"}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags, "-X", pkg+".gitVersion="+version, "-X", pkg+".gitMajor=1", "-X", pkg+".gitMinor="+minor)
+	}
+	return strings.Join(flags, " ")
+}

@@ -1,0 +1,88 @@
+package kubeproxy
+
+import "github.com/viplab/viplab/suite/spec"
+
+// features are what a mode promises. Each feature that a mode lacks is left out for a reason, which stands with it.
+func (m Mode) features(minor int) spec.FeatureSet {
+	var set spec.FeatureSet
+	switch m {
+	case IPTables:
+		set = iptablesFeatures()
+	case IPVS:
+		set = ipvsFeatures()
+	case NFTables:
+		set = nftablesFeatures()
+	default:
+		return userspaceFeatures()
+	}
+	if minor < 26 {
+		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
+	}
+	return set
+}
+
+// common is what the three kernel modes have in common.
+func common() spec.FeatureSet {
+	return spec.Features(
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
+		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
+		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence,
+	)
+}
+
+func iptablesFeatures() spec.FeatureSet {
+	set := common()
+	for _, f := range []spec.Feature{
+		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
+		spec.VirtualIP, spec.IPTables,
+	} {
+		set[f] = true
+	}
+	return set
+}
+
+// nftablesFeatures differ from those of the iptables mode on purpose (KEP-3866, "Differences between iptables and
+// nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
+//   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
+//   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
+//   - ForwardAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
+//   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
+//   - IPTables: another kernel interface.
+func nftablesFeatures() spec.FeatureSet {
+	set := common()
+	set[spec.RandomSpread] = true
+	set[spec.VirtualIP] = true
+	return set
+}
+
+// ipvsFeatures differ from those of the iptables mode by the nature of IPVS ("Virtual IPs and Service Proxies" in the
+// Kubernetes documentation, pkg/proxy/ipvs/README.md):
+//   - RandomSpread: the default scheduler, rr, takes turns.
+//   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
+//   - VirtualIP: addresses of Services are on the device kube-ipvs0; ARP is answered for them unless --ipvs-strict-arp.
+//   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
+//   - IPTables: a few rules and ipsets of another shape.
+func ipvsFeatures() spec.FeatureSet {
+	set := common()
+	set[spec.NodePortAnyLocalAddress] = true
+	set[spec.ForwardAccept] = true
+	return set
+}
+
+// userspaceFeatures are those of a relay: connections end in kube-proxy, which makes others to the endpoints
+// (pkg/proxy/userspace, until v1.25).
+//   - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
+//   - RandomSpread: endpoints take turns.
+//   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which do not tell
+//     where an endpoint is or how it ends.
+//   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
+//   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it.
+//   - IPTables: portal chains, in no way like those of the iptables mode.
+//
+// It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.
+func userspaceFeatures() spec.FeatureSet {
+	return spec.Features(
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
+		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
+	)
+}

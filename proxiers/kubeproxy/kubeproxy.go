@@ -1,0 +1,126 @@
+// Package kubeproxy judges the kube-proxy of a Kubernetes release, unmodified, in each of its modes. Its binary is built
+// from the release's Go modules, once; see build.go.
+package kubeproxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/viplab/viplab/suite/spec"
+
+	blackbox "github.com/viplab/viplab/proxiers/exec"
+)
+
+// Mode is a way in which kube-proxy programs the kernel, as its flag --proxy-mode names it.
+type Mode string
+
+// The modes.
+const (
+	IPTables  Mode = "iptables"
+	IPVS      Mode = "ipvs"
+	NFTables  Mode = "nftables"
+	Userspace Mode = "userspace"
+)
+
+// Modes are all modes, in the order in which they came to kube-proxy, the latest last.
+var Modes = []Mode{Userspace, IPTables, IPVS, NFTables}
+
+// Preparer is a proxier that needs something made before it can be judged, outside of the sandbox, where there is a
+// network.
+type Preparer interface {
+	// Prepare makes it, unless it is there, and tells a person what takes so long.
+	Prepare(ctx context.Context, progress io.Writer) error
+}
+
+// proxier is kube-proxy in one mode.
+type proxier struct {
+	spec.Proxier // the same as any other program
+
+	mode    Mode
+	version string
+	built   bool // the binary is ours to build
+}
+
+// New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is there,
+// whatever it says its version is.
+func New(mode Mode, version, binary string) (spec.Proxier, error) {
+	p := &proxier{mode: mode, version: version, built: binary == ""}
+	name := "kube-proxy-" + string(mode)
+	var err error
+	switch {
+	case binary != "" && version != "":
+		return nil, fmt.Errorf("%s: name a version or a binary, not both", name)
+	case binary != "":
+		p.version, err = versionOf(binary)
+	default:
+		if version == "" {
+			p.version = DefaultVersion
+		}
+		if !versionPattern.MatchString(p.version) {
+			return nil, fmt.Errorf("%s: version %q: want one like %s", name, p.version, DefaultVersion)
+		}
+		binary, err = cached(p.version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	minor := minorOf(p.version)
+	if err := mode.exists(minor); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", name, p.version, err)
+	}
+	p.Proxier, err = blackbox.New(blackbox.Command{
+		Name:      name,
+		Argv:      append([]string{binary}, mode.arguments(minor)...),
+		Features:  mode.features(minor),
+		Configure: configure,
+	})
+	return p, err
+}
+
+// Prepare builds the binary.
+func (p *proxier) Prepare(ctx context.Context, progress io.Writer) error {
+	if !p.built {
+		return nil
+	}
+	return build(ctx, p.version, progress)
+}
+
+// Usable says what the mode lacks here.
+func (p *proxier) Usable(ctx context.Context) error {
+	if err := p.mode.usable(ctx); err != nil {
+		return err
+	}
+	if err := p.Proxier.Usable(ctx); err != nil {
+		return &spec.UnusableError{
+			Missing: "the binary of kube-proxy " + p.version,
+			Cure:    "it is built when there is a network, or named with --kube-proxy-binary",
+		}
+	}
+	return nil
+}
+
+var printedVersion = regexp.MustCompile(`v1\.[0-9]+\.[0-9]+`)
+
+// versionOf asks a binary.
+func versionOf(binary string) (string, error) {
+	out, err := exec.Command(binary, "--version").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w: %s", binary, err, strings.TrimSpace(string(out)))
+	}
+	v := printedVersion.FindString(string(out))
+	if v == "" {
+		return "", fmt.Errorf("%s --version: it says %q, which is no release of Kubernetes", binary, strings.TrimSpace(string(out)))
+	}
+	return v, nil
+}
+
+// minorOf is 36 for v1.36.3.
+func minorOf(version string) int {
+	n, _ := strconv.Atoi(strings.Split(version, ".")[1]) // both patterns for versions have digits here
+	return n
+}

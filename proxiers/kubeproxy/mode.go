@@ -1,0 +1,133 @@
+package kubeproxy
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/viplab/viplab/lab/kernel"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// exists says whether a release has the mode.
+func (m Mode) exists(minor int) error {
+	switch {
+	case m == NFTables && minor < 29:
+		return fmt.Errorf("the nftables mode came with v1.29 (KEP-3866)")
+	case m == Userspace && minor > 25:
+		return fmt.Errorf("the userspace mode went with v1.26")
+	}
+	return nil
+}
+
+// arguments are those of the mode in a release. Everything else is at its default, the pause of a second between two
+// syncs included: what is judged is what clusters run.
+func (m Mode) arguments(minor int) []string {
+	args := []string{
+		"--kubeconfig={{.Kubeconfig}}",
+		"--hostname-override={{.NodeName}}",
+		"--proxy-mode=" + string(m),
+		"--detect-local-mode=ClusterCIDR",
+		"--cluster-cidr={{.ClusterCIDR}}",
+		// The size of the conntrack table is the machine's, not the node's: to write it ends in an error, and kube-proxy.
+		"--conntrack-max-per-core=0",
+		// The default, -999, cannot be had without CAP_SYS_RESOURCE.
+		"--oom-score-adj=0",
+		"-v=2",
+	}
+	if m == NFTables && minor < 31 {
+		args = append(args, "--feature-gates=NFTablesProxyMode=true") // beta, and on, since v1.31
+	}
+	return args
+}
+
+// configure is a configuration in kube-proxy's flags.
+func configure(c spec.ProxyConfig) []string {
+	var args []string
+	if c.MasqueradeAll {
+		args = append(args, "--masquerade-all")
+	}
+	if len(c.NodePortAddresses) > 0 {
+		var ranges []string
+		for _, p := range c.NodePortAddresses {
+			ranges = append(ranges, p.String())
+		}
+		args = append(args, "--nodeport-addresses="+strings.Join(ranges, ","))
+	}
+	if c.NoLocalhostNodePorts {
+		args = append(args, "--iptables-localhost-nodeports=false")
+	}
+	return args
+}
+
+// programs are what the mode runs. nftables mode needs iptables only to clean up after other modes, and does without.
+var programs = map[Mode][]string{
+	IPTables:  {"iptables-restore", "ip6tables-restore"},
+	IPVS:      {"iptables-restore", "ip6tables-restore", "ipset"},
+	NFTables:  {"nft"},
+	Userspace: {"iptables", "ip6tables"},
+}
+
+// packages bring them.
+var packages = map[string]string{"ipset": "ipset", "nft": "nftables"}
+
+// userspaceFiles is the limit of open files that the userspace mode insists on.
+const userspaceFiles = 64000
+
+// usable says what the mode lacks on this machine.
+func (m Mode) usable(ctx context.Context) error {
+	for _, name := range programs[m] {
+		if _, err := exec.LookPath(name); err != nil {
+			pkg := packages[name]
+			if pkg == "" {
+				pkg = "iptables"
+			}
+			return &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install " + pkg}
+		}
+	}
+	switch m {
+	case IPVS:
+		return lacks(ctx, "ip_vs", "dummy")
+	case Userspace:
+		return filesAllowed()
+	}
+	return nil
+}
+
+// lacks tries features of the kernel.
+func lacks(ctx context.Context, features ...kernel.Feature) error {
+	for _, p := range kernel.Probes() {
+		for _, f := range features {
+			if p.Feature != f {
+				continue
+			}
+			if found := p.Run(ctx); found.Status == kernel.Lacks {
+				return &spec.UnusableError{
+					Missing: "the kernel module " + found.Module,
+					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// filesAllowed says whether a child may raise its limit of open files as far as the userspace mode does: it ends if not.
+func filesAllowed() error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("getrlimit: %w", err)
+	}
+	if limit.Max >= userspaceFiles {
+		return nil
+	}
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: limit.Cur, Max: userspaceFiles}) == nil {
+		return nil // with CAP_SYS_RESOURCE; the child may do the same
+	}
+	return &spec.UnusableError{
+		Missing: fmt.Sprintf("a limit of %d open files (it is %d)", userspaceFiles, limit.Max),
+		Cure:    fmt.Sprintf("ulimit -Hn %d as root, outside of containers that forbid it", userspaceFiles),
+	}
+}
