@@ -91,26 +91,22 @@ func TestInheritedSettingsAreOverruled(t *testing.T) {
 }
 
 func TestEveryBridgePortHasHairpinMode(t *testing.T) {
-	everyLab(t, 1, 2, func(t *testing.T, l *Lab) {
-		if l.Topology().PodNetwork != Bridge {
-			t.Skip("no bridge")
+	l := build(t, grid(1, 2))
+	addPod(t, l, "n1", "another")
+	n := l.Node("n1")
+	for _, p := range l.Pods() {
+		port, err := n.Netlink().LinkByName(podPort(Bridge, p.host).Name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		addPod(t, l, "n1", "another")
-		n := l.Node("n1")
-		for _, p := range l.Pods() {
-			port, err := n.Netlink().LinkByName(podPort(Bridge, p.host).Name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			info, err := retryDump(func() ([]netlink.Protinfo, error) {
-				info, err := n.Netlink().LinkGetProtinfo(port)
-				return []netlink.Protinfo{info}, err
-			})
-			if err != nil || !info[0].Hairpin {
-				t.Errorf("%s: %+v, %v; want hairpin mode", port.Attrs().Name, info, err)
-			}
+		info, err := retryDump(func() ([]netlink.Protinfo, error) {
+			info, err := n.Netlink().LinkGetProtinfo(port)
+			return []netlink.Protinfo{info}, err
+		})
+		if err != nil || !info[0].Hairpin {
+			t.Errorf("%s: %+v, %v; want hairpin mode", port.Attrs().Name, info, err)
 		}
-	})
+	}
 }
 
 // Every refused datagram is answered, however many come at once: the kernel's limits on ICMP errors are off.

@@ -27,24 +27,41 @@ func newChange() *change {
 	}
 }
 
-// batch is how many Services, or chains to delete, the nf_tables back end gets at a time. For every rule of a transaction, iptables-nft walks
-// a sorted list of the names of all chains that the transaction mentions: with 5,000 Services of five endpoints, one
-// transaction takes 19 s, and transactions of this size take 3.5 s.
-const batch = 50
+// batch is how many rules, or chains to delete, the nf_tables back end gets at a time: for two reasons. For every rule of
+// a transaction, iptables-nft walks a sorted list of the names of all chains that the transaction mentions: with 5,000
+// Services of five endpoints, one transaction takes 19 s, and small ones a fifth of that. And a transaction is one netlink
+// message, about 1 KB a rule, which an ordinary user's socket does not take beyond twice net.core.wmem_max (416 KiB).
+const batch = 250
 
 // transactions puts the change in order. Each Service is switched over at once, and so are the shared chains, whatever
 // the number of transactions. The legacy back end writes the whole table with every transaction, so it gets one.
 func (c *change) transactions(b Backend) []*xtables.Transaction {
-	nat := []*xtables.Transaction{&c.fixed}
-	for part := range slices.Chunk(c.write, batch) {
-		nat = append(nat, writing(part))
-	}
-	nat = append(nat, &c.shared)
-	nat = append(nat, dropping(xtables.NAT, c.drop)...)
-	if b == Legacy || len(c.write) <= batch && len(c.drop) <= batch {
+	writes, drops := c.writes(), dropping(xtables.NAT, c.drop)
+	nat := slices.Concat([]*xtables.Transaction{&c.fixed}, writes, []*xtables.Transaction{&c.shared}, drops)
+	if b == Legacy || len(writes) <= 1 && len(c.drop) <= batch {
 		nat = []*xtables.Transaction{xtables.Merge(xtables.NAT, nat...)}
 	}
 	return slices.Concat([]*xtables.Transaction{&c.before}, nat, []*xtables.Transaction{&c.after})
+}
+
+// writes are the chains of Services in batches. A Service is not divided.
+func (c *change) writes() []*xtables.Transaction {
+	var all []*xtables.Transaction
+	first, rules := 0, 0
+	for i, service := range c.write {
+		n := 0
+		for _, ch := range service {
+			n += len(ch.rules)
+		}
+		if rules += n; rules > batch && i > first {
+			all = append(all, writing(c.write[first:i]))
+			first, rules = i, n
+		}
+	}
+	if first < len(c.write) {
+		all = append(all, writing(c.write[first:]))
+	}
+	return all
 }
 
 func writing(services [][]chain) *xtables.Transaction {
