@@ -62,7 +62,7 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 			if f.list {
 				return listScenarios(cmd.OutOrStdout())
 			}
-			return conform(cmd.Context(), f, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return conform(cmd.Context(), &f, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -100,7 +100,7 @@ func listScenarios(w io.Writer) error {
 }
 
 // options checks all flags before anything is built and reports every mistake at once.
-func (f conformFlags) options() (engine.Options, error) {
+func (f *conformFlags) options() (engine.Options, error) {
 	o := engine.Options{Scenarios: scenarios.All(), TrySkipped: f.trySkipped, KeepFailed: f.keepFailed}
 	var errs []error
 	collect := func(flag string, err error) {
@@ -112,6 +112,7 @@ func (f conformFlags) options() (engine.Options, error) {
 	if o.Proxiers, err = f.judged.proxiers(); err != nil {
 		errs = append(errs, err)
 	}
+	o.Flags = f.judged.of
 	o.Stack, err = lab.ParseStack(f.ip)
 	collect("ip", err)
 	o.Overlay, err = lab.ParseOverlay(f.overlay)
@@ -140,7 +141,7 @@ func parseShard(text string) (shard, shards int, err error) {
 	return shard, shards, nil
 }
 
-func conform(ctx context.Context, f conformFlags, stdout, stderr io.Writer) error {
+func conform(ctx context.Context, f *conformFlags, stdout, stderr io.Writer) error {
 	o, err := f.options()
 	if err != nil {
 		return err

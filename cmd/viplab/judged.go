@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
@@ -27,7 +28,7 @@ type judgedFlags struct {
 	kubeProxyVersion string
 	kubeProxyBinary  string
 
-	namesGiven func() bool
+	given func(flag string) bool
 }
 
 func (f *judgedFlags) add(flags *pflag.FlagSet) {
@@ -35,9 +36,9 @@ func (f *judgedFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
 	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
 	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but the shape of iptables rules: +feature,-feature")
-	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", kubeproxy.DefaultVersion, "release of kube-proxy to build and judge")
+	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "", "release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
 	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
-	f.namesGiven = func() bool { return flags.Changed("proxier") }
+	f.given = flags.Changed
 }
 
 // proxierNames are the values of --proxier.
@@ -62,7 +63,7 @@ func (f *judgedFlags) proxiers() ([]spec.Proxier, error) {
 		}
 		found = append(found, p)
 	}
-	if f.exec == "" || f.namesGiven() {
+	if !f.given("exec") || f.given("proxier") {
 		var unknown []string
 		for _, name := range f.names {
 			mode, isKubeProxy := strings.CutPrefix(name, kubeProxyPrefix)
@@ -84,7 +85,7 @@ func (f *judgedFlags) proxiers() ([]spec.Proxier, error) {
 				strings.Join(unknown, ", "), strings.Join(proxierNames(), ", ")))
 		}
 	}
-	if f.exec != "" {
+	if f.given("exec") {
 		collect(f.command())
 	} else if f.name != "" || f.features != "" {
 		errs = append(errs, errors.New("--name and --features speak of --exec, which is not given"))
@@ -98,19 +99,41 @@ func (f *judgedFlags) command() (spec.Proxier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--exec: %w", err)
 	}
-	name := f.name
-	if name == "" && len(argv) > 0 {
-		name = filepath.Base(argv[0])
+	if f.name == "" {
+		f.name = filepath.Base(argv[0])
 	}
 	features, err := correct(claimedByCommands(), f.features)
 	if err != nil {
 		return nil, fmt.Errorf("--features: %w", err)
 	}
-	p, err := exec.New(exec.Command{Name: name, Argv: argv, Features: features})
+	p, err := exec.New(exec.Command{Name: f.name, Argv: argv, Features: features})
 	if err != nil {
 		return nil, fmt.Errorf("--exec: %w", err)
 	}
 	return p, nil
+}
+
+// of are the flags that name one of the proxiers alone, as a shell takes them.
+func (f *judgedFlags) of(p spec.Proxier) string {
+	flags := []string{"--proxier", p.Name()}
+	switch {
+	case f.given("exec") && p.Name() == f.name:
+		flags = []string{"--exec", f.exec, "--name", f.name}
+		if f.features != "" {
+			flags = append(flags, "--features", f.features)
+		}
+	case !strings.HasPrefix(p.Name(), kubeProxyPrefix):
+	case f.kubeProxyBinary != "":
+		flags = append(flags, "--kube-proxy-binary", f.kubeProxyBinary)
+	case f.kubeProxyVersion != "":
+		flags = append(flags, "--kube-proxy-version", f.kubeProxyVersion)
+	}
+	for i, word := range flags {
+		if quoted, err := syntax.Quote(word, syntax.LangPOSIX); err == nil {
+			flags[i] = quoted
+		}
+	}
+	return strings.Join(flags, " ")
 }
 
 // claimedByCommands is what a command is taken to claim: everything that can be seen by packets.

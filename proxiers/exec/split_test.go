@@ -7,19 +7,16 @@ import (
 )
 
 func TestSplit(t *testing.T) {
+	t.Setenv("FOLDER", "/opt/my proxy")
 	for _, c := range []struct {
 		line string
 		want []string
 	}{
 		{`proxy`, []string{"proxy"}},
-		{"  ./my-proxy\t--a=1  -b\n2 ", []string{"./my-proxy", "--a=1", "-b", "2"}},
+		{"  ./my-proxy\t--a=1  -b ", []string{"./my-proxy", "--a=1", "-b"}},
 		{`p 'a b' "c d" e\ f ''`, []string{"p", "a b", "c d", "e f", ""}},
-		{`p a'b c'd"e"`, []string{"p", "ab cde"}},
-		{`p '$HOME; a | b' "\"x\" \\ \n"`, []string{"p", "$HOME; a | b", `"x" \ \n`}},
-		{`p \$x \;`, []string{"p", "$x", ";"}},
-		{`p a#b ~ok`[:5], []string{"p", "a#b"}},
-		{`p --kubeconfig={{ .Kubeconfig }} "{{ printf "%s x" .NodeName }}"`,
-			[]string{"p", "--kubeconfig={{ .Kubeconfig }}", `{{ printf "%s x" .NodeName }}`}},
+		{`"$FOLDER/proxy" --log '$HOME'`, []string{"/opt/my proxy/proxy", "--log", "$HOME"}},
+		{`p --kubeconfig={{.Kubeconfig}} "--node={{ .NodeName }}"`, []string{"p", "--kubeconfig={{.Kubeconfig}}", "--node={{ .NodeName }}"}},
 		{`sh -c 'exec proxy >log 2>&1'`, []string{"sh", "-c", "exec proxy >log 2>&1"}},
 	} {
 		got, err := Split(c.line)
@@ -30,26 +27,9 @@ func TestSplit(t *testing.T) {
 }
 
 func TestSplitErrors(t *testing.T) {
-	for line, want := range map[string]string{
-		"":            "empty",
-		"  ":          "empty",
-		"p | tee x":   `"|" would need one`,
-		"p >x":        `">" would need one`,
-		"p; q":        `";" would need one`,
-		"p $HOME":     `"$" would need one`,
-		`p "$HOME"`:   `"$" would need one`,
-		"p `date`":    "would need one",
-		"p *.yaml":    `"*" would need one`,
-		"p ~/x":       `"~" would need one`,
-		"p # comment": `"#" would need one`,
-		`p 'a`:        "not closed",
-		`p "a`:        "not closed",
-		`p \`:         "backslash",
-		`p {{.NodeIP`: "{{ is not closed",
-		`p "{{.X`:     "{{ is not closed",
-	} {
-		if got, err := Split(line); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %q, %v; want an error with %q", line, got, err, want)
+	for _, line := range []string{"", "  ", "p | tee x", "p >x", "p; q", "p `date`", `p 'a`, `p "a`} {
+		if got, err := Split(line); err == nil || !strings.Contains(err.Error(), "no shell runs it") {
+			t.Errorf("%s: %q, %v; want an error", line, got, err)
 		}
 	}
 }

@@ -115,7 +115,11 @@ func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) 
 		select {
 		case <-changed:
 		case <-expired:
-			return a.giveUp(fmt.Errorf("%s: the proxier has not applied revision %d within %s (it is at %d)", a.node, revision, limit, applied))
+			err := fmt.Errorf("%s: the proxier has not applied revision %d within %s (it is at %d)", a.node, revision, limit, applied)
+			if failure != nil {
+				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
+			}
+			return a.giveUp(err)
 		case <-ctx.Done():
 			return fmt.Errorf("%s: the proxier has not applied revision %d (it is at %d): %w", a.node, revision, applied, context.Cause(ctx))
 		}

@@ -165,6 +165,12 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }}, "index out of range", ""},
 		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }}, "line 3: bad rule", ""},
 		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }}, "has not applied", "stop proxier: not done"},
+		{bad{name: "fails-and-hangs", apply: func(_ context.Context, n int64) error {
+			if n > 1 {
+				<-forever
+			}
+			return errors.New("line 3: bad rule")
+		}}, "its newest attempt: line 3: bad rule", "stop proxier: not done"},
 	} {
 		t.Run(c.bad.name, func(t *testing.T) {
 			c.bad.Proxier = none.New()
@@ -229,6 +235,30 @@ func TestSkipsAreDecidedBeforeAnythingIsBuilt(t *testing.T) {
 	if n := starts.Load(); n != 0 {
 		t.Errorf("a skipped proxier was started %d times", n)
 	}
+}
+
+// Some proxiers cannot be told everything that an administrator may want. Scenarios that need it are skipped, the others run.
+func TestAConfigurationThatAProxierCannotTakeIsASkip(t *testing.T) {
+	own := simple("wants-masquerade-all")
+	own.Own = &spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}}
+	p := unconfigurable{bad{Proxier: none.New(), name: "unconfigurable"}}
+	results := run(t, engine.Options{Proxiers: []spec.Proxier{p}, Scenarios: []spec.Scenario{own, simple("sound-one")}})
+	if r := results[own.ID]; r.Verdict != spec.Skip || !strings.Contains(r.Reason, "a flag for it") {
+		t.Errorf("%s: %s (%s), want skip", own.ID, r.Verdict, r.Reason)
+	}
+	if r := results["sound-one"]; r.Verdict != spec.Pass {
+		t.Errorf("the other scenario: %s (%s), want pass", r.Verdict, r.Reason)
+	}
+}
+
+// unconfigurable takes no configuration.
+type unconfigurable struct{ bad }
+
+func (u unconfigurable) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	if node.Config.MasqueradeAll {
+		return nil, &spec.UnusableError{Missing: "a flag for it", Cure: "ask its authors"}
+	}
+	return u.bad.Start(ctx, node)
 }
 
 func TestTrySkippedReportsAnUndeclaredFeature(t *testing.T) {

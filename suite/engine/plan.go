@@ -37,6 +37,9 @@ type Options struct {
 	ApplyLimit time.Duration
 	// Out is the folder for what failures leave behind. Empty: nothing is kept.
 	Out string
+	// Flags are how "viplab conform" is told of a proxier, for the command that runs a scenario again. Nil: --proxier and
+	// its name.
+	Flags func(spec.Proxier) string
 	// Listen is told of every cell that starts or ends. It may be called from many goroutines at once. Nil: nobody.
 	Listen func(Event)
 }
@@ -106,8 +109,11 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 
 // again is the command that runs one cell again, alone, in a cluster of the same kind.
 func (o Options) again(s spec.Scenario, p spec.Proxier) string {
-	return fmt.Sprintf("viplab conform --proxier %s --focus '^%s$' --ip %s --pods %s --overlay %s",
-		p.Name(), s.ID, o.Stack, o.PodNetwork, o.Overlay)
+	flags := "--proxier " + p.Name()
+	if o.Flags != nil {
+		flags = o.Flags(p)
+	}
+	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack, o.PodNetwork, o.Overlay)
 }
 
 func selectScenarios(all []spec.Scenario, o Options) []spec.Scenario {

@@ -27,7 +27,7 @@ type Run struct {
 
 // parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
 // changes, which all of them can wait for together.
-const parallel = 16
+const parallel = 32
 
 // scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as well,
 // a scenario takes a minute where it takes a second elsewhere.
@@ -114,8 +114,7 @@ func (r *Run) announce(c *Cell) {
 	}
 }
 
-// runProxier runs the cells of one proxier: first those that share a cluster, all at once, then those that need one of
-// their own.
+// runProxier runs the cells of one proxier: those that share a cluster, and beside them those that need one of their own.
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var shared, alone []*Cell
 	for _, c := range r.cells {
@@ -128,10 +127,12 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 			alone = append(alone, c)
 		}
 	}
+	var wg sync.WaitGroup
 	if len(shared) > 0 {
-		r.inCluster(ctx, p, spec.Own{}, shared)
+		wg.Go(func() { r.inCluster(ctx, p, spec.Own{}, shared) })
 	}
 	each(alone, 2, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
+	wg.Wait()
 }
 
 // inCluster builds a cluster and runs the cells in it.
@@ -139,7 +140,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, own spec.Own, cells
 	env, err := r.build(ctx, p, own)
 	if err != nil {
 		for _, c := range cells {
-			r.end(c, verdictOf(err))
+			r.end(c, placing(err))
 		}
 		return
 	}
@@ -205,6 +206,15 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
+}
+
+// placing is the verdict where no cluster could be had: skip if the proxier says that it cannot be configured so.
+func placing(err error) spec.Result {
+	var cannot *spec.UnusableError
+	if errors.As(err, &cannot) {
+		return spec.Result{Verdict: spec.Skip, Reason: err.Error()}
+	}
+	return verdictOf(err)
 }
 
 // verdictOf is pass for nil, broken for a fault of the harness or an interrupted run, and fail for the rest.

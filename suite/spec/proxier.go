@@ -20,7 +20,8 @@ type Proxier interface {
 	// Usable says whether it can run on this machine: nil, an *UnusableError with what is missing and what to do, or
 	// another error for "could not tell".
 	Usable(ctx context.Context) error
-	// Start places it on a node. Nothing need be programmed before the first Apply.
+	// Start places it on a node. Nothing need be programmed before the first Apply. An *UnusableError says that it cannot
+	// be configured as node.Config wants: scenarios that need that are skipped.
 	Start(ctx context.Context, node Node) (Instance, error)
 }
 

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/viplab/viplab/proxiers/exec"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// parse reads flags as "viplab conform" does.
+func parse(t *testing.T, words ...string) (*judgedFlags, []spec.Proxier, error) {
+	t.Helper()
+	f, flags := &judgedFlags{}, pflag.NewFlagSet("conform", pflag.ContinueOnError)
+	f.add(flags)
+	if err := flags.Parse(words); err != nil {
+		t.Fatal(err)
+	}
+	found, err := f.proxiers()
+	return f, found, err
+}
+
+// The command that runs a failure again names the same proxier with the same claims.
+func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
+	for _, c := range []struct{ words, names []string }{
+		{nil, []string{"iptables"}},
+		{[]string{"--proxier", "iptables,none"}, []string{"iptables", "none"}},
+		{[]string{"--proxier", "kube-proxy-userspace", "--kube-proxy-version", "v1.25.9"}, []string{"kube-proxy-userspace"}},
+		{[]string{"--exec", "sh -c 'exec my-proxy \"{{.Kubeconfig}}\"'"}, []string{"sh"}},
+		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-hairpin,+iptables", "--proxier", "iptables"}, []string{"iptables", "mine"}},
+	} {
+		f, found, err := parse(t, c.words...)
+		if err != nil || len(found) != len(c.names) {
+			t.Fatalf("%q: %d proxiers, %v", c.words, len(found), err)
+		}
+		for i, p := range found {
+			words, err := exec.Split(f.of(p)) // as a shell does
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, again, err := parse(t, words...)
+			if err != nil || len(again) != 1 || again[0].Name() != c.names[i] || !slices.Equal(again[0].Features().List(), p.Features().List()) {
+				t.Errorf("%q: %s gives %v, %v; want %s alone, with the same features", c.words, f.of(p), again, err, c.names[i])
+			}
+		}
+	}
+}
+
+func TestMistakesInWhatToJudge(t *testing.T) {
+	for _, c := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"--proxier", "iptable"}, `unknown proxier "iptable": there are iptables`},
+		{[]string{"--proxier", "kube-proxy-nftables", "--kube-proxy-version", "v1.25.9"}, "came with v1.29"},
+		{[]string{"--proxier", "kube-proxy-userspace"}, "went with v1.26"},
+		{[]string{"--proxier", "kube-proxy-iptables", "--kube-proxy-version", "1.36"}, `version "1.36": want one like v1.`},
+		{[]string{"--proxier", "kube-proxy-iptables", "--kube-proxy-binary", "/no/such/binary"}, "no such file"},
+		{[]string{"--exec", "p | tee log"}, "no shell runs it"},
+		{[]string{"--exec", ""}, "it is empty"},
+		{[]string{"--exec", "p --config {{.KubeConfig}}"}, "KubeConfig"},
+		{[]string{"--exec", "/bin/p", "--features", "-hairpins"}, `unknown feature "hairpins"`},
+		{[]string{"--exec", "/bin/p", "--features", "hairpin"}, "want +hairpin or -hairpin"},
+		{[]string{"--name", "mine"}, "speak of --exec, which is not given"},
+	} {
+		_, _, err := parse(t, c.words...)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v, want %q", c.words, err, c.want)
+		}
+	}
+}
