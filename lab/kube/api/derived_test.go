@@ -136,7 +136,7 @@ func TestEvents(t *testing.T) {
 	if len(list.Items) != 1 || list.Items[0].Series.Count != 2 || list.Items[0].Kind != "Event" || list.Items[0].APIVersion != "events.k8s.io/v1" {
 		t.Errorf("got %+v", list.Items)
 	}
-	c.watch(newer+"?watch=1").want("ADDED e0")
+	c.watch(newer + "?watch=1").want("ADDED e0")
 	if got := c.server.Events(); len(got) != 1 || got[0] != "12:00:01 Normal Node n1 Starting: number 0" {
 		t.Errorf("got %q", got)
 	}
