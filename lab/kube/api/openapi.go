@@ -20,7 +20,7 @@ func (s *Server) serveOpenAPI2(w http.ResponseWriter, r *http.Request) {
 	for _, header := range r.Header.Values("Accept") {
 		if strings.Contains(header, swaggerProtobuf) {
 			w.Header().Set("Content-Type", swaggerProtobuf)
-			w.Write(emptySwagger)
+			_, _ = w.Write(emptySwagger)
 			return
 		}
 	}

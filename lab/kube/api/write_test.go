@@ -204,6 +204,36 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// What belongs to an object goes with it, unless the client wants it to stay.
+func TestPropagation(t *testing.T) {
+	const path = "/apis/apps/v1/namespaces/default/deployments"
+	for body, want := range map[string]int{
+		"":                                   0,
+		`{"propagationPolicy":"Background"}`: 0,
+		`{"propagationPolicy":"Foreground"}`: 0,
+		`{"propagationPolicy":"Orphan"}`:     2,
+	} {
+		c := newClient(t, kube.Config{})
+		c.post(path, webDeployment).want(201)
+		c.do("DELETE", path+"/web", "application/json", body).want(200)
+		pods := c.store.Snapshot().Pods
+		if len(pods) != want {
+			t.Errorf("%s: %d pods are left, want %d", body, len(pods), want)
+		}
+		for _, p := range pods {
+			if len(p.OwnerReferences) > 0 {
+				t.Errorf("%s: %s still belongs to %+v", body, p.Name, p.OwnerReferences)
+			}
+		}
+		// A new Deployment of the name makes pods of its own.
+		c.post(path, webDeployment).want(201)
+		if got := len(c.store.Snapshot().Pods); got != want+2 {
+			t.Errorf("%s: %d pods then, want %d", body, got, want+2)
+		}
+		c.do("DELETE", path+"/web", "application/json", `{"propagationPolicy":"Odd"}`).says(422, metav1.StatusReasonInvalid, "propagationPolicy")
+	}
+}
+
 func TestDryRun(t *testing.T) {
 	c := newClient(t, kube.Config{}, newService("old"))
 	before := c.store.Snapshot().Revision

@@ -133,7 +133,7 @@ func matches(line, pattern string) bool {
 			return false
 		}
 		prefix, open := strings.CutSuffix(p, "*")
-		if words[0] != p && !(open && strings.HasPrefix(words[0], prefix)) {
+		if words[0] != p && (!open || !strings.HasPrefix(words[0], prefix)) {
 			return false
 		}
 		words = words[1:]
