@@ -75,6 +75,8 @@ func TestCreateRefused(t *testing.T) {
 	for _, test := range tests {
 		c.post(test.path, test.body).says(test.code, test.reason, test.words)
 	}
+	large := `{"metadata":{"name":"large"}}` + strings.Repeat(" ", maxBody)
+	c.post(services, large).says(413, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728")
 	c.do("POST", services, "text/plain", webService).says(415, metav1.StatusReasonUnsupportedMediaType, "text/plain")
 	if n := len(c.store.Snapshot().Services); n != 0 {
 		t.Errorf("%d Services are there, want none", n)

@@ -2,6 +2,8 @@ package kubectl
 
 import (
 	"bufio"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -62,6 +64,34 @@ func TestDescribe(t *testing.T) {
 	w.contains("describe node n2", "Name: n2", "PodCIDR: 10.244.2.0/24", "default webapp-* ...")
 	w.contains("describe endpointslices", "AddressType: IPv4", "<unset> 80 TCP")
 	w.contains("describe namespace default", "Name: default", "Status: Active")
+}
+
+const started = `
+apiVersion: v1
+kind: Event
+metadata: {name: started}
+involvedObject: {apiVersion: v1, kind: Service, namespace: default, name: frontend, uid: %s}
+type: Normal
+reason: Started
+message: it is there
+source: {component: test}
+lastTimestamp: "2026-01-01T12:00:00Z"
+`
+
+func TestEvents(t *testing.T) {
+	w := shop(t)
+	file := filepath.Join(t.TempDir(), "event.yaml")
+	uid := w.run("get", "service", "frontend", "-o", "jsonpath={.metadata.uid}")
+	if err := os.WriteFile(file, fmt.Appendf(nil, started, uid), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.says("create -f "+file, "event/started created")
+	w.contains("describe service frontend", "Events:", "Normal Started * ...")
+	w.says("get events", "LAST SEEN TYPE REASON OBJECT MESSAGE", "* Normal Started service/frontend it is there")
+	w.says("events --for service/frontend", "LAST SEEN TYPE REASON OBJECT MESSAGE", "* Normal Started Service/frontend it is there")
+	w.says("get events --field-selector=involvedObject.name=other", "No resources found in default namespace.")
+	w.says("get events.events.k8s.io --field-selector=regarding.name=frontend",
+		"LAST SEEN TYPE REASON OBJECT MESSAGE", "* Normal Started service/frontend it is there")
 }
 
 func TestChange(t *testing.T) {
