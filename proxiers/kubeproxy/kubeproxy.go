@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/viplab/viplab/internal/release"
+	"github.com/viplab/viplab/lab/kube/release"
 	"github.com/viplab/viplab/suite/spec"
 
 	blackbox "github.com/viplab/viplab/proxiers/exec"

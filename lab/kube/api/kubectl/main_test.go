@@ -10,7 +10,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/viplab/viplab/internal/release"
+	"github.com/viplab/viplab/lab/kube/release"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
