@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/traffic"
@@ -213,4 +212,3 @@ func residentChildren() int64 {
 	}
 	return sum
 }
-
