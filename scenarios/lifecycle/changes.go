@@ -11,11 +11,12 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // programmingLimit is how long a burst of changes may take to reach packets. Kubernetes allows a few seconds; this
-// leaves room for machines that are emulated in software.
+// leaves room for busy machines, and slow ones get more.
 const programmingLimit = 60 * time.Second
 
 var programmingLatency = spec.Scenario{
@@ -25,7 +26,8 @@ var programmingLatency = spec.Scenario{
 	Needs:  []spec.Feature{spec.ClusterIP},
 	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, programmingLimit, fmt.Errorf("fifty changes took more than %s", programmingLimit))
+		limit := pace.Limit(programmingLimit)
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("fifty changes took more than %s", limit))
 		defer cancel()
 		for i := range 50 {
 			if err := Readiness("a2", i%2 == 1).Run(ctx, w); err != nil {

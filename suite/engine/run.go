@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/suite/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -174,7 +175,8 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, scenarioLimit, fmt.Errorf("the scenario's limit of %s is over", scenarioLimit))
+	limit := pace.Limit(scenarioLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the scenario's limit of %s is over", limit))
 	defer cancel()
 	w, err := newWorld(ctx, env, c)
 	if err == nil {
