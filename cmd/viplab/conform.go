@@ -203,7 +203,7 @@ func waitForKept(ctx context.Context, part *suite.Part, w io.Writer) {
 	if len(doors) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\nkept, until Ctrl-C (as root; PID is that of this viplab's child):\n")
+	fmt.Fprintf(w, "\nkept until Ctrl-C; to look around, put before a command:\n")
 	for _, d := range doors {
 		fmt.Fprintln(w, " ", d)
 	}

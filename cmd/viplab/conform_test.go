@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -84,6 +85,40 @@ func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 	}
 	if xml, err := os.ReadFile(filepath.Join(folder, "junit.xml")); err != nil || !bytes.Contains(xml, []byte("nodeport-every-node on none")) {
 		t.Errorf("junit.xml: %v", err)
+	}
+}
+
+// What a run that keeps its failures prints leads from the machine into the namespaces of its cluster.
+func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
+	cmd := viplab(t, "conform", "--proxier", "none", "--focus", "^nodeport-every-node$", "--keep-failed", "--out", t.TempDir())
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"n1": "192.168.7.11/24", "n2": "192.168.7.12/24", "n3": "192.168.7.13/24", "client": "192.168.7.201/24"}
+	for lines := bufio.NewScanner(stdout); len(want) > 0 && lines.Scan(); {
+		host, door, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+		if !strings.HasPrefix(strings.TrimSpace(door), "nsenter") {
+			continue
+		}
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", door+" ip -br -4 addr show eth0").CombinedOutput()
+		if err != nil || want[host] == "" || !strings.Contains(string(out), want[host]) {
+			t.Errorf("%s: %s: %v: %s; want its address %q", host, door, err, out, want[host])
+		}
+		delete(want, host)
+	}
+	if len(want) > 0 {
+		t.Errorf("there are no doors to %v", want)
+	}
+	if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // by the interrupt
+	if code := cmd.ProcessState.ExitCode(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
 	}
 }
 

@@ -40,11 +40,17 @@ func runInit() int {
 }
 
 func startProgram() (pid int, err error) {
+	// The /proc that is still mounted is the machine's, so it knows this process by the machine's number for it.
+	next := self
+	next.stage = stageProgram
+	if next.init, err = os.Readlink("/proc/self"); err != nil {
+		return 0, err
+	}
 	if err := makeWorld(); err != nil {
 		return 0, err
 	}
 	pid, err = syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env:   environ(stageProgram, self.outside, self.rootless),
+		Env:   environ(next),
 		Files: []uintptr{0, 1, 2},
 	})
 	if err != nil {

@@ -54,6 +54,7 @@ type identity struct {
 	stage    stage
 	outside  string // the network namespace of the supervisor
 	rootless bool
+	init     string // the process number of init, as the machine counts; of the stage program only
 }
 
 var self identity
@@ -78,6 +79,19 @@ func TempDir(prefix string) (string, error) {
 		return os.MkdirTemp(StateDir, prefix)
 	}
 	return os.MkdirTemp("", "viplab-"+prefix)
+}
+
+// Door is the command that somebody on the machine puts before another to run it in this sandbox: as root, or as the user
+// whose sandbox it is. It is empty outside.
+func Door() string {
+	if !Inside() {
+		return ""
+	}
+	door := "nsenter --target " + self.init + " --mount --pid --net"
+	if self.rootless {
+		door += " --user --preserve-credentials"
+	}
+	return door
 }
 
 // Main is for TestMain: it runs the tests inside a sandbox and does not return.
@@ -115,21 +129,20 @@ func Enter() error {
 // network namespace it names must be another one than this process's own.
 func identify(value string) identity {
 	fields := strings.Split(value, ",")
-	if len(fields) != 3 || fields[1] == networkNamespace() {
+	if len(fields) != 4 || fields[1] == networkNamespace() {
 		return identity{}
 	}
-	id := identity{stage: stage(fields[0]), outside: fields[1], rootless: fields[2] == "rootless"}
+	id := identity{stage: stage(fields[0]), outside: fields[1], rootless: fields[2] == "rootless", init: fields[3]}
 	if id.stage != stageInit && id.stage != stageProgram || id.stage == stageInit && os.Getpid() != 1 {
 		return identity{}
 	}
 	return id
 }
 
-// environ is this process's environment with the marker of the next stage. outside names the network namespace of the
-// supervisor.
-func environ(next stage, outside string, rootless bool) []string {
+// environ is this process's environment with the marker of the next stage.
+func environ(next identity) []string {
 	user := "root"
-	if rootless {
+	if next.rootless {
 		user = "rootless"
 	}
 	env := os.Environ()
@@ -138,7 +151,7 @@ func environ(next stage, outside string, rootless bool) []string {
 			env[i] = "PATH=" + withSbin(path)
 		}
 	}
-	return append(env, fmt.Sprintf("%s=%s,%s,%s", marker, next, outside, user))
+	return append(env, fmt.Sprintf("%s=%s,%s,%s,%s", marker, next.stage, next.outside, user, next.init))
 }
 
 // withSbin adds the folders of administrators' programs to a PATH that lacks them, as that of an ordinary user does, who

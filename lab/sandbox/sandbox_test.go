@@ -225,14 +225,14 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 
 func TestAForgedMarkerIsIgnored(t *testing.T) {
 	for _, forged := range []string{
-		"program", "program,1:1,root,x", "init,1:1,root",
-		"program," + networkNamespace() + ",root", // a child of the supervisor that is on the machine
+		"program", "program,1:1,root", "program,1:1,root,2,x", "init,1:1,root,",
+		"program," + networkNamespace() + ",root,2", // a child of the supervisor that is on the machine
 	} {
 		if got := identify(forged); got != (identity{}) {
 			t.Errorf("%q makes the process %+v", forged, got)
 		}
 	}
-	if got := identify("program,1:1,rootless"); got.stage != stageProgram || !got.rootless {
+	if got := identify("program,1:1,rootless,7"); got.stage != stageProgram || !got.rootless || got.init != "7" {
 		t.Errorf("a good marker makes the process %+v", got)
 	}
 }

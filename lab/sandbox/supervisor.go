@@ -77,7 +77,7 @@ func startAs(rootless bool) (*os.File, *exec.Cmd, error) {
 
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = environ(stageInit, networkNamespace(), rootless)
+	cmd.Env = environ(identity{stage: stageInit, outside: networkNamespace(), rootless: rootless})
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if !isTerminal(os.Stdin) {
 		cmd.Stdin = os.Stdin

@@ -63,9 +63,6 @@ func TestRestart(t *testing.T) {
 			}
 			theirs := kernelRules(t, first)
 			apply(t, first, cluster(120, 2)) // more than a batch
-			if err := first.families[0].health.Close(); err != nil {
-				t.Fatal(err)
-			}
 
 			second := start(t, b, node)
 			apply(t, second, cluster(3, 2))
@@ -289,9 +286,9 @@ func kernelRules(t failer, in *instance) []string {
 					}
 					slices.Sort(rules[:end])
 				}
-				out = append(out, f.ip.String()+" "+string(table)+" :"+name)
+				out = append(out, f.rules.family.String()+" "+string(table)+" :"+name)
 				for _, r := range rules {
-					out = append(out, f.ip.String()+" "+string(table)+" "+name+" "+string(r))
+					out = append(out, f.rules.family.String()+" "+string(table)+" "+name+" "+string(r))
 				}
 			}
 		}

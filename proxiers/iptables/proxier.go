@@ -17,7 +17,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
@@ -69,19 +68,8 @@ func (p proxier) Usable(ctx context.Context) error {
 }
 
 func (p proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
-	in := &instance{node: node}
-	for _, f := range node.Families {
-		can, err := probe(ctx, p.backend, f)
-		if err != nil {
-			return nil, err
-		}
-		fam, err := newFamily(node, f, p.backend, can)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", node.Name, err)
-		}
-		in.families = append(in.families, fam)
-	}
-	if err := in.tune(); err != nil {
+	in, err := newInstance(ctx, p.backend, node)
+	if err != nil {
 		return nil, err
 	}
 	return in, nil

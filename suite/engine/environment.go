@@ -133,7 +133,7 @@ func (e *environment) close(ctx context.Context) error {
 func (e *environment) doors() []string {
 	var out []string
 	door := func(ns *netns.NS) {
-		out = append(out, fmt.Sprintf("%-12s nsenter --net=/proc/PID/fd/%d", ns.Name(), ns.Fd()))
+		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.Door(), os.Getpid(), ns.Fd()))
 	}
 	for _, n := range e.Lab().Nodes() {
 		door(n.NS)

@@ -1,0 +1,177 @@
+// Package keeper keeps one node in step with the cluster. It is what the built-in proxiers have in common: the model of
+// the cluster, one for each family, the health check ports, connection tracking entries that lead to endpoints which are
+// gone, and the settings of the kernel. What they do not have in common is a Mechanism.
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/internal/conntrack"
+	"github.com/viplab/viplab/proxiers/internal/healthcheck"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
+	"github.com/viplab/viplab/proxiers/internal/tune"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Mechanism makes one IP family of a node serve Services. Its methods are not called concurrently.
+type Mechanism interface {
+	// Program makes the kernel obey the state. After an error nothing is known of the kernel, and the next call puts it
+	// right. It costs next to nothing if neither the state, which is compared by identity, nor the place has changed.
+	Program(ctx context.Context, state *model.State, at Place) error
+	// Dump returns what is programmed, for people.
+	Dump(ctx context.Context) ([]byte, error)
+	// Remove takes away everything of the mechanism, and of a former life of it.
+	Remove(ctx context.Context) error
+}
+
+// Place is what a node has of its own.
+type Place struct {
+	// Local are the addresses of the node.
+	Local []netip.Addr
+	// NodePorts are those of them that serve NodePorts. Nil means every one, later ones included.
+	NodePorts []netip.Addr
+}
+
+// Flows say what becomes of connection tracking entries.
+type Flows bool
+
+const (
+	// Tracked entries lead to endpoints; those to vanished UDP endpoints are deleted.
+	Tracked Flows = true
+	// Relayed traffic has no entries that lead to endpoints.
+	Relayed Flows = false
+)
+
+// Keeper is a spec.Instance.
+type Keeper struct {
+	node     spec.Node
+	families []*family
+	sysctls  tune.Sysctls
+}
+
+// New makes a keeper of a node, of a mechanism for each of its families, in their order, and of the kernel's settings that
+// they need. Stop puts the settings back.
+func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mechanism) (*Keeper, error) {
+	k := &Keeper{node: node}
+	for i, ip := range node.Families {
+		k.families = append(k.families, &family{
+			node: node, ip: ip, flows: flows, mechanism: mechanisms[i],
+			model: model.NewBuilder(node.Name, ip), health: healthcheck.New(node.Host.NS, ip),
+		})
+	}
+	if err := k.sysctls.Set(node.Host.NS, settings...); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Apply implements spec.Instance. The families go their own ways: one that fails does not hold up the other.
+func (k *Keeper) Apply(ctx context.Context, want *kube.Snapshot) error {
+	return k.each(func(f *family) error { return f.apply(ctx, want) })
+}
+
+// Dump implements spec.Instance.
+func (k *Keeper) Dump(ctx context.Context, w io.Writer) error {
+	for _, f := range k.families {
+		text, err := f.mechanism.Dump(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "# IP%s\n%s", f.ip, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop implements spec.Instance.
+func (k *Keeper) Stop(ctx context.Context) error {
+	err := k.each(func(f *family) error { return f.remove(ctx) })
+	return errors.Join(err, k.sysctls.Restore(k.node.Host.NS))
+}
+
+// each does something for all families at once.
+func (k *Keeper) each(do func(*family) error) error {
+	errs := make([]error, len(k.families))
+	var all sync.WaitGroup
+	for i, f := range k.families {
+		all.Go(func() {
+			if err := do(f); err != nil {
+				errs[i] = fmt.Errorf("%s: IP%s: %w", k.node.Name, f.ip, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// family keeps one IP family in step.
+type family struct {
+	node      spec.Node
+	ip        lab.Family
+	flows     Flows
+	mechanism Mechanism
+	model     *model.Builder
+	health    *healthcheck.Server
+	// tracked is the state for which connection tracking was last cleaned up.
+	tracked *model.State
+}
+
+func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
+	state := f.model.Build(s)
+	local, err := nodeaddr.Local(f.node.Host.NS, f.ip)
+	if err != nil {
+		return err
+	}
+	at := Place{Local: local, NodePorts: nodeaddr.NodePorts(f.node.Config, f.ip, local)}
+	if err := f.mechanism.Program(ctx, state, at); err != nil {
+		return err
+	}
+	if err := f.health.Sync(ctx, checks(state), at.NodePorts); err != nil {
+		// Another program has the port. The Service itself works, and the next sync tries again.
+		f.node.Log.Warn(err.Error(), "node", f.node.Name)
+	}
+	return f.forget(ctx, state, local)
+}
+
+// forget takes flows out of connection tracking that lead to endpoints which are gone.
+func (f *family) forget(ctx context.Context, state *model.State, local []netip.Addr) error {
+	if f.flows == Relayed || state == f.tracked {
+		return nil
+	}
+	gone, come := model.Diff(f.tracked, state)
+	if conntrack.Concerns(gone) || conntrack.Concerns(come) {
+		if err := conntrack.Clean(ctx, f.node.Host.NS, f.ip, conntrack.WantedOf(state, local)); err != nil {
+			return err
+		}
+	}
+	f.tracked = state
+	return nil
+}
+
+func (f *family) remove(ctx context.Context) error {
+	f.tracked = nil
+	return errors.Join(f.health.Close(), f.mechanism.Remove(ctx))
+}
+
+// checks are the health check ports of a state.
+func checks(state *model.State) []healthcheck.Check {
+	var out []healthcheck.Check
+	for _, s := range state.Services {
+		if s.Health != nil {
+			out = append(out, healthcheck.Check{
+				Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port, LocalEndpoints: s.Health.LocalEndpoints,
+			})
+		}
+	}
+	return out
+}
