@@ -132,7 +132,12 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	if len(shared) > 0 {
 		wg.Go(func() { r.inCluster(ctx, p, spec.Own{}, shared) })
 	}
-	each(alone, 2, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
+	beside := 2
+	if pace.Slow() {
+		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
+		beside = 1
+	}
+	each(alone, beside, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
 	wg.Wait()
 }
 

@@ -21,6 +21,10 @@ const most = 10
 // Limit is the limit, or a longer one if programs start slowly here.
 func Limit(limit time.Duration) time.Duration { return stretch(limit, start()) }
 
+// Slow says whether limits are stretched here. What is done side by side elsewhere, to save time, only takes longer for
+// each of those who do it.
+func Slow() bool { return start() > usual }
+
 // stretch makes a limit longer by as much as a start took longer than usual.
 func stretch(limit, start time.Duration) time.Duration {
 	return time.Duration(float64(limit) * min(max(float64(start)/float64(usual), 1), most))
