@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
 )
 
-// obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs: in a
-// software-emulated machine a first sync takes tens of seconds.
+// obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs; slow
+// machines get more (see pace).
 const obeyLimit = 100 * time.Second
 
 // confirm returns when packets have shown that the process obeys everything up to a revision, and has ended the round of
@@ -19,7 +20,8 @@ const obeyLimit = 100 * time.Second
 func (i *instance) confirm(ctx context.Context, revision uint64) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, obeyLimit, fmt.Errorf("%s are over", obeyLimit))
+		limit := pace.Limit(obeyLimit)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
 		defer cancel()
 	}
 	for {

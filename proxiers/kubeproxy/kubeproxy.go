@@ -124,6 +124,14 @@ func (p *proxier) Usable(ctx context.Context) error {
 	return nil
 }
 
+// Start places kube-proxy on a node. The userspace mode serves one family, that of the node's first address.
+func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	if p.mode == Userspace && len(node.Families) > 1 {
+		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
+	}
+	return p.Proxier.Start(ctx, node)
+}
+
 var printedVersion = regexp.MustCompile(`v1\.[0-9]+\.[0-9]+`)
 
 // versionOf asks a binary.

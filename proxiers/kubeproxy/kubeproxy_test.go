@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -109,5 +110,17 @@ func TestABuildWithoutGo(t *testing.T) {
 	var unusable *spec.UnusableError
 	if err := p.(Preparer).Prepare(t.Context(), io.Discard); !errors.As(err, &unusable) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestUserspaceServesOneFamily(t *testing.T) {
+	p, err := New(Userspace, "v1.25.9", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unusable *spec.UnusableError
+	_, err = p.Start(t.Context(), spec.Node{Families: []lab.Family{lab.V4, lab.V6}})
+	if !errors.As(err, &unusable) || !strings.Contains(err.Error(), "one IP family") {
+		t.Errorf("placed where there are two: %v", err)
 	}
 }

@@ -88,8 +88,8 @@ func (a *agent) record(revision uint64, err error) {
 	a.changed = make(chan struct{})
 }
 
-// applyLimit is how long a node may take to obey a change before its proxier is given up for good. It is for hangs: in a
-// software-emulated machine a first sync takes tens of seconds.
+// applyLimit is how long a node may take to obey a change before its proxier is given up for good. It is for hangs; slow
+// machines get more (see pace).
 const applyLimit = 2 * time.Minute
 
 // wait returns when the node obeys the state of the revision or a newer one. A proxier that fails on such a state three

@@ -15,6 +15,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/suite/spec"
@@ -48,7 +49,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 	r.takeNote(c.Lab())
 	logs := &logBook{}
 	env := &environment{
-		Cluster: c, proxier: p, applyLimit: cmp.Or(r.options.ApplyLimit, applyLimit), conntrack: map[string]*watch.Conntrack{},
+		Cluster: c, proxier: p, applyLimit: cmp.Or(r.options.ApplyLimit, pace.Limit(applyLimit)), conntrack: map[string]*watch.Conntrack{},
 		logs: logs, log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {

@@ -3,8 +3,10 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,11 +111,12 @@ func (w *world) dumpFlows(ctx context.Context, b io.Writer, node string) error {
 	return err
 }
 
-// dumpNetwork writes links, addresses, routes, the whole nf_tables ruleset and the kernel's own counters of a namespace.
+// dumpNetwork writes links, addresses, routes, the whole nf_tables ruleset, ipsets, virtual servers and the kernel's own
+// counters of a namespace.
 func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) error {
 	for _, argv := range [][]string{
 		{"ip", "-d", "address"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route"}, {"ip", "neighbour"},
-		{"nft", "-a", "list", "ruleset"},
+		{"nft", "-a", "list", "ruleset"}, {"ipset", "list"},
 	} {
 		fmt.Fprintf(b, "# %s\n", strings.Join(argv, " "))
 		text, err := w.Run(ctx, ns.Name(), argv...)
@@ -123,8 +126,11 @@ func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) erro
 		fmt.Fprintln(b, text)
 	}
 	return ns.Do(func() error {
-		for _, name := range []string{"snmp", "netstat", "stat/nf_conntrack"} {
+		for _, name := range []string{"ip_vs", "ip_vs_conn", "snmp", "netstat", "stat/nf_conntrack"} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "ip_vs") {
+				continue // only where the module is loaded
+			}
 			if err != nil {
 				return err
 			}

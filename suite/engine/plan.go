@@ -33,7 +33,8 @@ type Options struct {
 	TrySkipped bool
 	// KeepFailed leaves the objects and pods of failed scenarios in place until the run is closed.
 	KeepFailed bool
-	// ApplyLimit is how long a node may take to obey a change before its proxier is given up. Zero: two minutes.
+	// ApplyLimit is how long a node may take to obey a change before its proxier is given up. Zero: two minutes, more on slow
+	// machines.
 	ApplyLimit time.Duration
 	// Out is the folder for what failures leave behind. Empty: nothing is kept.
 	Out string

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -131,7 +132,12 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	if len(shared) > 0 {
 		wg.Go(func() { r.inCluster(ctx, p, spec.Own{}, shared) })
 	}
-	each(alone, 2, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
+	beside := 2
+	if pace.Slow() {
+		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
+		beside = 1
+	}
+	each(alone, beside, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
 	wg.Wait()
 }
 
@@ -174,7 +180,8 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, scenarioLimit, fmt.Errorf("the scenario's limit of %s is over", scenarioLimit))
+	limit := pace.Limit(scenarioLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the scenario's limit of %s is over", limit))
 	defer cancel()
 	w, err := newWorld(ctx, env, c)
 	if err == nil {
