@@ -58,7 +58,6 @@ func (r *renderer) port(f *fragment, p *model.Port, w ways, nodePorts []claim) {
 	}
 	for _, c := range nodePorts {
 		r.external(f, p, w, frontend{"NodePort", c.destination(), nil, nodePortContainer, nodePortHost})
-		r.reserve(f, p, c)
 	}
 	if p.HealthCheckPort != 0 {
 		f.add(input, xtables.Comment(p.ID.String()+" health check NodePort"),
@@ -107,20 +106,16 @@ func (r *renderer) external(f *fragment, p *model.Port, w ways, front frontend) 
 			f.add(front.container, xtables.Comment(localWay(p.ID)), front.to, source(from), xtables.DNAT(w.local))
 		}
 	}
+	// One rule for what is not redirected: the order in this chain is not kept.
 	about := p.ID.String() + " " + front.about
 	switch {
 	case len(p.FromOutside()) == 0 || !w.cluster.IsValid():
 		f.add(refused, xtables.Comment(about+": no endpoints"), front.to, withoutEndpoints(p))
 	case len(front.sources) > 0:
 		f.add(refused, xtables.Comment(about+": not for this source"), front.to, xtables.Drop)
-	}
-}
-
-// reserve refuses what is still addressed to a NodePort after the nat table, as the socket that holds it answers nobody.
-// That is traffic to addresses which do not serve NodePorts, if all are held.
-func (r *renderer) reserve(f *fragment, p *model.Port, c claim) {
-	if c.at.Addr().IsUnspecified() {
-		f.add(refused, xtables.Comment(p.ID.String()+" NodePort: not on this address"), c.destination(), xtables.Reject)
+	case front.container == nodePortContainer:
+		// The socket that holds the port answers nobody.
+		f.add(refused, xtables.Comment(about+": not on this address"), front.to, xtables.Reject)
 	}
 }
 
