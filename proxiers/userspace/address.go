@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/link"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -20,12 +22,15 @@ var relayAddrs = map[lab.Family]netip.Addr{
 	lab.V6: netip.MustParseAddr("fd76:6970:6c61:62::1"),
 }
 
-// addAddress gives a node the address. It must never become the source of anything else that the node sends: in IPv4 its
-// scope sees to that, in IPv6 that it is deprecated from the start.
-func addAddress(ns *netns.NS, a netip.Addr) error {
+// addAddress gives a node the address, and returns when packets to it are the node's own. It must never become the source
+// of anything else that the node sends: in IPv4 its scope sees to that, in IPv6 that it is deprecated from the start.
+func addAddress(ctx context.Context, ns *netns.NS, a netip.Addr) error {
 	lo, addr, err := onLoopback(ns, a)
 	if err == nil {
 		err = ns.Netlink().AddrReplace(lo, addr)
+	}
+	if err == nil && a.Is6() {
+		err = link.Ready(ctx, ns, link.Local{Dev: link.Loopback, Addr: a})
 	}
 	if err != nil {
 		return fmt.Errorf("%s: add %s to the loopback device: %w", ns.Name(), a, err)
@@ -55,6 +60,7 @@ func onLoopback(ns *netns.NS, a netip.Addr) (netlink.Link, *netlink.Addr, error)
 		addr.Scope = unix.RT_SCOPE_HOST
 	} else {
 		addr.ValidLft, addr.PreferedLft = math.MaxUint32, 0 // valid for ever, never preferred
+		addr.Flags = unix.IFA_F_NODAD
 	}
 	return lo, addr, nil
 }

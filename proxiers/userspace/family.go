@@ -49,7 +49,7 @@ func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
 		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip)},
 		portals: portals{
-			sockets: sockets{node.Host.NS, ip}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
+			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 		},
 	}
 	f.reset()
@@ -108,7 +108,7 @@ func (f *family) begin(ctx context.Context) (held tables, err error) {
 		return held, err
 	}
 	f.portals.former = formerPorts(held.nat, f.portals.at)
-	return held, addAddress(f.ns, f.portals.at)
+	return held, addAddress(ctx, f.ns, f.portals.at)
 }
 
 // work lists the Services to be taken away and to be added: those that changed, and those that are not complete yet.

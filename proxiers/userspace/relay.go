@@ -20,6 +20,9 @@ type relay struct {
 	protocol corev1.Protocol
 	log      *slog.Logger
 
+	// idle is how long a UDP session lasts after its last datagram.
+	idle time.Duration
+
 	balancer balancer
 	// port is where clients are let in, or were last; 0 means never.
 	port uint16
@@ -34,6 +37,21 @@ type relay struct {
 	clients atomic.Int64
 }
 
+// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but once some thousands
+// are taken it searches for half a millisecond.
+type ports struct{ dealt uint16 }
+
+// The range that ports are dealt from is beyond that of NodePorts, which are held on all addresses.
+const (
+	firstPort = 32768
+	portRange = 1<<16 - firstPort
+)
+
+func (p *ports) next() uint16 {
+	p.dealt = (p.dealt + 1) % portRange
+	return firstPort + p.dealt
+}
+
 // door is a socket by which clients come to a relay.
 type door interface {
 	// forget ends sessions with endpoints that do not serve any more, where the protocol has no other way to tell.
@@ -43,7 +61,7 @@ type door interface {
 }
 
 func newRelay(s sockets, at netip.Addr, p corev1.Protocol, log *slog.Logger) *relay {
-	r := &relay{sockets: s, at: at, protocol: p, log: log}
+	r := &relay{sockets: s, at: at, protocol: p, log: log, idle: sessionIdle}
 	r.alive, r.end = context.WithCancel(context.Background())
 	return r
 }
@@ -53,11 +71,17 @@ func (r *relay) open(ctx context.Context) error {
 	if r.door != nil {
 		return nil
 	}
-	err := r.openAt(ctx, r.port)
-	if r.port != 0 && errors.Is(err, unix.EADDRINUSE) {
-		err = r.openAt(ctx, 0)
+	if r.port != 0 {
+		if err := r.openAt(ctx, r.port); !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
 	}
-	return err
+	for range portRange {
+		if err := r.openAt(ctx, r.sockets.ports.next()); !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+	}
+	return errors.New("no port is free")
 }
 
 func (r *relay) openAt(ctx context.Context, port uint16) error {

@@ -19,8 +19,9 @@ import (
 
 // sockets opens sockets of one family in a node.
 type sockets struct {
-	ns *netns.NS
-	ip lab.Family
+	ns    *netns.NS
+	ip    lab.Family
+	ports *ports
 }
 
 // network is what package net calls a transport protocol over the family: "tcp4".

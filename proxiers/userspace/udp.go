@@ -141,7 +141,7 @@ func (d *udpDoor) answer(s *session, raw syscall.RawConn) {
 	defer d.relay.clients.Add(-1)
 	for {
 		// The client's datagrams move used, too: the deadline is when to look, and only a first guess at the end.
-		idleAt := time.Unix(0, s.used.Load()).Add(sessionIdle)
+		idleAt := time.Unix(0, s.used.Load()).Add(d.relay.idle)
 		if !idleAt.After(time.Now()) {
 			d.drop(s, nil)
 			return
