@@ -20,7 +20,7 @@ import (
 )
 
 // The costs of a sync for one family, with five endpoints for each Service.
-var sizes = []int{100, 1000, 5000}
+var sizes = []int{100, 1000, 5000, 10000}
 
 func eachSize(b *testing.B, run func(*testing.B, *kube.Snapshot)) {
 	for _, n := range sizes {
@@ -174,4 +174,48 @@ func echo(b *testing.B) (sockets, netip.AddrPort) {
 		}
 	}()
 	return s, l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// BenchmarkThroughput is a large transfer, straight, and through a relay.
+func BenchmarkThroughput(b *testing.B) {
+	for _, how := range []string{"straight", "relayed"} {
+		b.Run(how, func(b *testing.B) {
+			s := sockets{testNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+			l, err := s.ns.Listen(b.Context(), "tcp4", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.Close()
+			received := make(chan struct{})
+			go func() {
+				defer close(received)
+				if c, err := l.Accept(); err == nil {
+					drain(c.(*net.TCPConn))
+				}
+			}()
+			to := l.Addr().(*net.TCPAddr).AddrPort()
+			if how == "relayed" {
+				r := newRelay(s, to.Addr(), corev1.ProtocolTCP, slog.New(slog.DiscardHandler))
+				defer r.close()
+				r.balancer.set([]netip.AddrPort{to}, 0)
+				if err := r.open(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+				to = r.addr()
+			}
+			c, err := s.dialTCP(b.Context(), to)
+			if err != nil {
+				b.Fatal(err)
+			}
+			chunk := make([]byte, 1<<20)
+			b.SetBytes(int64(len(chunk)))
+			for b.Loop() {
+				if _, err := c.Write(chunk); err != nil {
+					b.Fatal(err)
+				}
+			}
+			c.Close()
+			<-received
+		})
+	}
 }
