@@ -37,6 +37,8 @@ type family struct {
 	fragments map[*model.Service]*fragment
 	// incomplete are the Services for which something could not be opened.
 	incomplete map[*model.Service]bool
+	// stale is set while connection tracking may hold UDP flows that lead nowhere.
+	stale bool
 }
 
 func newFamily(node spec.Node, ip lab.Family) (*family, error) {
@@ -69,7 +71,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 	known := f.known
 	everything := !known || !slices.Equal(f.nodePorts, at.NodePorts) || (f.nodePorts == nil) != (at.NodePorts == nil)
 	gone, come := f.work(state, everything)
-	if known && len(gone)+len(come) == 0 {
+	if known && len(gone)+len(come) == 0 && !f.stale {
 		f.state = state
 		return nil
 	}
@@ -93,10 +95,18 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 	}
 	f.known = true
 	f.settle(gone, come, everything)
-	if !known || conntrack.Concerns(gone) || conntrack.Concerns(come) {
-		return errors.Join(failed, conntrack.Clean(ctx, f.ns, f.ip, f.wanted(at.Local)))
+	f.stale = f.stale || !known || conntrack.Concerns(gone) || conntrack.Concerns(come)
+	return errors.Join(failed, f.forget(ctx, at.Local))
+}
+
+// forget takes UDP flows out of connection tracking that lead to no relay.
+func (f *family) forget(ctx context.Context, local []netip.Addr) error {
+	if !f.stale {
+		return nil
 	}
-	return failed
+	err := conntrack.Clean(ctx, f.ns, f.ip, f.wanted(local))
+	f.stale = err != nil
+	return err
 }
 
 // begin finds out what the kernel holds, and gives relays their address.
@@ -135,7 +145,7 @@ func (f *family) work(state *model.State, everything bool) (gone, come []*model.
 // prepare opens the sockets of Services and makes their rules. A Service that lacks something gets those for the rest.
 func (f *family) prepare(ctx context.Context, come []*model.Service, nodePorts []netip.Addr) (map[*model.Service]*fragment, error) {
 	fresh := make(map[*model.Service]*fragment, len(come))
-	var errs []error
+	var failed error
 	for _, s := range come {
 		fragment := &fragment{}
 		fresh[s] = fragment
@@ -149,10 +159,12 @@ func (f *family) prepare(ctx context.Context, come []*model.Service, nodePorts [
 			if !f.portals.complete(p.ID) {
 				f.incomplete[s] = true
 			}
-			errs = append(errs, err)
+			if failed == nil {
+				failed = err // what one lacks, others are likely to lack too
+			}
 		}
 	}
-	return fresh, errors.Join(errs...)
+	return fresh, failed
 }
 
 // adopt makes a state the one that fragments are for.

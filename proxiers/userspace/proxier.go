@@ -19,9 +19,8 @@
 //
 // A port of a Service has up to two relays: one for all endpoints, and one for those of the node if a traffic policy is
 // Local. Rules choose between them, as they see who asks. The relays of a node have an address of their own, on its
-// loopback device: packets reach it from whatever device and in both families, which REDIRECT does not achieve (it drops
-// what comes from a device without address, such as those of routed pods), and one rule keeps strangers away from all of
-// them.
+// loopback device. Packets are redirected to it from whatever device they come by, while REDIRECT drops those that come
+// by one without an IPv4 address, such as the devices of routed pods; and one rule keeps strangers away from all relays.
 //
 // The process is viplab itself, which holds sockets in the network namespace of each node and has a goroutine wait at
 // each. A socket belongs to its namespace whoever uses it, so packets cannot tell this from a process that was started in
