@@ -8,6 +8,7 @@ import (
 
 	"github.com/viplab/viplab/proxiers/iptables"
 	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/proxiers/userspace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -16,6 +17,7 @@ func All() []spec.Proxier {
 	return []spec.Proxier{
 		iptables.New(iptables.NFT),
 		iptables.New(iptables.Legacy),
+		userspace.New(),
 		none.New(),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/viplab/viplab/scenarios/hairpin"
 	"github.com/viplab/viplab/scenarios/lifecycle"
 	"github.com/viplab/viplab/scenarios/nodeport"
+	"github.com/viplab/viplab/scenarios/portbinding"
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
@@ -21,6 +22,7 @@ import (
 func All() []spec.Scenario {
 	return slices.Concat(
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
-		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios, ruleset.Scenarios,
+		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
+		portbinding.Scenarios, ruleset.Scenarios,
 	)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // owed are the rows of the catalogue that must have a scenario, by group: those of priority P0 that an iptables proxier
-// owes.
+// or a userspace one owes.
 var owed = map[string][]string{
 	"clusterip": {
 		"clusterip-pod-to-remote-pod", "clusterip-pod-to-local-pod", "clusterip-host-process", "clusterip-every-node",
@@ -33,14 +33,15 @@ var owed = map[string][]string{
 		"ep-add-remove", "ep-multiple-slices", "ep-manual-endpoints", "ep-programming-latency",
 		"svc-externalname-transitions",
 	},
-	"udp": {"udp-clusterip-and-nodeport"},
+	"port-binding": {"pb-proxier-holds-nodeport"},
+	"udp":          {"udp-clusterip-and-nodeport"},
 	"node-egress-masquerade": {
 		"base-pod-and-node-no-nat", "base-pod-egress-snat", "base-external-to-pod-ip", "base-ip-forward",
 		"masq-source-is-egress-interface", "masq-mark-cleared",
 	},
 	"ruleset-shape": {
 		"rs-ipt-hooks", "rs-ipt-path", "rs-ipt-probabilities", "rs-ipt-one-sep-per-endpoint", "rs-ipt-masq-mark",
-		"rs-ipt-off-cluster-mark", "rs-ipt-local-policy-chains", "rs-ipt-drop-path", "rs-ipt-forward",
+		"rs-ipt-off-cluster-mark", "rs-ipt-local-policy-chains", "rs-ipt-drop-path", "rs-ipt-forward", "rs-userspace-portals",
 	},
 }
 

@@ -76,7 +76,7 @@ func ipvsFeatures() spec.FeatureSet {
 //   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which do not tell
 //     where an endpoint is or how it ends.
 //   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
-//   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it.
+//   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
 //   - IPTables: portal chains, in no way like those of the iptables mode.
 //
 // It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.
@@ -84,5 +84,6 @@ func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
+		spec.NodePortHeld, spec.UserspacePortals,
 	)
 }

@@ -44,6 +44,10 @@ const (
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
 
+	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
+	NodePortHeld Feature = "nodeport-held"
+	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
+	UserspacePortals Feature = "userspace-portals"
 	// IPTables: programs xtables chains in the shape that kube-proxy documents.
 	IPTables Feature = "iptables"
 	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
@@ -53,8 +57,9 @@ const (
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
 	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NodePort, NodePortAnyLocalAddress, NodePortLocalhost,
-	NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology, VirtualIP,
+	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NodePort, NodePortAnyLocalAddress, NodePortHeld,
+	NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology,
+	UserspacePortals, VirtualIP,
 }
 
 // FeatureSet is a set of features.

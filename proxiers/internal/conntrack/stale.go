@@ -28,26 +28,37 @@ type Wanted struct {
 
 type endpoints map[netip.AddrPort]bool
 
-// WantedOf makes the answer for a state and a node that has the local addresses. A port without a serving endpoint is
-// left out, as kube-proxy does: its flows may go on until there is somebody who can take over.
+// WantedOf makes the answer for a state and a node that has the local addresses, where flows lead to endpoints. A port
+// without a serving endpoint is left out, as kube-proxy does: its flows may go on until there is somebody who can take
+// over.
 func WantedOf(s *model.State, local []netip.Addr) *Wanted {
-	w := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: map[netip.Addr]bool{}}
-	for _, a := range local {
-		w.local[a] = true
-	}
+	w := NewWanted(local)
 	for _, svc := range s.Services {
 		for _, p := range svc.Ports {
-			if p.ID.Protocol == corev1.ProtocolUDP && len(p.Serving) > 0 {
-				w.add(p)
+			if len(p.Serving) > 0 {
+				w.Add(p, p.Serving)
 			}
 		}
 	}
 	return w
 }
 
-func (w *Wanted) add(p *model.Port) {
+// NewWanted makes an answer for a node that has the local addresses. It says nothing about any flow yet.
+func NewWanted(local []netip.Addr) *Wanted {
+	w := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: map[netip.Addr]bool{}}
+	for _, a := range local {
+		w.local[a] = true
+	}
+	return w
+}
+
+// Add says which addresses flows to the frontends of a port may lead to. Ports of other protocols than UDP are left out.
+func (w *Wanted) Add(p *model.Port, to []netip.AddrPort) {
+	if p.ID.Protocol != corev1.ProtocolUDP {
+		return
+	}
 	set := endpoints{}
-	for _, e := range p.Serving {
+	for _, e := range to {
 		set[e] = true
 	}
 	w.virtual[netip.AddrPortFrom(p.ClusterIP, p.Number)] = set

@@ -3,6 +3,7 @@ package xtables
 import (
 	"bufio"
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -32,6 +33,20 @@ func (r Rule) Target() string {
 		}
 	}
 	return ""
+}
+
+// Option is the word that follows an option, without its quotes; empty if the rule has no such option.
+func (r Rule) Option(name string) string {
+	words := r.words()
+	i := slices.Index(words, name)
+	if i < 0 || i+1 == len(words) {
+		return ""
+	}
+	word := words[i+1]
+	if len(word) > 1 && word[0] == '"' {
+		word = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(word[1 : len(word)-1])
+	}
+	return word
 }
 
 // words splits the rule at blanks outside of double quotes. Quoted words keep their quotes, so a comment is never taken

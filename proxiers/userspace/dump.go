@@ -1,0 +1,53 @@
+package userspace
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// Dump implements keeper.Mechanism: the relays, and the rules that lead to them.
+func (f *family) Dump(ctx context.Context) ([]byte, error) {
+	var all bytes.Buffer
+	w := tabwriter.NewWriter(&all, 0, 0, 1, ' ', 0)
+	ids := slices.SortedFunc(maps.Keys(f.portals.open), func(a, b model.PortID) int {
+		return cmp.Or(strings.Compare(a.String(), b.String()), cmp.Compare(a.Protocol, b.Protocol))
+	})
+	for _, id := range ids {
+		at := f.portals.open[id]
+		at.cluster.describe(w, clusterWay(id))
+		at.local.describe(w, localWay(id))
+		if at.taken != "" {
+			fmt.Fprintf(w, "# %s: its NodePort is not served: %s\n", id, at.taken)
+		}
+	}
+	w.Flush()
+	for _, t := range []xtables.TableName{xtables.Filter, xtables.NAT} {
+		text, err := f.programs.SaveText(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		all.Write(text)
+	}
+	return all.Bytes(), nil
+}
+
+// describe writes a line about a relay.
+func (r *relay) describe(w *tabwriter.Writer, name string) {
+	if r == nil {
+		return
+	}
+	at := "shut"
+	if r.door != nil {
+		at = "at " + r.addr().String()
+	}
+	fmt.Fprintf(w, "# %s:\trelay for %s %s,\t%d connected,\tto %v\n", name, r.protocol, at, r.clients.Load(), r.balancer.list())
+}

@@ -1,0 +1,281 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/internal/conntrack"
+	"github.com/viplab/viplab/proxiers/internal/keeper"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// family is the mechanism of one IP family of a node.
+type family struct {
+	ns        *netns.NS
+	ip        lab.Family
+	localhost bool
+	programs  *xtables.Programs
+	renderer  renderer
+	portals   portals
+
+	// known is set if the kernel holds the rules of fragments.
+	known bool
+	// state and nodePorts are what fragments and portals were made for.
+	state     *model.State
+	nodePorts []netip.Addr
+	fragments map[*model.Service]*fragment
+	// incomplete are the Services for which something could not be opened.
+	incomplete map[*model.Service]bool
+	// stale is set while connection tracking may hold UDP flows that lead nowhere.
+	stale bool
+}
+
+func newFamily(node spec.Node, ip lab.Family) (*family, error) {
+	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
+	if err != nil {
+		return nil, unusable(err)
+	}
+	f := &family{
+		ns: node.Host.NS, ip: ip, programs: programs,
+		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
+		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip)},
+		portals: portals{
+			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
+		},
+	}
+	f.reset()
+	return f, nil
+}
+
+// reset makes the family one that has programmed nothing.
+func (f *family) reset() {
+	f.known, f.state, f.nodePorts = false, &model.State{}, nil
+	f.fragments, f.incomplete = map[*model.Service]*fragment{}, map[*model.Service]bool{}
+	f.portals.open = map[model.PortID]*portal{}
+	f.portals.claims = claims{sockets: f.portals.sockets, held: map[claim]io.Closer{}}
+}
+
+// Program implements keeper.Mechanism. Sockets are opened before rules lead to them, and closed once none does.
+func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
+	known := f.known
+	everything := !known || !slices.Equal(f.nodePorts, at.NodePorts) || (f.nodePorts == nil) != (at.NodePorts == nil)
+	gone, come := f.work(state, everything)
+	if known && len(gone)+len(come) == 0 && !f.stale {
+		f.state = state
+		return nil
+	}
+	var held tables
+	if !known {
+		var err error
+		if held, err = f.begin(ctx); err != nil {
+			return err
+		}
+	}
+	fresh, failed := f.prepare(ctx, come, at.NodePorts)
+	swaps := swapsOf(gone, f.fragments, come, fresh)
+	f.adopt(state, at, gone, fresh)
+	step := delta(swaps)
+	if !known {
+		step = rebuild(f.rules(), held)
+	}
+	f.known = false // until it has succeeded
+	if err := f.programs.Restore(ctx, step.transactions()...); err != nil {
+		return errors.Join(err, failed)
+	}
+	f.known = true
+	f.settle(gone, come, everything)
+	f.stale = f.stale || !known || conntrack.Concerns(gone) || conntrack.Concerns(come)
+	return errors.Join(failed, f.forget(ctx, at.Local))
+}
+
+// forget takes UDP flows out of connection tracking that lead to no relay.
+func (f *family) forget(ctx context.Context, local []netip.Addr) error {
+	if !f.stale {
+		return nil
+	}
+	err := conntrack.Clean(ctx, f.ns, f.ip, f.wanted(local))
+	f.stale = err != nil
+	return err
+}
+
+// begin finds out what the kernel holds, and gives relays their address.
+func (f *family) begin(ctx context.Context) (held tables, err error) {
+	if held.filter, err = f.programs.Save(ctx, xtables.Filter); err != nil {
+		return held, err
+	}
+	if held.nat, err = f.programs.Save(ctx, xtables.NAT); err != nil {
+		return held, err
+	}
+	f.portals.former = formerPorts(held.nat, f.portals.at)
+	return held, addAddress(ctx, f.ns, f.portals.at)
+}
+
+// work lists the Services to be taken away and to be added: those that changed, and those that are not complete yet.
+func (f *family) work(state *model.State, everything bool) (gone, come []*model.Service) {
+	if everything {
+		return f.state.Services, state.Services
+	}
+	gone, come = model.Diff(f.state, state)
+	if len(f.incomplete) == 0 {
+		return gone, come
+	}
+	changed := map[*model.Service]bool{}
+	for _, s := range gone {
+		changed[s] = true
+	}
+	for s := range f.incomplete {
+		if !changed[s] {
+			gone, come = append(gone, s), append(come, s)
+		}
+	}
+	return gone, come
+}
+
+// prepare opens the sockets of Services and makes their rules. A Service that lacks something gets those for the rest.
+func (f *family) prepare(ctx context.Context, come []*model.Service, nodePorts []netip.Addr) (map[*model.Service]*fragment, error) {
+	fresh := make(map[*model.Service]*fragment, len(come))
+	var failed error
+	for _, s := range come {
+		fragment := &fragment{}
+		fresh[s] = fragment
+		delete(f.incomplete, s)
+		for _, p := range s.Ports {
+			if !relayed(p.ID.Protocol) {
+				continue
+			}
+			w, held, err := f.portals.prepare(ctx, p, nodePorts)
+			f.renderer.port(fragment, p, w, held)
+			if !f.portals.complete(p.ID) {
+				f.incomplete[s] = true
+			}
+			if failed == nil {
+				failed = err // what one lacks, others are likely to lack too
+			}
+		}
+	}
+	return fresh, failed
+}
+
+// adopt makes a state the one that fragments are for.
+func (f *family) adopt(state *model.State, at keeper.Place, gone []*model.Service, fresh map[*model.Service]*fragment) {
+	for _, s := range gone {
+		delete(f.fragments, s)
+		if fresh[s] == nil {
+			delete(f.incomplete, s)
+		}
+	}
+	for s, fragment := range fresh {
+		f.fragments[s] = fragment
+	}
+	f.state, f.nodePorts = state, at.NodePorts
+}
+
+// rules are all rules there shall be.
+func (f *family) rules() *[chains][]xtables.Rule {
+	var all [chains][]xtables.Rule
+	for ch := range chains {
+		all[ch] = ch.fixed(f.ip, f.portals.at, f.localhost)
+		for _, s := range f.state.Services {
+			all[ch] = append(all[ch], f.fragments[s][ch]...)
+		}
+	}
+	return &all
+}
+
+// settle closes what rules have led to and do not any more: something of the Services that are gone, or anything.
+func (f *family) settle(gone, come []*model.Service, everything bool) {
+	ports, claimed := map[model.PortID]bool{}, map[claim]bool{}
+	for _, s := range come {
+		for _, p := range s.Ports {
+			for _, c := range claimsOf(p, f.nodePorts, f.ip) {
+				claimed[c] = true
+			}
+			if relayed(p.ID.Protocol) {
+				ports[p.ID] = true
+				f.portals.settle(p)
+			}
+		}
+	}
+	leavePort := func(id model.PortID) {
+		if !ports[id] {
+			f.portals.close(id)
+		}
+	}
+	leaveClaim := func(c claim) {
+		if !claimed[c] {
+			f.portals.claims.release(c)
+		}
+	}
+	if everything {
+		for id := range f.portals.open {
+			leavePort(id)
+		}
+		for c := range f.portals.claims.held {
+			leaveClaim(c)
+		}
+		return
+	}
+	for _, s := range gone {
+		for _, p := range s.Ports {
+			leavePort(p.ID)
+			for _, c := range claimsOf(p, f.nodePorts, f.ip) {
+				leaveClaim(c)
+			}
+		}
+	}
+}
+
+// wanted says which UDP flows there may be: those that lead to relays.
+func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
+	w := conntrack.NewWanted(local)
+	for _, s := range f.state.Services {
+		for _, p := range s.Ports {
+			to := f.portals.doors(p.ID)
+			if len(to) == 0 || p.ID.Protocol != corev1.ProtocolUDP {
+				continue
+			}
+			served := *p
+			if f.portals.open[p.ID].taken != "" {
+				served.NodePort = 0
+			}
+			w.Add(&served, to)
+		}
+	}
+	return w
+}
+
+// Remove implements keeper.Mechanism.
+func (f *family) Remove(ctx context.Context) error {
+	var errs []error
+	for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
+		saved, err := f.programs.Save(ctx, t)
+		if err == nil {
+			err = f.programs.Restore(ctx, removal(t, saved))
+		}
+		errs = append(errs, err)
+	}
+	f.closeSockets()
+	return errors.Join(append(errs, removeAddress(f.ns, f.portals.at))...)
+}
+
+// closeSockets ends everything but the rules: what remains is what a process leaves behind that was killed.
+func (f *family) closeSockets() {
+	for id := range f.portals.open {
+		f.portals.close(id)
+	}
+	for c := range f.portals.claims.held {
+		f.portals.claims.release(c)
+	}
+	f.reset()
+}

@@ -1,0 +1,374 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
+// starts with it. Every rule leads to a relay that is open, and Stop leaves nothing.
+func TestIncrementalEqualsFresh(t *testing.T) {
+	fewer(t, "8")
+	rapid.Check(t, func(rt *rapid.T) {
+		in := start(t, testNode(t, lab.V4, lab.V6))
+		s := someCluster(rt)
+		apply(rt, in, s)
+		for range 4 {
+			s = someChange(rt, s)
+			apply(rt, in, s)
+			fresh := start(t, testNode(t, lab.V4, lab.V6))
+			apply(rt, fresh, s)
+			if got, want := kernelRules(rt, in), kernelRules(rt, fresh); !slices.Equal(got, want) {
+				rt.Fatalf("step by step\n%s\n\nat once\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			leadsToRelays(rt, in)
+			if got, want := socketsOf(in), socketsOf(fresh); got != want {
+				rt.Fatalf("step by step %+v, at once %+v", got, want)
+			}
+			stop(rt, fresh)
+		}
+		stop(rt, in)
+		cleanNode(rt, in)
+	})
+}
+
+// tally is how many sockets an instance holds.
+type tally struct{ portals, open, claims int }
+
+func socketsOf(in *instance) (n tally) {
+	for _, f := range in.families {
+		n.portals += len(f.portals.open)
+		n.claims += len(f.portals.claims.held)
+		for _, at := range f.portals.open {
+			for _, r := range []*relay{at.cluster, at.local} {
+				if r != nil && r.door != nil {
+					n.open++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// leadsToRelays wants the rules to lead to open relays of the Service in their comment, and to all of them.
+func leadsToRelays(t failer, in *instance) {
+	for _, f := range in.families {
+		nat, err := f.programs.Save(t.Context(), xtables.NAT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		led := formerPorts(nat, f.portals.at)
+		for id, at := range f.portals.open {
+			for name, r := range map[string]*relay{clusterWay(id): at.cluster, localWay(id): at.local} {
+				switch {
+				case r == nil || r.door == nil:
+					if led[name] != 0 {
+						t.Fatalf("%s: rules lead to port %d, and it is shut", name, led[name])
+					}
+				case led[name] != r.port && !unused(f, id):
+					t.Fatalf("%s: rules lead to port %d, and it is at %d", name, led[name], r.port)
+				}
+				delete(led, name)
+			}
+		}
+		if len(led) > 0 {
+			t.Fatalf("rules lead to relays that are not there: %v", led)
+		}
+	}
+}
+
+// unused says whether a port has a relay that no rule needs: under internal policy Local, one for all endpoints is there
+// for the other frontends, whose NodePort may be held by somebody else.
+func unused(f *family, id model.PortID) bool { return f.portals.open[id].taken != "" }
+
+// cleanNode wants nothing to be left after Stop.
+func cleanNode(t failer, in *instance) {
+	if left := kernelRules(t, in); len(left) > 0 {
+		t.Fatalf("left behind after Stop:\n%s", strings.Join(left, "\n"))
+	}
+	if n := socketsOf(in); n != (tally{}) {
+		t.Fatalf("left behind after Stop: %+v", n)
+	}
+	for _, f := range in.families {
+		local, err := nodeaddr.Local(f.ns, f.ip)
+		if err != nil || slices.Contains(local, relayAddrs[lab.V6]) {
+			t.Fatalf("left behind after Stop: %v (%v)", local, err)
+		}
+	}
+}
+
+// TestRestart: a proxier that finds the rules of one that was killed takes up its relays, changes what is out of date,
+// and leaves the rules of others alone, as does Stop.
+func TestRestart(t *testing.T) {
+	node := testNode(t, lab.V4)
+	foreign := []*xtables.Transaction{foreignRules(xtables.Filter, refused), foreignRules(xtables.NAT, portalsHost)}
+	first := start(t, node)
+	if err := first.families[0].programs.Restore(t.Context(), foreign...); err != nil {
+		t.Fatal(err)
+	}
+	theirs := kernelRules(t, first)
+	apply(t, first, cluster(20, 2))
+	was := rulesWithPorts(t, first)
+	kill(first)
+
+	second := start(t, node)
+	apply(t, second, cluster(20, 2))
+	if got := rulesWithPorts(t, second); !slices.Equal(got, was) {
+		t.Errorf("after a restart\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(was, "\n"))
+	}
+	kill(second)
+
+	third := start(t, node)
+	apply(t, third, cluster(3, 2))
+	leadsToRelays(t, third)
+	for _, r := range rulesWithPorts(t, third) {
+		if strings.Contains(r, "KUBE-PORTALS-HOST") && strings.Contains(r, "DNAT") && !slices.Contains(was, r) {
+			t.Errorf("a relay has moved: %s", r)
+		}
+	}
+	stop(t, third)
+	if got := kernelRules(t, third); !slices.Equal(got, theirs) {
+		t.Errorf("after Stop\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(theirs, "\n"))
+	}
+}
+
+// foreignRules are rules of others that jump to a chain of ours, which keeps it alive, empty.
+func foreignRules(table xtables.TableName, to chain) *xtables.Transaction {
+	tx := &xtables.Transaction{Table: table}
+	tx.Empty(to.name())
+	tx.Write("MINE", []xtables.Rule{
+		xtables.NewRule(xtables.Comment(`-j KUBE-PORTALS-HOST "quoted"`), xtables.Return),
+		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(to.name())),
+	})
+	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("mine"), xtables.Jump("MINE")))
+	return tx
+}
+
+// TestHealing: rules that were taken away behind the proxier's back make one Apply fail at most; the next one writes
+// everything, and no socket is forgotten.
+func TestHealing(t *testing.T) {
+	in := start(t, testNode(t, lab.V4))
+	apply(t, in, cluster(2, 2))
+	f := in.families[0]
+	saved, err := f.programs.Save(t.Context(), xtables.NAT)
+	if err == nil {
+		err = f.programs.Restore(t.Context(), removal(xtables.NAT, saved))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Apply(t.Context(), cluster(4, 2)); err == nil {
+		t.Fatal("rules were added to chains that do not exist")
+	}
+	apply(t, in, cluster(3, 2))
+	leadsToRelays(t, in)
+	if n := socketsOf(in); n.open != 3 || n.portals != 3 {
+		t.Errorf("for 3 Services: %+v", n)
+	}
+	fresh := start(t, testNode(t, lab.V4))
+	apply(t, fresh, cluster(3, 2))
+	if got, want := kernelRules(t, in), kernelRules(t, fresh); !slices.Equal(got, want) {
+		t.Errorf("healed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and neither does another endpoint.
+func TestUnchangedWritesNothing(t *testing.T) {
+	in := start(t, testNode(t, lab.V4))
+	s := cluster(2, 2)
+	apply(t, in, s)
+	again := *s
+	again.Revision++
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel() // no program would start
+	if err := in.Apply(canceled, &again); err != nil {
+		t.Error(err)
+	}
+	fewer := *s
+	fewer.EndpointSlices = slices.Clone(s.EndpointSlices)
+	_, fewer.EndpointSlices[0] = simple(0, 1, lab.V4)
+	if err := in.Apply(canceled, &fewer); err != nil {
+		t.Error(err)
+	}
+	if got := in.families[0].portals.open[portID(s.Services[0])].cluster.balancer.size(); got != 1 {
+		t.Errorf("the relay has %d endpoints", got)
+	}
+}
+
+func portID(s *corev1.Service) model.PortID {
+	return model.PortID{Namespace: s.Namespace, Name: s.Name, Port: s.Spec.Ports[0].Name, Protocol: s.Spec.Ports[0].Protocol}
+}
+
+// withNodePorts makes the Services of a cluster have NodePorts from 30000 on.
+func withNodePorts(s *kube.Snapshot) *kube.Snapshot {
+	for i, svc := range s.Services {
+		svc.Spec.Type = corev1.ServiceTypeNodePort
+		svc.Spec.Ports[0].NodePort = int32(30000 + i)
+	}
+	return s
+}
+
+// TestNodePortIsHeld: nobody else can bind a NodePort as long as its Service is there.
+func TestNodePortIsHeld(t *testing.T) {
+	eachFamily(t, func(t *testing.T, s sockets) {
+		node := testNode(t, s.ip)
+		in := start(t, node)
+		bind := func(port string) error {
+			l, err := node.Host.Listen(t.Context(), s.network("tcp"), ":"+port)
+			if err == nil {
+				l.Close()
+			}
+			return err
+		}
+		two := withNodePorts(cluster(2, 1))
+		apply(t, in, two)
+		for _, port := range []string{"30000", "30001"} {
+			if err := bind(port); !errors.Is(err, unix.EADDRINUSE) {
+				t.Errorf("bind to the NodePort %s: %v", port, err)
+			}
+		}
+		one := *two
+		one.Services = two.Services[:1]
+		apply(t, in, &one)
+		if err := bind("30000"); !errors.Is(err, unix.EADDRINUSE) {
+			t.Errorf("bind to the NodePort: %v", err)
+		}
+		if err := bind("30001"); err != nil {
+			t.Errorf("its Service is gone, but %v", err)
+		}
+		stop(t, in)
+		if err := bind("30000"); err != nil {
+			t.Errorf("the proxier has stopped, but %v", err)
+		}
+	})
+}
+
+// TestTakenNodePort: a NodePort that another process has is reported, once, and its Service and the others are served but
+// for that port. When it is free, the next sync takes it.
+func TestTakenNodePort(t *testing.T) {
+	node := testNode(t, lab.V4)
+	var log strings.Builder
+	node.Log = slog.New(slog.NewTextHandler(&log, nil))
+	other, err := node.Host.Listen(t.Context(), "tcp4", "0.0.0.0:30001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := start(t, node)
+	s := withNodePorts(cluster(3, 1))
+	apply(t, in, s)
+	apply(t, in, s)
+	rules := strings.Join(kernelRules(t, in), "\n")
+	for text, want := range map[string]bool{"--dport 30000": true, "--dport 30001": false, "--dport 30002": true, "-d 10.96.0.2/32": true} {
+		if strings.Contains(rules, text) != want {
+			t.Errorf("a rule with %q: want %t, in\n%s", text, want, rules)
+		}
+	}
+	if n := strings.Count(log.String(), "test/svc-00001:http"); n != 1 || !strings.Contains(log.String(), "30001") {
+		t.Errorf("reported %d times:\n%s", n, log.String())
+	}
+	dump, err := in.families[0].Dump(t.Context())
+	if err != nil || !strings.Contains(string(dump), "# test/svc-00001:http: its NodePort is not served") {
+		t.Errorf("the dump does not tell (%v):\n%s", err, dump)
+	}
+	other.Close()
+	apply(t, in, s)
+	if rules := strings.Join(kernelRules(t, in), "\n"); !strings.Contains(rules, "--dport 30001") {
+		t.Errorf("the port is free, but not served:\n%s", rules)
+	}
+}
+
+// TestNodePortAddresses: NodePorts are held on the addresses that serve them, as these come and go.
+func TestNodePortAddresses(t *testing.T) {
+	node := testNode(t, lab.V4)
+	node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}
+	in := start(t, node)
+	s := withNodePorts(cluster(2, 1))
+	f := in.families[0]
+	for _, addrs := range [][]string{{"192.168.7.11"}, {"192.168.7.11", "192.168.7.12"}, {"192.168.7.12"}, nil} {
+		for _, a := range []string{"192.168.7.11", "192.168.7.12"} {
+			err := removeAddress(f.ns, netip.MustParseAddr(a))
+			if slices.Contains(addrs, a) {
+				err = addAddress(t.Context(), f.ns, netip.MustParseAddr(a))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		apply(t, in, s)
+		rules := strings.Join(kernelRules(t, in), "\n")
+		for _, a := range []string{"192.168.7.11", "192.168.7.12"} {
+			if got, want := strings.Count(rules, "-d "+a), 6*strings.Count(strings.Join(addrs, " "), a); got != want {
+				t.Errorf("with %v: %d rules for %s, not %d", addrs, got, a, want)
+			}
+		}
+		if got, want := len(f.portals.claims.held), 2*len(addrs); got != want {
+			t.Errorf("with %v: %d ports are held, not %d", addrs, got, want)
+		}
+	}
+}
+
+// relayPort is where a relay happens to be.
+var relayPort = regexp.MustCompile(`(--to-destination \S+):\d+`)
+
+// kernelRules lists what the kernel holds, one chain after the other. Where relays are is left out, and so are built-in
+// chains without rules. The order of Services is of no account, so rules are sorted.
+func kernelRules(t failer, in *instance) []string {
+	var out []string
+	for _, r := range rulesWithPorts(t, in) {
+		out = append(out, relayPort.ReplaceAllString(r, "$1"))
+	}
+	return out
+}
+
+func rulesWithPorts(t failer, in *instance) []string {
+	var out []string
+	for _, f := range in.families {
+		for _, table := range []xtables.TableName{xtables.Filter, xtables.NAT} {
+			saved, err := f.programs.Save(t.Context(), table)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range slices.Sorted(maps.Keys(saved.Chains)) {
+				rules := saved.Chains[name]
+				if builtIn(name) && len(rules) == 0 {
+					continue
+				}
+				if !builtIn(name) {
+					slices.Sort(rules)
+				}
+				out = append(out, f.ip.String()+" "+string(table)+" :"+name)
+				for _, r := range rules {
+					out = append(out, f.ip.String()+" "+string(table)+" "+name+" "+string(r))
+				}
+			}
+		}
+	}
+	return out
+}
+
+// fewer lowers the number of random checks: each takes seconds, as it runs programs.
+func fewer(t *testing.T, n string) {
+	old := flag.Lookup("rapid.checks").Value.String()
+	if err := flag.Set("rapid.checks", n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { flag.Set("rapid.checks", old) })
+}

@@ -1,0 +1,109 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// probes remembers the families that were tried with success: it does not change while a program runs.
+var probes struct {
+	sync.Mutex
+	done map[lab.Family]bool
+}
+
+// probe finds out whether the kernel and the programs can take our rules, by giving them some in an empty namespace.
+func probe(ctx context.Context, f lab.Family) error {
+	probes.Lock()
+	defer probes.Unlock()
+	if probes.done[f] {
+		return nil
+	}
+	if err := try(ctx, f); err != nil {
+		return unusable(err)
+	}
+	if probes.done == nil {
+		probes.done = map[lab.Family]bool{}
+	}
+	probes.done[f] = true
+	return nil
+}
+
+func try(ctx context.Context, f lab.Family) (err error) {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	dir, err := sandbox.TempDir("probe-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	programs, err := xtables.Find(ns, xtables.NFTables, f, filepath.Join(dir, "xtables.lock"))
+	if err != nil {
+		return err
+	}
+	err = programs.Restore(ctx, sample(f).transactions()...)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: fmt.Sprintf("the iptables matches and targets of the portal rules for IP%s", f),
+		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
+	}
+}
+
+// sample is the first sync of a node whose only Service uses every match and target there is.
+func sample(f lab.Family) *change {
+	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
+	if f == lab.V6 {
+		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
+	}
+	endpoint := []model.Endpoint{{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}}
+	port := &model.Port{
+		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: corev1.ProtocolTCP},
+		Number:          80,
+		ClusterIP:       vip,
+		NodePort:        30080,
+		LoadBalancerIPs: []netip.Addr{vip.Next()},
+		SourceRanges:    []netip.Prefix{pods},
+		ExternalLocal:   true,
+		Affinity:        time.Minute,
+		HealthCheckPort: 30081,
+		Cluster:         endpoint,
+		Local:           endpoint,
+		Anywhere:        true,
+	}
+	way := netip.AddrPortFrom(relayAddrs[f], 40000)
+	var rules fragment
+	(&renderer{podRange: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
+	all := [chains][]xtables.Rule(rules)
+	for ch := range chains {
+		all[ch] = append(ch.fixed(f, relayAddrs[f], false), all[ch]...)
+	}
+	return rebuild(&all, tables{&xtables.Saved{}, &xtables.Saved{}})
+}
+
+// unusable puts what a missing program means into words.
+func unusable(err error) error {
+	var missing *xtables.MissingError
+	if errors.As(err, &missing) {
+		return &spec.UnusableError{Missing: "the program " + missing.Program, Cure: "apt-get install iptables"}
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// relay carries what clients send to a port of a Service to one of a set of endpoints, and the answers back.
+type relay struct {
+	sockets  sockets
+	at       netip.Addr
+	protocol corev1.Protocol
+	log      *slog.Logger
+
+	// idle is how long a UDP session lasts after its last datagram.
+	idle time.Duration
+
+	balancer balancer
+	// port is where clients are let in, or were last; 0 means never.
+	port uint16
+	// door is nil while nobody is let in.
+	door door
+
+	// alive ends with the relay, and with it every connection. Work holds what runs until then.
+	alive context.Context
+	end   context.CancelFunc
+	work  sync.WaitGroup
+	// clients counts connections, or UDP sessions.
+	clients atomic.Int64
+}
+
+// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but once some thousands
+// are taken it searches for half a millisecond.
+type ports struct{ dealt uint16 }
+
+// The range that ports are dealt from is beyond that of NodePorts, which are held on all addresses.
+const (
+	firstPort = 32768
+	portRange = 1<<16 - firstPort
+)
+
+func (p *ports) next() uint16 {
+	p.dealt = (p.dealt + 1) % portRange
+	return firstPort + p.dealt
+}
+
+// door is a socket by which clients come to a relay.
+type door interface {
+	// forget ends sessions with endpoints that do not serve any more, where the protocol has no other way to tell.
+	forget(serving []netip.AddrPort)
+	// close lets nobody in any more. Connections live on.
+	close()
+}
+
+func newRelay(s sockets, at netip.Addr, p corev1.Protocol, log *slog.Logger) *relay {
+	r := &relay{sockets: s, at: at, protocol: p, log: log, idle: sessionIdle}
+	r.alive, r.end = context.WithCancel(context.Background())
+	return r
+}
+
+// open lets clients in, by the same port as before if it is free. It does nothing if they are already.
+func (r *relay) open(ctx context.Context) error {
+	if r.door != nil {
+		return nil
+	}
+	if r.port != 0 {
+		if err := r.openAt(ctx, r.port); !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+	}
+	for range portRange {
+		if err := r.openAt(ctx, r.sockets.ports.next()); !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+	}
+	return errors.New("no port is free")
+}
+
+func (r *relay) openAt(ctx context.Context, port uint16) error {
+	at := netip.AddrPortFrom(r.at, port)
+	if r.protocol == corev1.ProtocolUDP {
+		return r.openUDP(ctx, at)
+	}
+	return r.openTCP(ctx, at)
+}
+
+// shut lets nobody in any more; TCP connections that are there live on.
+func (r *relay) shut() {
+	if r.door != nil {
+		r.door.close()
+		r.door = nil
+	}
+}
+
+// close ends everything and returns when it has ended.
+func (r *relay) close() {
+	r.shut()
+	r.end()
+	r.work.Wait()
+}
+
+// addr is where clients are let in; it is not valid while they are not.
+func (r *relay) addr() netip.AddrPort {
+	if r.door == nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(r.at, r.port)
+}
+
+// pause waits a little, for resources that have run out, and says whether the relay goes on.
+func (r *relay) pause() bool {
+	select {
+	case <-r.alive.Done():
+		return false
+	case <-time.After(50 * time.Millisecond):
+		return true
+	}
+}

@@ -1,0 +1,139 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// sockets opens sockets of one family in a node.
+type sockets struct {
+	ns    *netns.NS
+	ip    lab.Family
+	ports *ports
+}
+
+// network is what package net calls a transport protocol over the family: "tcp4".
+func (s sockets) network(transport string) string {
+	if s.ip == lab.V6 {
+		return transport + "6"
+	}
+	return transport + "4"
+}
+
+// dialTCP connects to an endpoint. It enters the node only to make the socket: a thread that waited there for the answer
+// of an endpoint would be one that nobody else can use.
+func (s sockets) dialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
+	domain := unix.AF_INET
+	if s.ip == lab.V6 {
+		domain = unix.AF_INET6
+	}
+	fd, err := s.ns.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), "connection to "+to.String())
+	defer file.Close()
+	if err := connect(ctx, file, sockaddr(to)); err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", to, err)
+	}
+	conn, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// connect connects a socket that does not block, and waits until it is done or the context is.
+func connect(ctx context.Context, file *os.File, to unix.Sockaddr) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) }) // wakes the wait below
+	defer stop()
+	begun := false
+	var failure error
+	err = raw.Write(func(fd uintptr) (done bool) {
+		if !begun {
+			begun = true
+			failure = unix.Connect(int(fd), to)
+			return !errors.Is(failure, unix.EINPROGRESS)
+		}
+		failure = unfinished(int(fd))
+		return !errors.Is(failure, unix.EINPROGRESS)
+	})
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return errors.Join(err, failure)
+}
+
+// unfinished says what has become of connecting: nil if it is done, EINPROGRESS if not.
+func unfinished(fd int) error {
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return syscall.Errno(code)
+	}
+	if _, err := unix.Getpeername(fd); errors.Is(err, unix.ENOTCONN) {
+		return unix.EINPROGRESS // the poller woke us for nothing
+	}
+	return nil
+}
+
+// datagrams are buffers for one datagram each.
+var datagrams = sync.Pool{New: func() any { return new([1 << 16]byte) }}
+
+// receive waits for a datagram and gives it to use, with its sender. While it waits it holds no buffer, so that sockets
+// which nobody sends to cost little.
+func receive(c syscall.RawConn, use func(datagram []byte, from netip.AddrPort)) error {
+	var buf *[1 << 16]byte
+	var n int
+	var from unix.Sockaddr
+	var failure error
+	err := c.Read(func(fd uintptr) (done bool) {
+		buf = datagrams.Get().(*[1 << 16]byte)
+		n, from, failure = unix.Recvfrom(int(fd), buf[:], 0)
+		if failure != nil {
+			datagrams.Put(buf)
+		}
+		return !errors.Is(failure, unix.EAGAIN)
+	})
+	if err := errors.Join(err, failure); err != nil {
+		return err
+	}
+	defer datagrams.Put(buf)
+	use(buf[:n], addrPort(from))
+	return nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+func addrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,126 @@
+package userspace
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// tcpDoor is a listening socket.
+type tcpDoor struct{ net.Listener }
+
+func (r *relay) openTCP(ctx context.Context, at netip.AddrPort) error {
+	l, err := r.sockets.ns.Listen(ctx, r.sockets.network("tcp"), at.String())
+	if err != nil {
+		return err
+	}
+	r.port = uint16(l.Addr().(*net.TCPAddr).Port)
+	r.door = tcpDoor{l}
+	r.work.Go(func() { r.accept(l) })
+	return nil
+}
+
+func (d tcpDoor) close() { d.Close() }
+
+// forget does nothing: an endpoint that is gone ends its connections itself, or leaves its keep-alives unanswered.
+func (d tcpDoor) forget([]netip.AddrPort) {}
+
+func (r *relay) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case err == nil:
+			r.work.Go(func() { r.carry(c.(*net.TCPConn)) })
+		case errors.Is(err, net.ErrClosed) || !r.pause():
+			return
+		}
+	}
+}
+
+// carry serves one connection from its beginning to its end.
+func (r *relay) carry(client *net.TCPConn) {
+	r.clients.Add(1)
+	defer r.clients.Add(-1)
+	from := client.RemoteAddr().(*net.TCPAddr).AddrPort()
+	endpoint, err := r.connect(from.Addr().Unmap())
+	if err != nil {
+		r.log.Debug("no endpoint takes the connection", "client", from, "error", err)
+		reset(client)
+		return
+	}
+	// An endpoint that vanishes says nothing, and an idle connection would never notice.
+	_ = endpoint.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3})
+	p := pair{client, endpoint}
+	stop := context.AfterFunc(r.alive, p.reset)
+	defer stop()
+	p.run()
+}
+
+// How long an endpoint may take to answer, at first and at most. It grows with every attempt: the first endpoint that does
+// not answer may be dead, but if none does, the node may be slow.
+const (
+	patience     = time.Second
+	morePatience = 8 * time.Second
+)
+
+// connect makes a connection to an endpoint, to the next one if one fails. It tries each, and no less than four times.
+func (r *relay) connect(client netip.Addr) (*net.TCPConn, error) {
+	var tried []netip.AddrPort
+	err := errors.New("there is no endpoint")
+	for wait := patience; len(tried) < max(r.balancer.size(), 4); wait = min(2*wait, morePatience) {
+		to := r.balancer.next(client, tried, time.Now())
+		if !to.IsValid() {
+			break
+		}
+		ctx, cancel := context.WithTimeout(r.alive, wait)
+		var c *net.TCPConn
+		c, err = r.sockets.dialTCP(ctx, to)
+		cancel()
+		if err == nil || r.alive.Err() != nil {
+			return c, err
+		}
+		tried = append(tried, to)
+	}
+	return nil, err
+}
+
+// pair are the two connections that a relay has joined.
+type pair struct{ client, endpoint *net.TCPConn }
+
+// run carries bytes both ways until both ways are closed. Then the kernel still delivers what it has not yet sent.
+func (p pair) run() {
+	var back sync.WaitGroup
+	back.Go(func() { p.forward(p.client, p.endpoint) })
+	p.forward(p.endpoint, p.client)
+	back.Wait()
+	p.client.Close()
+	p.endpoint.Close()
+}
+
+// forward carries bytes one way. At their end it closes that way, and the other stays open as long as it is used. If one
+// connection is reset, so is the other: half of a message must not look like all of it.
+//
+// ReadFrom of a TCP connection, reading from another, is splice(2): the bytes never come to this process.
+func (p pair) forward(to, from *net.TCPConn) {
+	_, err := to.ReadFrom(from)
+	if err == nil {
+		err = to.CloseWrite()
+	}
+	if err != nil {
+		p.reset()
+	}
+}
+
+func (p pair) reset() {
+	reset(p.client)
+	reset(p.endpoint)
+}
+
+// reset closes a connection at once, with a RST.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0) // fails if it is closed
+	c.Close()
+}
