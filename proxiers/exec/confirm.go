@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/suite/pace"
 )
 
 // obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs; slow

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -55,8 +56,8 @@ type proxier struct {
 }
 
 // New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is there,
-// whatever it says its version is.
-func New(mode Mode, version, binary string) (spec.Proxier, error) {
+// whatever it says its version is. Further arguments go after those that judging it takes.
+func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error) {
 	p := &proxier{mode: mode, version: version, built: binary == ""}
 	name := "kube-proxy-" + string(mode)
 	var err error
@@ -83,7 +84,7 @@ func New(mode Mode, version, binary string) (spec.Proxier, error) {
 	}
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      name,
-		Argv:      append([]string{binary}, mode.arguments(minor)...),
+		Argv:      slices.Concat([]string{binary}, mode.arguments(minor), args),
 		Features:  mode.features(minor),
 		Configure: configure,
 	})

@@ -15,9 +15,9 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/suite/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/viplab/viplab/suite/pace"
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
