@@ -33,6 +33,7 @@ func TestSysctls(t *testing.T) {
 			{&p.Host, "net.ipv4.icmp_ratemask", "0"},
 			{&p.Host, "net.ipv4.tcp_orphan_retries", "1"},
 			{l.Router(), "net.ipv4.ip_forward", "1"},
+			{l.Router(), "net.ipv4.fib_multipath_hash_policy", "1"},
 			{l.Client(), "net.ipv4.ip_forward", "0"},
 			{l.Client(), "net.ipv4.conf.all.rp_filter", "0"},
 		}
@@ -44,6 +45,7 @@ func TestSysctls(t *testing.T) {
 		}
 		if l.Stack() != IPv4 {
 			add(&n.Host, "net.ipv6.conf.all.forwarding", "1")
+			add(l.Router(), "net.ipv6.fib_multipath_hash_policy", "1")
 			add(&n.Host, "net.ipv6.conf.eth0.accept_dad", "0")
 			add(&n.Host, "net.ipv6.conf.eth0.accept_ra", "0")
 			add(&n.Host, "net.ipv6.icmp.ratemask", "255")

@@ -68,11 +68,18 @@ func addressSettings(s Stack) []netns.Setting {
 // noRouterSolicitation keeps a device that got its link-local address from looking for routers.
 var noRouterSolicitation = netns.Setting{Key: "net.ipv6.conf.default.accept_ra", Value: "0"}
 
-// forwardSettings make a router. They come first, because switching forwarding resets some of the others.
+// forwardSettings make a router. They come first, because switching forwarding resets some of the others. Where it has
+// several ways to go, ports decide: what decides by default is the flow label in IPv6, which Linux changes in the middle
+// of a connection whenever it sends a segment again (sk_rethink_txhash), and addresses alone in IPv4.
 func forwardSettings(s Stack) []netns.Setting {
-	out := []netns.Setting{{Key: "net.ipv4.ip_forward", Value: "1"}}
+	out := []netns.Setting{
+		{Key: "net.ipv4.ip_forward", Value: "1"},
+		{Key: "net.ipv4.fib_multipath_hash_policy", Value: "1", Optional: true},
+	}
 	if s != IPv4 {
-		out = append(out, netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "1"})
+		out = append(out,
+			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "1"},
+			netns.Setting{Key: "net.ipv6.fib_multipath_hash_policy", Value: "1"})
 	}
 	return out
 }
