@@ -41,6 +41,8 @@ const (
 	KernelNAT Feature = "kernel-nat"
 	// VirtualIP: no interface owns a ClusterIP and nothing answers ARP for it.
 	VirtualIP Feature = "virtual-ip"
+	// MasqueradeMark: packets to be masqueraded carry the mark 0x4000 until then.
+	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
 
@@ -48,13 +50,15 @@ const (
 	IPTables Feature = "iptables"
 	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
 	IPTablesLegacy Feature = "iptables-legacy"
+	// IPVS: programs virtual servers of IPVS, a device kube-ipvs0 and IP sets in the shape that kube-proxy documents.
+	IPVS Feature = "ipvs"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
 	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NodePort, NodePortAnyLocalAddress, NodePortLocalhost,
-	NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology, VirtualIP,
+	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NodePort, NodePortAnyLocalAddress,
+	NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology, VirtualIP,
 }
 
 // FeatureSet is a set of features.

@@ -138,7 +138,9 @@ const batch = 500
 func (c *Conn) Add(s Set, entries ...Entry) error { return c.change(cmdAdd, "add to", s, entries) }
 
 // Delete takes entries out of a set. One that is not there does no harm.
-func (c *Conn) Delete(s Set, entries ...Entry) error { return c.change(cmdDel, "delete from", s, entries) }
+func (c *Conn) Delete(s Set, entries ...Entry) error {
+	return c.change(cmdDel, "delete from", s, entries)
+}
 
 func (c *Conn) change(cmd uint8, verb string, s Set, entries []Entry) error {
 	for part := range slices.Chunk(entries, batch) {
