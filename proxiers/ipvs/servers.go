@@ -20,7 +20,10 @@ const (
 	// flagFallback makes the schedulers sh and mh turn to another backend where the one that the hash leads to takes no
 	// new connections.
 	flagFallback = 0x8
-	flagsOfOurs  = flagPersistent | flagFallback
+	// flagPort makes the scheduler mh hash the client's port too, as kube-proxy has it, so that one client is spread.
+	flagPort = 0x10
+
+	flagsOfOurs = flagPersistent | flagFallback | flagPort
 )
 
 // servers are the virtual servers of a family in the kernel.
@@ -246,8 +249,11 @@ func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 	if affinity > 0 {
 		v.Flags, v.Timeout = flagPersistent, affinity
 	}
-	if s.scheduler == "sh" || s.scheduler == "mh" {
+	switch s.scheduler {
+	case "sh":
 		v.Flags |= flagFallback
+	case "mh":
+		v.Flags |= flagFallback | flagPort
 	}
 	return v
 }
