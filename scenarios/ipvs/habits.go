@@ -124,6 +124,9 @@ func sticks(pick func(int) (string, error), what string) error {
 	return nil
 }
 
+// firstPort is the first of the ports that byHash connects from.
+const firstPort = 20001
+
 // byHash compares two Services with the same endpoints: kube-proxy has the client's port in the hash, so that one client
 // is spread.
 var byHash = habit{
@@ -132,23 +135,26 @@ var byHash = habit{
 		return append(endpoints(), Pod("c1", "n1"), Service("web"), Service("twin", Selecting("web")))
 	},
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
-		servers := map[string]bool{}
-		for i := range many {
-			var picked []string
-			for _, service := range []string{"web", "twin"} {
-				server, err := pickFrom(ctx, w, "c1", uint16(20001+i), service, f)
-				if err != nil {
-					return err
-				}
-				picked = append(picked, server)
-				servers[server] = true
+		picked, servers := map[uint16]string{}, map[string]bool{}
+		for port := uint16(firstPort); port < firstPort+many; port++ {
+			server, err := pickFrom(ctx, w, "c1", port, "web", f)
+			if err != nil {
+				return err
 			}
-			if picked[0] != picked[1] {
-				return fmt.Errorf("from port %d one Service leads to %s, the other to %s", 20001+i, picked[0], picked[1])
-			}
+			picked[port], servers[server] = server, true
 		}
 		if len(servers) == 1 {
 			return errors.New("every port leads to one and the same endpoint")
+		}
+		// The other way round, so that schedulers that take turns do not agree by keeping step.
+		for port := uint16(firstPort + many - 1); port >= firstPort; port-- {
+			server, err := pickFrom(ctx, w, "c1", port, "twin", f)
+			if err != nil {
+				return err
+			}
+			if server != picked[port] {
+				return fmt.Errorf("from port %d one Service leads to %s, the other to %s", port, picked[port], server)
+			}
 		}
 		return nil
 	},
