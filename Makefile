@@ -18,6 +18,9 @@ conform: ## install what is missing and judge the iptables proxier on both back 
 bench: ## measure what building a lab costs, beside the floor of plain netlink
 	@. scripts/lib.sh && find_go && go run ./lab/bench
 
+bench-proxiers: ## measure what serving 100, 1,000 and 10,000 Services costs each proxier, kube-proxy too (ARGS='-sizes 100 -proxiers iptables')
+	@. scripts/lib.sh && find_go && go run ./proxiers/bench $(ARGS)
+
 lint: ## check the source with golangci-lint (built on first use)
 	@scripts/lint
 
@@ -28,6 +31,6 @@ clean: ## remove what was built; the cache with kernels and tools (~/.cache/vipl
 	@rm -rf bin viplab-out
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{ printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform bench lint vm clean help
+.PHONY: build test conform bench bench-proxiers lint vm clean help

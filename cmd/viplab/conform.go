@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite"
@@ -28,10 +27,8 @@ import (
 // conformFlags are the flags of "viplab conform" as typed.
 type conformFlags struct {
 	judged     judgedFlags
+	cluster    clusterFlags
 	focus      string
-	ip         string
-	overlay    string
-	pods       string
 	out        string
 	shard      string
 	trySkipped bool
@@ -67,22 +64,14 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 	}
 	flags := cmd.Flags()
 	f.judged.add(flags)
+	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
-	flags.StringVar(&f.ip, "ip", "dual", "IP families: 4, 6 or dual")
-	flags.StringVar(&f.overlay, "overlay", "auto", "how pod traffic crosses between nodes: auto, ipip, vxlan or direct")
-	flags.StringVar(&f.pods, "pods", "bridge", "how a node wires its pods: bridge or routed")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and for what failures leave behind")
 	flags.StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N")
 	flags.BoolVar(&f.trySkipped, "try-skipped", false, "also run scenarios that need what the proxier does not declare; one that passes is reported as a failure of the declaration")
 	flags.BoolVar(&f.keepFailed, "keep-failed", false, "keep the cluster of a failed scenario, tell how to enter it, and wait for Ctrl-C")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios instead of running them")
-	complete := func(name string, values ...string) {
-		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	complete("proxier", proxierNames()...)
-	complete("ip", "4", "6", "dual")
-	complete("overlay", "auto", "ipip", "vxlan", "direct")
-	complete("pods", "bridge", "routed")
+	complete(cmd, "proxier", proxierNames()...)
 	return cmd
 }
 
@@ -113,12 +102,9 @@ func (f *conformFlags) options() (engine.Options, error) {
 		errs = append(errs, err)
 	}
 	o.Flags = f.judged.of
-	o.Stack, err = lab.ParseStack(f.ip)
-	collect("ip", err)
-	o.Overlay, err = lab.ParseOverlay(f.overlay)
-	collect("overlay", err)
-	o.PodNetwork, err = lab.ParsePodNetwork(f.pods)
-	collect("pods", err)
+	if err := f.cluster.set(&o); err != nil {
+		errs = append(errs, err)
+	}
 	if f.focus != "" {
 		o.Focus, err = regexp.Compile(f.focus)
 		collect("focus", err)

@@ -130,7 +130,9 @@ func (tx *Tx) reportDeployment(d *appsv1.Deployment, current, outdated []*corev1
 		ReadyReplicas:       ready,
 		AvailableReplicas:   ready,
 		UnavailableReplicas: max(0, all-ready),
+		Conditions:          c.Status.Conditions,
 	}
+	tx.setDeploymentConditions(c)
 	tx.put(ResourceOf(d), c)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -103,16 +104,15 @@ func (tx *Tx) put(r *Resource, obj Object) {
 
 // remove takes an object out of the tables, and with it what it owns.
 func (tx *Tx) remove(r *Resource, old Object) {
-	owned := tx.s.index.owned[old.GetUID()]
+	owned := tx.ownedBy(old)
 	tx.write(Event{Type: watch.Deleted, Kind: r.Kind, Object: copyOf(old), Old: old})
-	var refs []ref
-	for o := range owned {
-		refs = append(refs, o)
-	}
-	slices.SortFunc(refs, func(a, b ref) int { return compareKeys(a.key, b.key) })
-	for _, o := range refs {
+	for _, o := range owned {
 		tx.removeRef(o)
 	}
+}
+
+func (tx *Tx) ownedBy(o Object) []ref {
+	return slices.SortedFunc(maps.Keys(tx.s.index.owned[o.GetUID()]), func(a, b ref) int { return compareKeys(a.key, b.key) })
 }
 
 func (tx *Tx) removeRef(o ref) {
@@ -273,6 +273,18 @@ func (tx *Tx) Delete(kind Kind, namespace, name string) error {
 	}
 	tx.remove(r, old)
 	return nil
+}
+
+// Orphan takes an object's name off what belongs to it, so that its end is not theirs.
+func (tx *Tx) Orphan(owner Object) {
+	for _, o := range tx.ownedBy(owner) {
+		old, _ := tx.s.tables[o.kind].get(o.key)
+		obj := copyOf(old)
+		obj.SetOwnerReferences(slices.DeleteFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+			return r.UID == owner.GetUID()
+		}))
+		tx.put(ResourceOf(obj), obj)
+	}
 }
 
 func (tx *Tx) emptyNamespace(name string) error {

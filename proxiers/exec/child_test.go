@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -44,6 +46,10 @@ func runChild() int {
 	if err != nil {
 		fmt.Println(err)
 		return 4
+	}
+	if err := c.report("Starting", "a small proxier of "+os.Getenv("NODE_NAME")); err != nil {
+		fmt.Println(err)
+		return 7
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	for last := ""; ; <-tick.C {
@@ -107,18 +113,37 @@ func newClient(kubeconfig string) (*client, error) {
 }
 
 func (c *client) list(path string, into any) error {
-	req, err := http.NewRequest("GET", c.url+path, nil)
+	return c.ask("GET", path, nil, http.StatusOK, into)
+}
+
+// report posts an Event about the node.
+func (c *client) report(reason, message string) error {
+	e := corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "small-"},
+		InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: os.Getenv("NODE_NAME")},
+		Type:           corev1.EventTypeNormal, Reason: reason, Message: message,
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return c.ask("POST", "/api/v1/namespaces/default/events", bytes.NewReader(body), http.StatusCreated, &e)
+}
+
+func (c *client) ask(method, path string, body io.Reader, want int, into any) error {
+	req, err := http.NewRequest(method, c.url+path, body)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != want {
 		return fmt.Errorf("%s: %s", path, resp.Status)
 	}
 	return json.NewDecoder(resp.Body).Decode(into)

@@ -142,15 +142,20 @@ func (i *instance) Kill(s unix.Signal) error {
 	return p.signal(s)
 }
 
-// Dump writes how the process is doing and what it has written lately. Rules are dumped with the rest of the node.
+// Dump writes how the process is doing, the Events of the cluster, which are how such programs complain in public, and
+// what it has written lately. Rules are dumped with the rest of the node.
 func (i *instance) Dump(_ context.Context, w io.Writer) error {
 	p, _ := i.current()
 	status := fmt.Sprintf("process %d runs", p.pid)
 	if p.ended() {
 		status = "the process " + p.end
 	}
+	var events strings.Builder
+	for _, e := range i.cluster.api.Events() {
+		fmt.Fprintf(&events, "# Event %s\n", e)
+	}
 	const newest = 256 << 10
-	_, err := fmt.Fprintf(w, "# %s\n# %s; newest part of its log:\n%s", strings.Join(i.argv, " "), status, i.log.tail(newest))
+	_, err := fmt.Fprintf(w, "# %s\n# %s\n%s# newest part of its log:\n%s", strings.Join(i.argv, " "), status, &events, i.log.tail(newest))
 	return err
 }
 

@@ -64,6 +64,13 @@ func TestAProgramThatObeys(t *testing.T) {
 		t.Errorf("%d Services are left: canaries are not taken away", n)
 	}
 	must(t, instances[0].Restart(ctx))
+	var dump strings.Builder
+	must(t, instances[0].Dump(ctx, &dump))
+	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n", "small proxier of n1 is up\n"} {
+		if !strings.Contains(dump.String(), want) {
+			t.Errorf("the dump lacks %q:\n%s", want, &dump)
+		}
+	}
 	for _, i := range instances {
 		must(t, i.Stop(ctx))
 	}

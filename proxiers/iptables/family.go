@@ -123,5 +123,5 @@ func (f *family) Dump(ctx context.Context) ([]byte, error) {
 		}
 		all = append(all, text...)
 	}
-	return all, nil
+	return f.done.annotate(all), nil
 }

@@ -1,20 +1,29 @@
 // Package kubeproxy judges the kube-proxy of a Kubernetes release, unmodified, in each of its modes. Its binary is built
-// from the release's Go modules, once; see build.go.
+// from the release's Go modules, once.
 package kubeproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/viplab/viplab/lab/kube/release"
 	"github.com/viplab/viplab/suite/spec"
 
 	blackbox "github.com/viplab/viplab/proxiers/exec"
 )
+
+// DefaultVersion is the release that is judged if none is named.
+const DefaultVersion = release.Default
+
+// versionPattern is a release as Kubernetes tags it.
+var versionPattern = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`)
 
 // Mode is a way in which kube-proxy programs the kernel, as its flag --proxy-mode names it.
 type Mode string
@@ -47,8 +56,8 @@ type proxier struct {
 }
 
 // New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is there,
-// whatever it says its version is.
-func New(mode Mode, version, binary string) (spec.Proxier, error) {
+// whatever it says its version is. Further arguments go after those that judging it takes.
+func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error) {
 	p := &proxier{mode: mode, version: version, built: binary == ""}
 	name := "kube-proxy-" + string(mode)
 	var err error
@@ -64,7 +73,7 @@ func New(mode Mode, version, binary string) (spec.Proxier, error) {
 		if !versionPattern.MatchString(p.version) {
 			return nil, fmt.Errorf("%s: version %q: want one like %s", name, p.version, DefaultVersion)
 		}
-		binary, err = cached(p.version)
+		binary, err = command(p.version).Path()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -75,7 +84,7 @@ func New(mode Mode, version, binary string) (spec.Proxier, error) {
 	}
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      name,
-		Argv:      append([]string{binary}, mode.arguments(minor)...),
+		Argv:      slices.Concat([]string{binary}, mode.arguments(minor), args),
 		Features:  mode.features(minor),
 		Configure: configure,
 	})
@@ -87,7 +96,18 @@ func (p *proxier) Prepare(ctx context.Context, progress io.Writer) error {
 	if !p.built {
 		return nil
 	}
-	return build(ctx, p.version, progress)
+	err := command(p.version).Build(ctx, progress)
+	if errors.Is(err, release.ErrNoToolchain) {
+		return &spec.UnusableError{
+			Missing: "the Go toolchain, to build kube-proxy " + p.version,
+			Cure:    "install Go, or name a binary with --kube-proxy-binary",
+		}
+	}
+	return err
+}
+
+func command(version string) release.Command {
+	return release.Command{Name: "kube-proxy", Version: version}
 }
 
 // Usable says what the mode lacks here.

@@ -42,25 +42,30 @@ type keptConn struct {
 // newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}}
-	objects := []kube.Object{&corev1.Namespace{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
-	}}
-	for _, o := range c.Scenario.Given {
-		objects = append(objects, w.adopt(o))
-	}
-	if err := env.Store().Apply(objects...); err != nil {
+	if err := env.Store().Apply(Scene(c.Scenario)...); err != nil {
 		return w, spec.Faultf("set the scene: %w", err)
 	}
 	return w, w.Settle(ctx)
 }
 
-// adopt is a copy of an object for this scenario: in its namespace, and in every family of the cluster unless it says
+// Scene are the objects that a scenario begins with: its namespace, and in it everything that is given.
+func Scene(s spec.Scenario) []kube.Object {
+	objects := []kube.Object{&corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.ID},
+	}}
+	for _, o := range s.Given {
+		objects = append(objects, adopt(o, s.ID))
+	}
+	return objects
+}
+
+// adopt is a copy of an object for a scenario: in its namespace, and in every family of the cluster unless it says
 // otherwise.
-func (w *world) adopt(o kube.Object) kube.Object {
+func adopt(o kube.Object, namespace string) kube.Object {
 	o = o.(runtime.Object).DeepCopyObject().(kube.Object)
 	if o.GetNamespace() == "" {
-		o.SetNamespace(w.namespace)
+		o.SetNamespace(namespace)
 	}
 	if s, ok := o.(*corev1.Service); ok && s.Spec.IPFamilyPolicy == nil && s.Spec.Type != corev1.ServiceTypeExternalName {
 		policy := corev1.IPFamilyPolicyPreferDualStack
@@ -95,7 +100,7 @@ func (w *world) Features() spec.FeatureSet { return w.env.proxier.Features() }
 func (w *world) Apply(objs ...kube.Object) error {
 	adopted := make([]kube.Object, len(objs))
 	for i, o := range objs {
-		adopted[i] = w.adopt(o)
+		adopted[i] = adopt(o, w.namespace)
 	}
 	return w.env.Store().Apply(adopted...)
 }

@@ -1,15 +1,11 @@
 package api
 
 import (
-	"strings"
-
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab/kube"
 )
-
-func singularOf(kind string) string { return strings.ToLower(kind) }
 
 // serviceCIDRs says what the ranges of ClusterIPs are, as a cluster does that was set up with them: one object of a fixed
 // name. It never changes.

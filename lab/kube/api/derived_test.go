@@ -52,6 +52,12 @@ func TestEndpointsFromSlices(t *testing.T) {
 	}
 	s.want("MODIFIED web")
 
+	// They cannot be changed: they are not there.
+	for method, contentType := range map[string]string{"PATCH": "application/merge-patch+json", "PUT": "", "DELETE": ""} {
+		c.do(method, path+"/web", contentType, `{"metadata":{"name":"web"}}`).says(403, metav1.StatusReasonForbidden, "change those")
+	}
+	c.post(path, `{"metadata":{"name":"web"}}`).says(403, metav1.StatusReasonForbidden, "change those")
+
 	// Endpoints of one's own win, and when they go, the slices count again.
 	own := &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
@@ -136,7 +142,7 @@ func TestEvents(t *testing.T) {
 	if len(list.Items) != 1 || list.Items[0].Series.Count != 2 || list.Items[0].Kind != "Event" || list.Items[0].APIVersion != "events.k8s.io/v1" {
 		t.Errorf("got %+v", list.Items)
 	}
-	c.watch(newer+"?watch=1").want("ADDED e0")
+	c.watch(newer + "?watch=1").want("ADDED e0")
 	if got := c.server.Events(); len(got) != 1 || got[0] != "12:00:01 Normal Node n1 Starting: number 0" {
 		t.Errorf("got %q", got)
 	}
@@ -145,6 +151,12 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s: %d events, want %d", query, got, want)
 		}
 	}
+	for query, want := range map[string]int{"regarding.name=n1,reportingController=kube-proxy": 1, "regarding.kind=Pod": 0} {
+		if got := len(into[eventsv1.EventList](c.get(newer + "?fieldSelector=" + query).want(200)).Items); got != want {
+			t.Errorf("%s: %d events, want %d", query, got, want)
+		}
+	}
+	c.get(newer + "?fieldSelector=involvedObject.name=n1").want(400)
 	for i := range maxEvents {
 		c.post(newer, fmt.Sprintf(body, i+1)).want(201)
 	}

@@ -109,7 +109,7 @@ func TestOpenAPI(t *testing.T) {
 		t.Errorf("no PATCH of Deployments with fieldValidation: %+v", page)
 	}
 	c.get("/openapi/v3/apis/example.com/v1").want(404)
-	c.accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	c.accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf, application/json"
 	if a := c.get("/openapi/v2").want(200); !slices.Equal(a.body, emptySwagger) {
 		t.Errorf("got %q", a.body)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
@@ -44,6 +46,18 @@ func (r endpointsReader) list() ([]kube.Object, uint64) {
 func (r endpointsReader) get(k kube.Key) (kube.Object, bool) {
 	e := newEndpointsView(r.store.Snapshot()).at(k)
 	return e, e != nil
+}
+
+// endpointsWriter writes Endpoints that are in the store. What slices say can be changed there alone.
+type endpointsWriter struct{ stored }
+
+func (w endpointsWriter) edit(k kube.Key, how manner, change func(kube.Object) (kube.Object, error)) (kube.Object, error) {
+	_, own := w.get(k)
+	if derived, ok := (endpointsReader{w.store}).get(k); ok && !own {
+		return nil, apierrors.NewForbidden(corev1.Resource("endpoints"), derived.GetName(),
+			errors.New("they say what the EndpointSlices of the Service say: change those"))
+	}
+	return w.stored.edit(k, how, change)
 }
 
 // follow computes what the Endpoints were at a revision by undoing the changes since.

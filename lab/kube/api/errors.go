@@ -70,5 +70,5 @@ func writeJSON(w http.ResponseWriter, contentType string, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	w.Write(append(text, '\n'))
+	_, _ = w.Write(append(text, '\n')) // a client that is gone needs no answer
 }

@@ -142,7 +142,7 @@ func (f format) write(w http.ResponseWriter, code int, obj runtime.Object) {
 	}
 	w.Header().Set("Content-Type", f.MediaType)
 	w.WriteHeader(code)
-	w.Write(body.Bytes()) // a client that is gone needs no answer
+	_, _ = w.Write(body.Bytes()) // a client that is gone needs no answer
 }
 
 // bodyFormat is the format of a request's body; JSON, if the client does not say.

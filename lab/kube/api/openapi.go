@@ -10,14 +10,17 @@ import (
 // The OpenAPI pages say which parameters requests take, and no schemas. That is what kubectl looks for before it leaves
 // the validation of manifests to the server; how to merge patches of built-in kinds it knows itself.
 
+// swaggerProtobuf is what kubectl accepts. The standard library does not parse it: RFC 9110 has no "@" in media types.
+const swaggerProtobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
 // emptySwagger is an OpenAPI v2 document in protobuf without definitions: field 1 (swagger) is "2.0".
 var emptySwagger = []byte{0x0a, 0x03, '2', '.', '0'}
 
 func (s *Server) serveOpenAPI2(w http.ResponseWriter, r *http.Request) {
-	for _, c := range accepted(r) {
-		if strings.HasPrefix(c.mediaType, "application/com.github.proto-openapi.spec.v2") {
-			w.Header().Set("Content-Type", c.mediaType)
-			w.Write(emptySwagger)
+	for _, header := range r.Header.Values("Accept") {
+		if strings.Contains(header, swaggerProtobuf) {
+			w.Header().Set("Content-Type", swaggerProtobuf)
+			_, _ = w.Write(emptySwagger)
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"fmt"
 	"mime"
 	"net/http"
 
@@ -32,7 +33,7 @@ var patchTypes = []types.PatchType{
 }
 
 // applyWarning says how this is less than server-side apply.
-const applyWarning = "server-side apply merges and never removes here: fields have no owners"
+const applyWarning = "server-side apply merges fields, replaces lists and removes no fields here: they have no owners"
 
 func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
 	header := r.Header.Get("Content-Type")
@@ -57,6 +58,9 @@ func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
 		warn(w, applyWarning)
 		if p.text, err = yaml.YAMLToJSON(p.text); err != nil {
 			return nil, how, apierrors.NewBadRequest("error decoding YAML: " + err.Error())
+		}
+		if how.status { // several write their conditions into it, each its own
+			p.kind = types.StrategicMergePatchType
 		}
 	}
 	return p, how, p.duplicates()
@@ -131,9 +135,12 @@ func (p *patch) apply(old runtime.Object, gvk schema.GroupVersionKind) (runtime.
 	if err != nil {
 		return nil, err
 	}
-	obj, _, err := mediaTypes[0].StrictSerializer.Decode(after, &gvk, into)
+	obj, got, err := mediaTypes[0].StrictSerializer.Decode(after, &gvk, into)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
 		err = p.strict.check(p.w, strict.Errors())
+	}
+	if got != nil && *got != gvk {
+		err = fmt.Errorf("it makes a %s of a %s", got.Kind, gvk.Kind)
 	}
 	if err != nil {
 		return nil, p.invalid(string(p.text), err)
@@ -145,7 +152,9 @@ func (p *patch) applyJSON(before []byte, gvk schema.GroupVersionKind) ([]byte, e
 	switch p.kind {
 	case types.JSONPatchType:
 		return p.operations(before)
-	case types.MergePatchType:
+	case types.MergePatchType, types.ApplyYAMLPatchType:
+		// Of the lists in the specs that people apply, most are atomic, and the ports of a Service have keys that a
+		// strategic merge does not know (two of one number). What their items leave out, the store completes.
 		var doc, change any
 		if err := json.Unmarshal(before, &doc); err != nil {
 			return nil, err

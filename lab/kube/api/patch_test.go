@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -53,6 +54,8 @@ func TestPatchRefused(t *testing.T) {
 		{"merge", `{"metadata":{"name":"other"}}`, 400, metav1.StatusReasonBadRequest, "does not match the name"},
 		{"merge", `{"metadata":{"resourceVersion":"1"}}`, 409, metav1.StatusReasonConflict, "modified"},
 		{"merge", `{"spec":{"type":"Odd"}}`, 422, metav1.StatusReasonInvalid, "spec.type"},
+		{"merge", `{"kind":"Pod"}`, 422, metav1.StatusReasonInvalid, "it makes a Pod of a Service"},
+		{"merge", `{"apiVersion":"apps/v1","kind":"Deployment"}`, 422, metav1.StatusReasonInvalid, "it makes a Deployment of a Service"},
 		{"json", `{}`, 400, metav1.StatusReasonBadRequest, "list of operations"},
 		{"json", `[{"op":"jump","path":"/a"}]`, 400, metav1.StatusReasonBadRequest, "jump"},
 		{"json", `[{"op":"test","path":"/spec/type","value":"NodePort"}]`, 422, metav1.StatusReasonInvalid, "test /spec/type: the value is another"},
@@ -73,16 +76,37 @@ func TestApplyPatch(t *testing.T) {
 	const path = services + "/web?fieldManager=test&force=true&fieldValidation=Strict"
 	const yaml = "application/apply-patch+yaml"
 	a := c.do("PATCH", path, yaml, webService).want(201)
-	if got := a.header.Get("Warning"); !strings.Contains(got, "merges and never removes") {
+	if got := a.header.Get("Warning"); !strings.Contains(got, "merges fields, replaces lists") {
 		t.Errorf("the warning is %q", got)
 	}
 	s := into[corev1.Service](c.do("PATCH", path, yaml, strings.Replace(webService, "front", "back", 1)).want(200))
 	if s.Labels["tier"] != "back" || s.Spec.ClusterIP == "" {
 		t.Errorf("got %s", summary(s))
 	}
+	// What makes two ports different is port and protocol, not the number alone.
+	dns := strings.Replace(webService, "{port: 80, targetPort: 8080}", "{name: a, port: 53, protocol: UDP}, {name: b, port: 53, protocol: TCP}", 1)
+	for range 2 {
+		s = into[corev1.Service](c.do("PATCH", path, yaml, dns).want(200))
+		if got := summary(s); !strings.HasSuffix(got, "ports a/53/UDP b/53/TCP") {
+			t.Errorf("got %s", got)
+		}
+	}
 	c.do("PATCH", services+"/web", yaml, webService).says(422, metav1.StatusReasonInvalid, "fieldManager")
 	c.do("PATCH", path, yaml, strings.Replace(webService, "port: 80,", "port: 80, color: red,", 1)).says(422, metav1.StatusReasonInvalid, "color")
 	c.do("PATCH", services+"/new?fieldManager=test", yaml, webService).says(400, metav1.StatusReasonBadRequest, "name")
+}
+
+// Two who write their own conditions of a node do not undo each other.
+func TestApplyStatus(t *testing.T) {
+	c := newClient(t, kube.Config{}, newNode("n1"))
+	for _, condition := range []string{"Ready", "NetworkUnavailable", "Ready"} {
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"},"status":{"conditions":[{"type":"%s","status":"True"}]}}`, condition)
+		c.do("PATCH", "/api/v1/nodes/n1/status?fieldManager=test", "application/apply-patch+yaml", body).want(200)
+	}
+	n, _ := kube.Get[*corev1.Node](c.store, "", "n1")
+	if len(n.Status.Conditions) != 2 {
+		t.Errorf("the conditions are %+v", n.Status.Conditions)
+	}
 }
 
 // summary is what the tests of patches look at.

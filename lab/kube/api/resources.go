@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -114,6 +115,7 @@ func (s *Server) addResources() {
 	}
 	endpoints := s.resources[corev1.SchemeGroupVersion.WithResource("endpoints")]
 	endpoints.reader = endpointsReader{s.store}
+	endpoints.writer = endpointsWriter{stored{s.store, kube.KindEndpoints}}
 
 	core := corev1.SchemeGroupVersion.WithKind("Event")
 	s.events = newMemory(core, schema.GroupResource{Resource: "events"}, maxEvents)
@@ -136,7 +138,7 @@ func (s *Server) addResources() {
 }
 
 func (s *Server) add(r *resource) {
-	r.singular = singularOf(r.gvk.Kind)
+	r.singular = strings.ToLower(r.gvk.Kind)
 	r.short, r.categories = names[r.plural].short, names[r.plural].categories
 	r.printer = printerOf(r.gvk.GroupKind())
 	s.resources[r.gvr()] = r

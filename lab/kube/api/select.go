@@ -2,9 +2,12 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -99,6 +102,9 @@ func fieldsOf(o kube.Object) fields.Set {
 		out["status.nominatedNodeName"] = o.Status.NominatedNodeName
 	case *corev1.Event:
 		eventFields(out, o)
+	case *eventsv1.Event:
+		eventFields(out, toCore(o).(*corev1.Event))
+		newerEventFields(out)
 	}
 	return out
 }
@@ -115,4 +121,17 @@ func eventFields(out fields.Set, e *corev1.Event) {
 	out["reportingComponent"] = e.ReportingController
 	out["source"] = e.Source.Component
 	out["type"] = e.Type
+}
+
+// newerEventFields calls the fields of an Event as events.k8s.io does.
+func newerEventFields(out fields.Set) {
+	for old, v := range maps.Clone(out) {
+		if name, ok := strings.CutPrefix(old, "involvedObject."); ok {
+			delete(out, old)
+			out["regarding."+name] = v
+		}
+	}
+	out["reportingController"] = out["reportingComponent"]
+	delete(out, "reportingComponent")
+	delete(out, "source")
 }

@@ -49,11 +49,11 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) (*Endpoint, error)
 	if !s.open(h) {
 		return nil, errors.Join(errors.New("the API is closed"), l.Close())
 	}
-	stopped := context.AfterFunc(ctx, func() { h.Close() })
+	stopped := context.AfterFunc(ctx, func() { _ = h.Close() })
 	go func() {
 		defer s.forget(h)
 		defer stopped()
-		h.ServeTLS(l, "", "") // returns when h is closed, and closes l
+		_ = h.ServeTLS(l, "", "") // returns when h is closed, and closes l
 	}()
 	return &Endpoint{URL: "https://" + l.Addr().String(), CA: s.authority.pem, Token: s.token}, nil
 }

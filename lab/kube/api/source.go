@@ -36,6 +36,7 @@ type writer interface {
 type manner struct {
 	status bool // only the status is stored
 	dryRun bool // all is done but the storing
+	orphan bool // what belongs to a deleted object stays
 }
 
 // stored is a resource that the store holds.
@@ -101,6 +102,9 @@ func (t stored) edit(key kube.Key, how manner, change func(kube.Object) (kube.Ob
 		switch {
 		case err != nil:
 			return err
+		case obj == nil && how.orphan:
+			tx.Orphan(old)
+			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		case obj == nil:
 			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		default:

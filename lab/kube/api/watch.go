@@ -49,8 +49,8 @@ func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions,
 	a := &watcher{view: view, which: which, marks: o.AllowWatchBookmarks}
 	a.frames = newFrames(w, f)
 	if err := a.run(ctx, from, o); err != nil && !errors.Is(err, errGone) {
-		a.frames.send(watch.Error, statusOf(err))
-		a.frames.flush()
+		_ = a.frames.send(watch.Error, statusOf(err))
+		_ = a.frames.flush() // who is gone by now needs no answer
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions,
 func (s *Server) watchContext(r *request, o *metav1.ListOptions) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stopped := context.AfterFunc(s.ctx, cancel)
-	if o.TimeoutSeconds != nil {
+	if ptr.Deref(o.TimeoutSeconds, 0) > 0 { // 0 is the server's choice
 		limited, cancelLimited := context.WithTimeout(ctx, time.Duration(*o.TimeoutSeconds)*time.Second)
 		return limited, func() { cancelLimited(); stopped(); cancel() }
 	}
@@ -202,7 +202,7 @@ func newFrames(w http.ResponseWriter, f format) *frames {
 		w: http.NewResponseController(w), out: f.StreamSerializer.Framer.NewFrameWriter(w),
 		object: f.Serializer, envelope: f.StreamSerializer.Serializer,
 	}
-	out.flush() // the client waits for the header
+	_ = out.flush() // the client waits for the header
 	return out
 }
 

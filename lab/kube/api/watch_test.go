@@ -168,8 +168,10 @@ func TestWatchEnds(t *testing.T) {
 	s.want("ADDED n1")
 	s.wantEnd()
 
-	s = c.watch("/api/v1/nodes?watch=1")
+	s = c.watch("/api/v1/nodes?watch=1&timeoutSeconds=0") // 0 is no limit
 	s.want("ADDED n1")
+	c.apply(newNode("n2"))
+	s.want("ADDED n2")
 	if err := c.server.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/kube"
 )
@@ -126,7 +127,8 @@ func answer(w http.ResponseWriter, r *request, code int, obj kube.Object) error 
 	return nil
 }
 
-// delete removes an object at once. There is no grace period: the kubelet of a lab ends a pod when its object is gone.
+// delete removes an object at once, and what belongs to it unless that is to be orphaned. There is no grace period: the
+// kubelet of a lab ends a pod when its object is gone. Nobody waits for finalizers.
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	o, err := deleteOptions(w, r)
 	if err != nil {
@@ -151,7 +153,11 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 
 // remove deletes one object of the request's resource, if it is as the options say.
 func (r *request) remove(k kube.Key, o *metav1.DeleteOptions) (kube.Object, error) {
-	return r.resource.edit(k, manner{dryRun: len(o.DryRun) > 0}, func(old kube.Object) (kube.Object, error) {
+	how := manner{
+		dryRun: len(o.DryRun) > 0,
+		orphan: ptr.Deref(o.PropagationPolicy, "") == metav1.DeletePropagationOrphan,
+	}
+	return r.resource.edit(k, how, func(old kube.Object) (kube.Object, error) {
 		if old == nil {
 			return nil, notFound(r.resource.gr(), k.Name)
 		}

@@ -75,6 +75,8 @@ func TestCreateRefused(t *testing.T) {
 	for _, test := range tests {
 		c.post(test.path, test.body).says(test.code, test.reason, test.words)
 	}
+	large := `{"metadata":{"name":"large"}}` + strings.Repeat(" ", maxBody)
+	c.post(services, large).says(413, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728")
 	c.do("POST", services, "text/plain", webService).says(415, metav1.StatusReasonUnsupportedMediaType, "text/plain")
 	if n := len(c.store.Snapshot().Services); n != 0 {
 		t.Errorf("%d Services are there, want none", n)
@@ -201,6 +203,36 @@ func TestDelete(t *testing.T) {
 	}
 	if left := c.store.Snapshot().Services; len(left) != 1 || left[0].Name != "b" {
 		t.Errorf("%d Services are left, want b", len(left))
+	}
+}
+
+// What belongs to an object goes with it, unless the client wants it to stay.
+func TestPropagation(t *testing.T) {
+	const path = "/apis/apps/v1/namespaces/default/deployments"
+	for body, want := range map[string]int{
+		"":                                   0,
+		`{"propagationPolicy":"Background"}`: 0,
+		`{"propagationPolicy":"Foreground"}`: 0,
+		`{"propagationPolicy":"Orphan"}`:     2,
+	} {
+		c := newClient(t, kube.Config{})
+		c.post(path, webDeployment).want(201)
+		c.do("DELETE", path+"/web", "application/json", body).want(200)
+		pods := c.store.Snapshot().Pods
+		if len(pods) != want {
+			t.Errorf("%s: %d pods are left, want %d", body, len(pods), want)
+		}
+		for _, p := range pods {
+			if len(p.OwnerReferences) > 0 {
+				t.Errorf("%s: %s still belongs to %+v", body, p.Name, p.OwnerReferences)
+			}
+		}
+		// A new Deployment of the name makes pods of its own.
+		c.post(path, webDeployment).want(201)
+		if got := len(c.store.Snapshot().Pods); got != want+2 {
+			t.Errorf("%s: %d pods then, want %d", body, got, want+2)
+		}
+		c.do("DELETE", path+"/web", "application/json", `{"propagationPolicy":"Odd"}`).says(422, metav1.StatusReasonInvalid, "propagationPolicy")
 	}
 }
 

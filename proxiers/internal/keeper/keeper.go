@@ -45,9 +45,9 @@ type Place struct {
 type Flows bool
 
 const (
-	// Tracked: entries lead to endpoints, and those to vanished UDP endpoints are deleted.
+	// Tracked entries lead to endpoints; those to vanished UDP endpoints are deleted.
 	Tracked Flows = true
-	// Relayed: no entry leads to an endpoint.
+	// Relayed traffic has no entries that lead to endpoints.
 	Relayed Flows = false
 )
 

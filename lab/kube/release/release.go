@@ -1,4 +1,7 @@
-package kubeproxy
+// Package release builds commands of Kubernetes releases, unmodified, from the Go modules of the release and nothing else,
+// and keeps them: a module with no code of its own requires k8s.io/kubernetes and builds a command of it. Nothing of
+// Kubernetes gets into the module graph of this project.
+package release
 
 import (
 	"bytes"
@@ -14,17 +17,34 @@ import (
 	"regexp"
 	"strings"
 	"time"
-
-	"github.com/viplab/viplab/suite/spec"
 )
 
-// DefaultVersion is the release that is judged if none is named.
-const DefaultVersion = "v1.36.3"
+// Default is the version to take if nobody wants another.
+const Default = "v1.36.3"
 
-// versionPattern is a release as Kubernetes tags it.
-var versionPattern = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`)
+// others are versions that are known to build besides Default.
+const others = "v1.34.4, v1.31.4, v1.30.4, v1.25.9"
 
-// cacheDir is where built binaries are kept: VIPLAB_CACHE, or viplab in the user's cache folder.
+// ErrNoToolchain says that there is no go command to build with.
+var ErrNoToolchain = errors.New("the Go toolchain is not installed")
+
+// Command is a command of a release.
+type Command struct {
+	Name    string // of its folder in cmd: "kube-proxy"
+	Version string // "v1.36.3"
+}
+
+func (c Command) String() string { return c.Name + " " + c.Version }
+
+func (c Command) pkg() string { return "k8s.io/kubernetes/cmd/" + c.Name }
+
+// Path is where the binary is, or will be once it has been built: in the folder VIPLAB_CACHE, or viplab in the user's
+// cache folder.
+func (c Command) Path() (string, error) {
+	dir, err := cacheDir()
+	return filepath.Join(dir, c.Name, c.Version, c.Name), err
+}
+
 func cacheDir() (string, error) {
 	if dir := os.Getenv("VIPLAB_CACHE"); dir != "" {
 		return filepath.Abs(dir)
@@ -33,17 +53,10 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "viplab"), err
 }
 
-// cached is where the binary of a release is, or will be once it has been built.
-func cached(version string) (string, error) {
-	dir, err := cacheDir()
-	return filepath.Join(dir, "kube-proxy", version, "kube-proxy"), err
-}
-
-// build makes the binary of a release with the Go toolchain, from the modules of that release and nothing else: a module
-// with no code of its own requires k8s.io/kubernetes and builds its command. The result appears in the cache at once and
-// whole; two builds at a time do no harm.
-func build(ctx context.Context, version string, progress io.Writer) error {
-	goal, err := cached(version)
+// Build makes the binary, unless it is there, and tells a person what takes so long. It needs the network. The binary
+// appears at its path at once and whole; two builds at a time do no harm.
+func (c Command) Build(ctx context.Context, progress io.Writer) error {
+	goal, err := c.Path()
 	if err != nil {
 		return err
 	}
@@ -51,10 +64,7 @@ func build(ctx context.Context, version string, progress io.Writer) error {
 		return nil
 	}
 	if _, err := exec.LookPath("go"); err != nil {
-		return &spec.UnusableError{
-			Missing: "the Go toolchain, to build kube-proxy " + version,
-			Cure:    "install Go, or name a binary with --kube-proxy-binary",
-		}
+		return fmt.Errorf("build %s: %w", c, ErrNoToolchain)
 	}
 	if err := os.MkdirAll(filepath.Dir(goal), 0o755); err != nil {
 		return err
@@ -65,37 +75,39 @@ func build(ctx context.Context, version string, progress io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	began := time.Now()
-	fmt.Fprintf(progress, "building kube-proxy %s, the first time only: about 3 minutes on 2 cores ...\n", version)
-	b := builder{version: version, dir: dir}
-	if err := b.run(ctx); err != nil {
+	fmt.Fprintf(progress, "building %s, the first time only: about 3 minutes on 2 cores ...\n", c)
+	if err := (builder{c, dir}).run(ctx); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(dir, "kube-proxy"), goal); err != nil {
+	if err := os.Rename(filepath.Join(dir, c.Name), goal); err != nil {
 		return err
 	}
-	fmt.Fprintf(progress, "built kube-proxy %s in %s: %s\n", version, time.Since(began).Round(time.Second), goal)
+	fmt.Fprintf(progress, "built %s in %s: %s\n", c, time.Since(began).Round(time.Second), goal)
 	return nil
 }
 
 // builder builds in a folder.
-type builder struct{ version, dir string }
+type builder struct {
+	Command
+	dir string
+}
 
 func (b builder) run(ctx context.Context) error {
-	release, err := b.download(ctx)
+	m, err := b.download(ctx)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "go.mod"), release.wrapper(b.version), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, "go.mod"), m.wrapper(b.Command), 0o644); err != nil {
 		return err
 	}
-	_, err = b.tool(ctx, "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.version),
-		"-o", "kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy")
+	_, err = b.tool(ctx, "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.Version),
+		"-o", b.Name, b.pkg())
 	return err
 }
 
 // download gets the release's own module and reads its go.mod.
 func (b builder) download(ctx context.Context) (*module, error) {
-	out, err := b.tool(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+b.version)
+	out, err := b.tool(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+b.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +146,10 @@ var notServed = regexp.MustCompile(`\S+: (403|404|410) |unknown revision|not ava
 
 func (b builder) explain(args []string, err error) error {
 	if notServed.MatchString(err.Error()) {
-		return fmt.Errorf("kube-proxy %s: the Go module proxy does not hold this release whole, or cannot be reached; "+
-			"%s and v1.34.4, v1.31.4, v1.30.4, v1.25.9 are known to build: %w", b.version, DefaultVersion, err)
+		return fmt.Errorf("%s: the Go module proxy does not hold this release whole, or cannot be reached; "+
+			"%s and %s are known to build: %w", b.Command, Default, others, err)
 	}
-	return fmt.Errorf("build kube-proxy %s: go %s: %w", b.version, strings.Join(args[:min(2, len(args))], " "), err)
+	return fmt.Errorf("build %s: go %s: %w", b.Command, strings.Join(args[:min(2, len(args))], " "), err)
 }
 
 func lastLines(text string) string {
@@ -157,16 +169,16 @@ const staged = "v0.0.0"
 
 // wrapper is a go.mod that requires the release. The modules of the same repository are published with minor version for
 // major: v1.36.3 goes with v0.36.3.
-func (m *module) wrapper(version string) []byte {
+func (m *module) wrapper(c Command) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "module viplab.invalid/kube-proxy\n\ngo %s\n\n", atLeast(m.Go, "1.24"))
+	fmt.Fprintf(&b, "module viplab.invalid/%s\n\ngo %s\n\n", c.Name, atLeast(m.Go, "1.24"))
 	for _, d := range m.godebug() {
 		fmt.Fprintf(&b, "godebug %s\n", d)
 	}
-	fmt.Fprintf(&b, "\ntool k8s.io/kubernetes/cmd/kube-proxy\n\nrequire k8s.io/kubernetes %s\n\n", version)
+	fmt.Fprintf(&b, "\ntool %s\n\nrequire k8s.io/kubernetes %s\n\n", c.pkg(), c.Version)
 	for _, r := range m.Require {
 		if r.Version == staged && strings.HasPrefix(r.Path, "k8s.io/") {
-			fmt.Fprintf(&b, "replace %s => %s v0.%s\n", r.Path, r.Path, strings.TrimPrefix(version, "v1."))
+			fmt.Fprintf(&b, "replace %s => %s v0.%s\n", r.Path, r.Path, strings.TrimPrefix(c.Version, "v1."))
 		}
 	}
 	return b.Bytes()

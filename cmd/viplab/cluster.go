@@ -1,0 +1,43 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/suite/engine"
+)
+
+// clusterFlags say what kind of cluster to build.
+type clusterFlags struct{ ip, overlay, pods string }
+
+func (f *clusterFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.ip, "ip", "dual", "IP families: 4, 6 or dual")
+	flags.StringVar(&f.overlay, "overlay", "auto", "how pod traffic crosses between nodes: auto, ipip, vxlan or direct")
+	flags.StringVar(&f.pods, "pods", "bridge", "how a node wires its pods: bridge or routed")
+	complete(cmd, "ip", "4", "6", "dual")
+	complete(cmd, "overlay", "auto", "ipip", "vxlan", "direct")
+	complete(cmd, "pods", "bridge", "routed")
+}
+
+// set puts the choices into options, and tells all mistakes at once.
+func (f *clusterFlags) set(o *engine.Options) error {
+	var errs [3]error
+	o.Stack, errs[0] = lab.ParseStack(f.ip)
+	o.Overlay, errs[1] = lab.ParseOverlay(f.overlay)
+	o.PodNetwork, errs[2] = lab.ParsePodNetwork(f.pods)
+	for i, flag := range []string{"ip", "overlay", "pods"} {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("--%s: %w", flag, errs[i])
+		}
+	}
+	return errors.Join(errs[:]...)
+}
+
+// complete offers values for a flag to the shell.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag
+}

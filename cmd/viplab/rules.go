@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// rulesFlags are the flags of "viplab rules" as typed.
+type rulesFlags struct {
+	proxier  string
+	cluster  clusterFlags
+	files    []string
+	scenario string
+}
+
+func newRules() *cobra.Command {
+	var f rulesFlags
+	cmd := &cobra.Command{
+		Use:   "rules NODE (-f FILE... | --scenario ID)",
+		Short: "Print what a proxier programs on a node for given manifests, annotated",
+		Long: `rules builds a cluster of three nodes, n1, n2 and n3, places the proxier on each, applies manifests or what a scenario
+begins with, and prints what is then programmed on one node: which Service, which port, and what for. Nothing is left behind.`,
+		Example: `  viplab rules n1 -f deployment.yaml -f service.yaml
+  viplab rules n3 --scenario etp-local-source-preserved --proxier iptables-legacy --ip 4
+  kubectl get svc,endpointslices -o yaml | viplab rules n1 -f -`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(engine.NodeNames(), cobra.ShellCompDirectiveNoFileComp),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables", "built-in proxier: "+strings.Join(proxiers.Names(), ", "))
+	f.cluster.add(cmd)
+	cmd.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "manifest to apply, YAML or JSON; - is the standard input")
+	cmd.Flags().StringVar(&f.scenario, "scenario", "", "apply what this scenario begins with (viplab conform --list shows their names)")
+	complete(cmd, "proxier", proxiers.Names()...)
+	complete(cmd, "scenario", scenarioNames()...)
+	return cmd
+}
+
+func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdout io.Writer) error {
+	found, err := proxiers.Find(f.proxier)
+	if err != nil {
+		err = fmt.Errorf("--proxier: %w", err)
+	}
+	var o engine.Options
+	err = errors.Join(err, f.cluster.set(&o))
+	if (len(f.files) == 0) == (f.scenario == "") {
+		err = errors.Join(err, errors.New("say what to apply: either -f FILE or --scenario ID"))
+	}
+	if err != nil {
+		return err
+	}
+	if err := sandbox.Enter(); err != nil {
+		return err
+	}
+	objects, own, err := f.scene(stdin)
+	if err != nil {
+		return err
+	}
+	return engine.Rules(ctx, o, found[0], own, objects, node, stdout)
+}
+
+// scene is what to apply. The standard input is read in the sandbox only: what comes before it runs more than once.
+func (f *rulesFlags) scene(stdin io.Reader) (objects []kube.Object, own spec.Own, err error) {
+	if f.scenario != "" {
+		all := scenarios.All()
+		i := slices.IndexFunc(all, func(s spec.Scenario) bool { return s.ID == f.scenario })
+		if i < 0 {
+			return nil, own, fmt.Errorf("--scenario: there is no %q (viplab conform --list shows their names)", f.scenario)
+		}
+		if all[i].Own != nil {
+			own = *all[i].Own
+		}
+		return engine.Scene(all[i]), own, nil
+	}
+	var errs []error
+	for _, file := range f.files {
+		read, err := readManifest(file, stdin)
+		objects = append(objects, read...)
+		errs = append(errs, err)
+	}
+	return objects, own, errors.Join(errs...)
+}
+
+func readManifest(file string, stdin io.Reader) ([]kube.Object, error) {
+	if file == "-" {
+		text, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		return kube.Decode("standard input", text)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return kube.Decode(file, text)
+}
+
+func scenarioNames() []string {
+	var names []string
+	for _, s := range scenarios.All() {
+		names = append(names, s.ID)
+	}
+	return names
+}
