@@ -22,32 +22,53 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probes remembers the answer for each scheduler: it does not change while a program runs.
+// probes remembers what works: it does not change while a program runs. The default scheduler stands for everything.
 var probes struct {
 	sync.Mutex
 	done map[string]bool
 }
 
-// probe finds out whether this machine can do it all, by doing it in an empty namespace.
+// probe finds out whether this machine can do it all with a scheduler, by doing it in an empty namespace.
 func probe(ctx context.Context, scheduler string) error {
 	probes.Lock()
 	defer probes.Unlock()
-	if probes.done[scheduler] {
-		return nil
+	for _, s := range []string{schedulers[0], scheduler} {
+		if probes.done[s] {
+			continue
+		}
+		if err := inEmptyNamespace(func(ns *netns.NS) error { return try(ctx, ns, s) }); err != nil {
+			return unusable(err, s)
+		}
+		if probes.done == nil {
+			probes.done = map[string]bool{}
+		}
+		probes.done[s] = true
+	}
+	return nil
+}
+
+func inEmptyNamespace(do func(*netns.NS) error) error {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(ns), ns.Close())
+}
+
+// try makes a virtual server with a scheduler, or, with the default one, everything.
+func try(ctx context.Context, ns *netns.NS, scheduler string) error {
+	if scheduler != schedulers[0] {
+		return tryScheduler(ns, scheduler)
 	}
 	// These load the modules. That comes first: on a kernel without ip_vs the library speaks to nobody and hears success.
 	if err := lacks(ctx, "ip_vs", "dummy"); err != nil {
 		return err
 	}
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		if err := try(ctx, f, scheduler); err != nil {
-			return unusable(err, scheduler)
+		if err := tryAll(ctx, ns, f); err != nil {
+			return err
 		}
 	}
-	if probes.done == nil {
-		probes.done = map[string]bool{}
-	}
-	probes.done[scheduler] = true
 	return nil
 }
 
@@ -88,19 +109,15 @@ func unusable(err error, scheduler string) error {
 	return err
 }
 
-func try(ctx context.Context, f lab.Family, scheduler string) (err error) {
-	ns, err := netns.New("probe")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
+// tryAll programs a state.
+func tryAll(ctx context.Context, ns *netns.NS, f lab.Family) (err error) {
 	dir, err := sandbox.TempDir("probe-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	state, pods := sample(f)
-	k, err := open(ns, rules{family: f, podRange: pods}, scheduler, dir, slog.New(slog.DiscardHandler))
+	k, err := open(ns, rules{family: f, podRange: pods}, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -117,6 +134,18 @@ func try(ctx context.Context, f lab.Family, scheduler string) (err error) {
 		return fmt.Errorf("%d virtual servers were made, and the kernel shows %d", want, got)
 	}
 	return nil
+}
+
+func tryScheduler(ns *netns.NS, scheduler string) error {
+	s, err := newServers(ns, lab.V4, scheduler, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.load(func(frontend) bool { return false }); err != nil {
+		return err
+	}
+	return s.set(frontend{netip.MustParseAddrPort("192.0.2.1:80"), unix.IPPROTO_TCP}, &server{})
 }
 
 // sample is a state whose only Service is in most of the sets, and the range of its pods.

@@ -2,7 +2,6 @@ package ipvs
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"slices"
 
@@ -178,18 +177,18 @@ func (r rules) mangle() table {
 
 // program writes all rules, whatever there is. The sets have to be there.
 func (r rules) program(ctx context.Context, p *xtables.Programs) error {
+	saved, err := p.SaveAll(ctx)
+	if err != nil {
+		return err
+	}
 	var all []*xtables.Transaction
 	for _, t := range r.tables() {
-		saved, err := p.Save(ctx, t.name)
-		if err != nil {
-			return err
-		}
 		tx := &xtables.Transaction{Table: t.name}
 		for _, c := range t.chains {
 			tx.Write(c.name, c.rules)
 		}
 		for _, j := range slices.Backward(t.jumps) {
-			if len(saved.Jumps(j.from, j.to)) == 0 {
+			if len(saved[t.name].Jumps(j.from, j.to)) == 0 {
 				tx.Insert(j.from, j.rule)
 			}
 		}
@@ -200,25 +199,27 @@ func (r rules) program(ctx context.Context, p *xtables.Programs) error {
 
 // remove takes all rules away.
 func (r rules) remove(ctx context.Context, p *xtables.Programs) error {
-	var errs []error
+	saved, err := p.SaveAll(ctx)
+	if err != nil {
+		return err
+	}
+	var all []*xtables.Transaction
 	for _, t := range r.tables() {
-		saved, err := p.Save(ctx, t.name)
-		if err != nil {
-			errs = append(errs, err)
+		if saved[t.name] == nil {
 			continue
 		}
 		tx := &xtables.Transaction{Table: t.name}
 		for _, j := range t.jumps {
-			for _, found := range saved.Jumps(j.from, j.to) {
+			for _, found := range saved[t.name].Jumps(j.from, j.to) {
 				tx.Remove(j.from, found)
 			}
 		}
 		for _, c := range t.chains {
-			if _, there := saved.Chains[c.name]; there {
+			if _, there := saved[t.name].Chains[c.name]; there {
 				tx.Delete(c.name)
 			}
 		}
-		errs = append(errs, p.Restore(ctx, tx))
+		all = append(all, tx)
 	}
-	return errors.Join(errs...)
+	return p.Restore(ctx, all...)
 }
