@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/proxiers/iptables"
+	"github.com/viplab/viplab/proxiers/ipvs"
 	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/proxiers/userspace"
 	"github.com/viplab/viplab/suite/spec"
@@ -17,6 +18,7 @@ func All() []spec.Proxier {
 	return []spec.Proxier{
 		iptables.New(iptables.NFT),
 		iptables.New(iptables.Legacy),
+		ipvs.New(),
 		userspace.New(),
 		none.New(),
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // owed are the rows of the catalogue that must have a scenario, by group: those of priority P0 that an iptables proxier
-// or a userspace one owes.
+// an IPVS and a userspace one owe.
 var owed = map[string][]string{
 	"clusterip": {
 		"clusterip-pod-to-remote-pod", "clusterip-pod-to-local-pod", "clusterip-host-process", "clusterip-every-node",
@@ -42,6 +42,15 @@ var owed = map[string][]string{
 	"ruleset-shape": {
 		"rs-ipt-hooks", "rs-ipt-path", "rs-ipt-probabilities", "rs-ipt-one-sep-per-endpoint", "rs-ipt-masq-mark",
 		"rs-ipt-off-cluster-mark", "rs-ipt-local-policy-chains", "rs-ipt-drop-path", "rs-ipt-forward", "rs-userspace-portals",
+		"rs-ipvs-scheduler",
+	},
+}
+
+// further are rows of priority P1 that have a scenario, by group. Those of the schedulers are parts of one row.
+var further = map[string][]string{
+	"ruleset-shape": {
+		"rs-ipvs-objects", "rs-ipvs-access-filter", "rs-ipvs-scheduler-wrr", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-wlc",
+		"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-nq", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-mh",
 	},
 }
 
@@ -51,14 +60,16 @@ func TestEveryOwedRowHasAScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	var known []string
-	for group, ids := range owed {
-		known = append(known, ids...)
-		for _, id := range ids {
-			i := slices.IndexFunc(all, func(s spec.Scenario) bool { return s.ID == id })
-			if i < 0 {
-				t.Errorf("%s has no scenario", id)
-			} else if all[i].Group != group || all[i].Priority != spec.P0 {
-				t.Errorf("%s: group %s, priority %s; want %s, P0", id, all[i].Group, all[i].Priority, group)
+	for priority, rows := range map[spec.Priority]map[string][]string{spec.P0: owed, spec.P1: further} {
+		for group, ids := range rows {
+			known = append(known, ids...)
+			for _, id := range ids {
+				i := slices.IndexFunc(all, func(s spec.Scenario) bool { return s.ID == id })
+				if i < 0 {
+					t.Errorf("%s has no scenario", id)
+				} else if all[i].Group != group || all[i].Priority != priority {
+					t.Errorf("%s: group %s, priority %s; want %s, %s", id, all[i].Group, all[i].Priority, group, priority)
+				}
 			}
 		}
 	}

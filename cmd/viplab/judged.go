@@ -35,7 +35,7 @@ func (f *judgedFlags) add(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.names, "proxier", []string{"iptables"}, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
 	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
-	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but the shape of iptables rules: +feature,-feature")
+	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but a mechanism: +feature,-feature")
 	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "", "release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
 	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
 	f.given = flags.Changed
@@ -136,11 +136,12 @@ func (f *judgedFlags) of(p spec.Proxier) string {
 	return strings.Join(flags, " ")
 }
 
-// claimedByCommands is what a command is taken to claim: everything that can be seen by packets.
+// claimedByCommands is what a command is taken to claim: everything but a mechanism.
 func claimedByCommands() spec.FeatureSet {
 	claimed := spec.Features(spec.AllFeatures...)
-	delete(claimed, spec.IPTables)
-	delete(claimed, spec.IPTablesLegacy)
+	for _, f := range spec.Mechanisms {
+		delete(claimed, f)
+	}
 	return claimed
 }
 

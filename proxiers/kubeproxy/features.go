@@ -26,7 +26,7 @@ func common() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
-		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence,
+		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark,
 	)
 }
 
@@ -66,6 +66,7 @@ func ipvsFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.NodePortAnyLocalAddress] = true
 	set[spec.ForwardAccept] = true
+	set[spec.IPVS] = true
 	return set
 }
 

@@ -59,6 +59,12 @@ func configure(c spec.ProxyConfig) []string {
 	if c.NoLocalhostNodePorts {
 		args = append(args, "--iptables-localhost-nodeports=false")
 	}
+	if c.IPVSScheduler != "" {
+		args = append(args, "--ipvs-scheduler="+c.IPVSScheduler)
+	}
+	if c.IPVSStrictARP {
+		args = append(args, "--ipvs-strict-arp")
+	}
 	return args
 }
 

@@ -68,7 +68,7 @@ var markCleared = spec.Scenario{
 	ID: "masq-mark-cleared", Group: "node-egress-masquerade", Priority: spec.P0, NeedsOverlay: true, Own: &spec.Own{},
 	Source: "the mark is cleared before MASQUERADE, so that an encapsulated packet is not masqueraded again",
 	Why:    "The mark is gone once a packet is masqueraded: the tunnel's outer packet keeps the node's address, and the checksums inside are right.",
-	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT, spec.IPTables},
+	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
 	Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := watch.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {

@@ -16,10 +16,12 @@ import (
 	"strings"
 )
 
-// conformance is how the suite is run on a kernel that has what this one lacks: by the feature that viplab doctor finds
-// lacking, the suite's flags.
-var conformance = map[string][]string{
-	"ipip": {"-viplab.overlay=ipip", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=iptables"},
+// conformance is how the suite is run on kernels that have what this one lacks: by the feature that viplab doctor finds
+// lacking, the kernels and the suite's flags.
+var conformance = map[string]struct{ kernels, args []string }{
+	"ipip": {kernels, []string{"-viplab.overlay=ipip", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=iptables"}},
+	// One kernel will do: the tests of the proxier itself run under each.
+	"ip_vs": {[]string{"6.12"}, []string{"-viplab.overlay=auto", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=ipvs"}},
 }
 
 // binary is a test binary to run with some arguments.
@@ -35,7 +37,7 @@ func testInVM(ctx context.Context, kernel string, here *results) (*results, erro
 	if err != nil {
 		return r, err
 	}
-	suite, err := conformanceRuns(ctx, here)
+	suite, err := conformanceRuns(ctx, kernel, here)
 	if err != nil {
 		return r, err
 	}
@@ -174,8 +176,8 @@ func pattern(names []string) string {
 	return strings.Join(parts, "/")
 }
 
-// conformanceRuns are the runs of the suite for what this kernel lacks. They are none if the suite was not asked for.
-func conformanceRuns(ctx context.Context, here *results) ([]binary, error) {
+// conformanceRuns are the runs of the suite under a kernel for what this one lacks. They are none if the suite was not asked for.
+func conformanceRuns(ctx context.Context, kernel string, here *results) ([]binary, error) {
 	const suite = "github.com/viplab/viplab/suite"
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(here.verdict)), func(t test) bool { return t.pkg == suite }) {
 		return nil, nil
@@ -192,12 +194,12 @@ func conformanceRuns(ctx context.Context, here *results) ([]binary, error) {
 	}
 	var runs []binary
 	for _, f := range found.Findings {
-		if args := conformance[f.Feature]; args != nil && f.InVM {
+		if c := conformance[f.Feature]; slices.Contains(c.kernels, kernel) && f.InVM {
 			b, err := build(ctx, suite)
 			if err != nil {
 				return nil, err
 			}
-			b.args = args
+			b.args = c.args
 			runs = append(runs, b)
 		}
 	}

@@ -41,6 +41,8 @@ const (
 	KernelNAT Feature = "kernel-nat"
 	// VirtualIP: no interface owns a ClusterIP and nothing answers ARP for it.
 	VirtualIP Feature = "virtual-ip"
+	// MasqueradeMark: packets to be masqueraded carry the mark 0x4000 until then.
+	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
 
@@ -52,15 +54,20 @@ const (
 	IPTables Feature = "iptables"
 	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
 	IPTablesLegacy Feature = "iptables-legacy"
+	// IPVS: programs virtual servers of IPVS, a device kube-ipvs0 and IP sets in the shape that kube-proxy documents.
+	IPVS Feature = "ipvs"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
 	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NodePort, NodePortAnyLocalAddress, NodePortHeld,
-	NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology,
-	UserspacePortals, VirtualIP,
+	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NodePort, NodePortAnyLocalAddress,
+	NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback,
+	Topology, UserspacePortals, VirtualIP,
 }
+
+// Mechanisms are the features that tell how a proxier works. Nobody is taken to have them: packets are served either way.
+var Mechanisms = []Feature{IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NodePortHeld, UserspacePortals}
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool

@@ -66,6 +66,11 @@ type ProxyConfig struct {
 	NodePortAddresses []netip.Prefix
 	// NoLocalhostNodePorts turns 127.0.0.1:nodePort off where the proxier would serve it.
 	NoLocalhostNodePorts bool
+	// IPVSScheduler is how IPVS picks an endpoint: rr (which empty stands for), wrr, lc, wlc, sh, dh, sed, nq or mh. Others
+	// pass it over.
+	IPVSScheduler string
+	// IPVSStrictARP keeps nodes from answering ARP for the addresses of Services, which IPVS needs them to own.
+	IPVSStrictARP bool
 }
 
 // UnusableError says that a proxier cannot run here.

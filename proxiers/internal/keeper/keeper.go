@@ -66,12 +66,21 @@ func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mec
 		k.families = append(k.families, &family{
 			node: node, ip: ip, flows: flows, mechanism: mechanisms[i],
 			model: model.NewBuilder(node.Name, ip), health: healthcheck.New(node.Host.NS, ip),
+			addrs: nodeaddr.NewWatcher(node.Host.NS, ip),
 		})
 	}
 	if err := k.sysctls.Set(node.Host.NS, settings...); err != nil {
 		return nil, err
 	}
 	return k, nil
+}
+
+// Disregard makes the addresses of a device not count as the node's own: a mechanism has put them there. It is called
+// before the first Apply.
+func (k *Keeper) Disregard(device string) {
+	for _, f := range k.families {
+		f.addrs.Without = device
+	}
 }
 
 // Apply implements spec.Instance. The families go their own ways: one that fails does not hold up the other.
@@ -122,13 +131,14 @@ type family struct {
 	mechanism Mechanism
 	model     *model.Builder
 	health    *healthcheck.Server
+	addrs     *nodeaddr.Watcher
 	// tracked is the state for which connection tracking was last cleaned up.
 	tracked *model.State
 }
 
 func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
 	state := f.model.Build(s)
-	local, err := nodeaddr.Local(f.node.Host.NS, f.ip)
+	local, err := f.addrs.Local()
 	if err != nil {
 		return err
 	}
@@ -160,7 +170,7 @@ func (f *family) forget(ctx context.Context, state *model.State, local []netip.A
 
 func (f *family) remove(ctx context.Context) error {
 	f.tracked = nil
-	return errors.Join(f.health.Close(), f.mechanism.Remove(ctx))
+	return errors.Join(f.health.Close(), f.addrs.Close(), f.mechanism.Remove(ctx))
 }
 
 // checks are the health check ports of a state.

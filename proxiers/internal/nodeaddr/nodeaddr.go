@@ -74,9 +74,9 @@ func limits(c spec.ProxyConfig, f lab.Family) []netip.Prefix {
 	return out
 }
 
-// Local asks the kernel for the addresses of a namespace, loopback included, in order. Link-local ones are left out: the
-// same address can be on several devices.
-func Local(ns *netns.NS, f lab.Family) ([]netip.Addr, error) {
+// local asks the kernel for the addresses of a namespace, loopback included, in order. Link-local ones are left out: the
+// same address can be on several devices. So are those of one device.
+func local(ns *netns.NS, f lab.Family, without int) ([]netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if f == lab.V6 {
 		family = netlink.FAMILY_V6
@@ -91,7 +91,7 @@ func Local(ns *netns.NS, f lab.Family) ([]netip.Addr, error) {
 		}
 		var out []netip.Addr
 		for _, l := range list {
-			if a, ok := netip.AddrFromSlice(l.IP); ok && !a.Unmap().IsLinkLocalUnicast() {
+			if a, ok := netip.AddrFromSlice(l.IP); ok && l.LinkIndex != without && !a.Unmap().IsLinkLocalUnicast() {
 				out = append(out, a.Unmap())
 			}
 		}

@@ -74,6 +74,15 @@ func (p *Programs) Save(ctx context.Context, table TableName) (*Saved, error) {
 	return parseSaved(out), nil
 }
 
+// SaveAll reads all tables in one go.
+func (p *Programs) SaveAll(ctx context.Context) (map[TableName]*Saved, error) {
+	out, err := p.run(ctx, nil, p.save)
+	if err != nil {
+		return nil, err
+	}
+	return parseAllSaved(out), nil
+}
+
 // SaveText reads a table as the program prints it.
 func (p *Programs) SaveText(ctx context.Context, table TableName) ([]byte, error) {
 	return p.run(ctx, nil, p.save, "-t", string(table))

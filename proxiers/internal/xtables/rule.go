@@ -64,9 +64,14 @@ func protoName(p corev1.Protocol) string { return strings.ToLower(string(p)) }
 
 // Matches on addresses and their kind. An address is local if the host would take the packet for itself.
 const (
-	ToLocal   Part = "-m addrtype --dst-type LOCAL"
-	FromLocal Part = "-m addrtype --src-type LOCAL"
+	ToLocal      Part = "-m addrtype --dst-type LOCAL"
+	FromLocal    Part = "-m addrtype --src-type LOCAL"
+	NotFromLocal Part = "-m addrtype ! --src-type LOCAL"
 )
+
+// InSet matches packets whose parts are an entry of an IP set. The parts are in the order of the set's type: "dst,dst,src"
+// is the destination address, the protocol with the destination port, and the source address.
+func InSet(set, parts string) Part { return Part("-m set --match-set " + set + " " + parts) }
 
 // ToAddr matches the destination address.
 func ToAddr(a netip.Addr) Part { return Part("-d " + a.String()) }

@@ -13,9 +13,12 @@ type Saved struct {
 	Chains map[string][]Rule
 }
 
-// Jumps lists the chain's rules that go to a target.
+// Jumps lists the chain's rules that go to a target. A nil table has none.
 func (s *Saved) Jumps(chain, target string) []Rule {
 	var out []Rule
+	if s == nil {
+		return nil
+	}
 	for _, r := range s.Chains[chain] {
 		if r.Target() == target {
 			out = append(out, r)
@@ -64,6 +67,17 @@ func (r Rule) words() []string {
 		}
 	}
 	return append(words, string(r[start:]))
+}
+
+// parseAllSaved reads the output of iptables-save for several tables. Each begins with a line of "*" and its name. One that
+// does not exist is not in the map.
+func parseAllSaved(out []byte) map[TableName]*Saved {
+	all := map[TableName]*Saved{}
+	for _, part := range bytes.Split(out, []byte("\n*"))[1:] {
+		name, _, _ := bytes.Cut(part, []byte("\n"))
+		all[TableName(name)] = parseSaved(part)
+	}
+	return all
 }
 
 // parseSaved reads the output of iptables-save for one table. A table that does not exist is empty.

@@ -11,6 +11,7 @@ type TableName string
 // The tables in use.
 const (
 	Filter TableName = "filter"
+	Mangle TableName = "mangle"
 	NAT    TableName = "nat"
 )
 

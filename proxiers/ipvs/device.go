@@ -1,0 +1,102 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// deviceName is the device that has the addresses of Services, so that the kernel takes packets to them for its own and
+// IPVS gets to see them. It never sends or receives anything, and stays down.
+const deviceName = "kube-ipvs0"
+
+// device is that of one family.
+type device struct {
+	ns     *netns.NS
+	family lab.Family
+	link   netlink.Link
+	// have are the addresses on it.
+	have map[netip.Addr]bool
+}
+
+// load makes the device, if it is not there, and reads its addresses. The other family may be doing the same.
+func (d *device) load() error {
+	err := d.ns.Netlink().LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: deviceName}})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%s: make %s: %w", d.ns.Name(), deviceName, err)
+	}
+	if d.link, err = d.ns.Netlink().LinkByName(deviceName); err != nil {
+		return fmt.Errorf("%s: find %s: %w", d.ns.Name(), deviceName, err)
+	}
+	return d.list()
+}
+
+func (d *device) list() error {
+	family := netlink.FAMILY_V4
+	if d.family == lab.V6 {
+		family = netlink.FAMILY_V6
+	}
+	for {
+		list, err := d.ns.Netlink().AddrList(d.link, family)
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: addresses of %s: %w", d.ns.Name(), deviceName, err)
+		}
+		d.have = map[netip.Addr]bool{}
+		for _, l := range list {
+			if a, ok := netip.AddrFromSlice(l.IP); ok && !a.Unmap().IsLinkLocalUnicast() {
+				d.have[a.Unmap()] = true
+			}
+		}
+		return nil
+	}
+}
+
+func (d *device) add(a netip.Addr) error {
+	if d.have[a] {
+		return nil
+	}
+	if err := d.ns.Netlink().AddrAdd(d.link, address(a)); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("%s: %s: add %s: %w", d.ns.Name(), deviceName, a, err)
+	}
+	d.have[a] = true
+	return nil
+}
+
+func (d *device) remove(a netip.Addr) error {
+	if !d.have[a] {
+		return nil
+	}
+	if err := d.ns.Netlink().AddrDel(d.link, address(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("%s: %s: remove %s: %w", d.ns.Name(), deviceName, a, err)
+	}
+	delete(d.have, a)
+	return nil
+}
+
+func address(a netip.Addr) *netlink.Addr {
+	return &netlink.Addr{IPNet: netlink.NewIPNet(a.AsSlice())}
+}
+
+// removeDevice takes the device away, with all addresses of both families.
+func removeDevice(ns *netns.NS) error {
+	link, err := ns.Netlink().LinkByName(deviceName)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return nil
+	}
+	if err == nil {
+		err = ns.Netlink().LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: remove %s: %w", ns.Name(), deviceName, err)
+	}
+	return nil
+}

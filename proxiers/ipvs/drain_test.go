@@ -1,0 +1,166 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+)
+
+var (
+	vipTCP   = frontend{netip.MustParseAddrPort("10.96.0.1:80"), unix.IPPROTO_TCP}
+	vipUDP   = frontend{netip.MustParseAddrPort("10.96.0.1:80"), unix.IPPROTO_UDP}
+	backendA = netip.MustParseAddrPort("192.0.2.10:8080")
+	backendB = netip.MustParseAddrPort("192.0.2.11:8080")
+)
+
+// drainNode is a node that has both backends itself, and a proxier for a Service of both protocols.
+func drainNode(t *testing.T) *instance {
+	t.Helper()
+	node := testNode(t, lab.V4)
+	in := start(t, node)
+	t.Cleanup(func() { in.Stop(context.Background()) })
+	lo, err := node.Host.Netlink().LinkByName("lo")
+	for _, b := range []netip.AddrPort{backendA, backendB} {
+		err = errors.Join(err, node.Host.Netlink().AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(b.Addr().AsSlice())}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range []netip.AddrPort{backendA, backendB} {
+		s, err := traffic.Serve(node.Host.NS, b.Addr().String(), []netip.Addr{b.Addr()},
+			traffic.Port{Proto: "tcp", Number: 8080}, traffic.Port{Proto: "udp", Number: 8080})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+	}
+	return in
+}
+
+// servedBy is a state in which the Service has some of the backends.
+func servedBy(backends ...netip.AddrPort) *kube.Snapshot {
+	svc, slice := proxiertest.Simple(0, 0, lab.V4)
+	svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "udp", Port: 80, Protocol: corev1.ProtocolUDP})
+	slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+		Name: proxiertest.Ptr("udp"), Port: proxiertest.Ptr(int32(8080)), Protocol: proxiertest.Ptr(corev1.ProtocolUDP),
+	})
+	for _, b := range backends {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{b.Addr().String()}})
+	}
+	return &kube.Snapshot{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{slice}}
+}
+
+// weights are what the kernel says of a virtual server's backends.
+func weights(t *testing.T, in *instance, fr frontend) string {
+	t.Helper()
+	f := in.families[0]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found, err := f.kernel.servers.backends(fr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for _, b := range []netip.AddrPort{backendA, backendB} {
+		if d := found[b]; d != nil {
+			text += fmt.Sprintf("%s=%d ", b.Addr(), d.Weight)
+		}
+	}
+	return text
+}
+
+func expectWeights(t *testing.T, in *instance, fr frontend, want string) {
+	t.Helper()
+	if got := weights(t, in, fr); got != want {
+		t.Errorf("%s has the backends %s, want %s", fr, got, want)
+	}
+}
+
+// open makes connections to the Service until one is with the backend.
+func openTo(t *testing.T, in *instance, fr frontend, proto string, backend netip.AddrPort) *traffic.Conn {
+	t.Helper()
+	for range 2 {
+		c, answer := traffic.Probe{From: in.node.Host.NS, To: fr.at, Proto: proto}.Open(t.Context())
+		if c == nil {
+			t.Fatalf("%s: %s", fr, answer)
+		}
+		t.Cleanup(func() { c.Close() })
+		if answer.Server == backend.Addr().String() {
+			return c
+		}
+	}
+	t.Fatalf("two connections, and none to %s", backend)
+	return nil
+}
+
+// TestConnectionsEndFirst: a backend that goes gets no new connections, keeps those that it has, and is gone soon after
+// the last of them. One that comes back has never been away.
+func TestConnectionsEndFirst(t *testing.T) {
+	in := drainNode(t)
+	apply(t, in, servedBy(backendA, backendB))
+	long := openTo(t, in, vipTCP, "tcp", backendA)
+	apply(t, in, servedBy(backendB))
+	expectWeights(t, in, vipTCP, "192.0.2.10=0 192.0.2.11=1 ")
+	for range 4 {
+		if a := (traffic.Probe{From: in.node.Host.NS, To: vipTCP.at, Proto: "tcp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
+			t.Errorf("a new connection: %s", a)
+		}
+	}
+	if a := long.Exchange(t.Context()); a.Outcome != traffic.Reply {
+		t.Errorf("the connection to the backend that goes: %s", a)
+	}
+	apply(t, in, servedBy(backendA, backendB))
+	expectWeights(t, in, vipTCP, "192.0.2.10=1 192.0.2.11=1 ")
+	if a := long.Exchange(t.Context()); a.Outcome != traffic.Reply {
+		t.Errorf("after the backend has come back: %s", a)
+	}
+	apply(t, in, servedBy(backendB))
+	if err := long.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// IPVS forgets a connection that was reset after 10 s (ip_vs_proto_tcp.c).
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := watch.Await(ctx, nil, func(context.Context) error {
+		if got := weights(t, in, vipTCP); got != "192.0.2.11=1 " {
+			return fmt.Errorf("the backends are %s", got)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUDPMovesAtOnce: a flow goes on with another backend, and loses no datagram, although it never pauses.
+func TestUDPMovesAtOnce(t *testing.T) {
+	in := drainNode(t)
+	apply(t, in, servedBy(backendA, backendB))
+	flow := openTo(t, in, vipUDP, "udp", backendA)
+	apply(t, in, servedBy(backendB))
+	expectWeights(t, in, vipUDP, "192.0.2.11=1 ")
+	if a := flow.Exchange(t.Context()); a.Server != backendB.Addr().String() {
+		t.Errorf("the flow: %s", a)
+	}
+}
+
+// TestIdleBackendGoesAtOnce: what has no connections need not wait for their end.
+func TestIdleBackendGoesAtOnce(t *testing.T) {
+	in := drainNode(t)
+	apply(t, in, servedBy(backendA, backendB))
+	apply(t, in, servedBy(backendB))
+	expectWeights(t, in, vipTCP, "192.0.2.11=1 ")
+}

@@ -1,0 +1,90 @@
+package ipvs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// dump tells what the kernel holds, and for whom: virtual servers as ipvsadm -Ln lists them, the addresses on the device,
+// sets that have entries, and the rules.
+func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
+	seen := *k // what the kernel says now, without touching what we believe
+	servers, device, sets := *k.servers, *k.device, *k.sets
+	seen.servers, seen.device, seen.sets = &servers, &device, &sets
+	if err := seen.load(want); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := seen.dumpServers(&b, want); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(&b, "\n# addresses on %s\n", deviceName)
+	for _, a := range slices.SortedFunc(maps.Keys(device.have), netip.Addr.Compare) {
+		line(&b, a.String(), want.bound.all(a))
+	}
+	seen.dumpSets(&b, want)
+	for _, t := range k.rules.tables() {
+		text, err := k.programs.SaveText(ctx, t.name)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "\n%s", text)
+	}
+	return b.Bytes(), nil
+}
+
+func (k *kernel) dumpServers(b *bytes.Buffer, want *desired) error {
+	b.WriteString("# virtual servers\n")
+	for _, fr := range slices.SortedFunc(maps.Keys(k.servers.have), frontend.compare) {
+		v := k.servers.have[fr]
+		text := fr.String() + " " + v.scheduler
+		if v.affinity > 0 {
+			text += fmt.Sprintf(" persistent %d", v.affinity)
+		}
+		line(b, text, want.servers.all(fr))
+		backends, err := k.servers.backends(fr)
+		if err != nil {
+			return err
+		}
+		for _, to := range slices.SortedFunc(maps.Keys(backends), netip.AddrPort.Compare) {
+			d := backends[to]
+			fmt.Fprintf(b, "  -> %s masq weight %d active %d inactive %d\n", to, d.Weight, d.ActiveConnections, d.InactiveConnections)
+		}
+	}
+	return nil
+}
+
+func (k *kernel) dumpSets(b *bytes.Buffer, want *desired) {
+	var bySet [setCount][]member
+	for m := range k.sets.have {
+		bySet[m.set] = append(bySet[m.set], m)
+	}
+	for id, members := range bySet {
+		if len(members) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "\n# set %s: %s\n", setID(id).nameIn(k.family()), kinds[id].about)
+		slices.SortFunc(members, func(x, y member) int { return strings.Compare(x.entry.String(), y.entry.String()) })
+		for _, m := range members {
+			line(b, m.entry.String(), want.members.all(m))
+		}
+	}
+}
+
+// line is a thing and who wants it.
+func line(b *bytes.Buffer, thing string, by []string) {
+	if len(by) == 0 {
+		by = []string{"nobody"}
+	}
+	fmt.Fprintf(b, "%-60s # %s\n", thing, strings.Join(slices.Compact(by), ", "))
+}
+
+func (fr frontend) compare(o frontend) int {
+	return cmp.Or(fr.at.Compare(o.at), cmp.Compare(fr.proto, o.proto))
+}

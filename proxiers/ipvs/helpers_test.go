@@ -1,0 +1,77 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+func TestMain(m *testing.M) { sandbox.Main(m) }
+
+// testPlace is a node with two addresses.
+var testPlace = place{
+	own:       addrs("192.168.7.11", "192.168.7.111", "10.244.1.1"),
+	nodePorts: addrs("192.168.7.11", "192.168.7.111", "10.244.1.1"),
+	primary:   netip.MustParseAddr("192.168.7.11"),
+}
+
+// near and far are endpoints on this node and on another one.
+var (
+	near = model.Endpoint{Addr: netip.MustParseAddrPort("10.244.1.5:8080"), OnNode: true}
+	far  = model.Endpoint{Addr: netip.MustParseAddrPort("10.244.2.7:8080")}
+)
+
+// web is a Service with one port, which serves on its ClusterIP by both endpoints. change makes it another one.
+func web(change func(*model.Port)) *model.Service {
+	p := &model.Port{
+		ID:     model.PortID{Namespace: "test", Name: "web", Port: "http", Protocol: corev1.ProtocolTCP},
+		Number: 80, ClusterIP: netip.MustParseAddr("10.96.0.10"),
+		Cluster: []model.Endpoint{near, far}, Local: []model.Endpoint{near}, Anywhere: true,
+	}
+	if change != nil {
+		change(p)
+	}
+	return &model.Service{Namespace: p.ID.Namespace, Name: p.ID.Name, Ports: []*model.Port{p}}
+}
+
+// withoutLocal takes the endpoint on this node away.
+func withoutLocal(p *model.Port) { p.Cluster, p.Local = []model.Endpoint{far}, nil }
+
+const affinity = 10800 * time.Second
+
+func addrs(texts ...string) []netip.Addr {
+	var out []netip.Addr
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddr(t))
+	}
+	return out
+}
+
+// expectLines compares two lists of lines whose order does not matter.
+func expectLines(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	got, want = slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))
+	if slices.Equal(got, want) {
+		return
+	}
+	t.Errorf("%s:", what)
+	for _, g := range got {
+		if !slices.Contains(want, g) {
+			t.Errorf("  surplus %s", g)
+		}
+	}
+	for _, w := range want {
+		if !slices.Contains(got, w) {
+			t.Errorf("  missing %s", w)
+		}
+	}
+	if len(got) != len(slices.Compact(got)) {
+		t.Error("  something is there twice")
+	}
+}

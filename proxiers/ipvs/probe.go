@@ -1,0 +1,169 @@
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	machine "github.com/viplab/viplab/lab/kernel"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/internal/keeper"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// probes remembers what works: it does not change while a program runs. The default scheduler stands for everything.
+var probes struct {
+	sync.Mutex
+	done map[string]bool
+}
+
+// probe finds out whether this machine can do it all with a scheduler, by doing it in an empty namespace.
+func probe(ctx context.Context, scheduler string) error {
+	probes.Lock()
+	defer probes.Unlock()
+	for _, s := range []string{schedulers[0], scheduler} {
+		if probes.done[s] {
+			continue
+		}
+		if err := inEmptyNamespace(func(ns *netns.NS) error { return try(ctx, ns, s) }); err != nil {
+			return unusable(err, s)
+		}
+		if probes.done == nil {
+			probes.done = map[string]bool{}
+		}
+		probes.done[s] = true
+	}
+	return nil
+}
+
+func inEmptyNamespace(do func(*netns.NS) error) error {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(ns), ns.Close())
+}
+
+// try makes a virtual server with a scheduler, or, with the default one, everything.
+func try(ctx context.Context, ns *netns.NS, scheduler string) error {
+	if scheduler != schedulers[0] {
+		return tryScheduler(ns, scheduler)
+	}
+	// These load the modules. That comes first: on a kernel without ip_vs the library speaks to nobody and hears success.
+	if err := lacks(ctx, "ip_vs", "dummy"); err != nil {
+		return err
+	}
+	for _, f := range []lab.Family{lab.V4, lab.V6} {
+		if err := tryAll(ctx, ns, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lacks tries features of the kernel.
+func lacks(ctx context.Context, features ...machine.Feature) error {
+	for _, p := range machine.Probes() {
+		for _, f := range features {
+			if p.Feature != f {
+				continue
+			}
+			if found := p.Run(ctx); found.Status == machine.Lacks {
+				return &spec.UnusableError{
+					Missing: "the kernel module " + found.Module,
+					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// unusable puts what a failure means into words.
+func unusable(err error, scheduler string) error {
+	var missing *xtables.MissingError
+	switch {
+	case errors.As(err, &missing):
+		return &spec.UnusableError{Missing: "the program " + missing.Program, Cure: "apt-get install iptables"}
+	case errors.Is(err, unix.EPERM):
+		return &spec.UnusableError{
+			Missing: "the right to set up IPVS over netlink",
+			Cure:    "run as root: the kernel grants it in no other user namespace than the first",
+		}
+	case errors.Is(err, unix.ENOENT):
+		return &spec.UnusableError{
+			Missing: "the kernel module ip_vs_" + scheduler, Cure: "load it, or use a kernel that has it (scripts/vm)",
+		}
+	}
+	return err
+}
+
+// tryAll programs a state.
+func tryAll(ctx context.Context, ns *netns.NS, f lab.Family) (err error) {
+	dir, err := sandbox.TempDir("probe-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	state, pods := sample(f)
+	k, err := open(ns, rules{family: f, podRange: pods}, schedulers[0], dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	m := &family{kernel: k, want: newDesired()}
+	if err := m.Program(ctx, state, keeper.Place{Local: []netip.Addr{pods.Addr()}}); err != nil {
+		return err
+	}
+	// What counts is what the kernel says it holds.
+	if err := k.servers.load(k.listed); err != nil {
+		return err
+	}
+	if got, want := len(k.servers.have), len(m.want.servers); got != want {
+		return fmt.Errorf("%d virtual servers were made, and the kernel shows %d", want, got)
+	}
+	return nil
+}
+
+func tryScheduler(ns *netns.NS, scheduler string) error {
+	s, err := newServers(ns, lab.V4, scheduler, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.load(func(frontend) bool { return false }); err != nil {
+		return err
+	}
+	return s.set(frontend{netip.MustParseAddrPort("192.0.2.1:80"), unix.IPPROTO_TCP}, &server{})
+}
+
+// sample is a state whose only Service is in most of the sets, and the range of its pods.
+func sample(f lab.Family) (*model.State, netip.Prefix) {
+	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
+	if f == lab.V6 {
+		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
+	}
+	return &model.State{Services: []*model.Service{{Ports: []*model.Port{{
+		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: "TCP"},
+		Number:          80,
+		ClusterIP:       vip,
+		NodePort:        30080,
+		LoadBalancerIPs: []netip.Addr{vip.Next()},
+		SourceRanges:    []netip.Prefix{pods},
+		ExternalLocal:   true,
+		Affinity:        time.Minute,
+		HealthCheckPort: 30081,
+		Anywhere:        true,
+	}}}}}, pods
+}

@@ -1,0 +1,224 @@
+package ipvs
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/proxiers/internal/ipset"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// frontend is where a virtual server listens.
+type frontend struct {
+	at    netip.AddrPort
+	proto uint8
+}
+
+// server is what a virtual server shall be.
+type server struct {
+	// affinity is for how many seconds a client is sent to the same backend; 0 means that each connection is on its own.
+	affinity uint32
+	// backends are sorted; none is twice.
+	backends []netip.AddrPort
+}
+
+// member is an entry of a set.
+type member struct {
+	set   setID
+	entry ipset.Entry
+}
+
+// fragment is what one Service wants of a node, by what it is to be.
+type fragment struct {
+	servers []wish[frontend, *server]
+	// bound are the addresses to have on the device.
+	bound   []wish[netip.Addr, struct{}]
+	members []wish[member, struct{}]
+}
+
+// wish is an entry for a ledger.
+type wish[K comparable, V any] struct {
+	key   K
+	claim claim[V]
+}
+
+// place is what of a node fragments depend on.
+type place struct {
+	// own are the node's addresses, nodePorts those of them that serve NodePorts. Loopback addresses are in neither.
+	own, nodePorts []netip.Addr
+	// primary is the address by which others know the node.
+	primary netip.Addr
+}
+
+func (p place) equal(q place) bool {
+	return slices.Equal(p.own, q.own) && slices.Equal(p.nodePorts, q.nodePorts) && p.primary == q.primary
+}
+
+var protocols = map[corev1.Protocol]uint8{
+	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
+}
+
+// render says what a Service wants.
+func (at place) render(s *model.Service) *fragment {
+	f := &fragment{}
+	for _, p := range s.Ports {
+		r := &rendering{fragment: f, at: at, port: p, proto: protocols[p.ID.Protocol]}
+		if r.proto == 0 {
+			continue
+		}
+		r.loopBack()
+		r.clusterIP()
+		r.outside()
+	}
+	return f
+}
+
+// rendering is that of one port.
+type rendering struct {
+	*fragment
+	at    place
+	port  *model.Port
+	proto uint8
+}
+
+func (r *rendering) by(what string) string { return r.port.ID.String() + " " + what }
+
+func (r *rendering) member(what string, id setID, e ipset.Entry) {
+	r.members = append(r.members, wish[member, struct{}]{member{id, e}, claim[struct{}]{by: r.by(what)}})
+}
+
+// serve makes a virtual server.
+func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endpoint) {
+	s := &server{affinity: uint32(r.port.Affinity / time.Second)}
+	for _, e := range endpoints {
+		s.backends = append(s.backends, e.Addr)
+	}
+	slices.SortFunc(s.backends, netip.AddrPort.Compare)
+	s.backends = slices.Compact(s.backends)
+	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, claim[*server]{r.by(what), s}})
+}
+
+// bind puts an address on the device, unless the node has it already: then it stays where it is.
+func (r *rendering) bind(what string, a netip.Addr) {
+	if slices.Contains(r.at.own, a) {
+		return
+	}
+	r.bound = append(r.bound, wish[netip.Addr, struct{}]{a, claim[struct{}]{by: r.by(what)}})
+	r.member(what, ipvsIPs, ipset.Entry{Addr: a})
+}
+
+func (r *rendering) entry(at netip.AddrPort) ipset.Entry {
+	return ipset.Entry{Addr: at.Addr(), Proto: r.proto, Port: at.Port()}
+}
+
+// loopBack lists the pods on this node that may be sent to themselves. Replies to one's own address never leave a pod, so
+// such connections are masqueraded.
+func (r *rendering) loopBack() {
+	for _, among := range [][]model.Endpoint{r.port.Cluster, r.port.Local} {
+		for _, e := range among {
+			if e.OnNode {
+				entry := r.entry(e.Addr)
+				entry.Source = netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())
+				r.member("endpoint", loopBack, entry)
+			}
+		}
+	}
+}
+
+func (r *rendering) clusterIP() {
+	p, what := r.port, "cluster IP"
+	at := netip.AddrPortFrom(p.ClusterIP, p.Number)
+	r.serve(what, at, p.Internal())
+	r.bind(what, at.Addr())
+	r.member(what, clusterIP, r.entry(at))
+	if len(p.Internal()) == 0 && p.Anywhere {
+		r.member(what, internalNoLocal, r.entry(at))
+	}
+}
+
+// outside makes all the other frontends. Under policy Local, where the node has no endpoint, its own traffic and that of
+// its pods still goes to all endpoints, and the rest is dropped before IPVS sees it.
+func (r *rendering) outside() {
+	p := r.port
+	endpoints, elsewhere := p.FromOutside(), false
+	if p.ExternalLocal && len(endpoints) == 0 {
+		endpoints, elsewhere = p.Cluster, p.Anywhere
+	}
+	serve := func(what string, at netip.AddrPort) {
+		r.serve(what, at, endpoints)
+		if elsewhere {
+			r.member(what, externalNoLocal, r.entry(at))
+		}
+	}
+	for _, ip := range p.ExternalIPs {
+		at, set := netip.AddrPortFrom(ip, p.Number), externalIP
+		if p.ExternalLocal {
+			set = externalIPLocal
+		}
+		serve("external IP", at)
+		r.bind("external IP", ip)
+		r.member("external IP", set, r.entry(at))
+	}
+	for _, ip := range p.LoadBalancerIPs {
+		at := netip.AddrPortFrom(ip, p.Number)
+		serve("load balancer IP", at)
+		r.bind("load balancer IP", ip)
+		r.loadBalancer(at)
+	}
+	if p.NodePort != 0 {
+		for _, a := range r.at.nodePorts {
+			serve("node port", netip.AddrPortFrom(a, p.NodePort))
+		}
+		r.nodePort()
+	}
+	if p.HealthCheckPort != 0 {
+		r.member("health check", healthCheck, ipset.Entry{Port: p.HealthCheckPort})
+	}
+}
+
+// loadBalancer lists an address in the sets by which it is masqueraded and guarded. A node that is admitted may have
+// picked the load balancer's address itself as its source, as that is one of its own.
+func (r *rendering) loadBalancer(at netip.AddrPort) {
+	const what = "load balancer IP"
+	entry := r.entry(at)
+	r.member(what, loadBalancer, entry)
+	if r.port.ExternalLocal {
+		r.member(what, loadBalancerLocal, entry)
+	}
+	if len(r.port.SourceRanges) == 0 {
+		return
+	}
+	r.member(what, loadBalancerFW, entry)
+	node := false
+	for _, from := range r.port.SourceRanges {
+		entry.Source = from
+		r.member(what, sourceCIDR, entry)
+		node = node || from.Contains(r.at.primary)
+	}
+	if node {
+		entry.Source = netip.PrefixFrom(at.Addr(), at.Addr().BitLen())
+		r.member(what, sourceIP, entry)
+	}
+}
+
+// nodePort lists a port in the sets by which it is masqueraded.
+func (r *rendering) nodePort() {
+	sets := nodePortSets[r.proto]
+	entries := []ipset.Entry{{Port: r.port.NodePort}}
+	if sets.byAddress {
+		entries = nil
+		for _, a := range r.at.nodePorts {
+			entries = append(entries, r.entry(netip.AddrPortFrom(a, r.port.NodePort)))
+		}
+	}
+	for _, e := range entries {
+		r.member("node port", sets.all, e)
+		if r.port.ExternalLocal {
+			r.member("node port", sets.local, e)
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/moby/ipvs"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Flags of a virtual server (linux/ip_vs.h).
+const (
+	flagPersistent = 0x1
+	// flagFallback makes the schedulers sh and mh turn to another backend where the one that the hash leads to takes no
+	// new connections.
+	flagFallback = 0x8
+	// flagPort makes the scheduler mh hash the client's port too, as kube-proxy has it, so that one client is spread.
+	flagPort = 0x10
+
+	flagsOfOurs = flagPersistent | flagFallback | flagPort
+)
+
+// servers are the virtual servers of a family in the kernel.
+type servers struct {
+	ns        *netns.NS
+	family    lab.Family
+	scheduler string
+	handle    *ipvs.Handle
+	log       *slog.Logger
+	// have are the virtual servers that there are, draining those with backends that are to go once they have no
+	// connection.
+	have     map[frontend]*virtual
+	draining map[frontend]bool
+}
+
+// virtual is a virtual server in the kernel.
+type virtual struct {
+	affinity  uint32
+	scheduler string
+	flags     uint32
+	// weights are those of the backends: 1, or 0 for one that takes no new connections.
+	weights map[netip.AddrPort]int
+}
+
+func newServers(ns *netns.NS, f lab.Family, scheduler string, log *slog.Logger) (*servers, error) {
+	s := &servers{ns: ns, family: f, scheduler: scheduler, log: log}
+	err := ns.Do(func() (err error) {
+		s.handle, err = ipvs.New("") // in the namespace of the thread
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: open IPVS: %w", ns.Name(), err)
+	}
+	return s, nil
+}
+
+func (s *servers) close() { s.handle.Close() }
+
+// load reads the virtual servers of the family that are ours.
+func (s *servers) load(ours func(frontend) bool) error {
+	s.have, s.draining = map[frontend]*virtual{}, map[frontend]bool{}
+	all, err := s.handle.GetServices()
+	if err != nil {
+		return fmt.Errorf("%s: list virtual servers: %w", s.ns.Name(), err)
+	}
+	for _, found := range all {
+		a, ok := netip.AddrFromSlice(found.Address)
+		fr := frontend{netip.AddrPortFrom(a, found.Port), uint8(found.Protocol)}
+		if !ok || found.FWMark != 0 || found.AddressFamily != s.addressFamily() || !ours(fr) {
+			continue
+		}
+		v := &virtual{scheduler: found.SchedName, flags: found.Flags & flagsOfOurs, weights: map[netip.AddrPort]int{}}
+		if found.Flags&flagPersistent != 0 {
+			v.affinity = found.Timeout
+		}
+		backends, err := s.backends(fr)
+		if err != nil {
+			return err
+		}
+		for to, b := range backends {
+			v.weights[to] = b.Weight
+			if b.Weight == 0 {
+				s.draining[fr] = true
+			}
+		}
+		s.have[fr] = v
+	}
+	return nil
+}
+
+// set makes a virtual server what it shall be.
+func (s *servers) set(fr frontend, want *server) error {
+	service := s.service(fr, want.affinity)
+	v := s.have[fr]
+	if v == nil {
+		if err := s.handle.NewService(service); err != nil {
+			return s.refused(fr, "make", err)
+		}
+		v = &virtual{weights: map[netip.AddrPort]int{}}
+		s.have[fr] = v
+	} else if v.affinity != want.affinity || v.scheduler != s.scheduler || v.flags != service.Flags {
+		if err := s.handle.UpdateService(service); err != nil {
+			return s.refused(fr, "change", err)
+		}
+	}
+	v.affinity, v.scheduler, v.flags = want.affinity, s.scheduler, service.Flags
+	if err := s.enlist(fr, service, v, want.backends); err != nil {
+		return err
+	}
+	return s.retire(fr, service, v, want.backends)
+}
+
+// enlist gives a virtual server the backends that it lacks.
+func (s *servers) enlist(fr frontend, service *ipvs.Service, v *virtual, want []netip.AddrPort) error {
+	for _, to := range want {
+		do, verb := s.handle.NewDestination, "add"
+		if weight, there := v.weights[to]; there {
+			if weight == 1 {
+				continue
+			}
+			do, verb = s.handle.UpdateDestination, "take back"
+		}
+		if err := do(service, destination(to, 1)); err != nil {
+			if err := s.refused(fr, verb+" backend "+to.String()+" of", err); err != nil {
+				return err
+			}
+			continue
+		}
+		v.weights[to] = 1
+	}
+	return nil
+}
+
+// retire takes backends away that a virtual server has too much. One with connections stays until they have ended, with
+// no weight: it gets no new ones.
+func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want []netip.AddrPort) error {
+	for to, weight := range v.weights {
+		if _, found := slices.BinarySearchFunc(want, to, netip.AddrPort.Compare); found {
+			continue
+		}
+		if !s.graceful(fr) {
+			if err := s.handle.DelDestination(service, destination(to, 0)); err != nil {
+				return s.failed(fr, "remove backend "+to.String()+" of", err)
+			}
+			delete(v.weights, to)
+			continue
+		}
+		if weight != 0 {
+			if err := s.handle.UpdateDestination(service, destination(to, 0)); err != nil {
+				return s.failed(fr, "retire backend "+to.String()+" of", err)
+			}
+			v.weights[to] = 0
+		}
+		s.draining[fr] = true
+	}
+	if s.draining[fr] {
+		return s.release(fr)
+	}
+	return nil
+}
+
+// graceful says whether backends that go may end what they have begun. The packets of UDP (and SCTP, with its several
+// paths) begin anew with any backend. The scheduler dh leads all connections to an address to one backend, and refuses
+// them as long as that has no weight.
+func (s *servers) graceful(fr frontend) bool {
+	return fr.proto == unix.IPPROTO_TCP && s.scheduler != "dh"
+}
+
+// release takes those retired backends of a virtual server away that have no connection any more.
+func (s *servers) release(fr frontend) error {
+	v, left := s.have[fr], false
+	backends, err := s.backends(fr)
+	if err != nil {
+		return err
+	}
+	for to, b := range backends {
+		switch {
+		case b.Weight != 0:
+			continue
+		case b.ActiveConnections+b.InactiveConnections > 0:
+			left = true
+			continue
+		}
+		if err := s.handle.DelDestination(s.service(fr, v.affinity), destination(to, 0)); err != nil {
+			return s.failed(fr, "remove backend "+to.String()+" of", err)
+		}
+		delete(v.weights, to)
+	}
+	if !left {
+		delete(s.draining, fr)
+	}
+	return nil
+}
+
+// drain releases what it can everywhere.
+func (s *servers) drain() error {
+	for fr := range s.draining {
+		if err := s.release(fr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove takes a virtual server away, with its backends.
+func (s *servers) remove(fr frontend) error {
+	if s.have[fr] == nil {
+		return nil
+	}
+	if err := s.handle.DelService(s.service(fr, 0)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return s.failed(fr, "remove", err)
+	}
+	delete(s.have, fr)
+	delete(s.draining, fr)
+	return nil
+}
+
+// backends are those that the kernel has for a virtual server.
+func (s *servers) backends(fr frontend) (map[netip.AddrPort]*ipvs.Destination, error) {
+	all, err := s.handle.GetDestinations(s.service(fr, 0))
+	if err != nil {
+		return nil, s.failed(fr, "list the backends of", err)
+	}
+	out := make(map[netip.AddrPort]*ipvs.Destination, len(all))
+	for _, d := range all {
+		if a, ok := netip.AddrFromSlice(d.Address); ok {
+			out[netip.AddrPortFrom(a, d.Port)] = d
+		}
+	}
+	return out, nil
+}
+
+// service is a virtual server in the library's words.
+func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
+	v := &ipvs.Service{
+		AddressFamily: s.addressFamily(), Protocol: uint16(fr.proto), Address: fr.at.Addr().AsSlice(), Port: fr.at.Port(),
+		SchedName: s.scheduler,
+		Netmask:   0xffffffff, // clients are told apart by their whole address
+	}
+	if s.family == lab.V6 {
+		v.Netmask = 128
+	}
+	if affinity > 0 {
+		v.Flags, v.Timeout = flagPersistent, affinity
+	}
+	switch s.scheduler {
+	case "sh":
+		v.Flags |= flagFallback
+	case "mh":
+		v.Flags |= flagFallback | flagPort
+	}
+	return v
+}
+
+// destination is a backend in the library's words. Its forwarding method, 0, is masquerading: translation of addresses.
+func destination(to netip.AddrPort, weight int) *ipvs.Destination {
+	d := &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight, AddressFamily: unix.AF_INET}
+	if to.Addr().Is6() {
+		d.AddressFamily = unix.AF_INET6
+	}
+	return d
+}
+
+func (s *servers) addressFamily() uint16 {
+	if s.family == lab.V6 {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func (s *servers) failed(fr frontend, verb string, err error) error {
+	return fmt.Errorf("%s: %s virtual server %s: %w", s.ns.Name(), verb, fr, err)
+}
+
+// refused tells a thing that the kernel will never do, such as to send to a broadcast address, from a failure. It does
+// not hold up everything else.
+func (s *servers) refused(fr frontend, verb string, err error) error {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		s.log.Warn(s.failed(fr, verb, err).Error())
+		return nil
+	}
+	return s.failed(fr, verb, err)
+}
