@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/proxiers/iptables"
+	"github.com/viplab/viplab/proxiers/nftables"
 	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,6 +17,7 @@ func All() []spec.Proxier {
 	return []spec.Proxier{
 		iptables.New(iptables.NFT),
 		iptables.New(iptables.Legacy),
+		nftables.New(),
 		none.New(),
 	}
 }

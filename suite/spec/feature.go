@@ -48,13 +48,15 @@ const (
 	IPTables Feature = "iptables"
 	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
 	IPTablesLegacy Feature = "iptables-legacy"
+	// NFTables: programs an nftables table with verdict maps in the shape that kube-proxy documents.
+	NFTables Feature = "nftables"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
 	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NodePort, NodePortAnyLocalAddress, NodePortLocalhost,
-	NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology, VirtualIP,
+	IPTables, IPTablesLegacy, ITPLocal, KernelNAT, LoadBalancer, NFTables, NodePort, NodePortAnyLocalAddress,
+	NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback, Topology, VirtualIP,
 }
 
 // FeatureSet is a set of features.
