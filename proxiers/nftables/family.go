@@ -55,7 +55,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 	f.held = nil // until the kernel has taken the change
 	tx := f.table.nft.NewTransaction()
 	gone, come := held.update(state, r)
-	write(tx, addrType(r.family), gone, come)
+	write(tx, r.family, gone, come)
 	if err := f.table.run(ctx, tx); err != nil {
 		return err
 	}
@@ -107,13 +107,13 @@ func destroy(tx *knftables.Transaction) {
 // refill makes the table hold the frame and all the parts, and of the former holdings only sets of clients that are still
 // of use. It is one transaction: a packet meets the former rules, or the new ones.
 func (f *frame) refill(tx *knftables.Transaction, former map[string][]string, all parts) {
-	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules for kube-proxy")})
+	tx.Add(&knftables.Table{})
 	if former != nil {
 		tx.Flush(&knftables.Table{}) // its rules
 	}
 	ours := map[string]bool{}
-	for _, s := range all.sets {
-		ours[s.name] = true
+	for _, c := range all.containers {
+		ours[c.name] = c.timeout > 0
 	}
 	for _, kind := range []string{"set", "map"} {
 		for _, name := range former[kind] {
@@ -132,7 +132,7 @@ func (f *frame) refill(tx *knftables.Transaction, former map[string][]string, al
 		tx.Add(&knftables.Chain{Name: c.name, Type: &c.kind, Hook: &c.hook, Priority: &c.priority})
 	}
 	all.chains = slices.Concat(f.chains(), all.chains)
-	write(tx, addrType(f.family), parts{}, all)
+	write(tx, f.family, parts{}, all)
 	for _, c := range baseChains() {
 		for _, rule := range c.rules {
 			tx.Add(&knftables.Rule{Chain: c.name, Rule: rule})

@@ -57,13 +57,9 @@ func (r renderer) port(f *fragment, p *model.Port) {
 		if ep.OnNode {
 			f.own.put(setHairpin, fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
 		}
-		if p.Affinity > 0 {
-			r.remember(f, p, ep)
-		}
 	}
 	if p.Affinity > 0 {
-		r.sticky(f, p, prefixCluster, reachedByCluster(p))
-		r.sticky(f, p, prefixLocal, reachedByLocal(p))
+		r.affinity(f, p)
 	}
 	f.claims = append(f.claims, r.clusterIP(p))
 	for _, ip := range p.ExternalIPs {
@@ -86,12 +82,13 @@ func (r renderer) port(f *fragment, p *model.Port) {
 // clusterIP is the claim to the ClusterIP.
 func (r renderer) clusterIP(p *model.Port) *claim {
 	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), cluster: true, by: p.ID.String()}
-	if among := p.Internal(); len(among) == 0 {
+	switch {
+	case len(p.Internal()) == 0:
 		c.unserved(p)
-	} else if p.InternalLocal {
-		c.lead(mapServiceIPs, r.amongLocal(c, p))
-	} else {
-		c.lead(mapServiceIPs, r.amongAll(c, p))
+	case p.InternalLocal:
+		c.lead(mapServiceIPs, r.choice(c, p, onNode))
+	default:
+		c.lead(mapServiceIPs, r.choice(c, p, everywhere))
 	}
 	return c
 }
@@ -108,87 +105,114 @@ func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
 	case p.ExternalLocal:
 		c.lead(mapServiceIPs, chainExternalLocal)
 		c.lead(mapMasquerade, chainToNodeFromLocal)
-		c.lead(mapShortCircuit, r.amongAll(c, p))
+		c.lead(mapShortCircuit, r.choice(c, p, everywhere))
 		if len(p.Local) > 0 {
-			c.lead(mapLocalIPs, r.amongLocal(c, p))
+			c.lead(mapLocalIPs, r.choice(c, p, onNode))
 		}
 	default:
-		c.lead(mapServiceIPs, r.amongAll(c, p))
+		c.lead(mapServiceIPs, r.choice(c, p, everywhere))
 		c.lead(mapMasquerade, chainToNode)
 	}
 	return c
 }
 
-// amongAll returns the chain that picks among the endpoints of policy Cluster.
-func (r renderer) amongAll(c *claim, p *model.Port) string {
+// choice returns the chain that picks an endpoint in the scope at random, with equal chances. It numbers the endpoints: the
+// first one is in the map of all first endpoints, and so on.
+func (r renderer) choice(c *claim, p *model.Port, s scope) string {
 	if p.Affinity > 0 {
-		return prefixCluster + portName(p.ID)
+		return s.stickyChain(p.ID)
 	}
-	return r.pick(c, pickChain(len(p.Cluster)), mapEndpoints, p.Cluster)
-}
-
-// amongLocal returns the chain that picks among the endpoints on this node.
-func (r renderer) amongLocal(c *claim, p *model.Port) string {
-	if p.Affinity > 0 {
-		return prefixLocal + portName(p.ID)
-	}
-	return r.pick(c, pickLocalChain(len(p.Local)), mapLocal, p.Local)
-}
-
-// pick numbers the endpoints of a frontend in a map, and has one of them taken at random, with equal chances.
-func (r renderer) pick(c *claim, name, in string, among []model.Endpoint) string {
+	among := s.endpoints(p)
+	var numbered []string
 	for i, ep := range among {
-		c.put(in, fmt.Sprintf("%s . %d", c.to, i), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
+		c.put(s.endpointMap(i), string(c.to), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
+		c.containers = append(c.containers, container{name: s.endpointMap(i)})
+		c.chains = append(c.chains, newChain(s.useChain(i), "",
+			fmt.Sprintf("dnat %s addr . port to %s map @%s", ipWord(r.family), key(r.family), s.endpointMap(i))))
+		numbered = append(numbered, fmt.Sprintf("%d : goto %s", i, s.useChain(i)))
 	}
-	c.chains = append(c.chains, rules(name,
-		fmt.Sprintf("dnat %s addr . port to %s . numgen random mod %d map @%s", ipWord(r.family), key(r.family), len(among), in)))
+	if len(among) == 1 {
+		return s.useChain(0)
+	}
+	name := s.pickChain(len(among))
+	c.chains = append(c.chains, newChain(name, "", random(numbered)))
 	return name
 }
 
-// sticky makes the chain that picks the endpoint that the client had lately, or else any.
-func (r renderer) sticky(f *fragment, p *model.Port, prefix string, among []model.Endpoint) {
-	if len(among) == 0 {
-		return
-	}
-	var lines, numbered []string
-	for i, ep := range among {
-		to := "goto " + prefixEndpoint + endpointName(p.ID, ep.Addr)
-		lines = append(lines, fmt.Sprintf("%s saddr @%s %s", ipWord(r.family), affinityName(p.ID, ep.Addr, p.Affinity), to))
-		numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
-	}
-	lines = append(lines, fmt.Sprintf("numgen random mod %d vmap { %s }", len(among), strings.Join(numbered, ", ")))
-	f.own.chains = append(f.own.chains, rules(prefix+portName(p.ID), lines...))
+// random is a rule that takes one of the numbered ways.
+func random(numbered []string) string {
+	return fmt.Sprintf("numgen random mod %d vmap { %s }", len(numbered), strings.Join(numbered, ", "))
 }
 
-// remember makes the set and the chain of an endpoint that remembers its clients. Where the set is full, the first rule
-// fails, and the second one serves the client all the same.
-func (r renderer) remember(f *fragment, p *model.Port, ep model.Endpoint) {
-	clients := affinityName(p.ID, ep.Addr, p.Affinity)
-	f.own.sets = append(f.own.sets, affinitySet{clients, p.Affinity})
-	f.own.chains = append(f.own.chains, rules(prefixEndpoint+endpointName(p.ID, ep.Addr),
-		fmt.Sprintf("update @%s { %s saddr }", clients, ipWord(r.family)),
-		fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr)))
+// affinity makes the chains of a port that remembers its clients: one for each scope, which picks the endpoint that the
+// client had lately, or else any; and one for each endpoint, with the set of its clients.
+func (r renderer) affinity(f *fragment, p *model.Port) {
+	for _, s := range []scope{everywhere, onNode} {
+		if !s.used(p) || len(s.endpoints(p)) == 0 {
+			continue
+		}
+		var lines, numbered []string
+		for i, ep := range s.endpoints(p) {
+			to := "goto " + endpointChain(p.ID, ep.Addr)
+			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", ipWord(r.family), affinitySet(p, ep.Addr), to))
+			numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
+		}
+		f.own.chains = append(f.own.chains,
+			newChain(s.stickyChain(p.ID), p.ID.String()+": the endpoint of the client, or any", append(lines, random(numbered))...))
+	}
+	// Where the set is full, the first rule fails, and the second one serves the client all the same.
+	for _, ep := range reached(p) {
+		clients := affinitySet(p, ep.Addr)
+		f.own.containers = append(f.own.containers, container{clients, p.Affinity})
+		f.own.chains = append(f.own.chains, newChain(endpointChain(p.ID, ep.Addr), "",
+			fmt.Sprintf("update @%s { %s saddr }", clients, ipWord(r.family)),
+			fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr)))
+	}
+}
+
+// reached are the endpoints that some frontend reaches, each once.
+func reached(p *model.Port) []model.Endpoint {
+	var all []model.Endpoint
+	known := map[netip.AddrPort]bool{}
+	for _, s := range []scope{everywhere, onNode} {
+		if !s.used(p) {
+			continue
+		}
+		for _, ep := range s.endpoints(p) {
+			if !known[ep.Addr] {
+				known[ep.Addr] = true
+				all = append(all, ep)
+			}
+		}
+	}
+	return all
 }
 
 // admit drops what does not come from the source ranges. A node that is admitted may have picked the virtual IP itself as
 // its source, where that is configured on one of its devices.
 func (r renderer) admit(c *claim, p *model.Port) {
-	var from []string
-	for _, s := range p.SourceRanges {
-		if !slices.ContainsFunc(p.SourceRanges, func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }) {
-			from = append(from, s.String())
+	from := slices.Clone(p.SourceRanges)
+	if contains(from, r.nodeAddr) {
+		for _, ip := range p.LoadBalancerIPs {
+			from = append(from, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
-	if slices.ContainsFunc(p.SourceRanges, func(s netip.Prefix) bool { return s.Contains(r.nodeAddr) }) {
-		for _, ip := range p.LoadBalancerIPs {
-			if !slices.ContainsFunc(p.SourceRanges, func(s netip.Prefix) bool { return s.Contains(ip) }) {
-				from = append(from, ip.String())
-			}
+	var list []string
+	for i, s := range from {
+		// nft does not take a range that lies within another one.
+		if !slices.ContainsFunc(from, func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }) &&
+			!slices.Contains(from[:i], s) {
+			list = append(list, s.String())
 		}
 	}
 	name := prefixFirewall + portName(p.ID)
-	c.chains = append(c.chains, rules(name, fmt.Sprintf("%s saddr != { %s } drop", ipWord(r.family), strings.Join(from, ", "))))
+	c.chains = append(c.chains, newChain(name, p.ID.String()+": loadBalancerSourceRanges",
+		fmt.Sprintf("%s saddr != { %s } drop", ipWord(r.family), strings.Join(list, ", "))))
 	c.lead(mapFirewallIPs, name)
+}
+
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // unserved says what becomes of packets that were not translated: if there are endpoints elsewhere, the client is to try
@@ -210,35 +234,4 @@ func (c *claim) verdict(in, verdict string) {
 
 func (p *parts) put(in, key, value string) {
 	p.elements = append(p.elements, element{in: in, key: key, value: value})
-}
-
-// reachedByCluster are the endpoints that some frontend reaches under policy Cluster, or by the short cut of policy Local.
-func reachedByCluster(p *model.Port) []model.Endpoint {
-	if p.InternalLocal && !p.External() {
-		return nil
-	}
-	return p.Cluster
-}
-
-// reachedByLocal are the endpoints on this node that some frontend reaches under policy Local.
-func reachedByLocal(p *model.Port) []model.Endpoint {
-	if p.InternalLocal || p.ExternalLocal && p.External() {
-		return p.Local
-	}
-	return nil
-}
-
-// reached are all endpoints that some frontend reaches, each once.
-func reached(p *model.Port) []model.Endpoint {
-	all := slices.Clone(reachedByCluster(p))
-	known := make(map[netip.AddrPort]bool, len(all))
-	for _, ep := range all {
-		known[ep.Addr] = true
-	}
-	for _, ep := range reachedByLocal(p) {
-		if !known[ep.Addr] {
-			all = append(all, ep)
-		}
-	}
-	return all
 }

@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"net/netip"
-	"strings"
 
 	"sigs.k8s.io/knftables"
 
@@ -10,14 +9,13 @@ import (
 )
 
 // The sets and maps. Keys are frontends (address . protocol . port), but for the two sets.
+// The maps of endpoints are as many as there are endpoints to a frontend.
 const (
 	setClusterIPs   = "cluster-ips"          // addresses
 	setHairpin      = "hairpin-connections"  // source . destination . protocol . port of an endpoint that talks to itself
 	mapServiceIPs   = "service-ips"          // where a frontend's packets go
 	mapShortCircuit = "short-circuit-ips"    // where those from the cluster itself go under externalTrafficPolicy Local
 	mapLocalIPs     = "local-ips"            // where all others go then
-	mapEndpoints    = "endpoints"            // frontend . number -> endpoint
-	mapLocal        = "local-endpoints"      // the same, for endpoints on this node
 	mapMasquerade   = "masquerade-ips"       // who gets this node's address as source
 	mapNoEndpoints  = "no-endpoint-services" // what to do with packets that nobody serves
 	mapFirewallIPs  = "firewall-ips"         // frontends that admit some sources only
@@ -54,6 +52,8 @@ func addrType(f lab.Family) string {
 	return "ipv4_addr"
 }
 
+func frontendType(f lab.Family) string { return addrType(f) + " . inet_proto . inet_service" }
+
 // key is the frontend that a packet is sent to.
 func key(f lab.Family) string { return ipWord(f) + " daddr . meta l4proto . th dport" }
 
@@ -84,20 +84,17 @@ func baseChains() []baseChain {
 func (f *frame) chains() []chain {
 	to := key(f.family)
 	return []chain{
-		rules("firewall-check", to+" vmap @"+mapFirewallIPs),
-		rules("service-endpoints-check", to+" vmap @"+mapNoEndpoints),
-		rules("cluster-ips-check", f.clusterIPsCheck()...),
-		rules("services", to+" vmap @"+mapServiceIPs),
-		rules(chainExternalLocal, f.externalLocal()...),
-		rules("masquerading", f.masquerading()...),
-		rules(chainToNode, "masquerade fully-random"),
-		rules(chainToNodeFromLocal, "fib saddr type local masquerade fully-random"),
-		// The verdict of an element cannot be reject, so it leads here.
-		rules(chainReject, "reject"),
+		newChain("firewall-check", "sources that a load balancer address does not admit", to+" vmap @"+mapFirewallIPs),
+		newChain("service-endpoints-check", "Services that nobody serves, or nobody here", to+" vmap @"+mapNoEndpoints),
+		newChain("cluster-ips-check", "refuses other ports of ClusterIPs, and drops what goes to those of nobody", f.clusterIPsCheck()...),
+		newChain("services", "translates what goes to a Service", to+" vmap @"+mapServiceIPs),
+		newChain(chainExternalLocal, "externalTrafficPolicy Local", f.externalLocal()...),
+		newChain("masquerading", "translated traffic whose replies would not come back through this node", f.masquerading()...),
+		newChain(chainToNode, "", "masquerade fully-random"),
+		newChain(chainToNodeFromLocal, "", "fib saddr type local masquerade fully-random"),
+		newChain(chainReject, "the verdict of an element cannot be reject, so it leads here", "reject"),
 	}
 }
-
-func rules(name string, lines ...string) chain { return chain{name, strings.Join(lines, "\n")} }
 
 // clusterIPsCheck gets what was not translated and goes to the ranges of ClusterIPs all the same.
 func (f *frame) clusterIPsCheck() []string {
@@ -144,16 +141,9 @@ func (f *frame) masquerading() []string {
 
 // containers declare the sets and maps.
 func (f *frame) containers() []knftables.Object {
-	ip, addr := ipWord(f.family), addrType(f.family)
-	frontend := addr + " . inet_proto . inet_service"
+	addr, frontend := addrType(f.family), frontendType(f.family)
 	verdicts := func(name, comment string) *knftables.Map {
 		return &knftables.Map{Name: name, Type: frontend + " : verdict", Comment: &comment}
-	}
-	// Only an expression can say that a part of the key is a random number; its modulus has no meaning here.
-	numbered := func(name, comment string) *knftables.Map {
-		return &knftables.Map{
-			Name: name, TypeOf: key(f.family) + " . numgen random mod 2 : " + ip + " daddr . th dport", Comment: &comment,
-		}
 	}
 	return []knftables.Object{
 		&knftables.Set{Name: setClusterIPs, Type: addr, Comment: knftables.PtrTo("ClusterIPs in use")},
@@ -161,8 +151,6 @@ func (f *frame) containers() []knftables.Object {
 		verdicts(mapServiceIPs, "packets for Services"),
 		verdicts(mapShortCircuit, "externalTrafficPolicy Local: from pods and this node"),
 		verdicts(mapLocalIPs, "externalTrafficPolicy Local: from outside"),
-		numbered(mapEndpoints, "endpoints of each frontend"),
-		numbered(mapLocal, "endpoints of each frontend on this node"),
 		verdicts(mapMasquerade, "frontends whose traffic is masqueraded"),
 		verdicts(mapNoEndpoints, "frontends that nobody serves, or nobody here"),
 		verdicts(mapFirewallIPs, "frontends that admit some sources only"),

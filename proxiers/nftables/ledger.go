@@ -16,15 +16,15 @@ type ledger struct {
 	// claims are those to each frontend. The first one has it; the others wait.
 	claims map[frontend][]*claim
 
-	sets     *tally[affinitySet]
-	chains   *tally[chain]
-	elements *tally[element]
+	containers *tally[container]
+	chains     *tally[chain]
+	elements   *tally[element]
 }
 
 func newLedger(r renderer) *ledger {
 	return &ledger{
 		renderer: r, fragments: map[*model.Service]*fragment{}, claims: map[frontend][]*claim{},
-		sets: newTally[affinitySet](), chains: newTally[chain](), elements: newTally[element](),
+		containers: newTally[container](), chains: newTally[chain](), elements: newTally[element](),
 	}
 }
 
@@ -53,7 +53,7 @@ func (l *ledger) update(state *model.State, r renderer) (gone, come parts) {
 			l.file(c)
 		}
 	}
-	gone.sets, come.sets = l.sets.changes()
+	gone.containers, come.containers = l.containers.changes()
 	gone.chains, come.chains = l.chains.changes()
 	gone.elements, come.elements = l.elements.changes()
 	return gone, come
@@ -88,8 +88,8 @@ func (l *ledger) withdraw(c *claim) {
 }
 
 func (l *ledger) need(p parts, n int) {
-	for _, s := range p.sets {
-		l.sets.change(s, n)
+	for _, c := range p.containers {
+		l.containers.change(c, n)
 	}
 	for _, c := range p.chains {
 		l.chains.change(c, n)

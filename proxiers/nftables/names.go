@@ -5,27 +5,19 @@ import (
 	"encoding/base32"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/viplab/viplab/proxiers/model"
 )
 
 // The names of chains and sets that a port of a Service has for itself begin so.
 const (
-	prefixCluster  = "service-"  // picks among all endpoints, with session affinity
+	prefixService  = "service-"  // picks among all endpoints, with session affinity
 	prefixLocal    = "local-"    // picks among those on this node
 	prefixEndpoint = "endpoint-" // remembers the client and translates to one endpoint
 	prefixAffinity = "affinity-" // the clients of one endpoint
 	prefixFirewall = "firewall-" // drops sources that a load balancer address does not admit
 )
-
-// pickChain is the chain that picks one of n endpoints. Services with as many endpoints share it.
-func pickChain(n int) string { return "pick-" + strconv.Itoa(n) }
-
-// pickLocalChain is the same for endpoints on this node.
-func pickLocalChain(n int) string { return "pick-local-" + strconv.Itoa(n) }
 
 // portName is what names say of a port: "ULMVA6XW-ns1/svc1/tcp/p80", as in kube-proxy. It is not longer than 205 bytes,
 // of the 255 that the kernel takes.
@@ -35,15 +27,20 @@ func portPath(id model.PortID) string {
 	return fmt.Sprintf("%s/%s/%s/%s", id.Namespace, id.Name, protocol(id), id.Port)
 }
 
-// endpointName is that of an endpoint of a port, "5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80". Colons are not allowed.
-func endpointName(id model.PortID, ep netip.AddrPort) string {
-	return hashed(fmt.Sprintf("%s__%s/%d", portPath(id), strings.ReplaceAll(ep.Addr().String(), ":", "."), ep.Port()))
+// endpointChain is that of an endpoint of a port, "endpoint-5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80".
+func endpointChain(id model.PortID, ep netip.AddrPort) string {
+	return prefixEndpoint + endpointName(id, ep)
 }
 
-// affinityName is that of the set of an endpoint's clients. The time out is part of it, as the kernel cannot change that
+// affinitySet is that of the set of an endpoint's clients. The time out is part of it, as the kernel cannot change that
 // of a set.
-func affinityName(id model.PortID, ep netip.AddrPort, timeout time.Duration) string {
-	return fmt.Sprintf("%s%s/%ds", prefixAffinity, endpointName(id, ep), int(timeout.Seconds()))
+func affinitySet(p *model.Port, ep netip.AddrPort) string {
+	return fmt.Sprintf("%s%s/%ds", prefixAffinity, endpointName(p.ID, ep), int(p.Affinity.Seconds()))
+}
+
+func endpointName(id model.PortID, ep netip.AddrPort) string {
+	addr := strings.ReplaceAll(ep.Addr().String(), ":", ".") // colons are not allowed
+	return hashed(fmt.Sprintf("%s__%s/%d", portPath(id), addr, ep.Port()))
 }
 
 // hashed puts a hash in front, so that long names that are nearly alike can be told apart at a glance.

@@ -1,19 +1,20 @@
 package nftables
 
 import (
-	"slices"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/viplab/viplab/lab"
 )
 
 // parts are what the table is made of, beyond the frame. Parts are compared by value: one that is to change is an old one
 // that goes and a new one that comes.
 type parts struct {
-	sets     []affinitySet
-	chains   []chain
-	elements []element
+	containers []container
+	chains     []chain
+	elements   []element
 }
 
 // element is an element of a set, or of a map if it has a value.
@@ -23,13 +24,27 @@ type element struct {
 	comment    string
 }
 
-// chain is a chain with its rules, one a line.
-type chain struct{ name, rules string }
+// chain is a chain with its rules, one a line, and what it is for.
+type chain struct{ name, comment, rules string }
 
-// affinitySet remembers clients for a while.
-type affinitySet struct {
+func newChain(name, comment string, rules ...string) chain {
+	return chain{name, comment, strings.Join(rules, "\n")}
+}
+
+// container is a set of clients that are remembered for a while, or, with no time out, a map from frontends to endpoints.
+type container struct {
 	name    string
 	timeout time.Duration
+}
+
+func (c container) object(f lab.Family) knftables.Object {
+	if c.timeout == 0 {
+		return &knftables.Map{Name: c.name, Type: frontendType(f) + " : " + addrType(f) + " . inet_service"}
+	}
+	return &knftables.Set{
+		Name: c.name, Type: addrType(f), Timeout: &c.timeout,
+		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
+	}
 }
 
 // The longest comment that nft takes is 128 bytes with the final zero; a Service's name and that of its port may be longer.
@@ -37,20 +52,17 @@ const maxComment = 127
 
 // write adds to a transaction the change from parts that go to parts that come. The order is that of references: an
 // element may name a chain, and a rule a chain or a set, so what is named comes before it and goes after it.
-func write(tx *knftables.Transaction, addrType string, gone, come parts) {
+func write(tx *knftables.Transaction, f lab.Family, gone, come parts) {
 	for _, e := range gone.elements {
 		tx.Delete(e.object())
 	}
-	for _, s := range come.sets {
-		tx.Add(&knftables.Set{
-			Name: s.name, Type: addrType, Timeout: &s.timeout,
-			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
-		})
+	for _, c := range come.containers {
+		tx.Add(c.object(f))
 	}
 	stays := map[string]bool{}
 	for _, c := range come.chains {
 		stays[c.name] = true
-		tx.Add(&knftables.Chain{Name: c.name})
+		tx.Add(&knftables.Chain{Name: c.name, Comment: comment(c.comment)})
 	}
 	for _, c := range gone.chains {
 		tx.Flush(&knftables.Chain{Name: c.name})
@@ -68,16 +80,13 @@ func write(tx *knftables.Transaction, addrType string, gone, come parts) {
 			tx.Delete(&knftables.Chain{Name: c.name})
 		}
 	}
-	for _, s := range gone.sets {
-		tx.Delete(&knftables.Set{Name: s.name})
+	for _, c := range gone.containers {
+		tx.Delete(c.object(f))
 	}
 }
 
 func (e element) object() *knftables.Element {
-	o := &knftables.Element{Key: []string{e.key}}
-	if e.comment != "" {
-		o.Comment = knftables.PtrTo(e.comment[:min(len(e.comment), maxComment)])
-	}
+	o := &knftables.Element{Key: []string{e.key}, Comment: comment(e.comment)}
 	if e.value == "" {
 		o.Set = e.in
 	} else {
@@ -86,16 +95,10 @@ func (e element) object() *knftables.Element {
 	return o
 }
 
-// add appends other parts.
-func (p *parts) add(o parts) {
-	p.sets = append(p.sets, o.sets...)
-	p.chains = append(p.chains, o.chains...)
-	p.elements = append(p.elements, o.elements...)
-}
-
-// sorted puts parts in order, so that the same change is always written in the same way.
-func (p parts) sorted() parts {
-	slices.SortFunc(p.sets, func(a, b affinitySet) int { return strings.Compare(a.name, b.name) })
-	slices.SortFunc(p.chains, func(a, b chain) int { return strings.Compare(a.name, b.name) })
-	return p
+func comment(text string) *string {
+	if text == "" {
+		return nil
+	}
+	text = text[:min(len(text), maxComment)]
+	return &text
 }

@@ -1,4 +1,4 @@
-package iptables
+package proxiertest
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 
 // The random clusters are small and drawn from few names and addresses, so that changes collide.
 
-// someCluster draws a cluster.
-func someCluster(t *rapid.T) *kube.Snapshot {
+// Random draws a cluster.
+func Random(t *rapid.T) *kube.Snapshot {
 	s := &kube.Snapshot{}
 	for i, name := range []string{"a", "b", "c"} {
 		if !rapid.Bool().Draw(t, name+" exists") {
@@ -28,12 +28,12 @@ func someCluster(t *rapid.T) *kube.Snapshot {
 	return s
 }
 
-// someChange draws a cluster that differs from another in one Service or its endpoints.
-func someChange(t *rapid.T, s *kube.Snapshot) *kube.Snapshot {
+// Change draws a cluster that differs from another in one Service or its endpoints.
+func Change(t *rapid.T, s *kube.Snapshot) *kube.Snapshot {
 	next := *s
 	next.Services, next.EndpointSlices = slices.Clone(s.Services), slices.Clone(s.EndpointSlices)
 	if len(s.Services) == 0 {
-		return someCluster(t)
+		return Random(t)
 	}
 	i := rapid.IntRange(0, len(s.Services)-1).Draw(t, "which")
 	name := s.Services[i].Name
@@ -76,7 +76,7 @@ func someService(t *rapid.T, name string, number int) *corev1.Service {
 		s.Spec.HealthCheckNodePort = int32(31000 + number)
 	}
 	if yes("itp local") {
-		s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+		s.Spec.InternalTrafficPolicy = Ptr(corev1.ServiceInternalTrafficPolicyLocal)
 	}
 	if yes("affinity") {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -103,7 +103,7 @@ func someSlice(t *rapid.T, name string, family discoveryv1.AddressType, number i
 		AddressType: family,
 	}
 	for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr(string(proto)), Port: ptr(int32(8080)), Protocol: ptr(proto)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: Ptr(string(proto)), Port: Ptr(int32(8080)), Protocol: Ptr(proto)})
 	}
 	pattern := "10.244.%d.%d"
 	if family == discoveryv1.AddressTypeIPv6 {
@@ -113,8 +113,8 @@ func someSlice(t *rapid.T, name string, family discoveryv1.AddressType, number i
 		ready := rapid.Bool().Draw(t, "ready")
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{fmt.Sprintf(pattern, number, i+1)},
-			NodeName:   ptr(rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")),
-			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: ptr(true), Terminating: ptr(!ready)},
+			NodeName:   Ptr(rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")),
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: Ptr(true), Terminating: Ptr(!ready)},
 		})
 	}
 	return s
