@@ -26,7 +26,7 @@ const (
 	chainExternalLocal   = "external-local"
 	chainToNode          = "masquerade-to-node"
 	chainToNodeFromLocal = "masquerade-if-from-node"
-	chainReject          = "reject-all"
+	chainReject          = "reject-chain"
 )
 
 // frame is the part of the table that does not depend on Services.

@@ -46,9 +46,11 @@ func openTable(ns *netns.NS, f lab.Family) (*table, error) {
 
 // widenPath lets nft be found also where the PATH of an unprivileged shell does not lead; knftables looks nowhere else.
 var widenPath = sync.OnceFunc(func() {
-	if _, err := exec.LookPath("nft"); err != nil {
-		os.Setenv("PATH", strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"}, string(filepath.ListSeparator)))
+	if _, err := exec.LookPath("nft"); err == nil {
+		return
 	}
+	path := strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"}, string(filepath.ListSeparator))
+	_ = os.Setenv("PATH", path) // fails for names with = or zero bytes only
 })
 
 // run carries out a transaction, all of it or nothing.

@@ -24,7 +24,7 @@ import (
 // TestIncrementalEqualsFresh: the kernel takes all that is written, and however a state was reached, it is that of a
 // proxier which starts with it.
 func TestIncrementalEqualsFresh(t *testing.T) {
-	fewer(t, "20")
+	fewer(t, "8")
 	node := func() spec.Node { return serviceRanges(proxiertest.Node(t, lab.V4, lab.V6)) }
 	start(t, node()) // skips where it cannot run
 	rapid.Check(t, func(rt *rapid.T) {

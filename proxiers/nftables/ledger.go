@@ -32,9 +32,8 @@ func newLedger(r renderer) *ledger {
 // proportion to the Services that changed, unless the renderer did.
 func (l *ledger) update(state *model.State, r renderer) (gone, come parts) {
 	lost, won := model.Diff(l.state, state)
-	if !r.equal(l.renderer) {
-		lost, won = model.Diff(l.state, nil)
-		won = state.Services
+	if !r.equal(l.renderer) && l.state != nil {
+		lost, won = l.state.Services, state.Services
 	}
 	l.state, l.renderer = state, r
 	for _, s := range lost {

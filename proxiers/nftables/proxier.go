@@ -12,7 +12,7 @@
 //	    pick-local-2      dnat to @local-endpoints[address . protocol . port . random number below 2]
 //	    service-SERVICE, local-SERVICE -> endpoint-SERVICE__ENDPOINT    session affinity: to the endpoint whose set
 //	                                                   affinity-SERVICE__ENDPOINT has the client, else to any; remember
-//	input, forward, output 0     -> service-endpoints-check  @no-endpoint-services: drop, or goto reject-all
+//	input, forward, output 0     -> service-endpoints-check  @no-endpoint-services: drop, or goto reject-chain
 //	forward, output 0            -> cluster-ips-check        other ports of ClusterIPs: reject; addresses of nobody: drop
 //	postrouting 100              -> masquerading             what was translated above, if replies would miss this node
 //
