@@ -127,7 +127,7 @@ func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d, want 2", code)
 	}
-	for _, want := range []string{`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy, none`, "--ip:", "--overlay:", "--pods:", "--focus:", "--shard:"} {
+	for _, want := range []string{`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy, nftables, none`, "--ip:", "--overlay:", "--pods:", "--focus:", "--shard:"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("the error lacks %q:\n%s", want, stderr)
 		}

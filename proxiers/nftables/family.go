@@ -37,7 +37,11 @@ func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 			services:   ofFamily(node.ServiceCIDRs, ip),
 			masquerade: node.Config.MasqueradeAll,
 		},
-		renderer: renderer{family: ip, nodeAddr: node.Host.Addr(ip)},
+		renderer: renderer{
+			family:   ip,
+			podRange: nodeaddr.OfFamily(node.PodCIDRs, ip),
+			nodeAddr: node.Host.Addr(ip),
+		},
 	}, nil
 }
 

@@ -34,13 +34,15 @@ type claim struct {
 // renderer makes fragments.
 type renderer struct {
 	family lab.Family
+	// podRange are the node's own pods; zero: not known.
+	podRange netip.Prefix
 	// nodeAddr is the node's primary address, nodePorts are those that serve NodePorts.
 	nodeAddr  netip.Addr
 	nodePorts []netip.Addr
 }
 
 func (r renderer) equal(o renderer) bool {
-	return r.family == o.family && r.nodeAddr == o.nodeAddr && slices.Equal(r.nodePorts, o.nodePorts)
+	return r.family == o.family && r.podRange == o.podRange && r.nodeAddr == o.nodeAddr && slices.Equal(r.nodePorts, o.nodePorts)
 }
 
 func (r renderer) render(s *model.Service) *fragment {
@@ -54,7 +56,8 @@ func (r renderer) render(s *model.Service) *fragment {
 func (r renderer) port(f *fragment, p *model.Port) {
 	f.own.put(setClusterIPs, p.ClusterIP.String(), "")
 	for _, ep := range reached(p) {
-		if ep.OnNode {
+		// EndpointSlices that people write need not name nodes.
+		if ep.OnNode || r.podRange.Contains(ep.Addr.Addr()) {
 			f.own.put(setHairpin, fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
 		}
 	}

@@ -93,7 +93,9 @@ const (
 // TestFragments compares with what was written by hand.
 func TestFragments(t *testing.T) {
 	node := netip.MustParseAddr("192.168.7.11")
-	r := renderer{family: lab.V4, nodeAddr: node, nodePorts: []netip.Addr{node}}
+	r := renderer{
+		family: lab.V4, podRange: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node, nodePorts: []netip.Addr{node},
+	}
 	for _, c := range []struct {
 		name string
 		svc  *model.Service
@@ -106,6 +108,12 @@ func TestFragments(t *testing.T) {
 		{"one endpoint", svc1(remoteOnly), known + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
+`},
+		{"endpoint by hand, among the node's pods", svc1(func(p *model.Port) {
+			behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080")})
+		}), known + hairpin + use0 + `
+@service-ips 172.30.0.41 . tcp . 80 : goto use-0
+@endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
 `},
 		{"internal policy Local", svc1(itpLocal), known + hairpin + localUse0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto local-use-0
