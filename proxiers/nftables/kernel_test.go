@@ -98,6 +98,42 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestWays: all ways to write everything lead to the same, each also where the table holds something else.
+func TestWays(t *testing.T) {
+	s := proxiertest.Cluster(300, 3) // more than a batch of anything
+	for i, svc := range s.Services {
+		if i%100 == 7 {
+			svc.Spec.SessionAffinity = "ClientIP"
+		}
+	}
+	in := start(t, proxiertest.Node(t, lab.V4))
+	apply(t, in, s)
+	want := kernelRules(t, in)
+	f := in.families[0]
+	former, err := f.table.holdings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all := newLedger(f.renderer).update(model.NewBuilder("n1", lab.V4).Build(s), f.renderer)
+	ways := f.ways(former, all)
+	if len(ways) != 3 || len(ways[2]) < 5 {
+		t.Fatalf("%d ways, the last one of %d transactions", len(ways), len(ways[len(ways)-1]))
+	}
+	for i, way := range ways {
+		if err := f.runAll(t.Context(), way); err != nil {
+			t.Errorf("way %d: %v", i+1, err)
+		}
+		if got := kernelRules(t, in); got != want {
+			t.Errorf("way %d: got (-), want (+)\n%s", i+1, difference(got, want))
+		}
+	}
+	for _, tx := range ways[2] {
+		if n := tx.NumOperations(); n > batch {
+			t.Errorf("a batch of %d operations", n)
+		}
+	}
+}
+
 // TestClientsAreRemembered over a restart, and forgotten with the endpoint.
 func TestClientsAreRemembered(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)

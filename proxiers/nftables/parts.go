@@ -27,6 +27,10 @@ type element struct {
 // chain is a chain with its rules, one a line, and what it is for.
 type chain struct{ name, comment, rules string }
 
+func (c chain) object() *knftables.Chain {
+	return &knftables.Chain{Name: c.name, Comment: comment(c.comment)}
+}
+
 func newChain(name, comment string, rules ...string) chain {
 	return chain{name, comment, strings.Join(rules, "\n")}
 }
@@ -62,7 +66,7 @@ func write(tx *knftables.Transaction, f lab.Family, gone, come parts) {
 	stays := map[string]bool{}
 	for _, c := range come.chains {
 		stays[c.name] = true
-		tx.Add(&knftables.Chain{Name: c.name, Comment: comment(c.comment)})
+		tx.Add(c.object())
 	}
 	for _, c := range gone.chains {
 		tx.Flush(&knftables.Chain{Name: c.name})

@@ -4,29 +4,38 @@
 //
 //	table ip kube-proxy, table ip6 kube-proxy
 //
-//	prerouting -110, output -110 -> firewall-check   @firewall-ips: goto firewall-SERVICE: drop a source that is not admitted
-//	prerouting -100, output -100 -> services         @service-ips:  goto ...
-//	    pick-3            dnat to @endpoints[address . protocol . port . random number below 3]
-//	    external-local    externalTrafficPolicy Local: pods and the node itself  @short-circuit-ips: goto pick-3
-//	                                                   everybody else            @local-ips:         goto pick-local-2
-//	    pick-local-2      dnat to @local-endpoints[address . protocol . port . random number below 2]
-//	    service-SERVICE, local-SERVICE -> endpoint-SERVICE__ENDPOINT    session affinity: to the endpoint whose set
-//	                                                   affinity-SERVICE__ENDPOINT has the client, else to any; remember
-//	input, forward, output 0     -> service-endpoints-check  @no-endpoint-services: drop, or goto reject-chain
-//	forward, output 0            -> cluster-ips-check        other ports of ClusterIPs: reject; addresses of nobody: drop
-//	postrouting 100              -> masquerading             what was translated above, if replies would miss this node
+//	prerouting -110, output -110 -> firewall-check   @firewall-ips: goto firewall-SERVICE: drop sources not admitted
+//	prerouting -100, output -100 -> services         @service-ips:  goto one of these:
+//	    pick-3                               a random number below 3: goto use-0, use-1 or use-2
+//	    use-1                                dnat to what @endpoints-1 has for this frontend
+//	    external-local                       policy Local: pods and the node itself @short-circuit-ips: goto pick-3
+//	                                                       everybody else           @local-ips: goto local-pick-2
+//	    local-pick-2 -> local-use-0, 1       the same with @local-endpoints-0, 1
+//	    service-SERVICE or local-SERVICE     session affinity: goto the endpoint that knows the client, else any
+//	      -> endpoint-SERVICE__ENDPOINT      remember the client in @affinity-SERVICE__ENDPOINT, dnat
+//	input, forward, output 0 -> service-endpoints-check  @no-endpoint-services: drop, or goto reject-chain
+//	forward, output 0        -> cluster-ips-check        other ports of ClusterIPs: reject; addresses of nobody: drop
+//	postrouting 100          -> masquerading             what was translated above, if replies would miss this node
 //
-// Everything is keyed by what the client sent to: address, protocol and port. A NodePort is no exception; it stands in the
-// maps once for each of the node's addresses. The checks for missing endpoints come after the translation: a packet that
-// still goes to a virtual address then is one that nobody serves. Whether to masquerade is decided by the packet's
-// original destination, which connection tracking knows, so no mark is set that could collide with those of others.
+// Everything is keyed by the frontend, which is what the client sent to: address, protocol and port. A NodePort is no
+// exception; it stands in the maps once for each of the node's addresses. The endpoints of a frontend are numbered: the
+// first one of each frontend is in the map endpoints-0, the second in endpoints-1, and so on.
+//
+// The checks for missing endpoints come after the translation: a packet that still goes to a virtual address then is one
+// that nobody serves. Whether to masquerade is decided by the packet's original destination, which connection tracking
+// knows, so no mark is set that could collide with those of others.
+//
+// A chain for each Service would read as well, and is what kube-proxy makes. But it costs with every change: nft asks for
+// all chains and sets before it adds a rule, and the kernel walks through all chains that maps lead to; and a list of
+// endpoints inside a rule is a set without a name, for which the kernel finds one by looking at all the others.
 //
 // A sync is one transaction for each family, a run of nft. The first one writes everything, whatever the kernel held
-// before; later ones write what changed. Readers never see half of one.
+// before; later ones write what changed. No packet meets half of one.
 //
-// Three things other proxiers do are left out: there are no rules that let Service traffic through other people's
-// firewalls, as a verdict here could not overrule one there; NodePorts are not served on 127.0.0.1, which would take
-// route_localnet; and INVALID packets are not dropped.
+// Three things that other proxiers do are left out. There are no rules that let Service traffic through other people's
+// firewalls, as a verdict here could not overrule one there. NodePorts are not served on 127.0.0.1, which would take
+// route_localnet. And INVALID packets are not dropped: whoever has a server that sends segments outside of the window
+// sets nf_conntrack_tcp_be_liberal.
 package nftables
 
 import (
