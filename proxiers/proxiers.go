@@ -8,6 +8,7 @@ import (
 
 	"github.com/viplab/viplab/proxiers/iptables"
 	"github.com/viplab/viplab/proxiers/ipvs"
+	"github.com/viplab/viplab/proxiers/nftables"
 	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/proxiers/userspace"
 	"github.com/viplab/viplab/suite/spec"
@@ -18,6 +19,7 @@ func All() []spec.Proxier {
 	return []spec.Proxier{
 		iptables.New(iptables.NFT),
 		iptables.New(iptables.Legacy),
+		nftables.New(),
 		ipvs.New(),
 		userspace.New(),
 		none.New(),

@@ -24,7 +24,7 @@ import (
 
 // The kinds of clusters to run in. Each flag takes a comma-separated list; the suite runs in every combination.
 var (
-	proxierNames = flag.String("viplab.proxier", "iptables,iptables-legacy,userspace,ipvs", "proxiers to judge, as far as they can run here")
+	proxierNames = flag.String("viplab.proxier", "iptables,iptables-legacy,nftables,userspace,ipvs", "proxiers to judge, as far as they can run here")
 	stacks       = flag.String("viplab.ip", "4,6,dual", "IP families of the clusters")
 	podNetworks  = flag.String("viplab.pods", "bridge,routed", "pod networks of the clusters")
 	overlay      = flag.String("viplab.overlay", "auto", "overlay of the clusters")

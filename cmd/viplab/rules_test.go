@@ -48,6 +48,27 @@ func TestRulesAreAnnotated(t *testing.T) {
 	}
 }
 
+func TestRulesOfNFTables(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	if err := os.WriteFile(file, []byte(webManifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := outcome(t, "rules", "n1", "-f", file, "--proxier", "nftables", "--ip", "4")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	for _, want := range []string{
+		`10.96.0.77 . tcp . 80 comment "default/web" : goto use-0`,
+		`192.168.7.11 . tcp . 30077 comment "default/web" : goto masquerade-to-node`,
+		"10.96.0.77 . tcp . 80 : 10.244.2.2 . 8080",
+		`comment "frontends whose traffic is masqueraded"`,
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the output lacks %q:\n%s", want, stdout)
+		}
+	}
+}
+
 func TestRulesOfAScenario(t *testing.T) {
 	code, stdout, stderr := outcome(t, "rules", "n3", "--scenario", "nodeport-every-node")
 	if code != 0 || !strings.Contains(stdout, "nodeport-every-node/web") || !strings.Contains(stdout, "# IPv6") {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 // The sizes are numbers of Services with five endpoints each. The large ones take a while: pick them with -bench.
@@ -15,7 +16,7 @@ var sizes = []int{100, 1000, 5000}
 func eachSize(b *testing.B, run func(b *testing.B, backend Backend, s *kube.Snapshot)) {
 	for _, backend := range backends {
 		for _, n := range sizes {
-			b.Run(fmt.Sprintf("%s/%d", backend, n), func(b *testing.B) { run(b, backend, cluster(n, 5)) })
+			b.Run(fmt.Sprintf("%s/%d", backend, n), func(b *testing.B) { run(b, backend, proxiertest.Cluster(n, 5)) })
 		}
 	}
 }
@@ -25,7 +26,7 @@ func BenchmarkFirst(b *testing.B) {
 	eachSize(b, func(b *testing.B, backend Backend, s *kube.Snapshot) {
 		for b.Loop() {
 			b.StopTimer()
-			in := start(b, backend, testNode(b, lab.V4))
+			in := start(b, backend, proxiertest.Node(b, lab.V4))
 			b.StartTimer()
 			apply(b, in, s)
 		}
@@ -38,8 +39,8 @@ func BenchmarkEndpoint(b *testing.B) {
 		other := *s
 		other.EndpointSlices = slices.Clone(s.EndpointSlices)
 		middle := len(s.Services) / 2
-		_, other.EndpointSlices[2*middle] = simple(middle, 4, lab.V4)
-		alternate(b, start(b, backend, testNode(b, lab.V4)), s, &other)
+		_, other.EndpointSlices[2*middle] = proxiertest.Simple(middle, 4, lab.V4)
+		alternate(b, start(b, backend, proxiertest.Node(b, lab.V4)), s, &other)
 	})
 }
 
@@ -49,7 +50,7 @@ func BenchmarkService(b *testing.B) {
 		other := *s
 		middle := len(s.Services) / 2
 		other.Services = slices.Delete(slices.Clone(s.Services), middle, middle+1)
-		alternate(b, start(b, backend, testNode(b, lab.V4)), s, &other)
+		alternate(b, start(b, backend, proxiertest.Node(b, lab.V4)), s, &other)
 	})
 }
 

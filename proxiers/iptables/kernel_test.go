@@ -14,6 +14,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -25,15 +26,15 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 	fewer(t, "8")
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
-			start(t, b, testNode(t, lab.V4, lab.V6)) // skips where it cannot run
+			start(t, b, proxiertest.Node(t, lab.V4, lab.V6)) // skips where it cannot run
 			rapid.Check(t, func(rt *rapid.T) {
-				in := start(t, b, testNode(t, lab.V4, lab.V6))
-				s := someCluster(rt)
+				in := start(t, b, proxiertest.Node(t, lab.V4, lab.V6))
+				s := proxiertest.Random(rt)
 				apply(rt, in, s)
 				for range 3 {
-					s = someChange(rt, s)
+					s = proxiertest.Change(rt, s)
 					apply(rt, in, s)
-					fresh := start(t, b, testNode(t, lab.V4, lab.V6))
+					fresh := start(t, b, proxiertest.Node(t, lab.V4, lab.V6))
 					apply(rt, fresh, s)
 					if got, want := kernelRules(rt, in), kernelRules(rt, fresh); !slices.Equal(got, want) {
 						rt.Fatalf("step by step\n%s\n\nat once\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -54,7 +55,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 func TestRestart(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
-			node := testNode(t, lab.V4)
+			node := proxiertest.Node(t, lab.V4)
 			foreign := []*xtables.Transaction{foreignRules(xtables.Filter), foreignRules(xtables.NAT)}
 			first := start(t, b, node)
 			// Rules that others have made jump to our chain keep it alive, empty.
@@ -62,15 +63,15 @@ func TestRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			theirs := kernelRules(t, first)
-			apply(t, first, cluster(120, 2)) // more than a batch
+			apply(t, first, proxiertest.Cluster(120, 2)) // more than a batch
 
 			second := start(t, b, node)
-			apply(t, second, cluster(3, 2))
-			fresh := start(t, b, testNode(t, lab.V4))
+			apply(t, second, proxiertest.Cluster(3, 2))
+			fresh := start(t, b, proxiertest.Node(t, lab.V4))
 			if err := fresh.families[0].programs.Restore(t.Context(), foreign...); err != nil {
 				t.Fatal(err)
 			}
-			apply(t, fresh, cluster(3, 2))
+			apply(t, fresh, proxiertest.Cluster(3, 2))
 			if got, want := kernelRules(t, second), kernelRules(t, fresh); !slices.Equal(got, want) {
 				t.Errorf("after a restart\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -98,8 +99,8 @@ func foreignRules(table xtables.TableName) *xtables.Transaction {
 func TestHealing(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
-			in := start(t, b, testNode(t, lab.V4))
-			apply(t, in, cluster(2, 2))
+			in := start(t, b, proxiertest.Node(t, lab.V4))
+			apply(t, in, proxiertest.Cluster(2, 2))
 			f := in.families[0]
 			for _, table := range []xtables.TableName{xtables.NAT, xtables.Filter} {
 				saved, err := f.programs.Save(t.Context(), table)
@@ -110,12 +111,12 @@ func TestHealing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := in.Apply(t.Context(), cluster(3, 2)); err == nil {
+			if err := in.Apply(t.Context(), proxiertest.Cluster(3, 2)); err == nil {
 				t.Fatal("rules were added to chains that do not exist")
 			}
-			apply(t, in, cluster(3, 2))
-			fresh := start(t, b, testNode(t, lab.V4))
-			apply(t, fresh, cluster(3, 2))
+			apply(t, in, proxiertest.Cluster(3, 2))
+			fresh := start(t, b, proxiertest.Node(t, lab.V4))
+			apply(t, fresh, proxiertest.Cluster(3, 2))
 			if got, want := kernelRules(t, in), kernelRules(t, fresh); !slices.Equal(got, want) {
 				t.Errorf("healed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -125,8 +126,8 @@ func TestHealing(t *testing.T) {
 
 // TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and leaves the counters alone.
 func TestUnchangedWritesNothing(t *testing.T) {
-	in := start(t, NFT, testNode(t, lab.V4))
-	s := cluster(2, 2)
+	in := start(t, NFT, proxiertest.Node(t, lab.V4))
+	s := proxiertest.Cluster(2, 2)
 	apply(t, in, s)
 	again := *s
 	again.Revision++
@@ -147,7 +148,7 @@ func TestSysctls(t *testing.T) {
 		{"off", spec.ProxyConfig{NoLocalhostNodePorts: true}, "0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			node := testNode(t, lab.V4, lab.V6)
+			node := proxiertest.Node(t, lab.V4, lab.V6)
 			node.Config = c.config
 			in := start(t, NFT, node)
 			if got, err := node.Host.Sysctl(routeLocalnet); got != c.want || err != nil {
@@ -165,10 +166,10 @@ func TestSysctls(t *testing.T) {
 func TestLateAddress(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
-			node := testNode(t, lab.V4)
+			node := proxiertest.Node(t, lab.V4)
 			node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}
 			in := start(t, b, node)
-			s := cluster(1, 1)
+			s := proxiertest.Cluster(1, 1)
 			apply(t, in, s)
 			for _, step := range []struct {
 				change func(netlink.Link, *netlink.Addr) error
@@ -229,11 +230,11 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 	size := func(n int) int {
 		b := model.NewBuilder("n1", lab.V4)
 		r := &renderer{}
-		s := cluster(n, 3)
+		s := proxiertest.Cluster(n, 3)
 		first, _, _ := (&desired{}).next(b.Build(s), nil, r)
 		next := *s
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)
-		_, next.EndpointSlices[0] = simple(0, 2, lab.V4)
+		_, next.EndpointSlices[0] = proxiertest.Simple(0, 2, lab.V4)
 		_, gone, come := first.next(b.Build(&next), nil, r)
 		script := xtables.Script(delta(gone, come, nil, nil).transactions(NFT)...)
 		if strings.Contains(string(script), chainServices) {

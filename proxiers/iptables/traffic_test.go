@@ -17,6 +17,7 @@ import (
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -58,7 +59,7 @@ func newWorld(t *testing.T, b Backend, pods lab.PodNetwork) *world {
 }
 
 func (w *world) place(t *testing.T, n *lab.Node) spec.Node {
-	node := testNode(t, lab.V4, lab.V6)
+	node := proxiertest.Node(t, lab.V4, lab.V6)
 	node.Name, node.Host, node.ClusterCIDRs = n.Name(), n, w.ClusterCIDRs()
 	return node
 }
@@ -78,7 +79,7 @@ func (w *world) apply(t *testing.T, svc *corev1.Service, pods ...string) {
 			AddressType: map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4, lab.V6: discoveryv1.AddressTypeIPv6}[f],
 		}
 		for _, p := range svc.Spec.Ports {
-			sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: ptr(int32(8080))})
+			sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: proxiertest.Ptr(int32(8080))})
 		}
 		for _, p := range pods {
 			node := w.Pod(p).Node().Name()

@@ -15,6 +15,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	default:
 		return userspaceFeatures()
 	}
+	if minor < 36 {
+		delete(set, spec.NFTables) // the shape of the table has changed from release to release
+	}
 	if minor < 26 {
 		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
 	}
@@ -52,6 +55,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
+	set[spec.NFTables] = true
 	return set
 }
 

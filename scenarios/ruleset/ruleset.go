@@ -1,5 +1,5 @@
-// Package ruleset holds the scenarios about the shape of what a proxier programs: the chains that
-// introductions to Kubernetes show and that people look for when they debug a node. They explain; the proof that a Service
+// Package ruleset holds the scenarios about the shape of what a proxier programs: the chains and maps that introductions
+// to Kubernetes show and that people look for when they debug a node. They explain; the proof that a Service
 // works is traffic, in the other groups.
 package ruleset
 
@@ -107,6 +107,7 @@ var Scenarios = []spec.Scenario{
 		Steps:  []spec.Step{{Check: inTable("filter", forward)}},
 	},
 	userspacePortals,
+	nftShape,
 }
 
 // check looks at one table of n1 in one family.

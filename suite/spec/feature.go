@@ -56,18 +56,20 @@ const (
 	IPTablesLegacy Feature = "iptables-legacy"
 	// IPVS: programs virtual servers of IPVS, a device kube-ipvs0 and IP sets in the shape that kube-proxy documents.
 	IPVS Feature = "ipvs"
+	// NFTables: programs an nftables table with verdict maps in the shape that kube-proxy documents.
+	NFTables Feature = "nftables"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
 	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NodePort, NodePortAnyLocalAddress,
-	NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress, TerminatingFallback,
-	Topology, UserspacePortals, VirtualIP,
+	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NodePort,
+	NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress,
+	TerminatingFallback, Topology, UserspacePortals, VirtualIP,
 }
 
 // Mechanisms are the features that tell how a proxier works. Nobody is taken to have them: packets are served either way.
-var Mechanisms = []Feature{IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NodePortHeld, UserspacePortals}
+var Mechanisms = []Feature{IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NFTables, NodePortHeld, UserspacePortals}
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool

@@ -24,7 +24,7 @@ func Node(t testing.TB, families ...lab.Family) spec.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { ns.Close() })
+	t.Cleanup(func() { _ = ns.Close() })
 	return spec.Node{
 		Name:     "n1",
 		Host:     &lab.Node{Host: lab.Host{NS: ns}},

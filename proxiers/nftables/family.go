@@ -1,0 +1,123 @@
+package nftables
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/keeper"
+	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// family is the mechanism of one IP family of a node.
+type family struct {
+	table    *table
+	frame    frame
+	renderer renderer
+
+	// held is what the kernel holds; nil means that this is not known, and that everything is to be written.
+	held *ledger
+}
+
+func newFamily(node spec.Node, ip lab.Family) (*family, error) {
+	t, err := openTable(node.Host.NS, ip)
+	if err != nil {
+		return nil, err
+	}
+	return &family{
+		table: t,
+		frame: frame{
+			family:     ip,
+			podRange:   nodeaddr.OfFamily(node.ClusterCIDRs, ip),
+			services:   ofFamily(node.ServiceCIDRs, ip),
+			masquerade: node.Config.MasqueradeAll,
+		},
+		renderer: renderer{
+			family:   ip,
+			podRange: nodeaddr.OfFamily(node.PodCIDRs, ip),
+			nodeAddr: node.Host.Addr(ip),
+		},
+	}, nil
+}
+
+// Program implements keeper.Mechanism.
+func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
+	r := f.renderer
+	r.nodePorts = nodePortAddrs(at)
+	held := f.held
+	if held == nil {
+		return f.programAll(ctx, state, r)
+	}
+	if state == held.state && r.equal(held.renderer) {
+		return nil
+	}
+	f.held = nil // until the kernel has taken the change
+	tx := f.table.nft.NewTransaction()
+	gone, come := held.update(state, r)
+	write(tx, r.family, gone, come)
+	if err := f.table.run(ctx, tx); err != nil {
+		return err
+	}
+	f.held = held
+	return nil
+}
+
+// programAll writes everything, in place of whatever there is.
+func (f *family) programAll(ctx context.Context, state *model.State, r renderer) error {
+	next := newLedger(r)
+	_, all := next.update(state, r)
+	former, err := f.table.holdings(ctx)
+	if err != nil {
+		return err
+	}
+	for _, way := range f.ways(former, all) {
+		if err = f.runAll(ctx, way); err == nil {
+			f.held = next
+			return nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error {
+	for _, tx := range all {
+		if err := f.table.run(ctx, tx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove implements keeper.Mechanism.
+func (f *family) Remove(ctx context.Context) error {
+	f.held = nil
+	tx := f.table.nft.NewTransaction()
+	destroy(tx)
+	return f.table.run(ctx, tx)
+}
+
+// Dump implements keeper.Mechanism.
+func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.text(ctx) }
+
+// nodePortAddrs are the addresses on which NodePorts are served: every one of the node that others can reach, if nothing
+// else was asked for.
+func nodePortAddrs(at keeper.Place) []netip.Addr {
+	all := at.NodePorts
+	if all == nil {
+		all = at.Local
+	}
+	return slices.DeleteFunc(slices.Clone(all), netip.Addr.IsLoopback)
+}
+
+// ofFamily are the ranges of a family.
+func ofFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
+}

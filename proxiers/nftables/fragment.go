@@ -1,0 +1,240 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// fragment is what one Service contributes to the table.
+type fragment struct {
+	own    parts // needed whoever has the frontends
+	claims []*claim
+}
+
+// frontend is where clients send to, as a key of the maps: "10.96.0.10 . tcp . 80".
+type frontend string
+
+func newFrontend(a netip.Addr, p *model.Port, port uint16) frontend {
+	return frontend(fmt.Sprintf("%s . %s . %d", a, protocol(p.ID), port))
+}
+
+// claim is a Service's wish to serve a frontend, and what is needed if it does.
+type claim struct {
+	to      frontend
+	cluster bool   // it is a ClusterIP
+	by      string // the port's name
+	parts
+}
+
+// renderer makes fragments.
+type renderer struct {
+	family lab.Family
+	// podRange are the node's own pods; zero: not known.
+	podRange netip.Prefix
+	// nodeAddr is the node's primary address, nodePorts are those that serve NodePorts.
+	nodeAddr  netip.Addr
+	nodePorts []netip.Addr
+}
+
+func (r renderer) equal(o renderer) bool {
+	return r.family == o.family && r.podRange == o.podRange && r.nodeAddr == o.nodeAddr && slices.Equal(r.nodePorts, o.nodePorts)
+}
+
+func (r renderer) render(s *model.Service) *fragment {
+	f := &fragment{}
+	for _, p := range s.Ports {
+		r.port(f, p)
+	}
+	return f
+}
+
+func (r renderer) port(f *fragment, p *model.Port) {
+	f.own.put(setClusterIPs, p.ClusterIP.String(), "")
+	for _, ep := range reached(p) {
+		// EndpointSlices that people write need not name nodes.
+		if ep.OnNode || r.podRange.Contains(ep.Addr.Addr()) {
+			f.own.put(setHairpin, fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
+		}
+	}
+	if p.Affinity > 0 {
+		r.affinity(f, p)
+	}
+	f.claims = append(f.claims, r.clusterIP(p))
+	for _, ip := range p.ExternalIPs {
+		f.claims = append(f.claims, r.external(p, ip, p.Number))
+	}
+	for _, ip := range p.LoadBalancerIPs {
+		c := r.external(p, ip, p.Number)
+		if len(p.SourceRanges) > 0 {
+			r.admit(c, p)
+		}
+		f.claims = append(f.claims, c)
+	}
+	if p.NodePort != 0 {
+		for _, ip := range r.nodePorts {
+			f.claims = append(f.claims, r.external(p, ip, p.NodePort))
+		}
+	}
+}
+
+// clusterIP is the claim to the ClusterIP.
+func (r renderer) clusterIP(p *model.Port) *claim {
+	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), cluster: true, by: p.ID.String()}
+	switch {
+	case len(p.Internal()) == 0:
+		c.unserved(p)
+	case p.InternalLocal:
+		c.lead(mapServiceIPs, r.choice(c, p, onNode))
+	default:
+		c.lead(mapServiceIPs, r.choice(c, p, everywhere))
+	}
+	return c
+}
+
+// external is the claim to any other frontend. Its traffic is masqueraded, as it may leave the node again; under policy
+// Local it does not, and only the node's own, which may have the frontend as its source, is.
+func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
+	c := &claim{to: newFrontend(ip, p, port), by: p.ID.String()}
+	if len(p.FromOutside()) == 0 {
+		c.unserved(p)
+	}
+	switch {
+	case len(p.Cluster) == 0: // and none on this node
+	case p.ExternalLocal:
+		c.lead(mapServiceIPs, chainExternalLocal)
+		c.lead(mapMasquerade, chainToNodeFromLocal)
+		c.lead(mapShortCircuit, r.choice(c, p, everywhere))
+		if len(p.Local) > 0 {
+			c.lead(mapLocalIPs, r.choice(c, p, onNode))
+		}
+	default:
+		c.lead(mapServiceIPs, r.choice(c, p, everywhere))
+		c.lead(mapMasquerade, chainToNode)
+	}
+	return c
+}
+
+// choice returns the chain that picks an endpoint in the scope at random, with equal chances. It numbers the endpoints: the
+// first one is in the map of all first endpoints, and so on.
+func (r renderer) choice(c *claim, p *model.Port, s scope) string {
+	if p.Affinity > 0 {
+		return s.stickyChain(p.ID)
+	}
+	among := s.endpoints(p)
+	var numbered []string
+	for i, ep := range among {
+		c.put(s.endpointMap(i), string(c.to), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
+		c.containers = append(c.containers, container{name: s.endpointMap(i)})
+		c.chains = append(c.chains, newChain(s.useChain(i), "",
+			fmt.Sprintf("dnat %s addr . port to %s map @%s", ipWord(r.family), key(r.family), s.endpointMap(i))))
+		numbered = append(numbered, fmt.Sprintf("%d : goto %s", i, s.useChain(i)))
+	}
+	if len(among) == 1 {
+		return s.useChain(0)
+	}
+	name := s.pickChain(len(among))
+	c.chains = append(c.chains, newChain(name, "", random(numbered)))
+	return name
+}
+
+// random is a rule that takes one of the numbered ways.
+func random(numbered []string) string {
+	return fmt.Sprintf("numgen random mod %d vmap { %s }", len(numbered), strings.Join(numbered, ", "))
+}
+
+// affinity makes the chains of a port that remembers its clients: one for each scope, which picks the endpoint that the
+// client had lately, or else any; and one for each endpoint, with the set of its clients.
+func (r renderer) affinity(f *fragment, p *model.Port) {
+	for _, s := range []scope{everywhere, onNode} {
+		if !s.used(p) || len(s.endpoints(p)) == 0 {
+			continue
+		}
+		var lines, numbered []string
+		for i, ep := range s.endpoints(p) {
+			to := "goto " + endpointChain(p.ID, ep.Addr)
+			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", ipWord(r.family), affinitySet(p, ep.Addr), to))
+			numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
+		}
+		f.own.chains = append(f.own.chains,
+			newChain(s.stickyChain(p.ID), p.ID.String()+": the endpoint of the client, or any", append(lines, random(numbered))...))
+	}
+	// Where the set is full, the first rule fails, and the second one serves the client all the same.
+	for _, ep := range reached(p) {
+		clients := affinitySet(p, ep.Addr)
+		f.own.containers = append(f.own.containers, container{clients, p.Affinity})
+		f.own.chains = append(f.own.chains, newChain(endpointChain(p.ID, ep.Addr), "",
+			fmt.Sprintf("update @%s { %s saddr }", clients, ipWord(r.family)),
+			fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr)))
+	}
+}
+
+// reached are the endpoints that some frontend reaches, each once.
+func reached(p *model.Port) []model.Endpoint {
+	var all []model.Endpoint
+	known := map[netip.AddrPort]bool{}
+	for _, s := range []scope{everywhere, onNode} {
+		if !s.used(p) {
+			continue
+		}
+		for _, ep := range s.endpoints(p) {
+			if !known[ep.Addr] {
+				known[ep.Addr] = true
+				all = append(all, ep)
+			}
+		}
+	}
+	return all
+}
+
+// admit drops what does not come from the source ranges. A node that is admitted may have picked the virtual IP itself as
+// its source, where that is configured on one of its devices.
+func (r renderer) admit(c *claim, p *model.Port) {
+	from := slices.Clone(p.SourceRanges)
+	if contains(from, r.nodeAddr) {
+		for _, ip := range p.LoadBalancerIPs {
+			from = append(from, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	var list []string
+	for i, s := range from {
+		// nft does not take a range that lies within another one.
+		if !slices.ContainsFunc(from, func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }) &&
+			!slices.Contains(from[:i], s) {
+			list = append(list, s.String())
+		}
+	}
+	name := prefixFirewall + portName(p.ID)
+	c.chains = append(c.chains, newChain(name, p.ID.String()+": loadBalancerSourceRanges",
+		fmt.Sprintf("%s saddr != { %s } drop", ipWord(r.family), strings.Join(list, ", "))))
+	c.lead(mapFirewallIPs, name)
+}
+
+func contains(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// unserved says what becomes of packets that were not translated: if there are endpoints elsewhere, the client is to try
+// again, perhaps through another node; if there are none, it is told.
+func (c *claim) unserved(p *model.Port) {
+	if p.Anywhere {
+		c.verdict(mapNoEndpoints, "drop")
+	} else {
+		c.verdict(mapNoEndpoints, "goto "+chainReject)
+	}
+}
+
+// lead sends the frontend's packets to a chain.
+func (c *claim) lead(in, to string) { c.verdict(in, "goto "+to) }
+
+func (c *claim) verdict(in, verdict string) {
+	c.elements = append(c.elements, element{in: in, key: string(c.to), value: verdict, comment: c.by})
+}
+
+func (p *parts) put(in, key, value string) {
+	p.elements = append(p.elements, element{in: in, key: key, value: value})
+}

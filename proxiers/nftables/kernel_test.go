@@ -1,0 +1,297 @@
+package nftables
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/knftables"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// TestIncrementalEqualsFresh: the kernel takes all that is written, and however a state was reached, it is that of a
+// proxier which starts with it.
+func TestIncrementalEqualsFresh(t *testing.T) {
+	fewer(t, "8")
+	node := func() spec.Node { return serviceRanges(proxiertest.Node(t, lab.V4, lab.V6)) }
+	start(t, node()) // skips where it cannot run
+	rapid.Check(t, func(rt *rapid.T) {
+		in := start(t, node())
+		s := proxiertest.Random(rt)
+		apply(rt, in, s)
+		for range 3 {
+			s = proxiertest.Change(rt, s)
+			apply(rt, in, s)
+			fresh := start(t, node())
+			apply(rt, fresh, s)
+			if got, want := kernelRules(rt, in), kernelRules(rt, fresh); got != want {
+				rt.Fatalf("step by step (-) and at once (+)\n%s", difference(got, want))
+			}
+			stop(rt, fresh)
+		}
+		stop(rt, in)
+		if left := kernelRules(rt, in); left != "" {
+			rt.Fatalf("left behind after Stop:\n%s", left)
+		}
+	})
+}
+
+func serviceRanges(n spec.Node) spec.Node {
+	n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+	return n
+}
+
+// TestRestart: a proxier that finds the table of a former one takes over, and what is out of date is gone. Tables of
+// others are left alone.
+func TestRestart(t *testing.T) {
+	for name, former := range map[string]func(t *testing.T, in *instance){
+		"its own": func(t *testing.T, in *instance) { apply(t, in, proxiertest.Cluster(120, 2)) },
+		"another": func(t *testing.T, in *instance) {
+			// Names that we use, for something else: the first transaction fails.
+			nft(t, in, `
+				add table ip kube-proxy
+				add chain ip kube-proxy old
+				add rule ip kube-proxy old drop
+				add chain ip kube-proxy pick-1
+				add rule ip kube-proxy pick-1 numgen random mod 2 vmap { 0 : goto old, 1 : accept }
+				add map ip kube-proxy service-ips { type inet_service : verdict ; }
+				add element ip kube-proxy service-ips { 80 : goto pick-1 }
+				add chain ip kube-proxy services { type filter hook output priority 5 ; }
+				add rule ip kube-proxy services tcp dport vmap @service-ips
+				add chain ip kube-proxy nat-prerouting { type filter hook input priority 7 ; policy drop ; }
+				add set ip kube-proxy cluster-ips { type ipv6_addr ; }`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := proxiertest.Node(t, lab.V4)
+			first := start(t, node)
+			former(t, first)
+			nft(t, first, `
+				add table ip theirs
+				add chain ip theirs c { type nat hook prerouting priority -100 ; }
+				add rule ip theirs c tcp dport 80 dnat to 192.0.2.1`)
+
+			second := start(t, node)
+			apply(t, second, proxiertest.Cluster(3, 2))
+			fresh := start(t, proxiertest.Node(t, lab.V4))
+			apply(t, fresh, proxiertest.Cluster(3, 2))
+			if got, want := kernelRules(t, second), kernelRules(t, fresh); got != want {
+				t.Errorf("after a restart (-), want (+)\n%s", difference(got, want))
+			}
+			stop(t, second)
+			if left := nft(t, second, "list tables"); strings.TrimSpace(left) != "table ip theirs" {
+				t.Errorf("after Stop there are %q, want only the table that is not ours", left)
+			}
+		})
+	}
+}
+
+// TestWays: all ways to write everything lead to the same, each also where the table holds something else.
+func TestWays(t *testing.T) {
+	s := proxiertest.Cluster(300, 3) // more than a batch of anything
+	for i, svc := range s.Services {
+		if i%100 == 7 {
+			svc.Spec.SessionAffinity = "ClientIP"
+		}
+	}
+	in := start(t, proxiertest.Node(t, lab.V4))
+	apply(t, in, s)
+	want := kernelRules(t, in)
+	f := in.families[0]
+	former, err := f.table.holdings(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, all := newLedger(f.renderer).update(model.NewBuilder("n1", lab.V4).Build(s), f.renderer)
+	ways := f.ways(former, all)
+	if len(ways) != 3 || len(ways[2]) < 5 {
+		t.Fatalf("%d ways, the last one of %d transactions", len(ways), len(ways[len(ways)-1]))
+	}
+	for i, way := range ways {
+		if err := f.runAll(t.Context(), way); err != nil {
+			t.Errorf("way %d: %v", i+1, err)
+		}
+		if got := kernelRules(t, in); got != want {
+			t.Errorf("way %d: got (-), want (+)\n%s", i+1, difference(got, want))
+		}
+	}
+	for _, tx := range ways[2] {
+		if n := tx.NumOperations(); n > batch {
+			t.Errorf("a batch of %d operations", n)
+		}
+	}
+}
+
+// TestClientsAreRemembered over a restart, and forgotten with the endpoint.
+func TestClientsAreRemembered(t *testing.T) {
+	node := proxiertest.Node(t, lab.V4)
+	s := proxiertest.Cluster(1, 2)
+	s.Services[0].Spec.SessionAffinity = "ClientIP"
+	in := start(t, node)
+	apply(t, in, s)
+	clients := func(ep string) string {
+		id := model.PortID{Namespace: "test", Name: "svc-00000", Port: "http", Protocol: "TCP"}
+		return affinitySet(&model.Port{ID: id, Affinity: 3 * time.Hour}, netip.MustParseAddrPort(ep))
+	}
+	kept, lost := clients("10.244.0.1:8080"), clients("10.244.0.2:8080")
+	for _, set := range []string{kept, lost} {
+		nft(t, in, "add element ip kube-proxy "+set+" { 198.51.100.7 }")
+	}
+	again := start(t, node)
+	for _, endpoints := range []int{2, 1} {
+		next := *s
+		next.EndpointSlices = slices.Clone(s.EndpointSlices)
+		_, next.EndpointSlices[0] = proxiertest.Simple(0, endpoints, lab.V4)
+		apply(t, again, &next)
+		if got := nft(t, again, "list set ip kube-proxy "+kept); !strings.Contains(got, "198.51.100.7") {
+			t.Errorf("the client is forgotten:\n%s", got)
+		}
+	}
+	if got := kernelRules(t, again); strings.Contains(got, lost) {
+		t.Errorf("the clients of an endpoint that is gone are still there:\n%s", got)
+	}
+}
+
+// TestHealing: a table that was taken away, or changed, behind the proxier's back makes one Apply fail at most; the next
+// one writes everything.
+func TestHealing(t *testing.T) {
+	in := start(t, proxiertest.Node(t, lab.V4))
+	apply(t, in, proxiertest.Cluster(2, 2))
+	nft(t, in, "delete table ip kube-proxy")
+	if err := in.Apply(t.Context(), proxiertest.Cluster(3, 2)); err == nil {
+		t.Fatal("elements were added to maps that do not exist")
+	}
+	apply(t, in, proxiertest.Cluster(3, 2))
+	fresh := start(t, proxiertest.Node(t, lab.V4))
+	apply(t, fresh, proxiertest.Cluster(3, 2))
+	if got, want := kernelRules(t, in), kernelRules(t, fresh); got != want {
+		t.Errorf("healed (-), want (+)\n%s", difference(got, want))
+	}
+}
+
+// TestUnchangedWritesNothing: a snapshot with nothing new costs no program run.
+func TestUnchangedWritesNothing(t *testing.T) {
+	in := start(t, proxiertest.Node(t, lab.V4))
+	s := proxiertest.Cluster(2, 2)
+	apply(t, in, s)
+	again := *s
+	again.Revision++
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel() // no program would start
+	if err := in.Apply(canceled, &again); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAddresses: NodePorts are served on the addresses that the node has and the ranges admit, and no others.
+func TestAddresses(t *testing.T) {
+	node := proxiertest.Node(t, lab.V4)
+	node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24"), netip.MustParsePrefix("127.0.0.0/8")}
+	in := start(t, node)
+	s := proxiertest.Cluster(1, 1)
+	s.Services[0].Spec.Type, s.Services[0].Spec.Ports[0].NodePort = "NodePort", 30080
+	lo, err := node.Host.Netlink().LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		change func(netlink.Link, *netlink.Addr) error
+		addr   string
+		want   []string
+	}{
+		{node.Host.Netlink().AddrAdd, "127.0.0.1/8", nil},
+		{node.Host.Netlink().AddrAdd, "192.168.7.11/32", []string{"192.168.7.11"}},
+		{node.Host.Netlink().AddrAdd, "192.168.8.11/32", []string{"192.168.7.11"}},
+		{node.Host.Netlink().AddrAdd, "192.168.7.12/32", []string{"192.168.7.11", "192.168.7.12"}},
+		{node.Host.Netlink().AddrDel, "192.168.7.11/32", []string{"192.168.7.12"}},
+	} {
+		addr, err := netlink.ParseAddr(step.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := step.change(lo, addr); err != nil {
+			t.Fatal(err)
+		}
+		apply(t, in, s)
+		var got []string
+		for line := range strings.Lines(canonical(nft(t, in, "list map ip kube-proxy "+mapServiceIPs))) {
+			if a, _, ok := strings.Cut(strings.TrimSpace(line), " . tcp . 30080 "); ok {
+				got = append(got, a)
+			}
+		}
+		if !slices.Equal(got, step.want) {
+			t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.addr, got, step.want)
+		}
+	}
+}
+
+// TestLongNames: the longest names that Kubernetes allows fit into those of chains and sets, and into comments.
+func TestLongNames(t *testing.T) {
+	in := start(t, proxiertest.Node(t, lab.V6))
+	s := proxiertest.Cluster(1, 1)
+	svc, sl := s.Services[0], s.EndpointSlices[1]
+	svc.Namespace, svc.Name = strings.Repeat("n", 63), strings.Repeat("s", 63)
+	svc.Spec.Ports[0].Name = strings.Repeat("p", 15)
+	svc.Spec.SessionAffinity = "ClientIP"
+	sl.Namespace, sl.Labels["kubernetes.io/service-name"] = svc.Namespace, svc.Name
+	sl.Ports[0].Name = &svc.Spec.Ports[0].Name
+	sl.Endpoints[0].Addresses[0] = "fd00:1111:2222:3333:4444:5555:6666:7777"
+	apply(t, in, s)
+	if got := kernelRules(t, in); !strings.Contains(got, "dnat to [fd00:1111:2222:3333:4444:5555:6666:7777]:8080") {
+		t.Errorf("the endpoint is not served:\n%s", got)
+	}
+}
+
+// TestChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services.
+func TestChangeIsSmall(t *testing.T) {
+	size := func(n int) int {
+		b, r := model.NewBuilder("n1", lab.V4), renderer{family: lab.V4}
+		s := proxiertest.Cluster(n, 3)
+		l := newLedger(r)
+		l.update(b.Build(s), r)
+		next := *s
+		next.EndpointSlices = slices.Clone(s.EndpointSlices)
+		_, next.EndpointSlices[0] = proxiertest.Simple(0, 2, lab.V4)
+		tx := knftables.NewFake(knftables.IPv4Family, tableName).NewTransaction()
+		gone, come := l.update(b.Build(&next), r)
+		write(tx, lab.V4, gone, come)
+		return tx.NumOperations()
+	}
+	// Three endpoints numbered 0, 1, 2 become two: one number goes, and the frontend leads to another chain.
+	if few, many := size(2), size(500); few != many || few == 0 || few > 6 {
+		t.Errorf("%d operations with 2 Services, and %d with 500", few, many)
+	}
+}
+
+// nft runs a script, and returns what it prints.
+func nft(t *testing.T, in *instance, script string) string {
+	t.Helper()
+	var out, stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(script), &out, &stderr
+	if err := in.families[0].table.ns.Run(cmd); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w: %s", script, err, stderr.String()))
+	}
+	return out.String()
+}
+
+// fewer lowers the number of random checks: each takes a while, as it runs programs.
+func fewer(t *testing.T, n string) {
+	old := flag.Lookup("rapid.checks").Value.String()
+	if err := flag.Set("rapid.checks", n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { flag.Set("rapid.checks", old) })
+}

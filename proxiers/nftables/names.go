@@ -1,0 +1,52 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// The names of chains and sets that a port of a Service has for itself begin so.
+const (
+	prefixService  = "service-"  // picks among all endpoints, with session affinity
+	prefixLocal    = "local-"    // picks among those on this node
+	prefixEndpoint = "endpoint-" // remembers the client and translates to one endpoint
+	prefixAffinity = "affinity-" // the clients of one endpoint
+	prefixFirewall = "firewall-" // drops sources that a load balancer address does not admit
+)
+
+// portName is what names say of a port: "ULMVA6XW-ns1/svc1/tcp/p80", as in kube-proxy. It is not longer than 205 bytes,
+// of the 255 that the kernel takes.
+func portName(id model.PortID) string { return hashed(portPath(id)) }
+
+func portPath(id model.PortID) string {
+	return fmt.Sprintf("%s/%s/%s/%s", id.Namespace, id.Name, protocol(id), id.Port)
+}
+
+// endpointChain is that of an endpoint of a port, "endpoint-5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80".
+func endpointChain(id model.PortID, ep netip.AddrPort) string {
+	return prefixEndpoint + endpointName(id, ep)
+}
+
+// affinitySet is that of the set of an endpoint's clients. The time out is part of it, as the kernel cannot change that
+// of a set.
+func affinitySet(p *model.Port, ep netip.AddrPort) string {
+	return fmt.Sprintf("%s%s/%ds", prefixAffinity, endpointName(p.ID, ep), int(p.Affinity.Seconds()))
+}
+
+func endpointName(id model.PortID, ep netip.AddrPort) string {
+	addr := strings.ReplaceAll(ep.Addr().String(), ":", ".") // colons are not allowed
+	return hashed(fmt.Sprintf("%s__%s/%d", portPath(id), addr, ep.Port()))
+}
+
+// hashed puts a hash in front, so that long names that are nearly alike can be told apart at a glance.
+func hashed(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return base32.StdEncoding.EncodeToString(sum[:])[:8] + "-" + name
+}
+
+func protocol(id model.PortID) string { return strings.ToLower(string(id.Protocol)) }

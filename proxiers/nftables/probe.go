@@ -1,0 +1,89 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// probes remembers the families that were found to work: that does not change while a program runs.
+var probes struct {
+	sync.Mutex
+	done map[lab.Family]bool
+}
+
+// probe finds out whether nft and the kernel take our rules, by giving them some in an empty namespace.
+func probe(ctx context.Context, f lab.Family) error {
+	probes.Lock()
+	defer probes.Unlock()
+	if probes.done[f] {
+		return nil
+	}
+	if err := try(ctx, f); err != nil {
+		return err
+	}
+	if probes.done == nil {
+		probes.done = map[lab.Family]bool{}
+	}
+	probes.done[f] = true
+	return nil
+}
+
+func try(ctx context.Context, f lab.Family) (err error) {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	t, err := openTable(ns, f)
+	if err != nil {
+		return err
+	}
+	err = sample(ctx, t, f)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: fmt.Sprintf("the expressions of nftables that Service rules for IP%s are made of", f),
+		Cure:    fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)", err),
+	}
+}
+
+// sample is the first sync of a node whose Services use every expression there is.
+func sample(ctx context.Context, t *table, f lab.Family) error {
+	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
+	if f == lab.V6 {
+		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
+	}
+	pod := model.Endpoint{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}
+	plain := &model.Port{
+		ID:              model.PortID{Namespace: "probe", Name: "plain", Protocol: "TCP"},
+		Number:          80,
+		ClusterIP:       vip,
+		NodePort:        30080,
+		LoadBalancerIPs: []netip.Addr{vip.Next()},
+		SourceRanges:    []netip.Prefix{pods},
+		ExternalLocal:   true,
+		Cluster:         []model.Endpoint{pod},
+		Local:           []model.Endpoint{pod},
+		Anywhere:        true,
+	}
+	sticky := *plain
+	sticky.ID.Name, sticky.Number, sticky.NodePort, sticky.Affinity = "sticky", 81, 30081, time.Minute
+	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: vip}
+	state := &model.State{Services: []*model.Service{{Name: "probe", Ports: []*model.Port{plain, &sticky, nobody}}}}
+	s := &family{
+		table:    t,
+		frame:    frame{family: f, podRange: pods, services: []netip.Prefix{pods}},
+		renderer: renderer{family: f},
+	}
+	return s.programAll(ctx, state, s.renderer)
+}

@@ -1,0 +1,300 @@
+package nftables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// TestNames holds the names that kube-proxy gives, from its own tests.
+func TestNames(t *testing.T) {
+	id := model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: corev1.ProtocolTCP}
+	if got, want := portName(id), "ULMVA6XW-ns1/svc1/tcp/p80"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for ep, want := range map[string]string{
+		"10.180.0.1:80":         "endpoint-5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80",
+		"[fd00:10:180::1]:8080": "fd00.10.180..1/8080",
+	} {
+		if got := endpointChain(id, netip.MustParseAddrPort(ep)); !strings.HasSuffix(got, want) {
+			t.Errorf("%s: got %s, want %s", ep, got, want)
+		}
+	}
+}
+
+// The Service that most tests change: ns1/svc1:p80 with two endpoints, the first of them on the node.
+func svc1(change ...func(*model.Port)) *model.Service {
+	p := &model.Port{
+		ID:        model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: corev1.ProtocolTCP},
+		Number:    80,
+		ClusterIP: netip.MustParseAddr("172.30.0.41"),
+	}
+	behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080"), OnNode: true},
+		model.Endpoint{Addr: netip.MustParseAddrPort("10.180.2.1:8080")})
+	for _, c := range change {
+		c(p)
+	}
+	return &model.Service{Namespace: "ns1", Name: "svc1", Ports: []*model.Port{p}}
+}
+
+func behind(p *model.Port, all ...model.Endpoint) {
+	p.Cluster, p.Local, p.Anywhere = all, nil, len(all) > 0
+	for _, e := range all {
+		if e.OnNode {
+			p.Local = append(p.Local, e)
+		}
+	}
+}
+
+func noEndpoints(p *model.Port) { behind(p) }
+func remoteOnly(p *model.Port)  { behind(p, p.Cluster[1]) }
+func nodePort(p *model.Port)    { p.NodePort = 30080 }
+func etpLocal(p *model.Port)    { p.ExternalLocal = true }
+func itpLocal(p *model.Port)    { p.InternalLocal = true }
+func externalIP(p *model.Port)  { p.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")} }
+func balancer(p *model.Port)    { p.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.5")} }
+func sticky(p *model.Port)      { p.Affinity = 10 * time.Second }
+func limited(ranges ...string) func(*model.Port) {
+	return func(p *model.Port) {
+		for _, r := range ranges {
+			p.SourceRanges = append(p.SourceRanges, netip.MustParsePrefix(r))
+		}
+	}
+}
+
+// The parts that come back in most expectations.
+const (
+	known = `
+@cluster-ips 172.30.0.41
+`
+	hairpin = `
+@hairpin-connections 10.180.0.1 . 10.180.0.1 . tcp . 8080
+`
+	use0      = "\nuse-0 dnat ip addr . port to ip daddr . meta l4proto . th dport map @endpoints-0\n"
+	use1      = "\nuse-1 dnat ip addr . port to ip daddr . meta l4proto . th dport map @endpoints-1\n"
+	localUse0 = "\nlocal-use-0 dnat ip addr . port to ip daddr . meta l4proto . th dport map @local-endpoints-0\n"
+	pick2     = use0 + use1 + "pick-2 numgen random mod 2 vmap { 0 : goto use-0, 1 : goto use-1 }\n"
+	// The ClusterIP leads to either endpoint.
+	clusterIP = known + hairpin + pick2 + `
+@service-ips 172.30.0.41 . tcp . 80 : goto pick-2
+@endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
+@endpoints-1 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
+`
+)
+
+// TestFragments compares with what was written by hand.
+func TestFragments(t *testing.T) {
+	node := netip.MustParseAddr("192.168.7.11")
+	r := renderer{
+		family: lab.V4, podRange: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node, nodePorts: []netip.Addr{node},
+	}
+	for _, c := range []struct {
+		name string
+		svc  *model.Service
+		want string
+	}{
+		{"ClusterIP", svc1(), clusterIP},
+		{"ClusterIP without endpoints", svc1(noEndpoints), known + `
+@no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
+`},
+		{"one endpoint", svc1(remoteOnly), known + use0 + `
+@service-ips 172.30.0.41 . tcp . 80 : goto use-0
+@endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
+`},
+		{"endpoint by hand, among the node's pods", svc1(func(p *model.Port) {
+			behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080")})
+		}), known + hairpin + use0 + `
+@service-ips 172.30.0.41 . tcp . 80 : goto use-0
+@endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
+`},
+		{"internal policy Local", svc1(itpLocal), known + hairpin + localUse0 + `
+@service-ips 172.30.0.41 . tcp . 80 : goto local-use-0
+@local-endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
+`},
+		{"internal policy Local, nothing here", svc1(itpLocal, remoteOnly), known + `
+@no-endpoint-services 172.30.0.41 . tcp . 80 : drop
+`},
+		{"NodePort", svc1(nodePort), clusterIP + `
+@service-ips 192.168.7.11 . tcp . 30080 : goto pick-2
+@masquerade-ips 192.168.7.11 . tcp . 30080 : goto masquerade-to-node
+@endpoints-0 192.168.7.11 . tcp . 30080 : 10.180.0.1 . 8080
+@endpoints-1 192.168.7.11 . tcp . 30080 : 10.180.2.1 . 8080
+`},
+		{"NodePort without endpoints", svc1(nodePort, etpLocal, noEndpoints), known + `
+@no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
+@no-endpoint-services 192.168.7.11 . tcp . 30080 : goto reject-chain
+`},
+		{"load balancer, external policy Local", svc1(balancer, etpLocal), clusterIP + localUse0 + `
+@service-ips 192.0.2.5 . tcp . 80 : goto external-local
+@short-circuit-ips 192.0.2.5 . tcp . 80 : goto pick-2
+@local-ips 192.0.2.5 . tcp . 80 : goto local-use-0
+@masquerade-ips 192.0.2.5 . tcp . 80 : goto masquerade-if-from-node
+@endpoints-0 192.0.2.5 . tcp . 80 : 10.180.0.1 . 8080
+@endpoints-1 192.0.2.5 . tcp . 80 : 10.180.2.1 . 8080
+@local-endpoints-0 192.0.2.5 . tcp . 80 : 10.180.0.1 . 8080
+`},
+		{"external IP, external policy Local, nothing here", svc1(externalIP, etpLocal, remoteOnly), known + use0 + `
+@service-ips 172.30.0.41 . tcp . 80 : goto use-0
+@endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
+@service-ips 203.0.113.9 . tcp . 80 : goto external-local
+@short-circuit-ips 203.0.113.9 . tcp . 80 : goto use-0
+@masquerade-ips 203.0.113.9 . tcp . 80 : goto masquerade-if-from-node
+@endpoints-0 203.0.113.9 . tcp . 80 : 10.180.2.1 . 8080
+@no-endpoint-services 203.0.113.9 . tcp . 80 : drop
+`},
+		{"internal policy Local with an external IP, nothing here", svc1(externalIP, itpLocal, remoteOnly), known + use0 + `
+@no-endpoint-services 172.30.0.41 . tcp . 80 : drop
+@service-ips 203.0.113.9 . tcp . 80 : goto use-0
+@masquerade-ips 203.0.113.9 . tcp . 80 : goto masquerade-to-node
+@endpoints-0 203.0.113.9 . tcp . 80 : 10.180.2.1 . 8080
+`},
+		{"source ranges, without endpoints", svc1(balancer, noEndpoints, limited("198.51.100.0/24", "198.51.100.128/25")), known + `
+@no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
+@no-endpoint-services 192.0.2.5 . tcp . 80 : goto reject-chain
+@firewall-ips 192.0.2.5 . tcp . 80 : goto firewall-ULMVA6XW-ns1/svc1/tcp/p80
+firewall-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr != { 198.51.100.0/24 } drop
+`},
+		{"source ranges that admit the node", svc1(balancer, noEndpoints, limited("192.168.0.0/16")), known + `
+@no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
+@no-endpoint-services 192.0.2.5 . tcp . 80 : goto reject-chain
+@firewall-ips 192.0.2.5 . tcp . 80 : goto firewall-ULMVA6XW-ns1/svc1/tcp/p80
+firewall-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr != { 192.168.0.0/16, 192.0.2.5/32 } drop
+`},
+		{"session affinity", svc1(remoteOnly, sticky), known + `
+@service-ips 172.30.0.41 . tcp . 80 : goto service-ULMVA6XW-ns1/svc1/tcp/p80
+service-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr @AFFINITY goto ENDPOINT
+service-ULMVA6XW-ns1/svc1/tcp/p80 numgen random mod 1 vmap { 0 : goto ENDPOINT }
+ENDPOINT update @AFFINITY { ip saddr }
+ENDPOINT meta l4proto tcp dnat to 10.180.2.1:8080
+set AFFINITY 10s
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLedger(r)
+			_, got := l.update(&model.State{Services: []*model.Service{c.svc}}, r)
+			ep := c.svc.Ports[0].ID
+			want := strings.NewReplacer(
+				"AFFINITY", affinitySet(c.svc.Ports[0], netip.MustParseAddrPort("10.180.2.1:8080")),
+				"ENDPOINT", endpointChain(ep, netip.MustParseAddrPort("10.180.2.1:8080")),
+			).Replace(c.want)
+			if g, w := lines(partsText(got)), lines(want); !slices.Equal(g, w) {
+				t.Errorf("got (-), want (+)\n%s", difference(strings.Join(g, "\n"), strings.Join(w, "\n")))
+			}
+			if gone, _ := l.update(&model.State{}, r); len(lines(partsText(gone))) != len(lines(want)) {
+				t.Errorf("what goes with the Service is not what came with it:\n%s", partsText(gone))
+			}
+		})
+	}
+}
+
+// TestOneFrontendForTwo: of two Services that want one address and port, one has it, whichever came first; the other one
+// takes its place when it goes. A ClusterIP goes first.
+func TestOneFrontendForTwo(t *testing.T) {
+	named := func(name, clusterIP string, change ...func(*model.Port)) *model.Service {
+		s := svc1(append(change, remoteOnly)...)
+		s.Name, s.Ports[0].ID.Name, s.Ports[0].ClusterIP = name, name, netip.MustParseAddr(clusterIP)
+		s.Ports[0].Cluster = []model.Endpoint{{Addr: netip.AddrPortFrom(s.Ports[0].ClusterIP, 8080)}} // to tell them apart
+		return s
+	}
+	a, b := named("a", "172.30.0.1", externalIP), named("b", "172.30.0.2", externalIP)
+	owner := named("owner", "203.0.113.9")
+	r := renderer{family: lab.V4}
+	l := newLedger(r)
+	for _, step := range []struct {
+		services []*model.Service
+		want     string
+	}{
+		{[]*model.Service{b}, "172.30.0.2"},
+		{[]*model.Service{a, b}, "172.30.0.1"},
+		{[]*model.Service{a, b, owner}, "203.0.113.9"},
+		{[]*model.Service{a, b}, "172.30.0.1"},
+		{[]*model.Service{b}, "172.30.0.2"},
+	} {
+		l.update(&model.State{Services: step.services}, r)
+		var got []string
+		for e := range l.elements.count {
+			if e.in == everywhere.endpointMap(0) && e.key == "203.0.113.9 . tcp . 80" {
+				got = append(got, e.value)
+			}
+		}
+		if want := []string{step.want + " . 8080"}; !slices.Equal(got, want) {
+			t.Errorf("%d Services: the frontend leads to %q, want %q", len(step.services), got, want)
+		}
+	}
+}
+
+// TestFrame: what does not depend on Services.
+func TestFrame(t *testing.T) {
+	pods := netip.MustParsePrefix("10.244.0.0/16")
+	for _, c := range []struct {
+		name  string
+		frame frame
+		chain string
+		want  []string
+	}{
+		{"only dropped where the ranges are known", frame{}, "cluster-ips-check", []string{"ip daddr @cluster-ips reject"}},
+		{"addresses of nobody", frame{services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, "cluster-ips-check",
+			[]string{"ip daddr @cluster-ips reject", "ip daddr 10.96.0.0/16 drop"}},
+		{"short cut for pods", frame{podRange: pods}, chainExternalLocal, []string{
+			"ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @short-circuit-ips",
+			"fib saddr type local ip daddr . meta l4proto . th dport vmap @short-circuit-ips",
+			"ip daddr . meta l4proto . th dport vmap @local-ips",
+		}},
+		{"pods not known", frame{family: lab.V6}, chainExternalLocal, []string{
+			"fib saddr type local ip6 daddr . meta l4proto . th dport vmap @short-circuit-ips",
+			"ip6 daddr . meta l4proto . th dport vmap @local-ips",
+		}},
+	} {
+		i := slices.IndexFunc(c.frame.chains(), func(ch chain) bool { return ch.name == c.chain })
+		if got := c.frame.chains()[i].rules; got != strings.Join(c.want, "\n") {
+			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, strings.Join(c.want, "\n"))
+		}
+	}
+	const off = " daddr @cluster-ips ip saddr != 10.244.0.0/16 goto masquerade-to-node"
+	for want, f := range map[string]frame{
+		"ct original ip" + off: {podRange: pods},
+		"ct original ip daddr @cluster-ips goto masquerade-to-node": {podRange: pods, masquerade: true},
+	} {
+		if got := f.masquerading(); !slices.Contains(got, want) {
+			t.Errorf("no rule %q in\n%s", want, strings.Join(got, "\n"))
+		}
+	}
+}
+
+// partsText lists parts: "@map key : value", "chain rule", "set name time out". Maps of endpoints go without saying.
+func partsText(p parts) string {
+	var b strings.Builder
+	for _, e := range p.elements {
+		fmt.Fprintf(&b, "@%s %s", e.in, e.key)
+		if e.value != "" {
+			fmt.Fprintf(&b, " : %s", e.value)
+		}
+		b.WriteByte('\n')
+	}
+	for _, c := range p.chains {
+		for _, rule := range strings.Split(c.rules, "\n") {
+			fmt.Fprintf(&b, "%s %s\n", c.name, rule)
+		}
+	}
+	for _, c := range p.containers {
+		if c.timeout > 0 {
+			fmt.Fprintf(&b, "set %s %v\n", c.name, c.timeout)
+		}
+	}
+	return b.String()
+}
+
+// lines are the lines of a text without blank ones and repetitions, in order.
+func lines(text string) []string {
+	all := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -1,0 +1,48 @@
+package nftables
+
+import (
+	"fmt"
+
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// scope says which endpoints a traffic policy leaves.
+type scope string
+
+// The scopes are prefixes of the names of chains and maps.
+const (
+	everywhere scope = ""
+	onNode     scope = "local-"
+)
+
+// endpoints are those of a port in the scope.
+func (s scope) endpoints(p *model.Port) []model.Endpoint {
+	if s == onNode {
+		return p.Local
+	}
+	return p.Cluster
+}
+
+// used says whether some frontend of the port leads to the scope.
+func (s scope) used(p *model.Port) bool {
+	if s == onNode {
+		return p.InternalLocal || p.ExternalLocal && p.External()
+	}
+	return !p.InternalLocal || p.External() // under policy Local by the short cut
+}
+
+// pickChain picks one of n endpoints. Frontends with as many endpoints share it.
+func (s scope) pickChain(n int) string { return fmt.Sprintf("%spick-%d", s, n) }
+
+// useChain translates to the i-th endpoint of the frontend, which endpointMap has.
+func (s scope) useChain(i int) string { return fmt.Sprintf("%suse-%d", s, i) }
+
+func (s scope) endpointMap(i int) string { return fmt.Sprintf("%sendpoints-%d", s, i) }
+
+// stickyChain is the chain of a port with session affinity that picks an endpoint.
+func (s scope) stickyChain(id model.PortID) string {
+	if s == onNode {
+		return prefixLocal + portName(id)
+	}
+	return prefixService + portName(id)
+}
