@@ -92,8 +92,8 @@ func (f *frame) clear(tx *knftables.Transaction, former map[string][]string, all
 	}
 }
 
-// drop deletes a set or map. Kernels before 6.4 let go of the chains that a map's elements lead to only as the elements are
-// deleted, hence the flush.
+// drop deletes a set or map. Older kernels let go of the chains that a map leads to only as its elements are deleted,
+// hence the flush.
 func drop(tx *knftables.Transaction, kind, name string) {
 	var o knftables.Object = &knftables.Set{Name: name}
 	if kind == "map" {
