@@ -54,8 +54,8 @@ type place struct {
 	primary netip.Addr
 }
 
-func (p place) equal(q place) bool {
-	return slices.Equal(p.own, q.own) && slices.Equal(p.nodePorts, q.nodePorts) && p.primary == q.primary
+func (at place) equal(q place) bool {
+	return slices.Equal(at.own, q.own) && slices.Equal(at.nodePorts, q.nodePorts) && at.primary == q.primary
 }
 
 var protocols = map[corev1.Protocol]uint8{

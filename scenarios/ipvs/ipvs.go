@@ -80,7 +80,7 @@ func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 		{[]string{"ipset", "list", setName("KUBE-NODE-PORT-TCP", f)}, fmt.Sprintf("\n%d\n", primary.Port())},
 		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, loop(w, f)},
 	} {
-		text, err := w.Run(ctx, "n1", want.argv...)
+		text, err := Shown(ctx, w, "n1", want.argv...)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ type virtualServer struct {
 }
 
 func virtualServers(ctx context.Context, w spec.World, node string) (servers, error) {
-	text, err := w.Run(ctx, node, "ipvsadm", "-Sn")
+	text, err := Shown(ctx, w, node, "ipvsadm", "-Sn")
 	if err != nil {
 		return nil, err
 	}

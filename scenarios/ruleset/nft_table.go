@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -15,7 +16,7 @@ type nftTable map[string]string
 
 func listNFT(ctx context.Context, w spec.World, node string, family lab.Family) (nftTable, error) {
 	ip := map[lab.Family]string{lab.V4: "ip", lab.V6: "ip6"}[family]
-	text, err := w.Run(ctx, node, "nft", "list", "table", ip, "kube-proxy")
+	text, err := given.Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy")
 	if err != nil {
 		return nil, err
 	}
