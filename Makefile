@@ -10,10 +10,10 @@ build: ## build bin/viplab
 test: ## run all tests, in virtual machines what this kernel cannot do; as root or not
 	@scripts/test
 
-conform: ## install what is missing and judge the iptables proxier on both back ends (or ARGS='--proxier iptables --ip 6')
+conform: ## install what is missing and judge the built-in proxiers that this kernel can run (or ARGS='--proxier iptables --ip 6')
 	@scripts/setup
 	@$(MAKE) --no-print-directory build
-	@bin/viplab conform $(if $(ARGS),$(ARGS),--proxier iptables,iptables-legacy)
+	@bin/viplab conform $(if $(ARGS),$(ARGS),--proxier iptables,iptables-legacy,nftables,userspace,ipvs)
 
 bench: ## measure what building a lab costs, beside the floor of plain netlink
 	@. scripts/lib.sh && find_go && go run ./lab/bench
