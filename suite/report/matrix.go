@@ -82,7 +82,11 @@ func (r Report) writeSkips(w io.Writer) error {
 		skipped[x.Reason] = append(skipped[x.Reason], x.Scenario)
 	}
 	for _, reason := range reasons {
-		if _, err := fmt.Fprintf(w, "– %s: %s\n", reason, strings.Join(skipped[reason], ", ")); err != nil {
+		what := strings.Join(skipped[reason], ", ")
+		if all := len(r.scenarios()); all > 1 && len(skipped[reason]) == all {
+			what = fmt.Sprintf("all %d scenarios", all)
+		}
+		if _, err := fmt.Fprintf(w, "– %s: %s\n", reason, what); err != nil {
 			return err
 		}
 	}
