@@ -168,7 +168,7 @@ func (r *row) connect(ctx context.Context, w *world, vip netip.AddrPort) error {
 	var through, past []time.Duration
 	for range connections {
 		for to, took := range map[netip.AddrPort]*[]time.Duration{vip: &through, direct: &past} {
-			a := w.probe(ctx, to)
+			a := w.probe(ctx, to, time.Second)
 			if a.Fault != nil || a.Outcome != traffic.Reply {
 				return fmt.Errorf("%s: %s", to, a)
 			}
