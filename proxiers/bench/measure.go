@@ -145,6 +145,10 @@ func (r *row) changes(ctx context.Context, w *world, rounds int) error {
 				at = time.Now()
 			}
 			took, err := w.until(ctx, at, vip, s.wanted)
+			// A relay answers later than the fence of a probe: silence is to be silence with patience, too.
+			for err == nil && s.took == &removed && answered(w.probe(ctx, vip, time.Second)) {
+				took, err = w.until(ctx, at, vip, s.wanted)
+			}
 			if err != nil {
 				return err
 			}
