@@ -2,17 +2,14 @@ package iptables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -23,11 +20,8 @@ type capabilities struct {
 	randomFully bool
 }
 
-// probes remembers the answer for each back end and family: it does not change while a program runs.
-var probes struct {
-	sync.Mutex
-	done map[probeKey]capabilities
-}
+// probes remembers the answer for each back end and family.
+var probes usable.Memory[probeKey, capabilities]
 
 type probeKey struct {
 	backend Backend
@@ -36,34 +30,16 @@ type probeKey struct {
 
 // probe finds out whether a back end can take our rules, by giving it some in an empty namespace.
 func probe(ctx context.Context, b Backend, f lab.Family) (capabilities, error) {
-	probes.Lock()
-	defer probes.Unlock()
-	k := probeKey{b, f}
-	if c, ok := probes.done[k]; ok {
-		return c, nil
-	}
-	c, err := try(ctx, b, f)
-	if err != nil {
-		return capabilities{}, unusable(err)
-	}
-	if probes.done == nil {
-		probes.done = map[probeKey]capabilities{}
-	}
-	probes.done[k] = c
-	return c, nil
+	return probes.Try(probeKey{b, f}, func() (c capabilities, err error) {
+		err = usable.InEmptyNamespace(func(ns *netns.NS, dir string) error {
+			c, err = try(ctx, b, f, ns, dir)
+			return err
+		})
+		return c, usable.Explain(err)
+	})
 }
 
-func try(ctx context.Context, b Backend, f lab.Family) (c capabilities, err error) {
-	ns, err := netns.New("probe")
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	dir, err := sandbox.TempDir("probe-")
-	if err != nil {
-		return c, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func try(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir string) (c capabilities, err error) {
 	programs, err := xtables.Find(ns, b, f, filepath.Join(dir, "xtables.lock"))
 	if err != nil {
 		return c, err

@@ -16,7 +16,6 @@ package iptables
 
 import (
 	"context"
-	"errors"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
@@ -74,13 +73,4 @@ func (p proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 		return nil, err
 	}
 	return in, nil
-}
-
-// unusable puts what a missing program means into words.
-func unusable(err error) error {
-	var missing *xtables.MissingError
-	if errors.As(err, &missing) {
-		return &spec.UnusableError{Missing: "the program " + missing.Program, Cure: "apt-get install iptables"}
-	}
-	return err
 }

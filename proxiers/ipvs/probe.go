@@ -6,85 +6,47 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab"
-	machine "github.com/viplab/viplab/lab/kernel"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers/internal/keeper"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probes remembers what works: it does not change while a program runs. The default scheduler stands for everything.
-var probes struct {
-	sync.Mutex
-	done map[string]bool
-}
+// probes remembers the schedulers that work. The default one stands for everything.
+var probes usable.Memory[string, struct{}]
 
 // probe finds out whether this machine can do it all with a scheduler, by doing it in an empty namespace.
 func probe(ctx context.Context, scheduler string) error {
-	probes.Lock()
-	defer probes.Unlock()
 	for _, s := range []string{schedulers[0], scheduler} {
-		if probes.done[s] {
-			continue
-		}
-		if err := inEmptyNamespace(func(ns *netns.NS) error { return try(ctx, ns, s) }); err != nil {
-			return unusable(err, s)
-		}
-		if probes.done == nil {
-			probes.done = map[string]bool{}
-		}
-		probes.done[s] = true
-	}
-	return nil
-}
-
-func inEmptyNamespace(do func(*netns.NS) error) error {
-	ns, err := netns.New("probe")
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(ns), ns.Close())
-}
-
-// try makes a virtual server with a scheduler, or, with the default one, everything.
-func try(ctx context.Context, ns *netns.NS, scheduler string) error {
-	if scheduler != schedulers[0] {
-		return tryScheduler(ns, scheduler)
-	}
-	// These load the modules. That comes first: on a kernel without ip_vs the library speaks to nobody and hears success.
-	if err := lacks(ctx, "ip_vs", "dummy"); err != nil {
-		return err
-	}
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		if err := tryAll(ctx, ns, f); err != nil {
+		_, err := probes.Try(s, func() (struct{}, error) {
+			err := usable.InEmptyNamespace(func(ns *netns.NS, dir string) error { return try(ctx, ns, dir, s) })
+			return struct{}{}, unusable(err, s)
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lacks tries features of the kernel.
-func lacks(ctx context.Context, features ...machine.Feature) error {
-	for _, p := range machine.Probes() {
-		for _, f := range features {
-			if p.Feature != f {
-				continue
-			}
-			if found := p.Run(ctx); found.Status == machine.Lacks {
-				return &spec.UnusableError{
-					Missing: "the kernel module " + found.Module,
-					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
-				}
-			}
+// try makes a virtual server with a scheduler, or, with the default one, everything.
+func try(ctx context.Context, ns *netns.NS, dir, scheduler string) error {
+	if scheduler != schedulers[0] {
+		return tryScheduler(ns, scheduler)
+	}
+	// These load the modules. That comes first: on a kernel without ip_vs the library speaks to nobody and hears success.
+	if err := usable.Kernel(ctx, "ip_vs", "dummy"); err != nil {
+		return err
+	}
+	for _, f := range []lab.Family{lab.V4, lab.V6} {
+		if err := tryAll(ctx, ns, dir, f); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -92,10 +54,7 @@ func lacks(ctx context.Context, features ...machine.Feature) error {
 
 // unusable puts what a failure means into words.
 func unusable(err error, scheduler string) error {
-	var missing *xtables.MissingError
 	switch {
-	case errors.As(err, &missing):
-		return &spec.UnusableError{Missing: "the program " + missing.Program, Cure: "apt-get install iptables"}
 	case errors.Is(err, unix.EPERM):
 		return &spec.UnusableError{
 			Missing: "the right to set up IPVS over netlink",
@@ -106,16 +65,11 @@ func unusable(err error, scheduler string) error {
 			Missing: "the kernel module ip_vs_" + scheduler, Cure: "load it, or use a kernel that has it (scripts/vm)",
 		}
 	}
-	return err
+	return usable.Explain(err)
 }
 
 // tryAll programs a state.
-func tryAll(ctx context.Context, ns *netns.NS, f lab.Family) (err error) {
-	dir, err := sandbox.TempDir("probe-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
 	state, pods := sample(f)
 	k, err := open(ns, rules{family: f, podRange: pods}, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/viplab/viplab/lab/kernel"
+	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -95,27 +95,9 @@ func (m Mode) usable(ctx context.Context) error {
 	}
 	switch m {
 	case IPVS:
-		return lacks(ctx, "ip_vs", "dummy")
+		return usable.Kernel(ctx, "ip_vs", "dummy")
 	case Userspace:
 		return filesAllowed()
-	}
-	return nil
-}
-
-// lacks tries features of the kernel.
-func lacks(ctx context.Context, features ...kernel.Feature) error {
-	for _, p := range kernel.Probes() {
-		for _, f := range features {
-			if p.Feature != f {
-				continue
-			}
-			if found := p.Run(ctx); found.Status == kernel.Lacks {
-				return &spec.UnusableError{
-					Missing: "the kernel module " + found.Module,
-					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
-				}
-			}
-		}
 	}
 	return nil
 }

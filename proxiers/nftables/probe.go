@@ -2,47 +2,29 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probes remembers the families that were found to work: that does not change while a program runs.
-var probes struct {
-	sync.Mutex
-	done map[lab.Family]bool
-}
+// probes remembers the families that work.
+var probes usable.Memory[lab.Family, struct{}]
 
 // probe finds out whether nft and the kernel take our rules, by giving them some in an empty namespace.
 func probe(ctx context.Context, f lab.Family) error {
-	probes.Lock()
-	defer probes.Unlock()
-	if probes.done[f] {
-		return nil
-	}
-	if err := try(ctx, f); err != nil {
-		return err
-	}
-	if probes.done == nil {
-		probes.done = map[lab.Family]bool{}
-	}
-	probes.done[f] = true
-	return nil
+	_, err := probes.Try(f, func() (struct{}, error) {
+		return struct{}{}, usable.InEmptyNamespace(func(ns *netns.NS, _ string) error { return try(ctx, f, ns) })
+	})
+	return err
 }
 
-func try(ctx context.Context, f lab.Family) (err error) {
-	ns, err := netns.New("probe")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
+func try(ctx context.Context, f lab.Family, ns *netns.NS) error {
 	t, err := openTable(ns, f)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/viplab/viplab/proxiers/internal/conntrack"
 	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
+	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -44,7 +45,7 @@ type family struct {
 func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
 	if err != nil {
-		return nil, unusable(err)
+		return nil, usable.Explain(err)
 	}
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs,

@@ -2,58 +2,33 @@ package userspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probes remembers the families that were tried with success: it does not change while a program runs.
-var probes struct {
-	sync.Mutex
-	done map[lab.Family]bool
-}
+// probes remembers the families that work.
+var probes usable.Memory[lab.Family, struct{}]
 
 // probe finds out whether the kernel and the programs can take our rules, by giving them some in an empty namespace.
 func probe(ctx context.Context, f lab.Family) error {
-	probes.Lock()
-	defer probes.Unlock()
-	if probes.done[f] {
-		return nil
-	}
-	if err := try(ctx, f); err != nil {
-		return unusable(err)
-	}
-	if probes.done == nil {
-		probes.done = map[lab.Family]bool{}
-	}
-	probes.done[f] = true
-	return nil
+	_, err := probes.Try(f, func() (struct{}, error) {
+		return struct{}{}, usable.Explain(usable.InEmptyNamespace(func(ns *netns.NS, dir string) error { return try(ctx, f, ns, dir) }))
+	})
+	return err
 }
 
-func try(ctx context.Context, f lab.Family) (err error) {
-	ns, err := netns.New("probe")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ns.Close()) }()
-	dir, err := sandbox.TempDir("probe-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func try(ctx context.Context, f lab.Family, ns *netns.NS, dir string) error {
 	programs, err := xtables.Find(ns, xtables.NFTables, f, filepath.Join(dir, "xtables.lock"))
 	if err != nil {
 		return err
@@ -97,13 +72,4 @@ func sample(f lab.Family) *change {
 		all[ch] = append(ch.fixed(f, relayAddrs[f], false), all[ch]...)
 	}
 	return rebuild(&all, tables{&xtables.Saved{}, &xtables.Saved{}})
-}
-
-// unusable puts what a missing program means into words.
-func unusable(err error) error {
-	var missing *xtables.MissingError
-	if errors.As(err, &missing) {
-		return &spec.UnusableError{Missing: "the program " + missing.Program, Cure: "apt-get install iptables"}
-	}
-	return err
 }
