@@ -88,6 +88,19 @@ func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
 	return addr.Unmap()
 }
 
+// NextHop is where the host sends a packet toward dst: a gateway, or dst itself where that is on the link or its own. It
+// is the zero Addr if there is no route, or if the route has no gateway in dst's family.
+func (h *Host) NextHop(dst netip.Addr) netip.Addr {
+	routes, err := h.Netlink().RouteGet(dst.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return netip.Addr{}
+	}
+	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		return gateway.Unmap()
+	}
+	return dst
+}
+
 // Node is a cluster node.
 type Node struct {
 	Host

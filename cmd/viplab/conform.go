@@ -42,8 +42,8 @@ func newConform() *cobra.Command {
 		Use:   "conform",
 		Short: "Prove with real packets which promises of the Service API a proxier keeps",
 		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and runs the
-scenarios of the catalogue in it. It prints a matrix and leaves report.json, junit.xml and, for each failure, rules,
-conntrack entries, logs and a packet capture in the output folder.
+scenarios of the catalogue in it. It prints a matrix and leaves report.json, report.html, junit.xml
+and, for each failure, rules, conntrack entries, logs and a packet capture in the output folder.
 
 It works inside namespaces of its own and changes nothing of the machine. Without root it needs a kernel that allows
 user namespaces; "viplab doctor" tells.
@@ -148,14 +148,14 @@ func conform(ctx context.Context, f *conformFlags, stdout, stderr io.Writer) err
 		return err
 	}
 	results := report.New(version(), kernelRelease(), part.Note(), part.Results())
-	if err := results.WriteJSON(o.Out); err != nil {
+	if err := writeReport(results, o.Out); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\n%s, kernel %s\n\n", part.Note(), kernelRelease())
 	if err := results.WriteMatrix(stdout); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\nreport: %s\n", filepath.Join(o.Out, "report.json"))
+	fmt.Fprintf(stdout, "\nreport: %s and report.html\n", filepath.Join(o.Out, "report.json"))
 	waitForKept(ctx, part, stdout)
 	if err := part.Close(context.WithoutCancel(ctx)); err != nil {
 		return err
@@ -164,6 +164,22 @@ func conform(ctx context.Context, f *conformFlags, stdout, stderr io.Writer) err
 		return exitCode(code)
 	}
 	return nil
+}
+
+// writeReport leaves report.json and the page beside it, with the scenarios that were asked for.
+func writeReport(r report.Report, out string) error {
+	if err := r.WriteJSON(out); err != nil {
+		return err
+	}
+	asked := map[string]bool{}
+	for _, x := range r.Results {
+		asked[x.Scenario] = true
+	}
+	page, err := pageOf("viplab: conformance", func(id string) bool { return asked[id] })
+	if err != nil {
+		return err
+	}
+	return r.WritePageFile(filepath.Join(out, "report.html"), page)
 }
 
 // runGinkgo runs the part and prints Ginkgo's account of it once progress has had its say: both at the same time would be

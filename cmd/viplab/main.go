@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true, // an error is one message, not a page
 		SilenceErrors: true, // conclude prints it, once
 	}
-	root.AddCommand(newConform(), newRules(), newDoctor())
+	root.AddCommand(newConform(), newCatalogue(), newScenario(), newRules(), newDoctor())
 	return root
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
-	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite/engine"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -46,7 +44,7 @@ begins with, and prints what is then programmed on one node: which Service, whic
 	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables", "built-in proxier: "+strings.Join(proxiers.Names(), ", "))
 	f.cluster.add(cmd)
 	cmd.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "manifest to apply, YAML or JSON; - is the standard input")
-	cmd.Flags().StringVar(&f.scenario, "scenario", "", "apply what this scenario begins with (viplab conform --list shows their names)")
+	cmd.Flags().StringVar(&f.scenario, "scenario", "", "apply what this scenario begins with (viplab scenario list shows their names)")
 	complete(cmd, "proxier", proxiers.Names()...)
 	complete(cmd, "scenario", scenarioNames()...)
 	return cmd
@@ -78,15 +76,14 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 // scene is what to apply. The standard input is read in the sandbox only: what comes before it runs more than once.
 func (f *rulesFlags) scene(stdin io.Reader) (objects []kube.Object, own spec.Own, err error) {
 	if f.scenario != "" {
-		all := scenarios.All()
-		i := slices.IndexFunc(all, func(s spec.Scenario) bool { return s.ID == f.scenario })
-		if i < 0 {
-			return nil, own, fmt.Errorf("--scenario: there is no %q (viplab conform --list shows their names)", f.scenario)
+		s, err := findScenario(f.scenario)
+		if err != nil {
+			return nil, own, fmt.Errorf("--scenario: %w", err)
 		}
-		if all[i].Own != nil {
-			own = *all[i].Own
+		if s.Own != nil {
+			own = *s.Own
 		}
-		return engine.Scene(all[i]), own, nil
+		return engine.Scene(s), own, nil
 	}
 	var errs []error
 	for _, file := range f.files {
@@ -110,12 +107,4 @@ func readManifest(file string, stdin io.Reader) ([]kube.Object, error) {
 		return nil, err
 	}
 	return kube.Decode(file, text)
-}
-
-func scenarioNames() []string {
-	var names []string
-	for _, s := range scenarios.All() {
-		names = append(names, s.ID)
-	}
-	return names
 }

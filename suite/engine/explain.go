@@ -37,29 +37,14 @@ func (f failedRows) Error() string {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\tprobe\twant\tgot")
 	for _, p := range f.probes {
-		mark, got := "✓", p.row.Got(p.seen, f.facts)
+		mark := "✓"
 		if len(p.wrong) > 0 {
 			mark = "✗"
-			if extra := strings.Join(p.wrong, "; "); !strings.Contains("got "+got, extra) {
-				got += ": " + extra
-			}
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, p.title(), p.row.Wants(), got)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, p.row.Probe(p.family), p.row.Wants(), p.got(f.facts))
 	}
 	t.Flush()
 	return strings.TrimRight(b.String(), "\n")
-}
-
-// title is the probe in words: "client -> n1:nodePort(web:80)/tcp v4 ×15".
-func (p *probed) title() string {
-	s := fmt.Sprintf("%s -> %s/%s %s", p.row.From, p.row.To, p.row.Protocol(), p.family)
-	if p.row.Count() > 1 {
-		s += fmt.Sprintf(" ×%d", p.row.Count())
-	}
-	if p.row.Conn != "" {
-		s += " on connection " + p.row.Conn
-	}
-	return s
 }
 
 // explain leaves what explains a failure in a folder of its own and adds its place to the result. What cannot be had is

@@ -44,6 +44,7 @@ func dashed(name string) string {
 }
 
 func (w *world) step(ctx context.Context, step spec.Step) error {
+	w.stepName = step.Name
 	for _, a := range step.Do {
 		if err := a.Run(ctx, w); err != nil {
 			return spec.Faultf("%s: %w", a.Name, err)
@@ -119,6 +120,7 @@ func (w *world) judge(probes []*probed, facts spec.Facts) error {
 		p.wrong = p.row.Judge(p.seen, facts)
 		failed = failed || len(p.wrong) > 0
 	}
+	w.record(probes, facts)
 	if len(faults) > 0 {
 		return &spec.Fault{Err: errors.Join(faults...)}
 	}

@@ -190,6 +190,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	result = verdictOf(err)
 	result.Took = time.Since(began)
 	if w != nil {
+		result.Probed = w.probed
 		if result.Verdict == spec.Fail || result.Verdict == spec.Broken {
 			w.explain(context.WithoutCancel(ctx), &result)
 		}

@@ -26,11 +26,13 @@ type world struct {
 	env       *environment
 	cell      *Cell
 	namespace string
+	stepName  string // of the step that is played
 
 	mu       sync.Mutex
 	kept     map[string]*keptConn // by Row.Conn and family
 	servers  []*traffic.Server    // on hosts that are not pods
 	failures []failedRows         // what did not hold, for the account of a failure
+	probed   []spec.Probed        // every row that was judged
 }
 
 // keptConn is a connection that stays open between rows.

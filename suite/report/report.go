@@ -49,24 +49,20 @@ type Result struct {
 	Missing  []spec.Feature `json:"missing"`
 	TookMS   int64          `json:"took_ms"`
 	Files    []string       `json:"files"`
+	// Probed is what was sent, wanted and seen. Nothing was where a scenario did not run.
+	Probed []spec.Probed `json:"probed,omitempty"`
 }
 
-// New sums up results. They must be in the order of proxiers, then scenarios.
+// New sums up results. Proxiers and scenarios are told in the order in which they first come.
 func New(version, kernel, cluster string, results []spec.Result) Report {
-	r := Report{Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster, Proxiers: []Proxier{}, Results: []Result{}}
-	ids := map[string]bool{}
+	r := Report{Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster, Results: []Result{}}
 	for _, x := range results {
-		ids[x.Scenario.ID] = true
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
-			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files),
+			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files), Probed: x.Probed,
 		})
-		r.count(x)
 	}
-	r.Suite.Scenarios = len(ids)
-	for i := range r.Proxiers {
-		r.Proxiers[i].Verdict = r.Proxiers[i].verdict()
-	}
+	r.sumUp()
 	return r
 }
 
@@ -75,24 +71,6 @@ func orEmpty[T any](s []T) []T {
 		return []T{}
 	}
 	return s
-}
-
-func (r *Report) count(x spec.Result) {
-	if len(r.Proxiers) == 0 || r.Proxiers[len(r.Proxiers)-1].Name != x.Proxier {
-		r.Proxiers = append(r.Proxiers, Proxier{Name: x.Proxier})
-	}
-	p := &r.Proxiers[len(r.Proxiers)-1]
-	switch x.Verdict {
-	case spec.Pass:
-		p.Passed++
-	case spec.Fail:
-		p.Failed++
-	case spec.Skip:
-		p.Skipped++
-	default:
-		p.Broken++
-	}
-	p.TookMS += x.Took.Milliseconds()
 }
 
 func (p Proxier) verdict() string {

@@ -26,4 +26,26 @@ type Result struct {
 	Took time.Duration
 	// Files are what a failure left behind, relative to the report's folder.
 	Files []string
+	// Probed is what was sent and what came of it, in the order of the steps.
+	Probed []Probed
+}
+
+// Probed is a row in one IP family after it was judged, in words.
+type Probed struct {
+	// Step is the name of the step that the row belongs to. It is empty where a scenario has one step without a name.
+	Step string `json:"step,omitempty"`
+	// Probe is what was sent, Want what had to come of it and Got what did.
+	Probe string `json:"probe"`
+	Want  string `json:"want"`
+	Got   string `json:"got"`
+	Holds bool   `json:"holds"`
+	// Path is the way of the first packet, or of the first one that was not answered as wanted.
+	Path []Hop `json:"path"`
+}
+
+// Hop is a host on the way of a packet.
+type Hop struct {
+	Host string `json:"host"`
+	// Node is the node that a pod is on, empty for other hosts.
+	Node string `json:"node,omitempty"`
 }

@@ -163,6 +163,21 @@ func (r Row) Protocol() string {
 	return r.Proto
 }
 
+// Probe is what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". The zero family leaves it open.
+func (r Row) Probe(family lab.Family) string {
+	s := fmt.Sprintf("%s -> %s/%s", r.From, r.To, r.Protocol())
+	if family != 0 {
+		s += " " + family.String()
+	}
+	if r.Count() > 1 {
+		s += fmt.Sprintf(" ×%d", r.Count())
+	}
+	if r.Conn != "" {
+		s += " on connection " + r.Conn
+	}
+	return s
+}
+
 // Count is Times with its default.
 func (r Row) Count() int { return max(r.Times, 1) }
 

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/scenarios/catalogue"
+	"github.com/viplab/viplab/suite/replay"
+	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// pageOf is what a page tells of the catalogue. Rows and scenarios that keep says no to are left out; a row without
+// scenarios is asked for by its own id.
+func pageOf(title string, keep func(id string) bool) (report.Page, error) {
+	page := report.Page{Title: title, Groups: []report.PageGroup{}}
+	groups, err := catalogue.Groups()
+	if err != nil {
+		return page, err
+	}
+	byRow, err := catalogue.ByRow(scenarios.All())
+	if err != nil {
+		return page, err
+	}
+	for _, g := range groups {
+		out := report.PageGroup{Name: g.Name, Title: g.Title}
+		for _, r := range g.Rows {
+			row, err := pageRow(r, byRow[r.ID], keep)
+			if err != nil {
+				return page, err
+			}
+			if len(row.Scenarios) > 0 || len(byRow[r.ID]) == 0 && keep(r.ID) {
+				out.Rows = append(out.Rows, row)
+			}
+		}
+		if len(out.Rows) > 0 {
+			page.Groups = append(page.Groups, out)
+		}
+	}
+	return page, nil
+}
+
+func pageRow(r catalogue.Row, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {
+	row := report.PageRow{
+		ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source,
+		Scenarios: []report.PageScenario{},
+	}
+	for _, s := range scenarios {
+		if !keep(s.ID) {
+			continue
+		}
+		var manifest bytes.Buffer
+		if err := replay.Write(&manifest, s); err != nil {
+			return row, err
+		}
+		row.Scenarios = append(row.Scenarios, report.PageScenario{ID: s.ID, Why: s.Why, Manifest: manifest.String(), Pods: podsOf(s)})
+	}
+	return row, nil
+}
+
+func podsOf(s spec.Scenario) map[string]string {
+	pods := map[string]string{}
+	for _, o := range s.Given {
+		if p, ok := o.(*corev1.Pod); ok {
+			pods[p.Name] = p.Spec.NodeName
+		}
+	}
+	return pods
+}
