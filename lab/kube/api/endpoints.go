@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/kube"
 )
@@ -237,37 +236,6 @@ func endpointsOf(k kube.Key, all []*discoveryv1.EndpointSlice) *corev1.Endpoints
 		newest = max(newest, n)
 	}
 	out.ResourceVersion = strconv.FormatUint(newest, 10)
-	for _, s := range all {
-		if s.AddressType == family {
-			if subset := subsetOf(s); len(subset.Addresses)+len(subset.NotReadyAddresses) > 0 {
-				out.Subsets = append(out.Subsets, subset)
-			}
-		}
-	}
-	return out
-}
-
-func subsetOf(s *discoveryv1.EndpointSlice) corev1.EndpointSubset {
-	var out corev1.EndpointSubset
-	for _, p := range s.Ports {
-		out.Ports = append(out.Ports, corev1.EndpointPort{
-			Name: ptr.Deref(p.Name, ""), Port: ptr.Deref(p.Port, 0), Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
-			AppProtocol: p.AppProtocol,
-		})
-	}
-	for _, e := range s.Endpoints {
-		ready := ptr.Deref(e.Conditions.Ready, true)
-		if !ready && ptr.Deref(e.Conditions.Terminating, false) {
-			continue // Endpoints never had a word for these
-		}
-		a := corev1.EndpointAddress{
-			IP: e.Addresses[0], NodeName: e.NodeName, Hostname: ptr.Deref(e.Hostname, ""), TargetRef: e.TargetRef,
-		}
-		if ready {
-			out.Addresses = append(out.Addresses, a)
-		} else {
-			out.NotReadyAddresses = append(out.NotReadyAddresses, a)
-		}
-	}
+	out.Subsets = subsetsOf(all, family)
 	return out
 }
