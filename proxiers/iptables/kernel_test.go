@@ -120,6 +120,28 @@ func TestHealing(t *testing.T) {
 	}
 }
 
+// TestCrowd: when the endpoints become many, new ones have no comments, and those that are there keep theirs.
+func TestCrowd(t *testing.T) {
+	few, many := proxiertest.Cluster(talkative/5, 5), proxiertest.Cluster(talkative/5+1, 5)
+	in := start(t, NFT, proxiertest.Node(t, lab.V4))
+	proxiertest.Apply(t, in, few)
+	first := kernelRules(t, in)
+	proxiertest.Apply(t, in, many)
+	var plain []string
+	for _, r := range without(kernelRules(t, in), first) {
+		if strings.Contains(r, " KUBE-SEP-") && strings.Contains(r, " -j ") && !strings.Contains(r, "--comment") {
+			plain = append(plain, r)
+		}
+	}
+	if len(plain) != 5+2*5 { // five rules that lead to a chain of two
+		t.Errorf("%d rules without a comment were added:\n%s", len(plain), strings.Join(plain, "\n"))
+	}
+	proxiertest.Apply(t, in, few)
+	if got := kernelRules(t, in); !slices.Equal(got, first) {
+		t.Errorf("there and back: %d rules, not the %d of before", len(got), len(first))
+	}
+}
+
 // TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and leaves the counters alone.
 func TestUnchangedWritesNothing(t *testing.T) {
 	in := start(t, NFT, proxiertest.Node(t, lab.V4))

@@ -155,6 +155,12 @@ nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:8
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --set -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
 `},
+		{"among many endpoints", renderer{podRange: pods.podRange, terse: true}, port.Service(port.RemoteOnly), captureClusterIP + `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+`},
 		{"masquerade all", renderer{podRange: pods.podRange, masqueradeAll: true}, port.Service(port.RemoteOnly), captureClusterIP + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j KUBE-MARK-MASQ
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
