@@ -272,12 +272,19 @@ func TestTakenNodePort(t *testing.T) {
 			t.Errorf("a rule with %q: want %t, in\n%s", text, want, rules)
 		}
 	}
-	if n := strings.Count(log.String(), "test/svc-00001:http"); n != 1 || !strings.Contains(log.String(), "30001") {
+	if n := strings.Count(log.String(), "service=test/svc-00001"); n != 1 || !strings.Contains(log.String(), "30001") {
 		t.Errorf("reported %d times:\n%s", n, log.String())
 	}
-	dump, err := in.families[0].Dump(t.Context())
-	if err != nil || !strings.Contains(string(dump), "# test/svc-00001:http: its NodePort is not served") {
-		t.Errorf("the dump does not tell (%v):\n%s", err, dump)
+	var dump strings.Builder
+	if err := in.Dump(t.Context(), &dump); err != nil {
+		t.Fatal(err)
+	}
+	event := regexp.MustCompile(`(?m)^# Event \d\d:\d\d:\d\d Warning Service test/svc-00001 NodePortTaken: the NodePort 30001 \(TCP\) of port "http" .*address already in use`)
+	if n := len(event.FindAllString(dump.String(), -1)); n != 1 || strings.Count(dump.String(), "# Event ") != 1 {
+		t.Errorf("%d Events of the taken port in\n%s", n, dump.String())
+	}
+	if !strings.Contains(dump.String(), "# test/svc-00001:http: its NodePort is not served") {
+		t.Errorf("the dump does not tell what is not served:\n%s", dump.String())
 	}
 	other.Close()
 	proxiertest.Apply(t, in, s)
