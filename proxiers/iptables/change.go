@@ -158,12 +158,12 @@ func contributions(fs []*fragment, sc sharedChain) []xtables.Rule {
 }
 
 // without is what a has and b has not.
-func without(a, b []xtables.Rule) []xtables.Rule {
-	in := map[xtables.Rule]bool{}
-	for _, r := range b {
-		in[r] = true
+func without[T comparable](a, b []T) []T {
+	in := map[T]bool{}
+	for _, x := range b {
+		in[x] = true
 	}
-	return slices.DeleteFunc(slices.Clone(a), func(r xtables.Rule) bool { return in[r] })
+	return slices.DeleteFunc(slices.Clone(a), func(x T) bool { return in[x] })
 }
 
 // rebuild is the change from whatever the kernel holds to d: all chains are written, those left over from a former start

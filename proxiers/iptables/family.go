@@ -65,11 +65,12 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 // Program implements keeper.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
+	if f.done != nil && state == f.done.state && slices.Equal(tail, f.done.tail) {
+		return nil
+	}
+	f.renderer.terse = crowded(state)
 	if f.done == nil {
 		return f.programAll(ctx, state, tail)
-	}
-	if state == f.done.state && slices.Equal(tail, f.done.tail) {
-		return nil
 	}
 	next, gone, come := f.done.next(state, tail, &f.renderer)
 	return f.commit(ctx, next, delta(gone, come, f.done.tail, tail))

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -11,16 +12,14 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 
 var backends = []Backend{NFT, Legacy}
 
+func eachBackend(t *testing.T, run func(*testing.T, Backend)) {
+	for _, b := range backends {
+		t.Run(string(b), func(t *testing.T) { run(t, b) })
+	}
+}
+
 // start starts a proxier on a node, or skips the test where it cannot run.
 func start(t testing.TB, b Backend, node spec.Node) *instance {
 	t.Helper()
-	p := New(b)
-	if err := p.Usable(t.Context()); err != nil {
-		t.Skip(err)
-	}
-	in, err := p.Start(t.Context(), node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return in.(*instance)
+	return proxiertest.Start(t, New(b), node).(*instance)
 }

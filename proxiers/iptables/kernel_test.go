@@ -1,19 +1,15 @@
 package iptables
 
 import (
-	"context"
-	"flag"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"pgregory.net/rapid"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
@@ -23,25 +19,25 @@ import (
 // TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
 // starts with it.
 func TestIncrementalEqualsFresh(t *testing.T) {
-	fewer(t, "8")
+	proxiertest.FewerChecks(t, "8")
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
 			start(t, b, proxiertest.Node(t, lab.V4, lab.V6)) // skips where it cannot run
 			rapid.Check(t, func(rt *rapid.T) {
 				in := start(t, b, proxiertest.Node(t, lab.V4, lab.V6))
 				s := proxiertest.Random(rt)
-				apply(rt, in, s)
+				proxiertest.Apply(rt, in, s)
 				for range 3 {
 					s = proxiertest.Change(rt, s)
-					apply(rt, in, s)
+					proxiertest.Apply(rt, in, s)
 					fresh := start(t, b, proxiertest.Node(t, lab.V4, lab.V6))
-					apply(rt, fresh, s)
+					proxiertest.Apply(rt, fresh, s)
 					if got, want := kernelRules(rt, in), kernelRules(rt, fresh); !slices.Equal(got, want) {
 						rt.Fatalf("step by step\n%s\n\nat once\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 					}
-					stop(rt, fresh)
+					proxiertest.Stop(rt, fresh)
 				}
-				stop(rt, in)
+				proxiertest.Stop(rt, in)
 				if left := kernelRules(rt, in); len(left) > 0 {
 					rt.Fatalf("left behind after Stop:\n%s", strings.Join(left, "\n"))
 				}
@@ -63,19 +59,19 @@ func TestRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			theirs := kernelRules(t, first)
-			apply(t, first, proxiertest.Cluster(120, 2)) // more than a batch
+			proxiertest.Apply(t, first, proxiertest.Cluster(120, 2)) // more than a batch
 
 			second := start(t, b, node)
-			apply(t, second, proxiertest.Cluster(3, 2))
+			proxiertest.Apply(t, second, proxiertest.Cluster(3, 2))
 			fresh := start(t, b, proxiertest.Node(t, lab.V4))
 			if err := fresh.families[0].programs.Restore(t.Context(), foreign...); err != nil {
 				t.Fatal(err)
 			}
-			apply(t, fresh, proxiertest.Cluster(3, 2))
+			proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
 			if got, want := kernelRules(t, second), kernelRules(t, fresh); !slices.Equal(got, want) {
 				t.Errorf("after a restart\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			stop(t, second)
+			proxiertest.Stop(t, second)
 			if got := kernelRules(t, second); !slices.Equal(got, theirs) {
 				t.Errorf("after Stop\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(theirs, "\n"))
 			}
@@ -100,7 +96,7 @@ func TestHealing(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
 			in := start(t, b, proxiertest.Node(t, lab.V4))
-			apply(t, in, proxiertest.Cluster(2, 2))
+			proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
 			f := in.families[0]
 			for _, table := range []xtables.TableName{xtables.NAT, xtables.Filter} {
 				saved, err := f.programs.Save(t.Context(), table)
@@ -114,9 +110,9 @@ func TestHealing(t *testing.T) {
 			if err := in.Apply(t.Context(), proxiertest.Cluster(3, 2)); err == nil {
 				t.Fatal("rules were added to chains that do not exist")
 			}
-			apply(t, in, proxiertest.Cluster(3, 2))
+			proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
 			fresh := start(t, b, proxiertest.Node(t, lab.V4))
-			apply(t, fresh, proxiertest.Cluster(3, 2))
+			proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
 			if got, want := kernelRules(t, in), kernelRules(t, fresh); !slices.Equal(got, want) {
 				t.Errorf("healed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -124,18 +120,34 @@ func TestHealing(t *testing.T) {
 	}
 }
 
+// TestCrowd: when the endpoints become many, new ones have no comments, and those that are there keep theirs.
+func TestCrowd(t *testing.T) {
+	few, many := proxiertest.Cluster(talkative/5, 5), proxiertest.Cluster(talkative/5+1, 5)
+	in := start(t, NFT, proxiertest.Node(t, lab.V4))
+	proxiertest.Apply(t, in, few)
+	first := kernelRules(t, in)
+	proxiertest.Apply(t, in, many)
+	var plain []string
+	for _, r := range without(kernelRules(t, in), first) {
+		if strings.Contains(r, " KUBE-SEP-") && strings.Contains(r, " -j ") && !strings.Contains(r, "--comment") {
+			plain = append(plain, r)
+		}
+	}
+	if len(plain) != 5+2*5 { // five rules that lead to a chain of two
+		t.Errorf("%d rules without a comment were added:\n%s", len(plain), strings.Join(plain, "\n"))
+	}
+	proxiertest.Apply(t, in, few)
+	if got := kernelRules(t, in); !slices.Equal(got, first) {
+		t.Errorf("there and back: %d rules, not the %d of before", len(got), len(first))
+	}
+}
+
 // TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and leaves the counters alone.
 func TestUnchangedWritesNothing(t *testing.T) {
 	in := start(t, NFT, proxiertest.Node(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
-	apply(t, in, s)
-	again := *s
-	again.Revision++
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel() // no program would start
-	if err := in.Apply(canceled, &again); err != nil {
-		t.Error(err)
-	}
+	proxiertest.Apply(t, in, s)
+	proxiertest.Again(t, in, s)
 }
 
 func TestSysctls(t *testing.T) {
@@ -154,7 +166,7 @@ func TestSysctls(t *testing.T) {
 			if got, err := node.Host.Sysctl(routeLocalnet); got != c.want || err != nil {
 				t.Errorf("started: got %q, want %s (%v)", got, c.want, err)
 			}
-			stop(t, in)
+			proxiertest.Stop(t, in)
 			if got, err := node.Host.Sysctl(routeLocalnet); got != "0" || err != nil {
 				t.Errorf("stopped: got %q, want what it was, 0 (%v)", got, err)
 			}
@@ -170,31 +182,20 @@ func TestLateAddress(t *testing.T) {
 			node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}
 			in := start(t, b, node)
 			s := proxiertest.Cluster(1, 1)
-			apply(t, in, s)
+			proxiertest.Apply(t, in, s)
 			for _, step := range []struct {
-				change func(netlink.Link, *netlink.Addr) error
-				addr   string
+				change string
 				want   []string
 			}{
-				{node.Host.Netlink().AddrAdd, "192.168.7.11/32", []string{"192.168.7.11/32"}},
-				{node.Host.Netlink().AddrAdd, "192.168.8.11/32", []string{"192.168.7.11/32"}},
-				{node.Host.Netlink().AddrAdd, "192.168.7.12/32", []string{"192.168.7.11/32", "192.168.7.12/32"}},
-				{node.Host.Netlink().AddrDel, "192.168.7.11/32", []string{"192.168.7.12/32"}},
+				{"+192.168.7.11/32", []string{"192.168.7.11/32"}},
+				{"+192.168.8.11/32", []string{"192.168.7.11/32"}},
+				{"+192.168.7.12/32", []string{"192.168.7.11/32", "192.168.7.12/32"}},
+				{"-192.168.7.11/32", []string{"192.168.7.12/32"}},
 			} {
-				lo, err := node.Host.Netlink().LinkByName("lo")
-				if err != nil {
-					t.Fatal(err)
-				}
-				addr, err := netlink.ParseAddr(step.addr)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := step.change(lo, addr); err != nil {
-					t.Fatal(err)
-				}
-				apply(t, in, s)
+				proxiertest.Readdress(t, node, step.change)
+				proxiertest.Apply(t, in, s)
 				if got := nodePortDestinations(t, in); !slices.Equal(got, step.want) {
-					t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.addr, got, step.want)
+					t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.change, got, step.want)
 				}
 			}
 		})
@@ -247,27 +248,9 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 	}
 }
 
-type failer interface {
-	Fatal(...any)
-	Fatalf(string, ...any)
-	Context() context.Context
-}
-
-func apply(t failer, in *instance, s *kube.Snapshot) {
-	if err := in.Apply(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func stop(t failer, in *instance) {
-	if err := in.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // kernelRules lists what the kernel holds, one chain after the other. In the shared chains the order of Services is of
 // no account, so they are sorted, but for the way to the NodePorts at the end. Built-in chains without rules are left out.
-func kernelRules(t failer, in *instance) []string {
+func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
 		for _, table := range []xtables.TableName{xtables.Filter, xtables.NAT} {
@@ -304,13 +287,4 @@ func dispatches(chain string) bool {
 		}
 	}
 	return false
-}
-
-// fewer lowers the number of random checks: each takes seconds, as it runs programs.
-func fewer(t *testing.T, n string) {
-	old := flag.Lookup("rapid.checks").Value.String()
-	if err := flag.Set("rapid.checks", n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { flag.Set("rapid.checks", old) })
 }

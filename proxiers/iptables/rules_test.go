@@ -6,11 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest/port"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -46,41 +44,6 @@ func TestProbabilities(t *testing.T) {
 			t.Errorf("one in %d: got %q, want %s", n, got, want)
 		}
 	}
-}
-
-// The Service that most tests change: ns1/svc1:p80 with two endpoints, the first of them on the node.
-func svc1(change ...func(*model.Port)) *model.Service {
-	p := &model.Port{
-		ID:        model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: corev1.ProtocolTCP},
-		Number:    80,
-		ClusterIP: netip.MustParseAddr("172.30.0.41"),
-	}
-	behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:80"), OnNode: true},
-		model.Endpoint{Addr: netip.MustParseAddrPort("10.180.2.1:80")})
-	for _, c := range change {
-		c(p)
-	}
-	return &model.Service{Namespace: "ns1", Name: "svc1", Ports: []*model.Port{p}}
-}
-
-func behind(p *model.Port, all ...model.Endpoint) {
-	p.Cluster, p.Local, p.Anywhere = all, nil, len(all) > 0
-	for _, e := range all {
-		if e.OnNode {
-			p.Local = append(p.Local, e)
-		}
-	}
-}
-
-func noEndpoints(p *model.Port) { behind(p) }
-func remoteOnly(p *model.Port)  { behind(p, p.Cluster[1]) }
-func nodePort(p *model.Port)    { p.NodePort = 30080 }
-func etpLocal(p *model.Port)    { p.ExternalLocal = true }
-func itpLocal(p *model.Port)    { p.InternalLocal = true }
-func externalIP(p *model.Port)  { p.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")} }
-func balancer(p *model.Port)    { p.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.5")} }
-func limited(p *model.Port) {
-	p.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 }
 
 // The parts that come back in most expectations.
@@ -122,31 +85,31 @@ func TestServiceRules(t *testing.T) {
 		svc  *model.Service
 		want string
 	}{
-		{"ClusterIP", pods, svc1(), captureClusterIP + clusterChain + bothSEPs},
-		{"ClusterIP without endpoints", pods, svc1(noEndpoints), `
+		{"ClusterIP", pods, port.Service(), captureClusterIP + clusterChain + bothSEPs},
+		{"ClusterIP without endpoints", pods, port.Service(port.NoEndpoints), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 `},
-		{"internal policy Local, nothing here", pods, svc1(itpLocal, remoteOnly), `
+		{"internal policy Local, nothing here", pods, port.Service(port.ITPLocal, port.RemoteOnly), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j DROP
 `},
-		{"internal policy Local", pods, svc1(itpLocal), `
+		{"internal policy Local", pods, port.Service(port.ITPLocal), `
 nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j KUBE-SVL-XPGD46QRK7WJZT7O
 nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
 nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:80" -j KUBE-SEP-SXIVWICOYRO3J4NJ
 nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -s 10.180.0.1 -j KUBE-MARK-MASQ
 nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.0.1:80
 `},
-		{"NodePort", pods, svc1(nodePort), captureClusterIP + captureNodePort + masqueraded + clusterChain + bothSEPs},
-		{"NodePort without endpoints", pods, svc1(nodePort, etpLocal, noEndpoints), `
+		{"NodePort", pods, port.Service(port.NodePort), captureClusterIP + captureNodePort + masqueraded + clusterChain + bothSEPs},
+		{"NodePort without endpoints", pods, port.Service(port.NodePort, port.ETPLocal, port.NoEndpoints), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j REJECT
 `},
-		{"NodePort, external policy Local", pods, svc1(nodePort, etpLocal), captureClusterIP + captureNodePort + shortCut + `
+		{"NodePort, external policy Local", pods, port.Service(port.NodePort, port.ETPLocal), captureClusterIP + captureNodePort + shortCut + `
 nat KUBE-EXT-XPGD46QRK7WJZT7O -j KUBE-SVL-XPGD46QRK7WJZT7O
 ` + clusterChain + `
 nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:80" -j KUBE-SEP-SXIVWICOYRO3J4NJ
 ` + bothSEPs},
-		{"all frontends, external policy Local, nothing here", pods, svc1(nodePort, etpLocal, externalIP, balancer, remoteOnly), captureClusterIP + `
+		{"all frontends, external policy Local, nothing here", pods, port.Service(port.NodePort, port.ETPLocal, port.ExternalIP, port.Balanced, port.RemoteOnly), captureClusterIP + `
 nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 external IP" -m tcp -p tcp -d 203.0.113.9 --dport 80 -j KUBE-EXT-XPGD46QRK7WJZT7O
 nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 loadbalancer IP" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j KUBE-EXT-XPGD46QRK7WJZT7O
 ` + captureNodePort + shortCut + `
@@ -158,15 +121,13 @@ filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no local en
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j DROP
 `},
-		{"internal policy Local with a NodePort, nothing here", pods, svc1(nodePort, itpLocal, remoteOnly), captureNodePort + masqueraded + `
+		{"internal policy Local with a NodePort, nothing here", pods, port.Service(port.NodePort, port.ITPLocal, port.RemoteOnly), captureNodePort + masqueraded + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no local endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j DROP
 `},
-		{"source ranges", pods, svc1(balancer, limited, func(p *model.Port) {
-			p.SourceRanges = append(p.SourceRanges, netip.MustParsePrefix("192.168.7.0/24"))
-		}), captureClusterIP + `
+		{"source ranges", pods, port.Service(port.Balanced, port.Limited("198.51.100.0/24", "192.168.7.0/24")), captureClusterIP + `
 nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 loadbalancer IP" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j KUBE-FW-XPGD46QRK7WJZT7O
 ` + masqueraded + `
 nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 198.51.100.0/24 -j KUBE-EXT-XPGD46QRK7WJZT7O
@@ -176,25 +137,31 @@ nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "other traffic to ns1/svc1:p80
 ` + clusterChain + bothSEPs + `
 filter KUBE-PROXY-FIREWALL -m comment --comment "ns1/svc1:p80 traffic not accepted by KUBE-FW-XPGD46QRK7WJZT7O" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP
 `},
-		{"source ranges without endpoints", pods, svc1(balancer, limited, noEndpoints), `
+		{"source ranges without endpoints", pods, port.Service(port.Balanced, port.Limited("198.51.100.0/24"), port.NoEndpoints), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j REJECT
 `},
-		{"one address twice", pods, svc1(noEndpoints, externalIP, func(p *model.Port) { p.LoadBalancerIPs = p.ExternalIPs }), `
+		{"one address twice", pods, port.Service(port.NoEndpoints, port.ExternalIP, func(p *model.Port) { p.LoadBalancerIPs = p.ExternalIPs }), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 203.0.113.9 --dport 80 -j REJECT
 `},
-		{"health check port", pods, svc1(noEndpoints, func(p *model.Port) { p.HealthCheckPort = 32000 }), `
+		{"health check port", pods, port.Service(port.NoEndpoints, func(p *model.Port) { p.HealthCheckPort = 32000 }), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-NODEPORTS -m comment --comment "ns1/svc1:p80 health check node port" -m tcp -p tcp --dport 32000 -j ACCEPT
 `},
-		{"session affinity", renderer{}, svc1(remoteOnly, func(p *model.Port) { p.Affinity = 10 * time.Second }), captureClusterIP + `
+		{"session affinity", renderer{}, port.Service(port.RemoteOnly, port.Sticky), captureClusterIP + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --rcheck --seconds 10 --reap -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --set -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
 `},
-		{"masquerade all", renderer{podRange: pods.podRange, masqueradeAll: true}, svc1(remoteOnly), captureClusterIP + `
+		{"among many endpoints", renderer{podRange: pods.podRange, terse: true}, port.Service(port.RemoteOnly), captureClusterIP + `
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -s 10.180.2.1 -j KUBE-MARK-MASQ
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+`},
+		{"masquerade all", renderer{podRange: pods.podRange, masqueradeAll: true}, port.Service(port.RemoteOnly), captureClusterIP + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j KUBE-MARK-MASQ
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ

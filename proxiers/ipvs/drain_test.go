@@ -30,7 +30,7 @@ var (
 // drainNode is a node that has both backends itself, and a proxier for a Service of both protocols.
 func drainNode(t *testing.T) *instance {
 	t.Helper()
-	node := testNode(t, lab.V4)
+	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
 	t.Cleanup(func() { in.Stop(context.Background()) })
 	lo, err := node.Host.Netlink().LinkByName("lo")
@@ -111,9 +111,9 @@ func openTo(t *testing.T, in *instance, fr frontend, proto string, backend netip
 // the last of them. One that comes back has never been away.
 func TestConnectionsEndFirst(t *testing.T) {
 	in := drainNode(t)
-	apply(t, in, servedBy(backendA, backendB))
+	proxiertest.Apply(t, in, servedBy(backendA, backendB))
 	long := openTo(t, in, vipTCP, "tcp", backendA)
-	apply(t, in, servedBy(backendB))
+	proxiertest.Apply(t, in, servedBy(backendB))
 	expectWeights(t, in, vipTCP, "192.0.2.10=0 192.0.2.11=1 ")
 	for range 4 {
 		if a := (traffic.Probe{From: in.node.Host.NS, To: vipTCP.at, Proto: "tcp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
@@ -123,12 +123,12 @@ func TestConnectionsEndFirst(t *testing.T) {
 	if a := long.Exchange(t.Context()); a.Outcome != traffic.Reply {
 		t.Errorf("the connection to the backend that goes: %s", a)
 	}
-	apply(t, in, servedBy(backendA, backendB))
+	proxiertest.Apply(t, in, servedBy(backendA, backendB))
 	expectWeights(t, in, vipTCP, "192.0.2.10=1 192.0.2.11=1 ")
 	if a := long.Exchange(t.Context()); a.Outcome != traffic.Reply {
 		t.Errorf("after the backend has come back: %s", a)
 	}
-	apply(t, in, servedBy(backendB))
+	proxiertest.Apply(t, in, servedBy(backendB))
 	if err := long.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +148,9 @@ func TestConnectionsEndFirst(t *testing.T) {
 // TestUDPMovesAtOnce: a flow goes on with another backend, and loses no datagram, although it never pauses.
 func TestUDPMovesAtOnce(t *testing.T) {
 	in := drainNode(t)
-	apply(t, in, servedBy(backendA, backendB))
+	proxiertest.Apply(t, in, servedBy(backendA, backendB))
 	flow := openTo(t, in, vipUDP, "udp", backendA)
-	apply(t, in, servedBy(backendB))
+	proxiertest.Apply(t, in, servedBy(backendB))
 	expectWeights(t, in, vipUDP, "192.0.2.11=1 ")
 	if a := flow.Exchange(t.Context()); a.Server != backendB.Addr().String() {
 		t.Errorf("the flow: %s", a)
@@ -160,7 +160,7 @@ func TestUDPMovesAtOnce(t *testing.T) {
 // TestIdleBackendGoesAtOnce: what has no connections need not wait for their end.
 func TestIdleBackendGoesAtOnce(t *testing.T) {
 	in := drainNode(t)
-	apply(t, in, servedBy(backendA, backendB))
-	apply(t, in, servedBy(backendB))
+	proxiertest.Apply(t, in, servedBy(backendA, backendB))
+	proxiertest.Apply(t, in, servedBy(backendB))
 	expectWeights(t, in, vipTCP, "192.0.2.11=1 ")
 }

@@ -9,10 +9,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
+
+// start starts the proxier on a node, or skips the test where it cannot run. IPVS asks the routing table whether a
+// backend's address is one to send to, and before the first address of a node there is none.
+func start(t testing.TB, node spec.Node) *instance {
+	t.Helper()
+	return proxiertest.Start(t, New(), node).(*instance)
+}
 
 // testPlace is a node with two addresses.
 var testPlace = place{

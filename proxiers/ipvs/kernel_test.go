@@ -1,8 +1,6 @@
 package ipvs
 
 import (
-	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -12,13 +10,11 @@ import (
 	"testing"
 
 	"github.com/moby/ipvs"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"pgregory.net/rapid"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/proxiers/internal/ipset"
 	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
@@ -28,36 +24,36 @@ import (
 // TestIncrementalEqualsFresh: the kernel takes everything, and however a state was reached, it is that of a proxier which
 // starts with it.
 func TestIncrementalEqualsFresh(t *testing.T) {
-	fewer(t, "3")
-	start(t, testNode(t, lab.V4, lab.V6)) // skips where it cannot run
+	proxiertest.FewerChecks(t, "3")
+	start(t, proxiertest.UpNode(t, lab.V4, lab.V6)) // skips where it cannot run
 	rapid.Check(t, func(rt *rapid.T) {
-		in := start(t, testNode(t, lab.V4, lab.V6))
+		in := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
 		s := proxiertest.Random(rt)
-		apply(rt, in, s)
+		proxiertest.Apply(rt, in, s)
 		for range 3 {
 			s = proxiertest.Change(rt, s)
-			apply(rt, in, s)
+			proxiertest.Apply(rt, in, s)
 		}
-		fresh := start(t, testNode(t, lab.V4, lab.V6))
-		apply(rt, fresh, s)
+		fresh := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
+		proxiertest.Apply(rt, fresh, s)
 		if got, want := contents(rt, in), contents(rt, fresh); !slices.Equal(got, want) {
 			expectLines(t, "step by step", got, want)
 			rt.Fatal("it is not what it would be at once")
 		}
-		stop(rt, in)
-		stop(rt, fresh)
+		proxiertest.Stop(rt, in)
+		proxiertest.Stop(rt, fresh)
 	})
 }
 
 // TestRestart: a proxier that finds what a former one has left takes over, removes what is out of date, and leaves alone
 // what others have made, as does Stop.
 func TestRestart(t *testing.T) {
-	node := testNode(t, lab.V4, lab.V6)
+	node := proxiertest.UpNode(t, lab.V4, lab.V6)
 	first := start(t, node)
 	nothing := contents(t, first)
 	makeForeign(t, first)
 	theirs := contents(t, first)
-	apply(t, first, proxiertest.Cluster(20, 2))
+	proxiertest.Apply(t, first, proxiertest.Cluster(20, 2))
 	// Backends that were about to go when the former life ended, one of them wanted again.
 	servers := first.families[0].kernel.servers
 	for _, weightless := range []string{"10.244.0.1:8080", "10.244.0.40:8080"} {
@@ -71,15 +67,15 @@ func TestRestart(t *testing.T) {
 	}
 
 	second := start(t, node)
-	apply(t, second, proxiertest.Cluster(3, 2))
-	fresh := start(t, testNode(t, lab.V4, lab.V6))
+	proxiertest.Apply(t, second, proxiertest.Cluster(3, 2))
+	fresh := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
 	makeForeign(t, fresh)
-	apply(t, fresh, proxiertest.Cluster(3, 2))
+	proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
 	expectLines(t, "after a restart", contents(t, second), contents(t, fresh))
 	third := start(t, node) // it stops without ever having applied anything
 	for _, in := range []*instance{third, fresh} {
 		spy := spyOn(t, in)
-		stop(t, in)
+		proxiertest.Stop(t, in)
 		expectLines(t, "after Stop", spy(), theirs)
 	}
 	if len(nothing) == 0 || slices.Equal(nothing, theirs) {
@@ -109,9 +105,9 @@ func makeForeign(t *testing.T, in *instance) {
 
 // TestHealing: what was taken away behind the proxier's back makes one Apply fail at most; the next one makes everything.
 func TestHealing(t *testing.T) {
-	in := start(t, testNode(t, lab.V4))
+	in := start(t, proxiertest.UpNode(t, lab.V4))
 	s := proxiertest.Cluster(3, 2)
-	apply(t, in, s)
+	proxiertest.Apply(t, in, s)
 	k := in.families[0].kernel
 	if err := k.servers.handle.Flush(); err != nil {
 		t.Fatal(err)
@@ -122,35 +118,31 @@ func TestHealing(t *testing.T) {
 	if err := in.Apply(t.Context(), &less); err == nil {
 		t.Fatal("a virtual server that does not exist was changed")
 	}
-	apply(t, in, &less)
-	fresh := start(t, testNode(t, lab.V4))
-	apply(t, fresh, &less)
+	proxiertest.Apply(t, in, &less)
+	fresh := start(t, proxiertest.UpNode(t, lab.V4))
+	proxiertest.Apply(t, fresh, &less)
 	expectLines(t, "healed", contents(t, in), contents(t, fresh))
 }
 
 // TestRefusedEndpoint: an address that the kernel never sends to does not keep others from being served.
 func TestRefusedEndpoint(t *testing.T) {
-	in := start(t, testNode(t, lab.V4))
+	in := start(t, proxiertest.UpNode(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
 	broken := s.EndpointSlices[0].DeepCopy()
 	broken.Endpoints = append(broken.Endpoints, discoveryv1.Endpoint{Addresses: []string{"255.255.255.255"}})
 	s.EndpointSlices[0] = broken
-	apply(t, in, s)
-	fresh := start(t, testNode(t, lab.V4))
-	apply(t, fresh, proxiertest.Cluster(2, 2))
+	proxiertest.Apply(t, in, s)
+	fresh := start(t, proxiertest.UpNode(t, lab.V4))
+	proxiertest.Apply(t, fresh, proxiertest.Cluster(2, 2))
 	expectLines(t, "with a broken endpoint", contents(t, in), contents(t, fresh))
 }
 
 // TestChangesRunNoProgram: once the rules are written, changes are netlink messages alone.
 func TestChangesRunNoProgram(t *testing.T) {
-	in := start(t, testNode(t, lab.V4, lab.V6))
-	apply(t, in, proxiertest.Cluster(2, 2))
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel() // no program would start
+	in := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
+	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
 	for n := range 4 {
-		if err := in.Apply(canceled, proxiertest.Cluster(n, 3)); err != nil {
-			t.Error(err)
-		}
+		proxiertest.Idle(t, in, proxiertest.Cluster(n, 3))
 	}
 }
 
@@ -165,7 +157,7 @@ func TestSysctls(t *testing.T) {
 		{spec.ProxyConfig{}, "1 1 0 0"},
 		{spec.ProxyConfig{IPVSStrictARP: true}, "1 1 1 2"},
 	} {
-		node := testNode(t, lab.V4, lab.V6)
+		node := proxiertest.UpNode(t, lab.V4, lab.V6)
 		node.Config = c.config
 		read := func() string {
 			var values []string
@@ -182,7 +174,7 @@ func TestSysctls(t *testing.T) {
 		if got := read(); got != c.want {
 			t.Errorf("%+v, started: got %s, want %s", c.config, got, c.want)
 		}
-		stop(t, in)
+		proxiertest.Stop(t, in)
 		if got := read(); got != "0 0 0 0" {
 			t.Errorf("%+v, stopped: got %s, want what it was, 0 0 0 0", c.config, got)
 		}
@@ -191,32 +183,18 @@ func TestSysctls(t *testing.T) {
 
 // TestLateAddress: an address that the node gets while the proxier runs serves NodePorts; those of Services never do.
 func TestLateAddress(t *testing.T) {
-	node := testNode(t, lab.V4)
+	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
 	s := proxiertest.Cluster(1, 1)
 	s.Services[0].Spec.Type, s.Services[0].Spec.Ports[0].NodePort = "NodePort", 30080
-	apply(t, in, s)
-	for _, step := range []struct {
-		change func(netlink.Link, *netlink.Addr) error
-		addr   string
-		want   string
-	}{
-		{node.Host.Netlink().AddrAdd, "192.168.7.11/32", "TCP 192.168.7.11:30080"},
-		{node.Host.Netlink().AddrAdd, "192.168.8.11/32", "TCP 192.168.7.11:30080 TCP 192.168.8.11:30080"},
-		{node.Host.Netlink().AddrDel, "192.168.7.11/32", "TCP 192.168.8.11:30080"},
+	proxiertest.Apply(t, in, s)
+	for _, step := range []struct{ change, want string }{
+		{"+192.168.7.11/32", "TCP 192.168.7.11:30080"},
+		{"+192.168.8.11/32", "TCP 192.168.7.11:30080 TCP 192.168.8.11:30080"},
+		{"-192.168.7.11/32", "TCP 192.168.8.11:30080"},
 	} {
-		lo, err := node.Host.Netlink().LinkByName("lo")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr, err := netlink.ParseAddr(step.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := step.change(lo, addr); err != nil {
-			t.Fatal(err)
-		}
-		apply(t, in, s)
+		proxiertest.Readdress(t, node, step.change)
+		proxiertest.Apply(t, in, s)
 		var got []string
 		for _, fr := range slices.SortedFunc(maps.Keys(in.families[0].kernel.servers.have), frontend.compare) {
 			if fr.at.Port() == 30080 {
@@ -224,60 +202,13 @@ func TestLateAddress(t *testing.T) {
 			}
 		}
 		if text := strings.Join(got, " "); text != step.want {
-			t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.addr, text, step.want)
+			t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.change, text, step.want)
 		}
 	}
 }
 
-// testNode is a node that has its loopback addresses. IPVS asks the routing table whether a backend's address is one to
-// send to, and before the first address there is none.
-func testNode(t testing.TB, families ...lab.Family) spec.Node {
-	t.Helper()
-	node := proxiertest.Node(t, families...)
-	lo, err := node.Host.Netlink().LinkByName("lo")
-	if err == nil {
-		err = node.Host.Netlink().LinkSetUp(lo)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return node
-}
-
-// start starts the proxier on a node, or skips the test where it cannot run.
-func start(t testing.TB, node spec.Node) *instance {
-	t.Helper()
-	p := New()
-	if err := p.Usable(t.Context()); err != nil {
-		t.Skip(err)
-	}
-	in, err := p.Start(t.Context(), node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return in.(*instance)
-}
-
-type failer interface {
-	Fatal(...any)
-	Fatalf(string, ...any)
-	Context() context.Context
-}
-
-func apply(t failer, in *instance, s *kube.Snapshot) {
-	if err := in.Apply(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func stop(t failer, in *instance) {
-	if err := in.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // contents are all virtual servers, addresses, sets and rules of an instance's node, whosoever they are.
-func contents(t failer, in *instance) []string {
+func contents(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
 		out = append(out, look(t, f.kernel)...)
@@ -305,7 +236,7 @@ func spyOn(t *testing.T, in *instance) func() []string {
 	}
 }
 
-func look(t failer, k *kernel) []string {
+func look(t proxiertest.Failer, k *kernel) []string {
 	out := []string{k.family().String()}
 	must := func(err error) {
 		if err != nil {
@@ -356,13 +287,4 @@ func describeService(v *ipvs.Service, all []*ipvs.Destination) string {
 	}
 	slices.Sort(to)
 	return fmt.Sprintf("%d %s:%d %s %#x %d -> %s", v.Protocol, v.Address, v.Port, v.SchedName, v.Flags&flagsOfOurs, v.Timeout, strings.Join(to, ", "))
-}
-
-// fewer lowers the number of random checks: each takes seconds, as it runs programs.
-func fewer(t *testing.T, n string) {
-	old := flag.Lookup("rapid.checks").Value.String()
-	if err := flag.Set("rapid.checks", n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { flag.Set("rapid.checks", old) })
 }

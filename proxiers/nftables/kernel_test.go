@@ -1,8 +1,6 @@
 package nftables
 
 import (
-	"context"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -11,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/knftables"
 
@@ -24,24 +21,24 @@ import (
 // TestIncrementalEqualsFresh: the kernel takes all that is written, and however a state was reached, it is that of a
 // proxier which starts with it.
 func TestIncrementalEqualsFresh(t *testing.T) {
-	fewer(t, "8")
+	proxiertest.FewerChecks(t, "8")
 	node := func() spec.Node { return serviceRanges(proxiertest.Node(t, lab.V4, lab.V6)) }
 	start(t, node()) // skips where it cannot run
 	rapid.Check(t, func(rt *rapid.T) {
 		in := start(t, node())
 		s := proxiertest.Random(rt)
-		apply(rt, in, s)
+		proxiertest.Apply(rt, in, s)
 		for range 3 {
 			s = proxiertest.Change(rt, s)
-			apply(rt, in, s)
+			proxiertest.Apply(rt, in, s)
 			fresh := start(t, node())
-			apply(rt, fresh, s)
+			proxiertest.Apply(rt, fresh, s)
 			if got, want := kernelRules(rt, in), kernelRules(rt, fresh); got != want {
 				rt.Fatalf("step by step (-) and at once (+)\n%s", difference(got, want))
 			}
-			stop(rt, fresh)
+			proxiertest.Stop(rt, fresh)
 		}
-		stop(rt, in)
+		proxiertest.Stop(rt, in)
 		if left := kernelRules(rt, in); left != "" {
 			rt.Fatalf("left behind after Stop:\n%s", left)
 		}
@@ -57,7 +54,7 @@ func serviceRanges(n spec.Node) spec.Node {
 // others are left alone.
 func TestRestart(t *testing.T) {
 	for name, former := range map[string]func(t *testing.T, in *instance){
-		"its own": func(t *testing.T, in *instance) { apply(t, in, proxiertest.Cluster(120, 2)) },
+		"its own": func(t *testing.T, in *instance) { proxiertest.Apply(t, in, proxiertest.Cluster(120, 2)) },
 		"another": func(t *testing.T, in *instance) {
 			// Names that we use, for something else: the first transaction fails.
 			nft(t, in, `
@@ -84,13 +81,13 @@ func TestRestart(t *testing.T) {
 				add rule ip theirs c tcp dport 80 dnat to 192.0.2.1`)
 
 			second := start(t, node)
-			apply(t, second, proxiertest.Cluster(3, 2))
+			proxiertest.Apply(t, second, proxiertest.Cluster(3, 2))
 			fresh := start(t, proxiertest.Node(t, lab.V4))
-			apply(t, fresh, proxiertest.Cluster(3, 2))
+			proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
 			if got, want := kernelRules(t, second), kernelRules(t, fresh); got != want {
 				t.Errorf("after a restart (-), want (+)\n%s", difference(got, want))
 			}
-			stop(t, second)
+			proxiertest.Stop(t, second)
 			if left := nft(t, second, "list tables"); strings.TrimSpace(left) != "table ip theirs" {
 				t.Errorf("after Stop there are %q, want only the table that is not ours", left)
 			}
@@ -107,7 +104,7 @@ func TestWays(t *testing.T) {
 		}
 	}
 	in := start(t, proxiertest.Node(t, lab.V4))
-	apply(t, in, s)
+	proxiertest.Apply(t, in, s)
 	want := kernelRules(t, in)
 	f := in.families[0]
 	former, err := f.table.holdings(t.Context())
@@ -140,7 +137,7 @@ func TestClientsAreRemembered(t *testing.T) {
 	s := proxiertest.Cluster(1, 2)
 	s.Services[0].Spec.SessionAffinity = "ClientIP"
 	in := start(t, node)
-	apply(t, in, s)
+	proxiertest.Apply(t, in, s)
 	clients := func(ep string) string {
 		id := model.PortID{Namespace: "test", Name: "svc-00000", Port: "http", Protocol: "TCP"}
 		return affinitySet(&model.Port{ID: id, Affinity: 3 * time.Hour}, netip.MustParseAddrPort(ep))
@@ -154,7 +151,7 @@ func TestClientsAreRemembered(t *testing.T) {
 		next := *s
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)
 		_, next.EndpointSlices[0] = proxiertest.Simple(0, endpoints, lab.V4)
-		apply(t, again, &next)
+		proxiertest.Apply(t, again, &next)
 		if got := nft(t, again, "list set ip kube-proxy "+kept); !strings.Contains(got, "198.51.100.7") {
 			t.Errorf("the client is forgotten:\n%s", got)
 		}
@@ -168,14 +165,14 @@ func TestClientsAreRemembered(t *testing.T) {
 // one writes everything.
 func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.Node(t, lab.V4))
-	apply(t, in, proxiertest.Cluster(2, 2))
+	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
 	nft(t, in, "delete table ip kube-proxy")
 	if err := in.Apply(t.Context(), proxiertest.Cluster(3, 2)); err == nil {
 		t.Fatal("elements were added to maps that do not exist")
 	}
-	apply(t, in, proxiertest.Cluster(3, 2))
+	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
 	fresh := start(t, proxiertest.Node(t, lab.V4))
-	apply(t, fresh, proxiertest.Cluster(3, 2))
+	proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
 	if got, want := kernelRules(t, in), kernelRules(t, fresh); got != want {
 		t.Errorf("healed (-), want (+)\n%s", difference(got, want))
 	}
@@ -185,14 +182,8 @@ func TestHealing(t *testing.T) {
 func TestUnchangedWritesNothing(t *testing.T) {
 	in := start(t, proxiertest.Node(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
-	apply(t, in, s)
-	again := *s
-	again.Revision++
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel() // no program would start
-	if err := in.Apply(canceled, &again); err != nil {
-		t.Error(err)
-	}
+	proxiertest.Apply(t, in, s)
+	proxiertest.Again(t, in, s)
 }
 
 // TestAddresses: NodePorts are served on the addresses that the node has and the ranges admit, and no others.
@@ -202,29 +193,18 @@ func TestAddresses(t *testing.T) {
 	in := start(t, node)
 	s := proxiertest.Cluster(1, 1)
 	s.Services[0].Spec.Type, s.Services[0].Spec.Ports[0].NodePort = "NodePort", 30080
-	lo, err := node.Host.Netlink().LinkByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, step := range []struct {
-		change func(netlink.Link, *netlink.Addr) error
-		addr   string
+		change string
 		want   []string
 	}{
-		{node.Host.Netlink().AddrAdd, "127.0.0.1/8", nil},
-		{node.Host.Netlink().AddrAdd, "192.168.7.11/32", []string{"192.168.7.11"}},
-		{node.Host.Netlink().AddrAdd, "192.168.8.11/32", []string{"192.168.7.11"}},
-		{node.Host.Netlink().AddrAdd, "192.168.7.12/32", []string{"192.168.7.11", "192.168.7.12"}},
-		{node.Host.Netlink().AddrDel, "192.168.7.11/32", []string{"192.168.7.12"}},
+		{"+127.0.0.1/8", nil},
+		{"+192.168.7.11/32", []string{"192.168.7.11"}},
+		{"+192.168.8.11/32", []string{"192.168.7.11"}},
+		{"+192.168.7.12/32", []string{"192.168.7.11", "192.168.7.12"}},
+		{"-192.168.7.11/32", []string{"192.168.7.12"}},
 	} {
-		addr, err := netlink.ParseAddr(step.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := step.change(lo, addr); err != nil {
-			t.Fatal(err)
-		}
-		apply(t, in, s)
+		proxiertest.Readdress(t, node, step.change)
+		proxiertest.Apply(t, in, s)
 		var got []string
 		for line := range strings.Lines(canonical(nft(t, in, "list map ip kube-proxy "+mapServiceIPs))) {
 			if a, _, ok := strings.Cut(strings.TrimSpace(line), " . tcp . 30080 "); ok {
@@ -232,7 +212,7 @@ func TestAddresses(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, step.want) {
-			t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.addr, got, step.want)
+			t.Errorf("after a change of %s: NodePorts answer on %q, want %q", step.change, got, step.want)
 		}
 	}
 }
@@ -248,7 +228,7 @@ func TestLongNames(t *testing.T) {
 	sl.Namespace, sl.Labels["kubernetes.io/service-name"] = svc.Namespace, svc.Name
 	sl.Ports[0].Name = &svc.Spec.Ports[0].Name
 	sl.Endpoints[0].Addresses[0] = "fd00:1111:2222:3333:4444:5555:6666:7777"
-	apply(t, in, s)
+	proxiertest.Apply(t, in, s)
 	if got := kernelRules(t, in); !strings.Contains(got, "dnat to [fd00:1111:2222:3333:4444:5555:6666:7777]:8080") {
 		t.Errorf("the endpoint is not served:\n%s", got)
 	}
@@ -285,13 +265,4 @@ func nft(t *testing.T, in *instance, script string) string {
 		t.Fatal(fmt.Errorf("%s: %w: %s", script, err, stderr.String()))
 	}
 	return out.String()
-}
-
-// fewer lowers the number of random checks: each takes a while, as it runs programs.
-func fewer(t *testing.T, n string) {
-	old := flag.Lookup("rapid.checks").Value.String()
-	if err := flag.Set("rapid.checks", n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { flag.Set("rapid.checks", old) })
 }

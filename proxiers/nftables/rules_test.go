@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest/port"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -30,44 +30,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The Service that most tests change: ns1/svc1:p80 with two endpoints, the first of them on the node.
+// svc1 is the Service that most tests change. Its endpoints listen on another port than it does.
 func svc1(change ...func(*model.Port)) *model.Service {
-	p := &model.Port{
-		ID:        model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: corev1.ProtocolTCP},
-		Number:    80,
-		ClusterIP: netip.MustParseAddr("172.30.0.41"),
-	}
-	behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080"), OnNode: true},
-		model.Endpoint{Addr: netip.MustParseAddrPort("10.180.2.1:8080")})
-	for _, c := range change {
-		c(p)
-	}
-	return &model.Service{Namespace: "ns1", Name: "svc1", Ports: []*model.Port{p}}
-}
-
-func behind(p *model.Port, all ...model.Endpoint) {
-	p.Cluster, p.Local, p.Anywhere = all, nil, len(all) > 0
-	for _, e := range all {
-		if e.OnNode {
-			p.Local = append(p.Local, e)
-		}
-	}
-}
-
-func noEndpoints(p *model.Port) { behind(p) }
-func remoteOnly(p *model.Port)  { behind(p, p.Cluster[1]) }
-func nodePort(p *model.Port)    { p.NodePort = 30080 }
-func etpLocal(p *model.Port)    { p.ExternalLocal = true }
-func itpLocal(p *model.Port)    { p.InternalLocal = true }
-func externalIP(p *model.Port)  { p.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")} }
-func balancer(p *model.Port)    { p.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.5")} }
-func sticky(p *model.Port)      { p.Affinity = 10 * time.Second }
-func limited(ranges ...string) func(*model.Port) {
-	return func(p *model.Port) {
-		for _, r := range ranges {
-			p.SourceRanges = append(p.SourceRanges, netip.MustParsePrefix(r))
-		}
-	}
+	return port.Service(append([]func(*model.Port){port.TargetPort(8080)}, change...)...)
 }
 
 // The parts that come back in most expectations.
@@ -102,37 +67,37 @@ func TestFragments(t *testing.T) {
 		want string
 	}{
 		{"ClusterIP", svc1(), clusterIP},
-		{"ClusterIP without endpoints", svc1(noEndpoints), known + `
+		{"ClusterIP without endpoints", svc1(port.NoEndpoints), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 `},
-		{"one endpoint", svc1(remoteOnly), known + use0 + `
+		{"one endpoint", svc1(port.RemoteOnly), known + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
 `},
 		{"endpoint by hand, among the node's pods", svc1(func(p *model.Port) {
-			behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080")})
+			port.Behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080")})
 		}), known + hairpin + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
 `},
-		{"internal policy Local", svc1(itpLocal), known + hairpin + localUse0 + `
+		{"internal policy Local", svc1(port.ITPLocal), known + hairpin + localUse0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto local-use-0
 @local-endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
 `},
-		{"internal policy Local, nothing here", svc1(itpLocal, remoteOnly), known + `
+		{"internal policy Local, nothing here", svc1(port.ITPLocal, port.RemoteOnly), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : drop
 `},
-		{"NodePort", svc1(nodePort), clusterIP + `
+		{"NodePort", svc1(port.NodePort), clusterIP + `
 @service-ips 192.168.7.11 . tcp . 30080 : goto pick-2
 @masquerade-ips 192.168.7.11 . tcp . 30080 : goto masquerade-to-node
 @endpoints-0 192.168.7.11 . tcp . 30080 : 10.180.0.1 . 8080
 @endpoints-1 192.168.7.11 . tcp . 30080 : 10.180.2.1 . 8080
 `},
-		{"NodePort without endpoints", svc1(nodePort, etpLocal, noEndpoints), known + `
+		{"NodePort without endpoints", svc1(port.NodePort, port.ETPLocal, port.NoEndpoints), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 @no-endpoint-services 192.168.7.11 . tcp . 30080 : goto reject-chain
 `},
-		{"load balancer, external policy Local", svc1(balancer, etpLocal), clusterIP + localUse0 + `
+		{"load balancer, external policy Local", svc1(port.Balanced, port.ETPLocal), clusterIP + localUse0 + `
 @service-ips 192.0.2.5 . tcp . 80 : goto external-local
 @short-circuit-ips 192.0.2.5 . tcp . 80 : goto pick-2
 @local-ips 192.0.2.5 . tcp . 80 : goto local-use-0
@@ -141,7 +106,7 @@ func TestFragments(t *testing.T) {
 @endpoints-1 192.0.2.5 . tcp . 80 : 10.180.2.1 . 8080
 @local-endpoints-0 192.0.2.5 . tcp . 80 : 10.180.0.1 . 8080
 `},
-		{"external IP, external policy Local, nothing here", svc1(externalIP, etpLocal, remoteOnly), known + use0 + `
+		{"external IP, external policy Local, nothing here", svc1(port.ExternalIP, port.ETPLocal, port.RemoteOnly), known + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
 @service-ips 203.0.113.9 . tcp . 80 : goto external-local
@@ -150,25 +115,25 @@ func TestFragments(t *testing.T) {
 @endpoints-0 203.0.113.9 . tcp . 80 : 10.180.2.1 . 8080
 @no-endpoint-services 203.0.113.9 . tcp . 80 : drop
 `},
-		{"internal policy Local with an external IP, nothing here", svc1(externalIP, itpLocal, remoteOnly), known + use0 + `
+		{"internal policy Local with an external IP, nothing here", svc1(port.ExternalIP, port.ITPLocal, port.RemoteOnly), known + use0 + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : drop
 @service-ips 203.0.113.9 . tcp . 80 : goto use-0
 @masquerade-ips 203.0.113.9 . tcp . 80 : goto masquerade-to-node
 @endpoints-0 203.0.113.9 . tcp . 80 : 10.180.2.1 . 8080
 `},
-		{"source ranges, without endpoints", svc1(balancer, noEndpoints, limited("198.51.100.0/24", "198.51.100.128/25")), known + `
+		{"source ranges, without endpoints", svc1(port.Balanced, port.NoEndpoints, port.Limited("198.51.100.0/24", "198.51.100.128/25")), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 @no-endpoint-services 192.0.2.5 . tcp . 80 : goto reject-chain
 @firewall-ips 192.0.2.5 . tcp . 80 : goto firewall-ULMVA6XW-ns1/svc1/tcp/p80
 firewall-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr != { 198.51.100.0/24 } drop
 `},
-		{"source ranges that admit the node", svc1(balancer, noEndpoints, limited("192.168.0.0/16")), known + `
+		{"source ranges that admit the node", svc1(port.Balanced, port.NoEndpoints, port.Limited("192.168.0.0/16")), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 @no-endpoint-services 192.0.2.5 . tcp . 80 : goto reject-chain
 @firewall-ips 192.0.2.5 . tcp . 80 : goto firewall-ULMVA6XW-ns1/svc1/tcp/p80
 firewall-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr != { 192.168.0.0/16, 192.0.2.5/32 } drop
 `},
-		{"session affinity", svc1(remoteOnly, sticky), known + `
+		{"session affinity", svc1(port.RemoteOnly, port.Sticky), known + `
 @service-ips 172.30.0.41 . tcp . 80 : goto service-ULMVA6XW-ns1/svc1/tcp/p80
 service-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr @AFFINITY goto ENDPOINT
 service-ULMVA6XW-ns1/svc1/tcp/p80 numgen random mod 1 vmap { 0 : goto ENDPOINT }
@@ -199,12 +164,12 @@ set AFFINITY 10s
 // takes its place when it goes. A ClusterIP goes first.
 func TestOneFrontendForTwo(t *testing.T) {
 	named := func(name, clusterIP string, change ...func(*model.Port)) *model.Service {
-		s := svc1(append(change, remoteOnly)...)
+		s := svc1(append(change, port.RemoteOnly)...)
 		s.Name, s.Ports[0].ID.Name, s.Ports[0].ClusterIP = name, name, netip.MustParseAddr(clusterIP)
 		s.Ports[0].Cluster = []model.Endpoint{{Addr: netip.AddrPortFrom(s.Ports[0].ClusterIP, 8080)}} // to tell them apart
 		return s
 	}
-	a, b := named("a", "172.30.0.1", externalIP), named("b", "172.30.0.2", externalIP)
+	a, b := named("a", "172.30.0.1", port.ExternalIP), named("b", "172.30.0.2", port.ExternalIP)
 	owner := named("owner", "203.0.113.9")
 	r := renderer{family: lab.V4}
 	l := newLedger(r)

@@ -2,13 +2,11 @@ package userspace
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,62 +14,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
-// The costs of a sync for one family, with five endpoints for each Service.
-var sizes = []int{100, 1000, 5000, 10000}
+var syncs = proxiertest.Sync{Proxier: New(), Sizes: []int{100, 1000, 5000, 10000}}
 
-func eachSize(b *testing.B, run func(*testing.B, *kube.Snapshot)) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprint(n), func(b *testing.B) { run(b, cluster(n, 5)) })
-	}
-}
-
-// BenchmarkFirst is the first sync of a node.
-func BenchmarkFirst(b *testing.B) {
-	eachSize(b, func(b *testing.B, s *kube.Snapshot) {
-		for b.Loop() {
-			b.StopTimer()
-			in := start(b, testNode(b, lab.V4))
-			b.StartTimer()
-			apply(b, in, s)
-			b.StopTimer()
-			kill(in)
-			b.StartTimer()
-		}
-	})
-}
-
-// BenchmarkEndpoint is a sync in which one endpoint comes or goes.
-func BenchmarkEndpoint(b *testing.B) {
-	eachSize(b, func(b *testing.B, s *kube.Snapshot) {
-		other := *s
-		other.EndpointSlices = slices.Clone(s.EndpointSlices)
-		middle := len(s.Services) / 2
-		_, other.EndpointSlices[2*middle] = simple(middle, 4, lab.V4)
-		alternate(b, s, &other)
-	})
-}
-
-// BenchmarkService is a sync in which one Service comes or goes.
-func BenchmarkService(b *testing.B) {
-	eachSize(b, func(b *testing.B, s *kube.Snapshot) {
-		other := *s
-		middle := len(s.Services) / 2
-		other.Services = slices.Delete(slices.Clone(s.Services), middle, middle+1)
-		alternate(b, s, &other)
-	})
-}
-
-func alternate(b *testing.B, states ...*kube.Snapshot) {
-	in := start(b, testNode(b, lab.V4))
-	apply(b, in, states[0])
-	for i := 1; b.Loop(); i++ {
-		apply(b, in, states[i%2])
-	}
-	kill(in)
-}
+func BenchmarkFirst(b *testing.B)    { syncs.First(b) }
+func BenchmarkEndpoint(b *testing.B) { syncs.Endpoint(b) }
+func BenchmarkService(b *testing.B)  { syncs.Service(b) }
 
 // BenchmarkMemory is what 10,000 relays that nobody uses cost.
 func BenchmarkMemory(b *testing.B) {
@@ -86,7 +36,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 func relays(b *testing.B, n int) []*relay {
-	s := sockets{testNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+	s := sockets{proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
 	var all []*relay
 	for range n {
 		r := newRelay(s, netip.MustParseAddr("127.0.0.1"), corev1.ProtocolTCP, slog.New(slog.DiscardHandler))
@@ -149,7 +99,7 @@ func exchanges(b *testing.B, s sockets, to netip.AddrPort) {
 
 // echo is a server on the loopback device of a new node.
 func echo(b *testing.B) (sockets, netip.AddrPort) {
-	s := sockets{testNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+	s := sockets{proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
 	l, err := s.ns.Listen(b.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
@@ -180,7 +130,7 @@ func echo(b *testing.B) (sockets, netip.AddrPort) {
 func BenchmarkThroughput(b *testing.B) {
 	for _, how := range []string{"straight", "relayed"} {
 		b.Run(how, func(b *testing.B) {
-			s := sockets{testNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
+			s := sockets{proxiertest.UpNode(b, lab.V4).Host.NS, lab.V4, &ports{}}
 			l, err := s.ns.Listen(b.Context(), "tcp4", "127.0.0.1:0")
 			if err != nil {
 				b.Fatal(err)

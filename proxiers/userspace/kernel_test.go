@@ -1,9 +1,7 @@
 package userspace
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -19,6 +17,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -26,16 +25,16 @@ import (
 // TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
 // starts with it. Every rule leads to a relay that is open, and Stop leaves nothing.
 func TestIncrementalEqualsFresh(t *testing.T) {
-	fewer(t, "8")
+	proxiertest.FewerChecks(t, "8")
 	rapid.Check(t, func(rt *rapid.T) {
-		in := start(t, testNode(t, lab.V4, lab.V6))
-		s := someCluster(rt)
-		apply(rt, in, s)
+		in := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
+		s := proxiertest.Random(rt)
+		proxiertest.Apply(rt, in, s)
 		for range 4 {
-			s = someChange(rt, s)
-			apply(rt, in, s)
-			fresh := start(t, testNode(t, lab.V4, lab.V6))
-			apply(rt, fresh, s)
+			s = proxiertest.Change(rt, s)
+			proxiertest.Apply(rt, in, s)
+			fresh := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
+			proxiertest.Apply(rt, fresh, s)
 			if got, want := kernelRules(rt, in), kernelRules(rt, fresh); !slices.Equal(got, want) {
 				rt.Fatalf("step by step\n%s\n\nat once\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -43,9 +42,9 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 			if got, want := socketsOf(in), socketsOf(fresh); got != want {
 				rt.Fatalf("step by step %+v, at once %+v", got, want)
 			}
-			stop(rt, fresh)
+			proxiertest.Stop(rt, fresh)
 		}
-		stop(rt, in)
+		proxiertest.Stop(rt, in)
 		cleanNode(rt, in)
 	})
 }
@@ -69,7 +68,7 @@ func socketsOf(in *instance) (n tally) {
 }
 
 // leadsToRelays wants the rules to lead to open relays of the Service in their comment, and to all of them.
-func leadsToRelays(t failer, in *instance) {
+func leadsToRelays(t proxiertest.Failer, in *instance) {
 	for _, f := range in.families {
 		nat, err := f.programs.Save(t.Context(), xtables.NAT)
 		if err != nil {
@@ -100,7 +99,7 @@ func leadsToRelays(t failer, in *instance) {
 func unused(f *family, id model.PortID) bool { return f.portals.open[id].taken != "" }
 
 // cleanNode wants nothing to be left after Stop.
-func cleanNode(t failer, in *instance) {
+func cleanNode(t proxiertest.Failer, in *instance) {
 	if left := kernelRules(t, in); len(left) > 0 {
 		t.Fatalf("left behind after Stop:\n%s", strings.Join(left, "\n"))
 	}
@@ -118,33 +117,33 @@ func cleanNode(t failer, in *instance) {
 // TestRestart: a proxier that finds the rules of one that was killed takes up its relays, changes what is out of date,
 // and leaves the rules of others alone, as does Stop.
 func TestRestart(t *testing.T) {
-	node := testNode(t, lab.V4)
+	node := proxiertest.UpNode(t, lab.V4)
 	foreign := []*xtables.Transaction{foreignRules(xtables.Filter, refused), foreignRules(xtables.NAT, portalsHost)}
 	first := start(t, node)
 	if err := first.families[0].programs.Restore(t.Context(), foreign...); err != nil {
 		t.Fatal(err)
 	}
 	theirs := kernelRules(t, first)
-	apply(t, first, cluster(20, 2))
+	proxiertest.Apply(t, first, proxiertest.Cluster(20, 2))
 	was := rulesWithPorts(t, first)
 	kill(first)
 
 	second := start(t, node)
-	apply(t, second, cluster(20, 2))
+	proxiertest.Apply(t, second, proxiertest.Cluster(20, 2))
 	if got := rulesWithPorts(t, second); !slices.Equal(got, was) {
 		t.Errorf("after a restart\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(was, "\n"))
 	}
 	kill(second)
 
 	third := start(t, node)
-	apply(t, third, cluster(3, 2))
+	proxiertest.Apply(t, third, proxiertest.Cluster(3, 2))
 	leadsToRelays(t, third)
 	for _, r := range rulesWithPorts(t, third) {
 		if strings.Contains(r, "KUBE-PORTALS-HOST") && strings.Contains(r, "DNAT") && !slices.Contains(was, r) {
 			t.Errorf("a relay has moved: %s", r)
 		}
 	}
-	stop(t, third)
+	proxiertest.Stop(t, third)
 	if got := kernelRules(t, third); !slices.Equal(got, theirs) {
 		t.Errorf("after Stop\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(theirs, "\n"))
 	}
@@ -165,8 +164,8 @@ func foreignRules(table xtables.TableName, to chain) *xtables.Transaction {
 // TestHealing: rules that were taken away behind the proxier's back make one Apply fail at most; the next one writes
 // everything, and no socket is forgotten.
 func TestHealing(t *testing.T) {
-	in := start(t, testNode(t, lab.V4))
-	apply(t, in, cluster(2, 2))
+	in := start(t, proxiertest.UpNode(t, lab.V4))
+	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
 	f := in.families[0]
 	saved, err := f.programs.Save(t.Context(), xtables.NAT)
 	if err == nil {
@@ -175,16 +174,16 @@ func TestHealing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Apply(t.Context(), cluster(4, 2)); err == nil {
+	if err := in.Apply(t.Context(), proxiertest.Cluster(4, 2)); err == nil {
 		t.Fatal("rules were added to chains that do not exist")
 	}
-	apply(t, in, cluster(3, 2))
+	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
 	leadsToRelays(t, in)
 	if n := socketsOf(in); n.open != 3 || n.portals != 3 {
 		t.Errorf("for 3 Services: %+v", n)
 	}
-	fresh := start(t, testNode(t, lab.V4))
-	apply(t, fresh, cluster(3, 2))
+	fresh := start(t, proxiertest.UpNode(t, lab.V4))
+	proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
 	if got, want := kernelRules(t, in), kernelRules(t, fresh); !slices.Equal(got, want) {
 		t.Errorf("healed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -192,22 +191,14 @@ func TestHealing(t *testing.T) {
 
 // TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and neither does another endpoint.
 func TestUnchangedWritesNothing(t *testing.T) {
-	in := start(t, testNode(t, lab.V4))
-	s := cluster(2, 2)
-	apply(t, in, s)
-	again := *s
-	again.Revision++
-	canceled, cancel := context.WithCancel(t.Context())
-	cancel() // no program would start
-	if err := in.Apply(canceled, &again); err != nil {
-		t.Error(err)
-	}
+	in := start(t, proxiertest.UpNode(t, lab.V4))
+	s := proxiertest.Cluster(2, 2)
+	proxiertest.Apply(t, in, s)
+	proxiertest.Again(t, in, s)
 	fewer := *s
 	fewer.EndpointSlices = slices.Clone(s.EndpointSlices)
-	_, fewer.EndpointSlices[0] = simple(0, 1, lab.V4)
-	if err := in.Apply(canceled, &fewer); err != nil {
-		t.Error(err)
-	}
+	_, fewer.EndpointSlices[0] = proxiertest.Simple(0, 1, lab.V4)
+	proxiertest.Idle(t, in, &fewer)
 	if got := in.families[0].portals.open[portID(s.Services[0])].cluster.balancer.size(); got != 1 {
 		t.Errorf("the relay has %d endpoints", got)
 	}
@@ -229,7 +220,7 @@ func withNodePorts(s *kube.Snapshot) *kube.Snapshot {
 // TestNodePortIsHeld: nobody else can bind a NodePort as long as its Service is there.
 func TestNodePortIsHeld(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
-		node := testNode(t, s.ip)
+		node := proxiertest.UpNode(t, s.ip)
 		in := start(t, node)
 		bind := func(port string) error {
 			l, err := node.Host.Listen(t.Context(), s.network("tcp"), ":"+port)
@@ -238,8 +229,8 @@ func TestNodePortIsHeld(t *testing.T) {
 			}
 			return err
 		}
-		two := withNodePorts(cluster(2, 1))
-		apply(t, in, two)
+		two := withNodePorts(proxiertest.Cluster(2, 1))
+		proxiertest.Apply(t, in, two)
 		for _, port := range []string{"30000", "30001"} {
 			if err := bind(port); !errors.Is(err, unix.EADDRINUSE) {
 				t.Errorf("bind to the NodePort %s: %v", port, err)
@@ -247,14 +238,14 @@ func TestNodePortIsHeld(t *testing.T) {
 		}
 		one := *two
 		one.Services = two.Services[:1]
-		apply(t, in, &one)
+		proxiertest.Apply(t, in, &one)
 		if err := bind("30000"); !errors.Is(err, unix.EADDRINUSE) {
 			t.Errorf("bind to the NodePort: %v", err)
 		}
 		if err := bind("30001"); err != nil {
 			t.Errorf("its Service is gone, but %v", err)
 		}
-		stop(t, in)
+		proxiertest.Stop(t, in)
 		if err := bind("30000"); err != nil {
 			t.Errorf("the proxier has stopped, but %v", err)
 		}
@@ -264,7 +255,7 @@ func TestNodePortIsHeld(t *testing.T) {
 // TestTakenNodePort: a NodePort that another process has is reported, once, and its Service and the others are served but
 // for that port. When it is free, the next sync takes it.
 func TestTakenNodePort(t *testing.T) {
-	node := testNode(t, lab.V4)
+	node := proxiertest.UpNode(t, lab.V4)
 	var log strings.Builder
 	node.Log = slog.New(slog.NewTextHandler(&log, nil))
 	other, err := node.Host.Listen(t.Context(), "tcp4", "0.0.0.0:30001")
@@ -272,24 +263,31 @@ func TestTakenNodePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := start(t, node)
-	s := withNodePorts(cluster(3, 1))
-	apply(t, in, s)
-	apply(t, in, s)
+	s := withNodePorts(proxiertest.Cluster(3, 1))
+	proxiertest.Apply(t, in, s)
+	proxiertest.Apply(t, in, s)
 	rules := strings.Join(kernelRules(t, in), "\n")
 	for text, want := range map[string]bool{"--dport 30000": true, "--dport 30001": false, "--dport 30002": true, "-d 10.96.0.2/32": true} {
 		if strings.Contains(rules, text) != want {
 			t.Errorf("a rule with %q: want %t, in\n%s", text, want, rules)
 		}
 	}
-	if n := strings.Count(log.String(), "test/svc-00001:http"); n != 1 || !strings.Contains(log.String(), "30001") {
+	if n := strings.Count(log.String(), "service=test/svc-00001"); n != 1 || !strings.Contains(log.String(), "30001") {
 		t.Errorf("reported %d times:\n%s", n, log.String())
 	}
-	dump, err := in.families[0].Dump(t.Context())
-	if err != nil || !strings.Contains(string(dump), "# test/svc-00001:http: its NodePort is not served") {
-		t.Errorf("the dump does not tell (%v):\n%s", err, dump)
+	var dump strings.Builder
+	if err := in.Dump(t.Context(), &dump); err != nil {
+		t.Fatal(err)
+	}
+	event := regexp.MustCompile(`(?m)^# Event \d\d:\d\d:\d\d Warning Service test/svc-00001 NodePortTaken: the NodePort 30001 \(TCP\) of port "http" .*address already in use`)
+	if n := len(event.FindAllString(dump.String(), -1)); n != 1 || strings.Count(dump.String(), "# Event ") != 1 {
+		t.Errorf("%d Events of the taken port in\n%s", n, dump.String())
+	}
+	if !strings.Contains(dump.String(), "# test/svc-00001:http: its NodePort is not served") {
+		t.Errorf("the dump does not tell what is not served:\n%s", dump.String())
 	}
 	other.Close()
-	apply(t, in, s)
+	proxiertest.Apply(t, in, s)
 	if rules := strings.Join(kernelRules(t, in), "\n"); !strings.Contains(rules, "--dport 30001") {
 		t.Errorf("the port is free, but not served:\n%s", rules)
 	}
@@ -297,10 +295,10 @@ func TestTakenNodePort(t *testing.T) {
 
 // TestNodePortAddresses: NodePorts are held on the addresses that serve them, as these come and go.
 func TestNodePortAddresses(t *testing.T) {
-	node := testNode(t, lab.V4)
+	node := proxiertest.UpNode(t, lab.V4)
 	node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24")}
 	in := start(t, node)
-	s := withNodePorts(cluster(2, 1))
+	s := withNodePorts(proxiertest.Cluster(2, 1))
 	f := in.families[0]
 	for _, addrs := range [][]string{{"192.168.7.11"}, {"192.168.7.11", "192.168.7.12"}, {"192.168.7.12"}, nil} {
 		for _, a := range []string{"192.168.7.11", "192.168.7.12"} {
@@ -312,7 +310,7 @@ func TestNodePortAddresses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		apply(t, in, s)
+		proxiertest.Apply(t, in, s)
 		rules := strings.Join(kernelRules(t, in), "\n")
 		for _, a := range []string{"192.168.7.11", "192.168.7.12"} {
 			if got, want := strings.Count(rules, "-d "+a), 6*strings.Count(strings.Join(addrs, " "), a); got != want {
@@ -330,7 +328,7 @@ var relayPort = regexp.MustCompile(`(--to-destination \S+):\d+`)
 
 // kernelRules lists what the kernel holds, one chain after the other. Where relays are is left out, and so are built-in
 // chains without rules. The order of Services is of no account, so rules are sorted.
-func kernelRules(t failer, in *instance) []string {
+func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, r := range rulesWithPorts(t, in) {
 		out = append(out, relayPort.ReplaceAllString(r, "$1"))
@@ -338,7 +336,7 @@ func kernelRules(t failer, in *instance) []string {
 	return out
 }
 
-func rulesWithPorts(t failer, in *instance) []string {
+func rulesWithPorts(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
 		for _, table := range []xtables.TableName{xtables.Filter, xtables.NAT} {
@@ -362,13 +360,4 @@ func rulesWithPorts(t failer, in *instance) []string {
 		}
 	}
 	return out
-}
-
-// fewer lowers the number of random checks: each takes seconds, as it runs programs.
-func fewer(t *testing.T, n string) {
-	old := flag.Lookup("rapid.checks").Value.String()
-	if err := flag.Set("rapid.checks", n); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { flag.Set("rapid.checks", old) })
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/events"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -28,6 +29,7 @@ type portals struct {
 	sockets sockets
 	at      netip.Addr
 	log     *slog.Logger
+	events  *events.Recorder
 	open    map[model.PortID]*portal
 	claims  claims
 	// former are the ports of relays that rules of a former life lead to, by the comment of those rules.
@@ -83,8 +85,8 @@ func (a *portals) claim(ctx context.Context, at *portal, p *model.Port, addrs []
 		held = append(held, c)
 	}
 	if taken != at.taken && taken != "" {
-		a.log.Error("the NodePort is not served on this node: another process has it",
-			"service", p.ID.String(), "nodePort", p.NodePort, "protocol", p.ID.Protocol, "error", taken)
+		a.events.Warn(p.ID.Namespace, p.ID.Name, "NodePortTaken", fmt.Sprintf("the NodePort %d (%s) of port %q is not served "+
+			"on this node: %s. Stop the process that has it, or give the Service another one", p.NodePort, p.ID.Protocol, p.ID.Port, taken))
 	}
 	at.taken = taken
 	return held

@@ -102,6 +102,11 @@ func newInstance(node spec.Node) (*instance, error) {
 		mechanisms = append(mechanisms, f)
 	}
 	var err error
-	in.Keeper, err = keeper.New(node, keeper.Relayed, nil, mechanisms)
-	return in, err
+	if in.Keeper, err = keeper.New(node, keeper.Relayed, nil, mechanisms); err != nil {
+		return nil, err
+	}
+	for _, f := range in.families {
+		f.portals.events = in.Events
+	}
+	return in, nil
 }

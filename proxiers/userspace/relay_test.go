@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 var localhosts = map[lab.Family]netip.Addr{lab.V4: netip.MustParseAddr("127.0.0.1"), lab.V6: netip.IPv6Loopback()}
@@ -24,7 +25,7 @@ var localhosts = map[lab.Family]netip.Addr{lab.V4: netip.MustParseAddr("127.0.0.
 // eachFamily runs a test with sockets of each family in a new node.
 func eachFamily(t *testing.T, run func(*testing.T, sockets)) {
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		t.Run(f.String(), func(t *testing.T) { run(t, sockets{testNode(t, f).Host.NS, f, &ports{}}) })
+		t.Run(f.String(), func(t *testing.T) { run(t, sockets{proxiertest.UpNode(t, f).Host.NS, f, &ports{}}) })
 	}
 }
 

@@ -6,53 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest/port"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
-
-// The port that the tests change: ns1/svc1:p80 with two endpoints, the first of them on the node.
-func svc1(change ...func(*model.Port)) *model.Port {
-	p := &model.Port{
-		ID:        model.PortID{Namespace: "ns1", Name: "svc1", Port: "p80", Protocol: corev1.ProtocolTCP},
-		Number:    80,
-		ClusterIP: netip.MustParseAddr("172.30.0.41"),
-	}
-	behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:80"), OnNode: true},
-		model.Endpoint{Addr: netip.MustParseAddrPort("10.180.2.1:80")})
-	for _, c := range change {
-		c(p)
-	}
-	return p
-}
-
-func behind(p *model.Port, all ...model.Endpoint) {
-	p.Cluster, p.Local, p.Anywhere = all, nil, len(all) > 0
-	for _, e := range all {
-		if e.OnNode {
-			p.Local = append(p.Local, e)
-		}
-	}
-}
-
-func noEndpoints(p *model.Port) { behind(p) }
-func remoteOnly(p *model.Port)  { behind(p, p.Cluster[1]) }
-func nodePort(p *model.Port)    { p.NodePort = 30080 }
-func udp(p *model.Port)         { p.ID.Protocol = corev1.ProtocolUDP }
-func etpLocal(p *model.Port)    { p.ExternalLocal = true }
-func itpLocal(p *model.Port)    { p.InternalLocal = true }
-func health(p *model.Port)      { p.HealthCheckPort = 30081 }
-func externalIP(p *model.Port)  { p.ExternalIPs = []netip.Addr{netip.MustParseAddr("203.0.113.9")} }
-func balanced(p *model.Port)    { p.LoadBalancerIPs = []netip.Addr{netip.MustParseAddr("192.0.2.5")} }
-func limited(ranges ...string) func(*model.Port) {
-	return func(p *model.Port) {
-		for _, r := range ranges {
-			p.SourceRanges = append(p.SourceRanges, netip.MustParsePrefix(r))
-		}
-	}
-}
 
 // TestRules holds the rules of Services in all situations. "any" and "own" stand for the target that leads to the relay
 // for all endpoints, and for those of the node.
@@ -67,35 +25,35 @@ func TestRules(t *testing.T) {
 		addrs []netip.Addr
 		want  string
 	}{
-		{"cluster IP", svc1(), nil, `
+		{"cluster IP", port.New(), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any`},
-		{"UDP", svc1(udp), nil, `
+		{"UDP", port.New(port.UDP), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m udp -p udp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m udp -p udp -d 172.30.0.41 --dport 80 any`},
-		{"nobody anywhere", svc1(noEndpoints), nil, `
+		{"nobody anywhere", port.New(port.NoEndpoints), nil, `
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 cluster IP: no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT`},
-		{"internal policy Local", svc1(itpLocal), nil, `
+		{"internal policy Local", port.New(port.ITPLocal), nil, `
 KUBE-PORTALS-CONTAINER ` + own1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 own
 KUBE-PORTALS-HOST ` + own1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 own`},
-		{"internal policy Local, nobody here", svc1(itpLocal, remoteOnly), nil, `
+		{"internal policy Local, nobody here", port.New(port.ITPLocal, port.RemoteOnly), nil, `
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 cluster IP: no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j DROP`},
-		{"NodePort", svc1(nodePort), nil, `
+		{"NodePort", port.New(port.NodePort), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-NODEPORT-CONTAINER ` + any1 + `-m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 any
 KUBE-NODEPORT-HOST ` + any1 + `-m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 any
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 NodePort: not on this address" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j REJECT`},
-		{"NodePort on one address", svc1(nodePort), []netip.Addr{netip.MustParseAddr("192.168.7.11")}, `
+		{"NodePort on one address", port.New(port.NodePort), []netip.Addr{netip.MustParseAddr("192.168.7.11")}, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-NODEPORT-CONTAINER ` + any1 + `-m tcp -p tcp -d 192.168.7.11 --dport 30080 any
 KUBE-NODEPORT-HOST ` + any1 + `-m tcp -p tcp -d 192.168.7.11 --dport 30080 any
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 NodePort: not on this address" -m tcp -p tcp -d 192.168.7.11 --dport 30080 -j REJECT`},
-		{"NodePort nobody serves", svc1(nodePort, noEndpoints), nil, `
+		{"NodePort nobody serves", port.New(port.NodePort, port.NoEndpoints), nil, `
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 cluster IP: no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 NodePort: no endpoints" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j REJECT`},
-		{"external policy Local", svc1(nodePort, etpLocal, health), nil, `
+		{"external policy Local", port.New(port.NodePort, port.ETPLocal, port.HealthCheck), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-NODEPORT-CONTAINER ` + any1 + `-m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -s 10.0.0.0/8 any
@@ -103,13 +61,13 @@ KUBE-NODEPORT-CONTAINER ` + own1 + `-m addrtype --dst-type LOCAL -m tcp -p tcp -
 KUBE-NODEPORT-HOST ` + any1 + `-m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 any
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 NodePort: not on this address" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j REJECT
 KUBE-PORTALS-INPUT --comment "ns1/svc1:p80 health check NodePort" -m tcp -p tcp --dport 30081 -j ACCEPT`},
-		{"external policy Local, nobody here", svc1(externalIP, etpLocal, remoteOnly), nil, `
+		{"external policy Local, nobody here", port.New(port.ExternalIP, port.ETPLocal, port.RemoteOnly), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 203.0.113.9 --dport 80 -s 10.0.0.0/8 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 203.0.113.9 --dport 80 any
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 external IP: no endpoints" -m tcp -p tcp -d 203.0.113.9 --dport 80 -j DROP`},
-		{"source ranges", svc1(balanced, limited("198.51.100.0/24", "10.1.0.0/16")), nil, `
+		{"source ranges", port.New(port.Balanced, port.Limited("198.51.100.0/24", "10.1.0.0/16")), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 198.51.100.0/24 any
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 10.1.0.0/16 any
@@ -117,7 +75,7 @@ KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 198.51.100.0/24 any
 KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 10.1.0.0/16 any
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 load balancer IP: not for this source" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP`},
-		{"source ranges, external policy Local", svc1(balanced, etpLocal, limited("198.51.100.0/24", "10.1.0.0/16")), nil, `
+		{"source ranges, external policy Local", port.New(port.Balanced, port.ETPLocal, port.Limited("198.51.100.0/24", "10.1.0.0/16")), nil, `
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 172.30.0.41 --dport 80 any
 KUBE-PORTALS-CONTAINER ` + any1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 10.1.0.0/16 any
 KUBE-PORTALS-CONTAINER ` + own1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 198.51.100.0/24 own
@@ -171,9 +129,9 @@ func TestDeltaIsSmall(t *testing.T) {
 		after      *model.Port
 		adds, dels int
 	}{
-		{"another endpoint", svc1(nodePort), svc1(nodePort, remoteOnly), 0, 0},
-		{"the last endpoint goes", svc1(), svc1(noEndpoints), 1, 2},
-		{"a NodePort comes", svc1(), svc1(nodePort), 3, 0},
+		{"another endpoint", port.New(port.NodePort), port.New(port.NodePort, port.RemoteOnly), 0, 0},
+		{"the last endpoint goes", port.New(), port.New(port.NoEndpoints), 1, 2},
+		{"a NodePort comes", port.New(), port.New(port.NodePort), 3, 0},
 	} {
 		script := string(xtables.Script(delta([]swap{{render(c.before), render(c.after)}}).transactions()...))
 		if adds, dels := strings.Count(script, "-A "), strings.Count(script, "-D "); adds != c.adds || dels != c.dels {
@@ -191,7 +149,7 @@ func TestFormerPorts(t *testing.T) {
 		"OTHERS": {`-m comment --comment "x -> any endpoint" -j DNAT --to-destination 169.254.118.1:40003`},
 	}}
 	got := formerPorts(nat, relayAddrs[lab.V4])
-	if len(got) != 1 || got[clusterWay(svc1().ID)] != 40001 {
+	if len(got) != 1 || got[clusterWay(port.New().ID)] != 40001 {
 		t.Errorf("got %v, want ns1/svc1:p80 at 40001", got)
 	}
 }

@@ -1,282 +1,47 @@
 package userspace
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/model"
-	"github.com/viplab/viplab/suite/spec"
 )
 
-// The conformance suite judges what this proxier does with packets. The tests here are few, and there to say at once
-// which part of it is broken.
-
-// world is a lab of two nodes with a proxier on each, and a server in every pod: a1 and b1 on n1, a2 on n2.
-type world struct {
-	*lab.Lab
-	proxiers []*instance
-	state    kube.Snapshot
-}
-
-func newWorld(t *testing.T, pods lab.PodNetwork) *world {
-	t.Helper()
-	l, err := lab.Build(t.Context(), lab.Topology{
-		Nodes: []lab.NodeSpec{
-			{Name: "n1", Pods: []lab.PodSpec{{Name: "a1"}, {Name: "b1"}}}, {Name: "n2", Pods: []lab.PodSpec{{Name: "a2"}}},
-		},
-		Stack:      lab.Dual,
-		PodNetwork: pods,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	w := &world{Lab: l}
-	for _, p := range l.Pods() {
-		s, err := traffic.Serve(p.NS, p.Name(), nil, traffic.Port{Proto: "tcp", Number: 8080}, traffic.Port{Proto: "udp", Number: 8080})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-	}
-	for _, n := range l.Nodes() {
-		w.proxiers = append(w.proxiers, start(t, w.place(t, n)))
-	}
-	return w
-}
-
-func (w *world) place(t *testing.T, n *lab.Node) spec.Node {
-	node := testNode(t, lab.V4, lab.V6)
-	node.Name, node.Host, node.ClusterCIDRs = n.Name(), n, w.ClusterCIDRs()
-	return node
-}
-
-// apply adds a Service with these pods behind it, and makes the nodes obey.
-func (w *world) apply(t *testing.T, svc *corev1.Service, pods ...string) {
-	t.Helper()
-	remove := func(o metav1.Object) bool {
-		return o.GetName() == svc.Name || o.GetLabels()[discoveryv1.LabelServiceName] == svc.Name
-	}
-	next := w.state
-	next.Services = append(slices.DeleteFunc(slices.Clone(next.Services), func(o *corev1.Service) bool { return remove(o) }), svc)
-	next.EndpointSlices = slices.DeleteFunc(slices.Clone(next.EndpointSlices), func(o *discoveryv1.EndpointSlice) bool { return remove(o) })
-	for _, f := range w.Stack().Families() {
-		sl := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: svc.Name + "-" + f.String(), Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name}},
-			AddressType: map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4, lab.V6: discoveryv1.AddressTypeIPv6}[f],
-		}
-		for _, p := range svc.Spec.Ports {
-			sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: ptr(int32(8080))})
-		}
-		for _, p := range pods {
-			node := w.Pod(p).Node().Name()
-			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{w.Pod(p).Addr(f).String()}, NodeName: &node})
-		}
-		next.EndpointSlices = append(next.EndpointSlices, sl)
-	}
-	slices.SortFunc(next.Services, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(next.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	w.state = next
-	for _, p := range w.proxiers {
-		apply(t, p, &next)
-	}
-}
-
-// testService makes a dual-stack Service with TCP and UDP on port 80. Its addresses end in number.
-func testService(name string, number int, change func(*corev1.ServiceSpec)) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
-		Type:       corev1.ServiceTypeClusterIP,
-		ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", number), fmt.Sprintf("fd00:10:96::%d", number)},
-		Ports: []corev1.ServicePort{
-			{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: int32(30000 + number)},
-			{Name: "udp", Protocol: corev1.ProtocolUDP, Port: 80, NodePort: int32(30000 + number)},
-		},
-	}}
-	s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
-	if change != nil {
-		change(&s.Spec)
-	}
-	return s
-}
-
-func asNodePort(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort }
-func asLocal(s *corev1.ServiceSpec) {
-	asNodePort(s)
-	s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// row is a probe and what must come of it.
-type row struct {
-	from    *netns.NS
-	to      netip.AddrPort
-	outcome traffic.Outcome
-	servers []string // who may answer
-}
-
-func (w *world) check(t *testing.T, proto string, r row) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	f := lab.FamilyOf(r.to.Addr())
-	a := traffic.Probe{From: r.from, To: r.to, Proto: proto, Fences: []netip.Addr{w.Node("n2").Addr(f)}, Patience: patienceFor(r)}.Do(ctx)
-	what := fmt.Sprintf("%s %s -> %s", proto, r.from.Name(), r.to)
-	switch {
-	case a.Fault != nil:
-		t.Fatalf("%s: %v", what, a.Fault)
-	case a.Outcome != r.outcome:
-		t.Errorf("%s: got %v (%s), want %v", what, a.Outcome, a.Detail, r.outcome)
-	case r.outcome == traffic.Reply && !slices.Contains(r.servers, a.Greeting.Server):
-		t.Errorf("%s: %s answered, want one of %v", what, a.Greeting.Server, r.servers)
-	case r.outcome == traffic.Reply && !w.isNode(t, a.Greeting.Peer.Addr()):
-		t.Errorf("%s: the server saw %s, want a node", what, a.Greeting.Peer)
-	}
-}
-
-func (w *world) isNode(t *testing.T, a netip.Addr) bool {
-	t.Helper()
-	for _, n := range w.Nodes() {
-		local, err := n.LocalAddrs()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if slices.Contains(local, a) {
-			return true
-		}
-	}
-	return false
-}
-
+// TestTraffic also has the client ask a relay of n1 itself, which takes nothing that was not redirected to it.
 func TestTraffic(t *testing.T) {
-	for _, pods := range []lab.PodNetwork{lab.Bridge, lab.Routed} {
-		t.Run(pods.String(), func(t *testing.T) {
-			w := newWorld(t, pods)
-			w.apply(t, testService("web", 10, asNodePort), "b1", "a2")
-			w.apply(t, testService("local", 11, asLocal), "a2")
-			w.apply(t, testService("empty", 12, asNodePort))
-			w.apply(t, testService("self", 13, nil), "a1")
-			for _, f := range w.Stack().Families() {
-				for _, proto := range []string{"tcp", "udp"} {
-					for _, r := range w.rows(f) {
-						w.check(t, proto, r)
-					}
-					w.check(t, proto, row{w.Client().NS, w.anyRelay(t, f), traffic.Refused, nil})
-				}
-			}
-		})
-	}
+	proxiertest.Traffic(t, New(), func(t *testing.T, w *proxiertest.World, f lab.Family) []proxiertest.Row {
+		return []proxiertest.Row{{From: w.Client().NS, To: anyRelay(t, w, f), Outcome: traffic.Refused}}
+	})
 }
 
 // anyRelay is the address by which n1's relays could be reached, if they took what was not redirected to them.
-func (w *world) anyRelay(t *testing.T, f lab.Family) netip.AddrPort {
+func anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) netip.AddrPort {
 	t.Helper()
 	at := relayAddrs[f]
 	route := &netlink.Route{Dst: netlink.NewIPNet(at.AsSlice()), Gw: w.Node("n1").Addr(f).AsSlice()}
 	if err := w.Client().Netlink().RouteReplace(route); err != nil {
 		t.Fatal(err)
 	}
-	for i, family := range w.Stack().Families() {
-		if family == f {
-			web := model.PortID{Name: "web", Port: "tcp", Protocol: corev1.ProtocolTCP}
-			return w.proxiers[0].families[i].portals.open[web].cluster.addr()
-		}
-	}
-	return netip.AddrPort{}
+	web := model.PortID{Name: "web", Port: "tcp", Protocol: corev1.ProtocolTCP}
+	family := w.Instances[0].(*instance).families[slices.Index(w.Stack().Families(), f)]
+	return family.portals.open[web].cluster.addr()
 }
 
-func (w *world) rows(f lab.Family) []row {
-	vip := func(number int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.MustParseAddr(map[lab.Family]string{lab.V4: "10.96.0.", lab.V6: "fd00:10:96::"}[f]+fmt.Sprint(number)), 80)
-	}
-	nodePort := func(node string, number int) netip.AddrPort {
-		return netip.AddrPortFrom(w.Node(node).Addr(f), uint16(30000+number))
-	}
-	a1, n1, n2, client := w.Pod("a1"), w.Node("n1"), w.Node("n2"), w.Client()
-	web := []string{"b1", "a2"}
-	rows := []row{
-		{a1.NS, vip(10), traffic.Reply, web},
-		{n1.NS, vip(10), traffic.Reply, web},
-		{client.NS, nodePort("n1", 10), traffic.Reply, web},
-		{client.NS, nodePort("n2", 10), traffic.Reply, web},
-		{n1.NS, nodePort("n1", 10), traffic.Reply, web},
-
-		{client.NS, nodePort("n2", 11), traffic.Reply, []string{"a2"}},
-		{client.NS, nodePort("n1", 11), traffic.Silence, nil},
-		{a1.NS, vip(11), traffic.Reply, []string{"a2"}},
-		{a1.NS, nodePort("n1", 11), traffic.Reply, []string{"a2"}},
-		{n1.NS, nodePort("n1", 11), traffic.Reply, []string{"a2"}},
-
-		{a1.NS, vip(12), traffic.Refused, nil},
-		{n2.NS, vip(12), traffic.Refused, nil},
-		{client.NS, nodePort("n1", 12), traffic.Refused, nil},
-
-		{a1.NS, vip(13), traffic.Reply, []string{"a1"}},
-	}
-	if f == lab.V4 {
-		rows = append(rows, row{n1.NS, netip.MustParseAddrPort("127.0.0.1:30010"), traffic.Reply, web})
-	} else {
-		rows = append(rows, row{n1.NS, netip.MustParseAddrPort("[::1]:30010"), traffic.Refused, nil})
-	}
-	return rows
-}
-
-// patienceFor is how long a relay may take to answer, which no fence can tell.
-func patienceFor(r row) time.Duration {
-	if r.outcome == traffic.Reply {
-		return 30 * time.Second
-	}
-	return 0
-}
-
-// TestUDPFollowsEndpoints: a client that keeps its port, and never pauses, is taken along when endpoints come and go.
-func TestUDPFollowsEndpoints(t *testing.T) {
-	w := newWorld(t, lab.Bridge)
-	w.apply(t, testService("web", 10, asNodePort))
-	a1, client := w.Pod("a1"), w.Client()
-	source := netip.MustParseAddrPort("0.0.0.0:40000")
-	for _, from := range []struct {
-		ns *netns.NS
-		to netip.AddrPort
-	}{{a1.NS, netip.MustParseAddrPort("10.96.0.10:80")}, {client.NS, netip.AddrPortFrom(w.Node("n1").Addr(lab.V4), 30010)}} {
-		for _, step := range []struct {
-			pods    []string
-			outcome traffic.Outcome
-			server  string
-		}{
-			{nil, traffic.Refused, ""},
-			{[]string{"b1"}, traffic.Reply, "b1"},
-			{[]string{"b1", "a2"}, traffic.Reply, "b1"},
-			{[]string{"a2"}, traffic.Reply, "a2"},
-		} {
-			w.apply(t, testService("web", 10, asNodePort), step.pods...)
-			a := traffic.Probe{From: from.ns, Source: source, To: from.to, Proto: "udp"}.Do(t.Context())
-			if a.Fault != nil || a.Outcome != step.outcome || a.Greeting.Server != step.server {
-				t.Errorf("%s -> %s with endpoints %v: got %v %s (%v), want %v %s", from.ns.Name(), from.to, step.pods,
-					a.Outcome, a.Greeting.Server, a.Fault, step.outcome, step.server)
-			}
-		}
-	}
-}
+func TestUDPFollowsEndpoints(t *testing.T) { proxiertest.UDPFollowsEndpoints(t, New()) }
 
 // TestRestartServes: when the proxy is killed and comes back, new connections work and UDP clients go on, as their flows still
 // lead to where the relays are.
 func TestRestartServes(t *testing.T) {
-	w := newWorld(t, lab.Bridge)
-	w.apply(t, testService("web", 10, asNodePort), "b1", "a2")
-	from, to := w.Pod("a1").NS, netip.MustParseAddrPort("10.96.0.10:80")
+	w := proxiertest.NewWorld(t, New(), lab.Bridge)
+	w.Apply(t, proxiertest.Service("web", 10, proxiertest.AsNodePort), "b1", "a2")
+	from, to := w.Pod("a1").NS, proxiertest.VIP(lab.V4, 10)
 	udp := traffic.Probe{From: from, Source: netip.MustParseAddrPort("0.0.0.0:40000"), To: to, Proto: "udp"}
 	tcp := traffic.Probe{From: from, To: to, Proto: "tcp"}
 	conn, first := tcp.Open(t.Context())
@@ -288,12 +53,11 @@ func TestRestartServes(t *testing.T) {
 		if a := udp.Do(t.Context()); a.Outcome != traffic.Reply {
 			t.Fatalf("udp: %v %s (%v)", a.Outcome, a.Detail, a.Fault)
 		}
-		kill(w.proxiers[0])
+		kill(w.Instances[0].(*instance))
 		if a := tcp.Do(t.Context()); a.Outcome != traffic.Refused {
 			t.Errorf("while the proxy is gone: %v %s (%v)", a.Outcome, a.Detail, a.Fault)
 		}
-		w.proxiers[0] = start(t, w.place(t, w.Node("n1")))
-		apply(t, w.proxiers[0], &w.state)
+		w.Restart(t, 0)
 		if a := tcp.Do(t.Context()); a.Outcome != traffic.Reply {
 			t.Fatalf("after a restart: %v %s (%v)", a.Outcome, a.Detail, a.Fault)
 		}

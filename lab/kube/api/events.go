@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,12 @@ func toCore(o kube.Object) kube.Object {
 		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
 	}
 	return out
+}
+
+// EventLine tells of an Event in one line: when it was last seen (UTC), its type, what it regards, its reason and message.
+func EventLine(e *corev1.Event) string {
+	regards := e.InvolvedObject.Kind + " " + kube.Key{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}.String()
+	return fmt.Sprintf("%s %s %s %s: %s", whenOf(e).UTC().Format("15:04:05"), e.Type, regards, e.Reason, e.Message)
 }
 
 // whenOf is when an Event was last seen.

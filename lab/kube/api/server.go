@@ -10,7 +10,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 
@@ -60,9 +59,7 @@ func (s *Server) Events() []string {
 	objs, _ := s.events.list()
 	var out []string
 	for _, o := range objs {
-		e := o.(*corev1.Event)
-		regards := e.InvolvedObject.Kind + " " + kube.Key{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}.String()
-		out = append(out, fmt.Sprintf("%s %s %s %s: %s", whenOf(e).UTC().Format("15:04:05"), e.Type, regards, e.Reason, e.Message))
+		out = append(out, EventLine(o.(*corev1.Event)))
 	}
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -29,15 +28,17 @@ type Check struct {
 
 // Server serves the health check ports of a node and family. Its methods are not called concurrently.
 type Server struct {
+	taken   func(Check, error)
 	ns      *netns.NS
 	network string
 	any     netip.Addr
 	open    map[netip.AddrPort]*port
 }
 
-// New makes a server without ports.
-func New(ns *netns.NS, f lab.Family) *Server {
-	s := &Server{ns: ns, network: "tcp4", any: netip.IPv4Unspecified(), open: map[netip.AddrPort]*port{}}
+// New makes a server without ports. taken is told of each port that cannot be opened, because another program has it: with
+// every Sync, until it is free.
+func New(ns *netns.NS, f lab.Family, taken func(Check, error)) *Server {
+	s := &Server{taken: taken, ns: ns, network: "tcp4", any: netip.IPv4Unspecified(), open: map[netip.AddrPort]*port{}}
 	if f == lab.V6 {
 		s.network, s.any = "tcp6", netip.IPv6Unspecified()
 	}
@@ -45,8 +46,7 @@ func New(ns *netns.NS, f lab.Family) *Server {
 }
 
 // Sync opens the ports that are missing, closes those that nobody wants any more, and gives all of them what to tell.
-// They are opened on the given addresses, nil meaning all. A port that cannot be opened, because another program has it,
-// is reported, and does not keep the others from opening.
+// They are opened on the given addresses, nil meaning all. One that is taken does not keep the others from opening.
 func (s *Server) Sync(ctx context.Context, checks []Check, addrs []netip.Addr) error {
 	if addrs == nil {
 		addrs = []netip.Addr{s.any}
@@ -71,7 +71,7 @@ func (s *Server) Sync(ctx context.Context, checks []Check, addrs []netip.Addr) e
 		}
 		p, err := s.listen(ctx, at, c)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("health check of %s/%s: %w", c.Namespace, c.Name, err))
+			s.taken(c, err)
 			continue
 		}
 		s.open[at] = p

@@ -15,6 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/internal/conntrack"
+	"github.com/viplab/viplab/proxiers/internal/events"
 	"github.com/viplab/viplab/proxiers/internal/healthcheck"
 	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/internal/tune"
@@ -53,6 +54,8 @@ const (
 
 // Keeper is a spec.Instance.
 type Keeper struct {
+	// Events take what people are to know of single Services. Dump begins with them.
+	Events   *events.Recorder
 	node     spec.Node
 	families []*family
 	sysctls  tune.Sysctls
@@ -61,11 +64,11 @@ type Keeper struct {
 // New makes a keeper of a node, of a mechanism for each of its families, in their order, and of the kernel's settings that
 // they need. Stop puts the settings back.
 func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mechanism) (*Keeper, error) {
-	k := &Keeper{node: node}
+	k := &Keeper{node: node, Events: events.New(node.Name, node.Log)}
 	for i, ip := range node.Families {
 		k.families = append(k.families, &family{
 			node: node, ip: ip, flows: flows, mechanism: mechanisms[i],
-			model: model.NewBuilder(node.Name, ip), health: healthcheck.New(node.Host.NS, ip),
+			model: model.NewBuilder(node.Name, ip), health: healthcheck.New(node.Host.NS, ip, k.unhealthy),
 			addrs: nodeaddr.NewWatcher(node.Host.NS, ip),
 		})
 	}
@@ -90,6 +93,11 @@ func (k *Keeper) Apply(ctx context.Context, want *kube.Snapshot) error {
 
 // Dump implements spec.Instance.
 func (k *Keeper) Dump(ctx context.Context, w io.Writer) error {
+	for _, e := range k.Events.Lines() {
+		if _, err := fmt.Fprintf(w, "# Event %s\n", e); err != nil {
+			return err
+		}
+	}
 	for _, f := range k.families {
 		text, err := f.mechanism.Dump(ctx)
 		if err != nil {
@@ -106,6 +114,13 @@ func (k *Keeper) Dump(ctx context.Context, w io.Writer) error {
 func (k *Keeper) Stop(ctx context.Context) error {
 	err := k.each(func(f *family) error { return f.remove(ctx) })
 	return errors.Join(err, k.sysctls.Restore(k.node.Host.NS))
+}
+
+// unhealthy tells of a health check port that another program has. The Service itself works, and the next sync tries again.
+// The reason is that of kube-proxy.
+func (k *Keeper) unhealthy(c healthcheck.Check, err error) {
+	k.Events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
+		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, k.node.Name, err))
 }
 
 // each does something for all families at once.
@@ -147,8 +162,7 @@ func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
 		return err
 	}
 	if err := f.health.Sync(ctx, checks(state), at.NodePorts); err != nil {
-		// Another program has the port. The Service itself works, and the next sync tries again.
-		f.node.Log.Warn(err.Error(), "node", f.node.Name)
+		f.node.Log.Warn(err.Error(), "node", f.node.Name) // a port that did not close in peace
 	}
 	return f.forget(ctx, state, local)
 }

@@ -1,4 +1,5 @@
-// Package proxiertest makes nodes and clusters for the tests of proxiers: plain ones of any size, and small random ones.
+// Package proxiertest is what the tests of proxiers share: nodes and clusters, plain ones of any size and small random
+// ones; a lab with traffic; and benchmarks of a sync.
 package proxiertest
 
 import (
@@ -7,6 +8,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +19,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Node is a node in an empty namespace.
+// Node is a node in an empty namespace, whose loopback device is down.
 func Node(t testing.TB, families ...lab.Family) spec.Node {
 	t.Helper()
 	ns, err := netns.New("n1")
@@ -25,15 +27,45 @@ func Node(t testing.TB, families ...lab.Family) spec.Node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.Close() })
-	return spec.Node{
-		Name:     "n1",
-		Host:     &lab.Node{Host: lab.Host{NS: ns}},
-		Families: families,
-		ClusterCIDRs: []netip.Prefix{
-			netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48"),
-		},
-		StateDir: t.TempDir(),
-		Log:      slog.New(slog.DiscardHandler),
+	n := on(t, &lab.Node{Host: lab.Host{NS: ns}}, families...)
+	n.Name = "n1"
+	n.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
+	return n
+}
+
+// UpNode is a node that has its loopback addresses, and nothing else.
+func UpNode(t testing.TB, families ...lab.Family) spec.Node {
+	t.Helper()
+	n := Node(t, families...)
+	lo, err := n.Host.Netlink().LinkByName("lo")
+	if err == nil {
+		err = n.Host.Netlink().LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func on(t testing.TB, host *lab.Node, families ...lab.Family) spec.Node {
+	return spec.Node{Host: host, Families: families, StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+}
+
+// Readdress gives the loopback device of a node an address ("+192.0.2.1/32"), or takes it away ("-192.0.2.1/32").
+func Readdress(t testing.TB, n spec.Node, change string) {
+	t.Helper()
+	nl := n.Host.Netlink()
+	set := map[byte]func(netlink.Link, *netlink.Addr) error{'+': nl.AddrAdd, '-': nl.AddrDel}[change[0]]
+	lo, err := nl.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := netlink.ParseAddr(change[1:])
+	if err == nil {
+		err = set(lo, addr)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", change, err)
 	}
 }
 

@@ -18,11 +18,11 @@ type Rule string
 // Part is a match or the target of a rule.
 type Part string
 
-// NewRule puts a rule together.
+// NewRule puts a rule together. Empty parts count for nothing.
 func NewRule(parts ...Part) Rule {
 	var b strings.Builder
-	for i, p := range parts {
-		if i > 0 {
+	for _, p := range parts {
+		if p != "" && b.Len() > 0 {
 			b.WriteByte(' ')
 		}
 		b.WriteString(string(p))
