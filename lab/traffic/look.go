@@ -153,6 +153,9 @@ func (c *Conn) fromError(doing string, err error) Answer {
 	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL:
 		// Routes of type unreachable, prohibit and blackhole give the last three (fib_props in net/ipv4/fib_semantics.c).
 		return Answer{Outcome: Unreachable, Detail: fmt.Sprintf("%s: %v", doing, err)}
+	case unix.EMSGSIZE:
+		// A datagram that must not be fragmented met a smaller MTU: ICMP fragmentation needed, ICMPv6 packet too big.
+		return Answer{Outcome: Unreachable, Detail: doing + ": too big for the path"}
 	case unix.ETIMEDOUT:
 		return Answer{Outcome: Silence, Detail: "the kernel gave up sending again"}
 	}
