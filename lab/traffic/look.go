@@ -30,6 +30,8 @@ func (c *Conn) send() Answer {
 	case err == unix.EPERM && !c.tcp:
 		// A netfilter hook of the sender's own namespace has dropped the datagram; an ICMP error may tell more.
 		c.note, c.out = "dropped in the sender's own namespace", nil
+	case err == unix.EMSGSIZE && len(c.out) > maxPayload:
+		return Answer{Fault: fmt.Errorf("send %d bytes: %w", len(c.out), err)}
 	case err != nil:
 		return c.explain(c.fromError("send", err))
 	default:
