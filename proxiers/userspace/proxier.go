@@ -53,8 +53,8 @@ type proxier struct{}
 func (proxier) Name() string { return "userspace" }
 
 // Features leaves out SourceAddress and KernelNAT, because connections end in the proxy, RandomSpread, because endpoints
-// take turns, NodePortPrecedence, because the first to bind a NodePort has it, and IPTables, because the chains are not
-// those of the iptables mode.
+// take turns, OutlivesService, because the relay of a Service ends with it, NodePortPrecedence, because the first to bind
+// a NodePort has it, and IPTables, because the chains are not those of the iptables mode.
 //
 // DropInvalid and ForwardAccept hold because nothing between a client and an endpoint is ever forwarded.
 func (proxier) Features() spec.FeatureSet {
@@ -62,7 +62,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals,
+		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals, spec.NodeHints, spec.DialsAgain,
 	)
 }
 
