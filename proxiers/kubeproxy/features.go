@@ -40,7 +40,7 @@ func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables, spec.OutlivesService,
+		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast,
 	} {
 		set[f] = true
 	}
@@ -60,6 +60,8 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.VirtualIP] = true
 	set[spec.NFTables] = true
 	set[spec.OutlivesService] = true
+	set[spec.UDPDrains] = true
+	set[spec.UDPKeepsLast] = true
 	return set
 }
 

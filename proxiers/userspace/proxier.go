@@ -41,6 +41,7 @@ import (
 	"context"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/conntrack"
 	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -63,6 +64,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
 		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals, spec.NodeHints, spec.DialsAgain,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains,
 	)
 }
 
@@ -102,6 +104,6 @@ func newInstance(node spec.Node) (*instance, error) {
 		mechanisms = append(mechanisms, f)
 	}
 	var err error
-	in.Keeper, err = keeper.New(node, keeper.Relayed, nil, mechanisms)
+	in.Keeper, err = keeper.New(node, keeper.Relayed, conntrack.Timeouts(), mechanisms)
 	return in, err
 }
