@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -149,9 +150,11 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 	return w, err
 }
 
+// containerPorts are the ports of all containers. Those of init containers are of sidecars: others have ended when the pod
+// runs, and have no use for ports.
 func containerPorts(p *corev1.Pod) []traffic.Port {
 	var out []traffic.Port
-	for _, container := range p.Spec.Containers {
+	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		for _, port := range container.Ports {
 			switch port.Protocol {
 			case corev1.ProtocolUDP:

@@ -55,6 +55,13 @@ func (c *Conn) take(fd int) {
 // RemoteAddr is the address the connection was opened to.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.probe.To }
 
+// SetPatience changes Probe.Patience for the exchanges to come.
+func (c *Conn) SetPatience(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.probe.Patience = d
+}
+
 // Close ends the connection: TCP with RST, UDP without a packet.
 func (c *Conn) Close() error {
 	c.mu.Lock()

@@ -30,6 +30,8 @@ func (c *Conn) send() Answer {
 	case err == unix.EPERM && !c.tcp:
 		// A netfilter hook of the sender's own namespace has dropped the datagram; an ICMP error may tell more.
 		c.note, c.out = "dropped in the sender's own namespace", nil
+	case err == unix.EMSGSIZE && len(c.out) > maxPayload:
+		return Answer{Fault: fmt.Errorf("send %d bytes: %w", len(c.out), err)}
 	case err != nil:
 		return c.explain(c.fromError("send", err))
 	default:
@@ -153,6 +155,9 @@ func (c *Conn) fromError(doing string, err error) Answer {
 	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL:
 		// Routes of type unreachable, prohibit and blackhole give the last three (fib_props in net/ipv4/fib_semantics.c).
 		return Answer{Outcome: Unreachable, Detail: fmt.Sprintf("%s: %v", doing, err)}
+	case unix.EMSGSIZE:
+		// A datagram that must not be fragmented met a smaller MTU: ICMP fragmentation needed, ICMPv6 packet too big.
+		return Answer{Outcome: Unreachable, Detail: doing + ": too big for the path"}
 	case unix.ETIMEDOUT:
 		return Answer{Outcome: Silence, Detail: "the kernel gave up sending again"}
 	}

@@ -33,6 +33,8 @@ type Probe struct {
 	Patience time.Duration
 	// Payload is how many bytes to send along, and to get back.
 	Payload int
+	// Keep makes Open leave the socket open whatever comes of the first exchange, unless that is a fault.
+	Keep bool
 }
 
 func (p Probe) String() string {
@@ -50,14 +52,14 @@ func (p Probe) Do(ctx context.Context) Answer {
 	return a
 }
 
-// Open connects and makes a first exchange. The Conn is nil unless that ends with Reply.
+// Open connects and makes a first exchange. The Conn is nil unless that ends with Reply, or the probe says Keep.
 func (p Probe) Open(ctx context.Context) (*Conn, Answer) {
 	c, err := p.prepare()
 	if err != nil {
 		return nil, Answer{Fault: fmt.Errorf("%s: %w", p, err)}
 	}
 	a := c.Exchange(ctx)
-	if a.Outcome == Reply {
+	if a.Outcome == Reply || p.Keep && a.Fault == nil {
 		return c, a
 	}
 	if err := c.Close(); err != nil && a.Fault == nil {

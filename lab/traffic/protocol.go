@@ -14,6 +14,7 @@ import (
 
 const (
 	maxLine     = 4096  // bytes of a request or greeting line; longer ones are not ours
+	maxPayload  = 65507 // bytes that a datagram can carry in IPv4, besides the headers
 	maxDatagram = 65535 // bytes of a UDP payload at most, rounded up
 )
 

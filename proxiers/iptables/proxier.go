@@ -49,7 +49,8 @@ func (p proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
-		spec.MasqueradeMark, spec.IPTables,
+		spec.MasqueradeMark, spec.IPTables, spec.NodeHints, spec.OutlivesService,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
 	)
 	if p.backend == Legacy {
 		set[spec.IPTablesLegacy] = true

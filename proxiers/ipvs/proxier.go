@@ -44,13 +44,15 @@ func (proxier) Name() string { return "ipvs" }
 //   - RandomSpread: the default scheduler, rr, takes turns.
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
+//   - OutlivesService: a connection whose virtual server is gone leads nowhere.
 //   - IPTables: a few rules and IP sets of another shape.
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
-		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS,
+		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS, spec.NodeHints,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
 	)
 }
 

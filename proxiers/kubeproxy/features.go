@@ -18,6 +18,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	if minor < 36 {
 		delete(set, spec.NFTables) // the shape of the table has changed from release to release
 	}
+	if minor < 34 {
+		delete(set, spec.NodeHints) // KEP-3015: beta, and on, since v1.34
+	}
 	if minor < 26 {
 		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
 	}
@@ -29,7 +32,7 @@ func common() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
-		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark,
+		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
 	)
 }
 
@@ -37,7 +40,7 @@ func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables,
+		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast,
 	} {
 		set[f] = true
 	}
@@ -56,6 +59,9 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
 	set[spec.NFTables] = true
+	set[spec.OutlivesService] = true
+	set[spec.UDPDrains] = true
+	set[spec.UDPKeepsLast] = true
 	return set
 }
 
@@ -65,6 +71,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
 //   - VirtualIP: addresses of Services are on the device kube-ipvs0; ARP is answered for them unless --ipvs-strict-arp.
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
+//   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
 func ipvsFeatures() spec.FeatureSet {
 	set := common()
@@ -84,11 +91,13 @@ func ipvsFeatures() spec.FeatureSet {
 //   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
 //   - IPTables: portal chains, in no way like those of the iptables mode.
 //
+// It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener alone).
+//
 // It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.
 func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.NodePortHeld, spec.UserspacePortals,
+		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService,
 	)
 }

@@ -57,7 +57,8 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
-		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables,
+		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables, spec.NodeHints, spec.OutlivesService,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
 	)
 }
 

@@ -41,6 +41,7 @@ import (
 	"context"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/conntrack"
 	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -53,8 +54,8 @@ type proxier struct{}
 func (proxier) Name() string { return "userspace" }
 
 // Features leaves out SourceAddress and KernelNAT, because connections end in the proxy, RandomSpread, because endpoints
-// take turns, NodePortPrecedence, because the first to bind a NodePort has it, and IPTables, because the chains are not
-// those of the iptables mode.
+// take turns, OutlivesService, because the relay of a Service ends with it, NodePortPrecedence, because the first to bind
+// a NodePort has it, and IPTables, because the chains are not those of the iptables mode.
 //
 // DropInvalid and ForwardAccept hold because nothing between a client and an endpoint is ever forwarded.
 func (proxier) Features() spec.FeatureSet {
@@ -62,7 +63,8 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals,
+		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals, spec.NodeHints, spec.DialsAgain,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains,
 	)
 }
 
@@ -102,7 +104,7 @@ func newInstance(node spec.Node) (*instance, error) {
 		mechanisms = append(mechanisms, f)
 	}
 	var err error
-	if in.Keeper, err = keeper.New(node, keeper.Relayed, nil, mechanisms); err != nil {
+	if in.Keeper, err = keeper.New(node, keeper.Relayed, conntrack.Timeouts(), mechanisms); err != nil {
 		return nil, err
 	}
 	for _, f := range in.families {

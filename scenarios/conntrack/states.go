@@ -8,7 +8,6 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -85,89 +84,4 @@ func send(w spec.World, host string, s traffic.Segment) error {
 		return err
 	}
 	return traffic.SendRaw(h.NS, packet)
-}
-
-var invalidNotLeaked = spec.Scenario{
-	ID: "ct-invalid-not-leaked", Group: "conntrack", Priority: spec.P0,
-	Source: "e2e conntrack.go 'not be vulnerable to the invalid conntrack state bug'; kubernetes#74839",
-	Why:    "A segment that conntrack calls INVALID does not reach the client with the pod's own address, which would make the client reset the connection.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.DropInvalid},
-	Given: []kube.Object{
-		Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
-	},
-	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-		var errs []error
-		for _, family := range w.Lab().Stack().Families() {
-			for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
-				if err := strayBehindService(ctx, w, family, service, pod); err != nil {
-					errs = append(errs, fmt.Errorf("%s, Service %s: %w", family, service, err))
-				}
-			}
-		}
-		return errors.Join(errs...)
-	}}},
-}
-
-// strayBehindService connects c1 to the Service, lets the pod send a segment far outside of the window on that
-// connection, and wants the client not to see it and the connection to live on.
-func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) (err error) {
-	var conn *traffic.Conn
-	var answer traffic.Answer
-	opening, err := Catch(w, func() (err error) {
-		conn, answer, err = w.Probe(ctx, "c1", spec.ClusterIPOf(service, 80), family, "tcp")
-		return err
-	}, pod)
-	if err != nil {
-		return err
-	}
-	if conn == nil {
-		return fmt.Errorf("c1 does not reach it: %s", answer)
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	last, err := lastSent(opening, answer)
-	if err != nil {
-		return err
-	}
-	seen, err := Catch(w, func() error {
-		const outside = 1 << 30 // far beyond any window
-		stray := traffic.Segment{
-			Src: answer.Local, Dst: answer.Peer, Seq: last.Seq + outside, Ack: last.Ack, ACK: true, PSH: true,
-			Window: 1000, Payload: []byte("stray"),
-		}
-		if err := send(w, pod, stray); err != nil {
-			return &spec.Fault{Err: err}
-		}
-		if again := conn.Exchange(ctx); again.Outcome != traffic.Reply {
-			return fmt.Errorf("the connection is lost after a segment outside of its window: %s", again)
-		}
-		return nil
-	}, "c1", pod)
-	if err != nil {
-		return err
-	}
-	sent := false
-	for _, c := range seen {
-		sent = sent || c.Host == pod && c.Direction == watch.Out && string(c.Payload) == "stray"
-		if c.Host == "c1" && c.Direction == watch.In && c.Src == answer.Local {
-			return fmt.Errorf("the client got a packet from the pod's own address: %s", c.Packet)
-		}
-	}
-	if !sent {
-		return spec.Faultf("the stray segment was not sent")
-	}
-	return nil
-}
-
-// lastSent is the last segment that the pod sent on the connection.
-func lastSent(caught []Caught, answer traffic.Answer) (*watch.Packet, error) {
-	var last *watch.Packet
-	for _, c := range caught {
-		if c.Direction == watch.Out && c.Proto == "tcp" && c.Src == answer.Local && c.Dst == answer.Peer {
-			last = c.Packet
-		}
-	}
-	if last == nil {
-		return nil, spec.Faultf("the pod's capture holds no segment of the connection")
-	}
-	return last, nil
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
@@ -58,55 +56,6 @@ func Readiness(pod string, ready bool) spec.Action {
 			}
 		})
 	}}
-}
-
-// Endpoints writes EndpointSlices by hand for a Service without a selector: in each family of the cluster one slice that
-// lists the hosts (pods, nodes or outside hosts) with one port. The port belongs to the Service's port of that name.
-func Endpoints(slice, service, portName string, port int32, hosts ...string) spec.Action {
-	return spec.Action{Name: "write EndpointSlice " + slice, Run: func(_ context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			s := newSlice(fmt.Sprintf("%s-%s", slice, f), service, portName, port, f)
-			for _, host := range hosts {
-				h, err := w.Host(host)
-				if err != nil {
-					return err
-				}
-				s.Endpoints = append(s.Endpoints, endpointOf(w, host, h.Addr(f)))
-			}
-			if err := w.Apply(s); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
-}
-
-func newSlice(name, service, portName string, port int32, f lab.Family) *discoveryv1.EndpointSlice {
-	proto := corev1.ProtocolTCP
-	kind := discoveryv1.AddressTypeIPv4
-	if f == lab.V6 {
-		kind = discoveryv1.AddressTypeIPv6
-	}
-	return &discoveryv1.EndpointSlice{
-		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service},
-		},
-		AddressType: kind,
-		Ports:       []discoveryv1.EndpointPort{{Name: &portName, Protocol: &proto, Port: &port}},
-	}
-}
-
-// endpointOf is a ready endpoint; it is local to a node if its host is a pod there or the node itself.
-func endpointOf(w spec.World, host string, addr netip.Addr) discoveryv1.Endpoint {
-	e := discoveryv1.Endpoint{Addresses: []string{addr.String()}}
-	if p := w.Lab().Pod(w.Namespace() + "/" + host); p != nil {
-		node := p.Node().Name()
-		e.NodeName = &node
-	} else if w.Lab().Node(host) != nil {
-		e.NodeName = &host
-	}
-	return e
 }
 
 // Serve starts an echo server on a node or an outside host.

@@ -67,6 +67,19 @@ var Scenarios = []spec.Scenario{
 	},
 	programmingLatency,
 	externalNameTransitions,
+	scaleToZeroAndBack,
+	notReadyExcluded,
+	publishNotReady,
+	terminatingCluster,
+	terminatingLocal,
+	conditionDefaults,
+	ipReuse,
+	eventOrder,
+	targetPortVariants,
+	deadBackend,
+	deleteRecreate,
+	portsChange,
+	proxyNameLabel,
 }
 
 // both is a backend that serves TCP and UDP on 8080.

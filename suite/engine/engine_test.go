@@ -237,6 +237,17 @@ func TestSkipsAreDecidedBeforeAnythingIsBuilt(t *testing.T) {
 	}
 }
 
+func TestAScenarioIsSkippedWhereItsFamiliesAreNot(t *testing.T) {
+	s := simple("about-both")
+	s.Families = []lab.Family{lab.V4, lab.V6}
+	for stack, want := range map[lab.Stack]spec.Verdict{lab.IPv4: spec.Skip, lab.IPv6: spec.Skip, lab.Dual: spec.Pass} {
+		r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Stack: stack})["about-both"]
+		if r.Verdict != want {
+			t.Errorf("stack %s: %s (%s), want %s", stack, r.Verdict, r.Reason, want)
+		}
+	}
+}
+
 // Some proxiers cannot be told everything that an administrator may want. Scenarios that need it are skipped, the others run.
 func TestAConfigurationThatAProxierCannotTakeIsASkip(t *testing.T) {
 	own := simple("wants-masquerade-all")

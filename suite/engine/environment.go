@@ -12,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -23,6 +26,9 @@ import (
 
 // nodes are the nodes of every cluster that scenarios run in.
 var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
+
+// zones are where the nodes are. Nothing but topology hints speaks of zones.
+var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
 
 // environment is a cluster with a proxier on every node.
 type environment struct {
@@ -56,7 +62,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
 	}
 	for _, n := range c.Lab().Nodes() {
-		if err := env.place(ctx, n, own.Proxy); err != nil {
+		if err := env.place(ctx, n, own); err != nil {
 			return nil, errors.Join(err, env.close(ctx))
 		}
 	}
@@ -72,7 +78,10 @@ func (r *Run) takeNote(l *lab.Lab) {
 }
 
 // place starts the proxier on one node.
-func (e *environment) place(ctx context.Context, n *lab.Node, config spec.ProxyConfig) error {
+func (e *environment) place(ctx context.Context, n *lab.Node, own spec.Own) error {
+	if err := e.equip(n, own); err != nil {
+		return spec.Faultf("%s: %w", n.Name(), err)
+	}
 	ct, err := watch.NewConntrack(n.NS)
 	if err != nil {
 		return spec.Faultf("%w", err)
@@ -85,13 +94,23 @@ func (e *environment) place(ctx context.Context, n *lab.Node, config spec.ProxyC
 	a, err := startAgent(context.WithoutCancel(ctx), e.proxier, spec.Node{
 		Name: n.Name(), Host: n, Families: e.Lab().Stack().Families(),
 		PodCIDRs: n.PodCIDRs(), ClusterCIDRs: e.Lab().ClusterCIDRs(), ServiceCIDRs: e.Store().ServiceCIDRs(),
-		Store: e.Store(), StateDir: state, Config: config, Log: e.log.With("node", n.Name()),
+		Store: e.Store(), StateDir: state, Config: own.Proxy, Log: e.log.With("node", n.Name()),
 	}, e.Store())
 	if err != nil {
 		return err
 	}
 	e.agents = append(e.agents, a)
 	return nil
+}
+
+// equip makes a node what the administrator wants it to be before a proxier comes.
+func (e *environment) equip(n *lab.Node, own spec.Own) error {
+	if err := n.SetSysctls(own.Sysctls...); err != nil {
+		return err
+	}
+	return kube.Update(e.Store(), "", n.Name(), func(o *corev1.Node) {
+		o.Labels[corev1.LabelTopologyZone] = zones[n.Name()]
+	})
 }
 
 // settle returns when every node obeys the newest state.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -161,6 +162,9 @@ func (c *Cell) admit(o Options, unusable error) {
 	case unusable != nil:
 		c.finish(spec.Result{Verdict: spec.Broken, Reason: fmt.Sprintf("cannot tell whether %s can run here: %v", c.Proxier.Name(), unusable)})
 		return
+	case lacks(o.Stack, c.Scenario.Families) != 0:
+		c.skip = fmt.Sprintf("this cluster has no %s", lacks(o.Stack, c.Scenario.Families))
+		return
 	case c.Scenario.NeedsOverlay && o.Overlay == lab.Direct:
 		c.skip = "the nodes of this cluster route pod traffic without a tunnel"
 		return
@@ -169,6 +173,16 @@ func (c *Cell) admit(o Options, unusable error) {
 	if len(c.missing) > 0 && !o.TrySkipped {
 		c.skip = fmt.Sprintf("%s does not declare %s", c.Proxier.Name(), joinFeatures(c.missing))
 	}
+}
+
+// lacks is the first of the families that the cluster does not have, zero if it has all of them.
+func lacks(stack lab.Stack, families []lab.Family) lab.Family {
+	for _, f := range families {
+		if !slices.Contains(stack.Families(), f) {
+			return f
+		}
+	}
+	return 0
 }
 
 func joinFeatures(fs []spec.Feature) string {

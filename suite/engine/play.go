@@ -92,6 +92,9 @@ type probed struct {
 func (w *world) expand(rows []spec.Row) []*probed {
 	var out []*probed
 	for _, r := range rows {
+		if !r.Concerns(w.Features()) {
+			continue
+		}
 		for _, f := range w.Lab().Stack().Families() {
 			if r.Family == 0 || r.Family == f {
 				out = append(out, &probed{row: r, family: f})
@@ -194,27 +197,45 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 		}
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := limited(ctx)
 	defer cancel()
+	k.conn.SetPatience(patienceOf(row))
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
-	return w.finish(ctx, row, o)
+	if err := w.finish(ctx, row, o); err != nil {
+		return err
+	}
+	if o.Outcome == traffic.Reply && (row.Moves || k.first == "") {
+		k.first = o.Server
+	}
+	return nil
 }
 
-// open probes once and leaves the connection open if there was an answer.
+// open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any case.
 func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) (*traffic.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
+	ctx, cancel := limited(ctx)
 	defer cancel()
 	p := traffic.Probe{
-		From: from.NS, To: o.To, Proto: row.Protocol(), Payload: row.Payload,
-		Fences: w.fences(from, o.Family), Patience: patience,
-	}
-	if row.Want.Allows(traffic.Silence) {
-		p.Patience = 0
+		From: from.NS, Source: netip.AddrPortFrom(netip.Addr{}, row.SourcePort), To: o.To, Proto: row.Protocol(),
+		Payload: row.Payload, Fences: w.fences(from, o.Family), Patience: patienceOf(row),
+		Keep: row.Conn != "" && row.Protocol() == "udp",
 	}
 	conn, answer := p.Open(ctx)
 	o.Answer = answer
 	return conn, w.finish(ctx, row, o)
+}
+
+// limited is the context of one probe.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
+}
+
+// patienceOf is how long the probes of a row wait for an answer beyond the fence.
+func patienceOf(row spec.Row) time.Duration {
+	if row.Want.Allows(traffic.Silence) {
+		return 0
+	}
+	return patience
 }
 
 // finish adds to an observation what the client cannot see, and speaks of pods as the scenario does.

@@ -29,10 +29,11 @@ type world struct {
 	stepName  string // of the step that is played
 
 	mu       sync.Mutex
-	kept     map[string]*keptConn // by Row.Conn and family
-	servers  []*traffic.Server    // on hosts that are not pods
-	failures []failedRows         // what did not hold, for the account of a failure
-	probed   []spec.Probed        // every row that was judged
+	kept     map[string]*keptConn       // by Row.Conn and family
+	former   map[string]*corev1.Service // as they were when their addresses were last asked for
+	servers  []*traffic.Server          // on hosts that are not pods
+	failures []failedRows               // what did not hold, for the account of a failure
+	probed   []spec.Probed              // every row that was judged
 }
 
 // keptConn is a connection that stays open between rows.
@@ -43,7 +44,7 @@ type keptConn struct {
 
 // newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
-	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}}
+	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}, former: map[string]*corev1.Service{}}
 	if err := env.Store().Apply(Scene(c.Scenario)...); err != nil {
 		return w, spec.Faultf("set the scene: %w", err)
 	}
@@ -179,7 +180,7 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 	return stdout.String(), nil
 }
 
-// Resolve turns a target into an address of the family.
+// Resolve turns a target into an address of the family. A Service that has been deleted keeps its addresses here.
 func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
 	var addr netip.Addr
 	port := to.Port
@@ -216,12 +217,19 @@ func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.
 	return netip.AddrPortFrom(addr, port), nil
 }
 
+// service finds a Service; one that is gone is what it was when it was last asked for.
 func (w *world) service(name string) (*corev1.Service, error) {
 	s, ok := kube.Get[*corev1.Service](w.Kube(), w.namespace, name)
-	if !ok {
-		return nil, fmt.Errorf("there is no Service %s", name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ok {
+		w.former[name] = s
+		return s, nil
 	}
-	return s, nil
+	if s := w.former[name]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("there is no Service %s", name)
 }
 
 func (w *world) clusterIP(service string, family lab.Family) (netip.Addr, error) {

@@ -45,6 +45,20 @@ const (
 	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
+	// ConntrackSparesOthers: that clean-up leaves a flow alone which is sent to another machine, whatever its port.
+	ConntrackSparesOthers Feature = "conntrack-spares-others"
+	// ConntrackFollowsFrontends: a UDP flow to an address or port that a Service gets while its endpoints stay is served.
+	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
+	// UDPDrains: a UDP flow stays with an endpoint that terminates, as long as it serves.
+	UDPDrains Feature = "udp-drains"
+	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service has none any more.
+	UDPKeepsLast Feature = "udp-keeps-last"
+	// NodeHints: hints that name nodes are followed, not only those that name zones (KEP-3015).
+	NodeHints Feature = "node-hints"
+	// DialsAgain: a TCP connection that one endpoint does not take is offered to another.
+	DialsAgain Feature = "dials-again"
+	// OutlivesService: a connection goes on when its Service is deleted.
+	OutlivesService Feature = "outlives-service"
 
 	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
 	NodePortHeld Feature = "nodeport-held"
@@ -62,14 +76,15 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NodePort,
-	NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress,
-	TerminatingFallback, Topology, UserspacePortals, VirtualIP,
+	ClusterIP, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid,
+	ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort, IPTables, IPTablesLegacy, IPVS, ITPLocal,
+	KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
+	NodePortLocalhost, NodePortPrecedence, OutlivesService, RandomSpread, SessionAffinity, SourceAddress,
+	TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
 }
 
 // Mechanisms are the features that tell how a proxier works. Nobody is taken to have them: packets are served either way.
-var Mechanisms = []Feature{IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NFTables, NodePortHeld, UserspacePortals}
+var Mechanisms = []Feature{DialsAgain, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NFTables, NodePortHeld, UserspacePortals}
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool

@@ -68,7 +68,7 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 	switch {
 	case !slices.Contains(r.By, o.Server):
 		return "answered by " + o.Server
-	case o.First != "" && o.First != o.Server:
+	case !r.Moves && o.First != "" && o.First != o.Server:
 		return fmt.Sprintf("answered by %s, but the connection was opened to %s", o.Server, o.First)
 	case r.Port != 0 && o.Local.Port() != r.Port:
 		return fmt.Sprintf("%s accepted on port %d", o.Server, o.Local.Port())
@@ -126,6 +126,17 @@ func (f FlowWant) judge(o Observation, facts Facts) string {
 	return ""
 }
 
+// nobody stands for the endpoints that do not answer, among the servers of a row that allows for some.
+const nobody = "nobody"
+
+// shares are those over whom an even row is to be spread.
+func (r Row) shares() []string {
+	if r.Want.orReply() == Reply {
+		return r.By
+	}
+	return append(slices.Clone(r.By), nobody)
+}
+
 func (r Row) judgeAll(seen []Observation) []string {
 	counts := map[string]int{}
 	for _, o := range seen {
@@ -137,7 +148,14 @@ func (r Row) judgeAll(seen []Observation) []string {
 	if r.Sticky && len(counts) > 1 {
 		wrong = append(wrong, "not one server but several answered: "+tally(counts))
 	}
-	if r.Even && !evenly(counts, r.By) {
+	if shares := r.shares(); len(shares) > len(r.By) {
+		answered := 0
+		for _, n := range counts {
+			answered += n
+		}
+		counts[nobody] = len(seen) - answered
+	}
+	if r.Even && !evenly(counts, r.shares()) {
 		wrong = append(wrong, "not evenly spread: "+tally(counts))
 	}
 	return wrong

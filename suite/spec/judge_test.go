@@ -2,6 +2,7 @@ package spec
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,6 +40,11 @@ func unanswered(o traffic.Outcome) Observation {
 	return Observation{Family: lab.V4, To: vip, Answer: traffic.Answer{Outcome: o, Source: clientEnd}}
 }
 
+// half are so many answers and so many silences.
+func half(answers, silences int) []Observation {
+	return append(slices.Repeat([]Observation{answered(clientEnd)}, answers), slices.Repeat([]Observation{unanswered(traffic.Silence)}, silences)...)
+}
+
 func flow(replyTo netip.AddrPort) watch.Flow {
 	return watch.Flow{
 		Proto: "tcp", Orig: watch.Tuple{Src: clientEnd, Dst: vip}, Reply: watch.Tuple{Src: podEnd, Dst: replyTo},
@@ -71,6 +77,10 @@ func TestJudge(t *testing.T) {
 		"a server heard it all the same":        {Row{Want: Silence}, []Observation{strayed}, "a2 received it"},
 		"the wrong server":                      {Row{By: by}, []Observation{other}, "answered by b1"},
 		"a kept connection moved":               {Row{By: by, Conn: "x"}, []Observation{moved}, "opened to b1"},
+		"a kept connection that was to move":    {Row{By: by, Conn: "x", Moves: true}, []Observation{moved}, ""},
+		"moved, but not to whom it was to":      {Row{By: by, Conn: "x", Moves: true}, []Observation{other}, "answered by b1"},
+		"half is not answered, as is right":     {Row{By: by, Want: Reply | Silence, Even: true}, half(30, 30), ""},
+		"too little is not answered":            {Row{By: by, Want: Reply | Silence, Even: true}, half(55, 5), "nobody ×5"},
 		"the wrong port":                        {Row{By: by, Port: 9090}, []Observation{answered(clientEnd)}, "accepted on port 8080"},
 		"source kept":                           {Row{By: by, SeenAs: Itself()}, []Observation{answered(clientEnd)}, ""},
 		"source rewritten":                      {Row{By: by, SeenAs: Itself()}, []Observation{answered(nodeEnd)}, "a1 saw n1"},
@@ -112,17 +122,22 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 		t.Fatalf("a good scenario is refused: %v", err)
 	}
 	for want, spoil := range map[string]func(*Scenario){
-		"the id must be":           func(s *Scenario) { s.ID = "Group.Name" },
-		"must be given":            func(s *Scenario) { s.Why = "" },
-		"no steps":                 func(s *Scenario) { s.Steps = nil },
-		"step 1 proves nothing":    func(s *Scenario) { s.Steps[0].Rows = nil },
-		"unknown feature":          func(s *Scenario) { s.Needs = []Feature{"warp-drive"} },
-		"does not say by whom":     func(s *Scenario) { s.Steps[0].Rows[0].By = nil },
-		"judges an answer":         func(s *Scenario) { s.Steps[0].Rows[0].Want = Silence },
-		"too few to judge":         func(s *Scenario) { s.Steps[0].Rows[0].Even, s.Steps[0].Rows[0].Times = true, 29 },
-		"unknown protocol":         func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
-		"nobody sends":             func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
-		"a kept connection is one": func(s *Scenario) { s.Steps[0].Rows[0].Conn, s.Steps[0].Rows[0].Times = "x", 2 },
+		"the id must be":        func(s *Scenario) { s.ID = "Group.Name" },
+		"must be given":         func(s *Scenario) { s.Why = "" },
+		"no steps":              func(s *Scenario) { s.Steps = nil },
+		"step 1 proves nothing": func(s *Scenario) { s.Steps[0].Rows = nil },
+		"unknown feature":       func(s *Scenario) { s.Needs = []Feature{"warp-drive"} },
+		"does not say by whom":  func(s *Scenario) { s.Steps[0].Rows[0].By = nil },
+		"judges an answer":      func(s *Scenario) { s.Steps[0].Rows[0].Want = Silence },
+		"too few to judge":      func(s *Scenario) { s.Steps[0].Rows[0].Even, s.Steps[0].Rows[0].Times = true, 29 },
+		"unknown protocol":      func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
+		"nobody sends":          func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
+		"too few to judge the spread over 2": func(s *Scenario) {
+			r := &s.Steps[0].Rows[0]
+			r.Even, r.Times, r.Want = true, 59, Reply|Refused
+		},
+		"only a kept connection":      func(s *Scenario) { s.Steps[0].Rows[0].Moves = true },
+		`unknown feature "warp-gate"`: func(s *Scenario) { s.Steps[0].Rows[0].Unless = "warp-gate" },
 	} {
 		s := good()
 		spoil(&s)
@@ -132,5 +147,17 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 	}
 	if _, err := Sort([]Scenario{good(), good()}); err == nil || !strings.Contains(err.Error(), "written twice") {
 		t.Errorf("a scenario written twice: got %v", err)
+	}
+}
+
+func TestRowsAreForThoseWhomTheyConcern(t *testing.T) {
+	for _, c := range []struct {
+		row  Row
+		want [2]bool
+	}{{Row{}, [2]bool{true, true}}, {Row{If: Hairpin}, [2]bool{true, false}}, {Row{Unless: Hairpin}, [2]bool{false, true}}} {
+		got := [2]bool{c.row.Concerns(Features(Hairpin)), c.row.Concerns(Features(NodePort))}
+		if got != c.want {
+			t.Errorf("If %q, Unless %q: concerns who has it and who has not: %v, want %v", c.row.If, c.row.Unless, got, c.want)
+		}
 	}
 }

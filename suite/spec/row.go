@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/lab"
@@ -19,11 +20,18 @@ type Row struct {
 	Proto string
 	// Family limits the row to one IP family. Zero: every family of the cluster.
 	Family lab.Family
+	// If limits the row to proxiers that declare the feature, Unless to those that do not. Empty: every proxier.
+	If, Unless Feature
 	// Times is how many fresh connections are made, one after another. Zero means one.
 	Times int
 	// Conn, if not empty, names a connection that stays open: the first row with this name opens it, later rows send on
-	// it, and all of them must be answered by the same server.
+	// it, and all of them must be answered by the same server. With Times, each row sends that often. A UDP socket is kept
+	// whatever comes of its first datagram, a TCP connection only if it is answered.
 	Conn string
+	// Moves says that a kept connection may be answered by another server than the first from this row on: one of By.
+	Moves bool
+	// SourcePort is the client's port. Zero: a new one for each connection.
+	SourcePort uint16
 	// Payload is how many bytes go each way beside the greeting.
 	Payload int
 
@@ -35,7 +43,8 @@ type Row struct {
 	Port uint16
 	// SeenAs is whom the server must see. The zero value is not judged.
 	SeenAs Peer
-	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6).
+	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). In a row that
+	// allows other outcomes too, whatever is not answered counts as the share of one more server.
 	Even bool
 	// Sticky wants all answers from one server.
 	Sticky bool
@@ -181,6 +190,11 @@ func (r Row) Probe(family lab.Family) string {
 // Count is Times with its default.
 func (r Row) Count() int { return max(r.Times, 1) }
 
+// Concerns tells whether the row is for a proxier with these features.
+func (r Row) Concerns(features FeatureSet) bool {
+	return (r.If == "" || features[r.If]) && (r.Unless == "" || !features[r.Unless])
+}
+
 func (r Row) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -199,11 +213,16 @@ func (r Row) validate() error {
 	if p := r.Protocol(); p != "tcp" && p != "udp" {
 		bad("unknown protocol %q", p)
 	}
-	if r.Even && r.Count() < drawsPerServer*len(r.By) {
-		bad("%d connections are too few to judge the spread over %d servers", r.Count(), len(r.By))
+	if n := len(r.shares()); r.Even && r.Count() < drawsPerServer*n {
+		bad("%d connections are too few to judge the spread over %d servers", r.Count(), n)
 	}
-	if r.Conn != "" && r.Count() > 1 {
-		bad("a kept connection is one connection")
+	if r.Conn == "" && r.Moves {
+		bad("only a kept connection can move")
+	}
+	for _, f := range []Feature{r.If, r.Unless} {
+		if f != "" && !slices.Contains(AllFeatures, f) {
+			bad("unknown feature %q", f)
+		}
 	}
 	return errors.Join(errs...)
 }

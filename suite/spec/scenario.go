@@ -11,6 +11,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
 )
@@ -28,7 +29,8 @@ const (
 // Scenario is one behaviour, as a value. It names no proxier: where implementations differ on purpose, it needs a
 // feature. Every scenario lives in a Kubernetes namespace of its own, and many run in one cluster at once.
 //
-// The cluster has the nodes n1, n2 and n3 and, outside of it, the hosts client and router. Pods are named by Given.
+// The cluster has the nodes n1 in zone east, n2 and n3 in zone west and, outside of it, the hosts client and router. Pods
+// are named by Given.
 type Scenario struct {
 	// ID is the scenario's name in the catalogue: "etp-local-source-preserved".
 	ID string
@@ -41,6 +43,8 @@ type Scenario struct {
 	Source   string
 	// Needs are the features without which a proxier is not judged.
 	Needs []Feature
+	// Families are the IP families that it is about: it is skipped in a cluster that lacks one. None means any.
+	Families []lab.Family
 	// NeedsOverlay skips it in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
 	// Inert says that it holds where no proxier works at all: it states what must not happen, or what the cluster itself
@@ -58,6 +62,8 @@ type Scenario struct {
 // Own configures a cluster that serves one scenario alone. The zero value is the default cluster.
 type Own struct {
 	Proxy ProxyConfig
+	// Sysctls are set on every node before the proxier starts.
+	Sysctls []netns.Setting
 }
 
 // Step is a change of the cluster and what must hold after it.

@@ -1,0 +1,111 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/watch"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// timeouts reads what is left of entries that have just been touched. The pod serves nothing: the scenario does, because
+// an echo server closes a connection that its client has half closed.
+var timeouts = spec.Scenario{
+	ID: "ct-timeouts", Group: "conntrack", Priority: spec.P2,
+	Source: "e2e kube_proxy.go 'should set TCP CLOSE_WAIT timeout [Privileged]'; --conntrack-tcp-timeout-established, --conntrack-tcp-timeout-close-wait",
+	Why:    "A node remembers an idle connection for a day, and for an hour one that its client has half closed.",
+	Needs:  []spec.Feature{spec.ClusterIP},
+	Given:  []kube.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		var errs []error
+		for _, family := range w.Lab().Stack().Families() {
+			if err := halfClose(ctx, w, family); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", family, err))
+			}
+		}
+		return errors.Join(errs...)
+	}}},
+}
+
+// halfClose connects c1 to a server that never closes, and closes c1's half.
+func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
+	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	client, server, err := connect(ctx, w, family, vip)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	defer client.Close()
+	orig := watch.Tuple{Src: client.LocalAddr().(*net.TCPAddr).AddrPort(), Dst: vip}
+	if err := remembered(ctx, w, orig, "ESTABLISHED", 24*time.Hour); err != nil {
+		return err
+	}
+	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
+		return &spec.Fault{Err: err}
+	}
+	return remembered(ctx, w, orig, "CLOSE_WAIT", time.Hour)
+}
+
+// connectLimit is how long a connection may take that a working proxier lets through at once.
+const connectLimit = 5 * time.Second
+
+// connect makes a connection from c1 to the virtual address, and takes it at s2.
+func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn, err error) {
+	pod, err := w.Host("s2")
+	if err != nil {
+		return nil, nil, err
+	}
+	from, err := w.Host("c1")
+	if err != nil {
+		return nil, nil, err
+	}
+	listener, err := pod.NS.Listen(ctx, "tcp", netip.AddrPortFrom(pod.Addr(family), 8080).String())
+	if err != nil {
+		return nil, nil, &spec.Fault{Err: err}
+	}
+	defer listener.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		c, _ := listener.Accept() // nil if the listener is closed before
+		accepted <- c
+	}()
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	if client, err = from.NS.Dial(ctx, "tcp", netip.AddrPort{}, vip); err != nil {
+		return nil, nil, fmt.Errorf("c1 does not reach the Service: %w", err)
+	}
+	return client, <-accepted, nil
+}
+
+// remembered waits for n1's entry to be in a state, and wants it to stay for as long as a fresh one shall.
+func remembered(ctx context.Context, w spec.World, orig watch.Tuple, state string, want time.Duration) error {
+	var found []watch.Flow
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	if err := watch.Await(ctx, nil, func(ctx context.Context) (err error) {
+		found, err = w.Flows(ctx, "n1", func(f watch.Flow) bool { return f.Proto == "tcp" && f.Orig == orig && f.TCPState == state })
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("n1 tracks no connection %s in state %s", orig, state)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if left := found[0].Timeout; left > want || left < want-time.Minute {
+		return fmt.Errorf("n1 remembers a connection in state %s for %s, not for %s", state, left, want)
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package lifecycle
+
+import (
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// draws is how many connections find an endpoint that must not be chosen, if it is one of two drawn with equal chances:
+// the chance to miss it is 2^-22, below 1e-6.
+const draws = 22
+
+// scaleToZeroAndBack takes endpoints away by their readiness: their pods run on and would answer.
+var scaleToZeroAndBack = spec.Scenario{
+	ID: "ep-scale-to-zero-and-back", Group: "endpoints-lifecycle", Priority: spec.P1,
+	Source: "e2e service.go 'create endpoints for unready pods'; TestNoEndpointsReject",
+	Why:    "A Service that loses its last endpoint refuses connections, and serves again as soon as one is back.",
+	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Given: []kube.Object{
+		Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
+	},
+	Steps: []spec.Step{
+		{Name: "two endpoints", Rows: everyWay(spec.Row{By: []string{"a1", "a2"}})},
+		{Name: "none", Do: []spec.Action{Readiness("a1", false), Readiness("a2", false)}, Rows: everyWay(spec.Row{Want: spec.Refused})},
+		{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{By: []string{"a2"}, Times: 3})},
+	},
+}
+
+// everyWay is a row for each protocol and for the ClusterIP, from a pod and a node, and the NodePort.
+func everyWay(r spec.Row) []spec.Row {
+	var rows []spec.Row
+	for _, proto := range []string{"tcp", "udp"} {
+		r.Proto = proto
+		r.From, r.To = "c1", spec.ClusterIPOf("web", 80)
+		rows = append(rows, r)
+		r.From = "n1"
+		rows = append(rows, r)
+		r.From, r.To = "client", spec.NodePortAt("n1", "web", 80)
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+var notReadyExcluded = spec.Scenario{
+	ID: "ep-not-ready-excluded", Group: "endpoints-lifecycle", Priority: spec.P1,
+	Source: "e2e service.go 'not be able to connect to terminating and unready endpoints if PublishNotReadyAddresses is false'",
+	Why:    "A pod that is not ready gets no connections, even if there is no other: then the Service refuses.",
+	Needs:  []spec.Feature{spec.ClusterIP},
+	Given:  []kube.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080))},
+	Steps: []spec.Step{
+		{Name: "a1 is not ready", Do: []spec.Action{Readiness("a1", false)}, Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: draws, By: []string{"a2"}},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: draws, By: []string{"a2"}},
+		}},
+		{Name: "none is", Do: []spec.Action{Readiness("a2", false)}, Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, Want: spec.Refused},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 3, Want: spec.Refused},
+		}},
+	},
+}
+
+var publishNotReady = spec.Scenario{
+	ID: "ep-publish-not-ready", Group: "endpoints-lifecycle", Priority: spec.P1,
+	Source: "e2e service.go 'be able to connect to terminating and unready endpoints if PublishNotReadyAddresses is true'",
+	Why:    "A Service with publishNotReadyAddresses leads to its pods whether they are ready, unready or terminating.",
+	Needs:  []spec.Feature{spec.ClusterIP},
+	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", PublishNotReady())},
+	Steps: []spec.Step{
+		{
+			Name: "one ready, one not, one terminating", Do: []spec.Action{Readiness("a2", false), Terminate("a3", false)},
+			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 90, By: []string{"a1", "a2", "a3"}, Even: true}},
+		},
+		{
+			Name: "the terminating one alone", Do: []spec.Action{Delete("Pod", "a1"), Delete("Pod", "a2")},
+			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a3"}}},
+		},
+	},
+}
