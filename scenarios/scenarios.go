@@ -14,6 +14,7 @@ import (
 	"github.com/viplab/viplab/scenarios/lifecycle"
 	"github.com/viplab/viplab/scenarios/nodeport"
 	"github.com/viplab/viplab/scenarios/portbinding"
+	"github.com/viplab/viplab/scenarios/restart"
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
@@ -25,5 +26,6 @@ func All() []spec.Scenario {
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
+		restart.Scenarios,
 	)
 }

@@ -23,10 +23,11 @@ const lastWords = 200 * time.Millisecond
 
 // process is one life of a command.
 type process struct {
-	pid   int
-	began time.Time
-	done  chan struct{} // closed once it has ended and its output has been read
-	end   string        // how it ended, in words; written before done is closed
+	pid       int
+	began     time.Time
+	done      chan struct{} // closed once it has ended and its output has been read
+	end       string        // how it ended, in words; written before done is closed, like the next
+	succeeded bool          // it ended by itself, with exit code 0
 }
 
 // start runs a command in a network namespace, with mounts of its own and its own process group.
@@ -51,6 +52,7 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log *logFile) (*process, error) {
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait() // how it ended is in ProcessState
+		p.succeeded = cmd.ProcessState.Success()
 		p.end = fmt.Sprintf("%s after %s", ending(cmd.ProcessState), time.Since(p.began).Round(time.Millisecond))
 		_ = p.signal(unix.SIGKILL)                       // what it left behind; mostly that is nothing
 		_ = r.SetReadDeadline(time.Now().Add(lastWords)) // a pipe in non-blocking mode takes one

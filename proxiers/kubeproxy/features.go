@@ -15,6 +15,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	default:
 		return userspaceFeatures()
 	}
+	if m.other() != "" && minor >= 31 {
+		set[spec.ModeSwitch] = true // before, the nftables mode was alpha, and a mode cleaned up after itself alone
+	}
 	if minor < 36 {
 		delete(set, spec.NFTables) // the shape of the table has changed from release to release
 	}
@@ -29,7 +32,7 @@ func common() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
-		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark,
+		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.SurvivesRestart, spec.Cleanup,
 	)
 }
 
@@ -37,7 +40,7 @@ func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables,
+		spec.VirtualIP, spec.IPTables, spec.SelfHealing,
 	} {
 		set[f] = true
 	}
@@ -49,6 +52,7 @@ func iptablesFeatures() spec.FeatureSet {
 //   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
 //   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
 //   - ForwardAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
+//   - SelfHealing: nothing watches the rules; a transaction that fails makes everything be written anew, as does each hour.
 //   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
 //   - IPTables: another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
@@ -71,24 +75,33 @@ func ipvsFeatures() spec.FeatureSet {
 	set[spec.NodePortAnyLocalAddress] = true
 	set[spec.ForwardAccept] = true
 	set[spec.IPVS] = true
+	set[spec.SelfHealing] = true // a full sync every 30 s
 	return set
 }
 
 // userspaceFeatures are those of a relay: connections end in kube-proxy, which makes others to the endpoints
 // (pkg/proxy/userspace, until v1.25).
+//
 //   - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
+//
 //   - RandomSpread: endpoints take turns.
+//
 //   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which do not tell
 //     where an endpoint is or how it ends.
+//
 //   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
+//
 //   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
+//
 //   - IPTables: portal chains, in no way like those of the iptables mode.
+//
+//   - SurvivesRestart: relays end with the process.
 //
 // It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.
 func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.NodePortHeld, spec.UserspacePortals,
+		spec.NodePortHeld, spec.UserspacePortals, spec.Cleanup,
 	)
 }

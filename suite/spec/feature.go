@@ -45,7 +45,15 @@ const (
 	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
+	// SurvivesRestart: while the proxier is away, its node goes on to serve connections, old and new ones.
+	SurvivesRestart Feature = "survives-restart"
+	// SelfHealing: rules that somebody else has deleted come back by themselves, without a change of the cluster.
+	SelfHealing Feature = "self-healing"
 
+	// ModeSwitch: the program has another mode, and a mode takes away what the other one has left on the node.
+	ModeSwitch Feature = "mode-switch"
+	// Cleanup: on command, everything that was programmed is taken away.
+	Cleanup Feature = "cleanup"
 	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
 	NodePortHeld Feature = "nodeport-held"
 	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
@@ -62,14 +70,17 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NodePort,
-	NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress,
-	TerminatingFallback, Topology, UserspacePortals, VirtualIP,
+	Cleanup, ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
+	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables,
+	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SelfHealing,
+	SessionAffinity, SourceAddress, SurvivesRestart, TerminatingFallback, Topology, UserspacePortals, VirtualIP,
 }
 
-// Mechanisms are the features that tell how a proxier works. Nobody is taken to have them: packets are served either way.
-var Mechanisms = []Feature{IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NFTables, NodePortHeld, UserspacePortals}
+// Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
+// to have them: packets are served either way.
+var Mechanisms = []Feature{
+	Cleanup, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, SelfHealing, UserspacePortals,
+}
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool

@@ -96,6 +96,11 @@ type World interface {
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
 	// Expect settles the cluster, probes rows at once and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
+	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every answer.
+	// Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f returns.
+	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
+	// Life is the proxier on a node.
+	Life(node string) Life
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
 	// Flows lists the conntrack entries of a node.

@@ -33,6 +33,12 @@ type Mechanism interface {
 	Remove(ctx context.Context) error
 }
 
+// Holder is a Mechanism with sockets of its own.
+type Holder interface {
+	// Release closes them; what is programmed stays.
+	Release()
+}
+
 // Place is what a node has of its own.
 type Place struct {
 	// Local are the addresses of the node.
@@ -106,6 +112,18 @@ func (k *Keeper) Dump(ctx context.Context, w io.Writer) error {
 func (k *Keeper) Stop(ctx context.Context) error {
 	err := k.each(func(f *family) error { return f.remove(ctx) })
 	return errors.Join(err, k.sysctls.Restore(k.node.Host.NS))
+}
+
+// Kill implements spec.Instance.
+func (k *Keeper) Kill(context.Context) error {
+	var errs []error
+	for _, f := range k.families {
+		errs = append(errs, f.health.Close(), f.addrs.Close())
+		if m, ok := f.mechanism.(Holder); ok {
+			m.Release()
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // each does something for all families at once.
