@@ -10,6 +10,7 @@ import (
 	"github.com/viplab/viplab/scenarios/egress"
 	"github.com/viplab/viplab/scenarios/etplocal"
 	"github.com/viplab/viplab/scenarios/hairpin"
+	"github.com/viplab/viplab/scenarios/headless"
 	"github.com/viplab/viplab/scenarios/ipvs"
 	"github.com/viplab/viplab/scenarios/lifecycle"
 	"github.com/viplab/viplab/scenarios/nodeport"
@@ -26,6 +27,6 @@ func All() []spec.Scenario {
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
-		restart.Scenarios,
+		restart.Scenarios, headless.Scenarios,
 	)
 }

@@ -112,7 +112,7 @@ type World interface {
 	// Serve starts an echo server on a node or an outside host. It is named after the host and ends with the scenario.
 	// Ports are shared with other scenarios: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
-	// Run runs a program in a host's namespace and returns what it printed.
+	// Run runs a program in a host's namespace, in a pod as its container would, and returns what it printed.
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 
