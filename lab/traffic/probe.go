@@ -33,6 +33,8 @@ type Probe struct {
 	Patience time.Duration
 	// Payload is how many bytes to send along, and to get back.
 	Payload int
+	// Mark is the mark of the client's packets (SO_MARK), as far as they carry it: to the edge of its namespace.
+	Mark uint32
 }
 
 func (p Probe) String() string {
@@ -108,6 +110,11 @@ func (p Probe) configure(fd, domain int) error {
 	if domain == unix.AF_INET6 {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return fmt.Errorf("set IPV6_V6ONLY: %w", err)
+		}
+	}
+	if p.Mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
+			return fmt.Errorf("set SO_MARK: %w", err)
 		}
 	}
 	if p.Proto == "tcp" {

@@ -40,7 +40,7 @@ func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables, spec.SelfHealing,
+		spec.VirtualIP, spec.IPTables, spec.SelfHealing, spec.PodsByAddress,
 	} {
 		set[f] = true
 	}
@@ -60,6 +60,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
 	set[spec.NFTables] = true
+	set[spec.PodsByAddress] = true
 	return set
 }
 
@@ -70,6 +71,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - VirtualIP: addresses of Services are on the device kube-ipvs0; ARP is answered for them unless --ipvs-strict-arp.
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
 //   - IPTables: a few rules and ipsets of another shape.
+//   - PodsByAddress: under policy Local, whoever comes to a node without an endpoint is sent to those of other nodes.
 func ipvsFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.NodePortAnyLocalAddress] = true

@@ -63,9 +63,15 @@ func Readiness(pod string, ready bool) spec.Action {
 // Endpoints writes EndpointSlices by hand for a Service without a selector: in each family of the cluster one slice that
 // lists the hosts (pods, nodes or outside hosts) with one port. The port belongs to the Service's port of that name.
 func Endpoints(slice, service, portName string, port int32, hosts ...string) spec.Action {
+	return EndpointsIn("", slice, service, portName, port, hosts...)
+}
+
+// EndpointsIn is Endpoints in another namespace; empty stands for the scenario's own.
+func EndpointsIn(namespace, slice, service, portName string, port int32, hosts ...string) spec.Action {
 	return spec.Action{Name: "write EndpointSlice " + slice, Run: func(_ context.Context, w spec.World) error {
 		for _, f := range w.Lab().Stack().Families() {
 			s := newSlice(fmt.Sprintf("%s-%s", slice, f), service, portName, port, f)
+			s.Namespace = namespace
 			for _, host := range hosts {
 				h, err := w.Host(host)
 				if err != nil {

@@ -50,6 +50,9 @@ const (
 	// SelfHealing: rules that somebody else has deleted come back by themselves, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 
+	// PodsByAddress: whoever sends from an address of the cluster's pods is taken for one, whatever way a packet comes in
+	// (--detect-local-mode=ClusterCIDR).
+	PodsByAddress Feature = "pods-by-address"
 	// ModeSwitch: the program has another mode, and a mode takes away what the other one has left on the node.
 	ModeSwitch Feature = "mode-switch"
 	// Cleanup: on command, everything that was programmed is taken away.
@@ -72,14 +75,15 @@ const (
 var AllFeatures = []Feature{
 	Cleanup, ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
 	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables,
-	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SelfHealing,
+	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, PodsByAddress, RandomSpread, SelfHealing,
 	SessionAffinity, SourceAddress, SurvivesRestart, TerminatingFallback, Topology, UserspacePortals, VirtualIP,
 }
 
 // Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
 // to have them: packets are served either way.
 var Mechanisms = []Feature{
-	Cleanup, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, SelfHealing, UserspacePortals,
+	Cleanup, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, PodsByAddress, SelfHealing,
+	UserspacePortals,
 }
 
 // FeatureSet is a set of features.
