@@ -16,10 +16,11 @@ import (
 
 // All are the built-in proxiers, in the order of their columns.
 func All() []spec.Proxier {
+	chains, table := newModes(iptables.New(iptables.NFT), "chain KUBE-SERVICES {", nftables.New(), " kube-proxy {")
 	return []spec.Proxier{
-		iptables.New(iptables.NFT),
+		chains,
 		iptables.New(iptables.Legacy),
-		nftables.New(),
+		table,
 		ipvs.New(),
 		userspace.New(),
 		none.New(),

@@ -10,11 +10,14 @@ import (
 	"github.com/viplab/viplab/scenarios/egress"
 	"github.com/viplab/viplab/scenarios/etplocal"
 	"github.com/viplab/viplab/scenarios/hairpin"
+	"github.com/viplab/viplab/scenarios/headless"
 	"github.com/viplab/viplab/scenarios/ipvs"
 	"github.com/viplab/viplab/scenarios/lifecycle"
 	"github.com/viplab/viplab/scenarios/nodeport"
 	"github.com/viplab/viplab/scenarios/portbinding"
+	"github.com/viplab/viplab/scenarios/restart"
 	"github.com/viplab/viplab/scenarios/ruleset"
+	"github.com/viplab/viplab/scenarios/security"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -25,5 +28,6 @@ func All() []spec.Scenario {
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
+		restart.Scenarios, headless.Scenarios, security.Scenarios,
 	)
 }

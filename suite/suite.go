@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
@@ -84,7 +85,8 @@ func specName(c *engine.Cell) string { return c.Scenario.ID + " on " + c.Proxier
 func (p *Part) fullText(c *engine.Cell) string { return p.Title + " " + specName(c) }
 
 func labels(c *engine.Cell) ginkgo.Labels {
-	l := ginkgo.Label("group:"+c.Scenario.Group, "priority:"+string(c.Scenario.Priority), "proxier:"+c.Proxier.Name())
+	group := strings.ReplaceAll(c.Scenario.Group, "/", "-") // which labels cannot contain
+	l := ginkgo.Label("group:"+group, "priority:"+string(c.Scenario.Priority), "proxier:"+c.Proxier.Name())
 	for _, f := range c.Scenario.Needs {
 		l = append(l, "feature:"+string(f))
 	}

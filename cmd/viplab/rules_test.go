@@ -86,7 +86,7 @@ func TestMistakesInRules(t *testing.T) {
 		"either -f FILE or --scenario":     {"n1"},
 		"-f FILE or --scenario":            {"n1", "-f", file, "--scenario", "nodeport-every-node"},
 		`there is no node "n4"`:            {"n4", "--scenario", "nodeport-every-node"},
-		`there is no scenario "nodeports"`:          {"n1", "--scenario", "nodeports"},
+		`there is no scenario "nodeports"`: {"n1", "--scenario", "nodeports"},
 		"no such file":                     {"n1", "-f", file + ".gone"},
 		"nodeport":                         {"n1", "-f", file},
 		`--proxier: unknown proxier "ipvz`: {"n1", "-f", file, "--proxier", "ipvz"},

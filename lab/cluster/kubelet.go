@@ -12,6 +12,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/kube/dns"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
 )
@@ -21,6 +22,7 @@ type workload struct {
 	uid      types.UID
 	addrs    []netip.Addr
 	server   *traffic.Server // nil if the pod has no ports
+	dns      *dns.Server     // nil if the pod is no DNS server
 	inLab    bool            // the lab has a pod for it; not so with hostNetwork
 	reported bool            // its status is in the cluster's state
 	ending   bool            // it is being taken down
@@ -115,10 +117,7 @@ func (c *Cluster) note(k podKey, w *workload, err error) {
 
 func (c *Cluster) end(k podKey) error {
 	w := c.get(k)
-	var errs []error
-	if w.server != nil {
-		errs = append(errs, w.server.Close())
-	}
+	errs := []error{w.close()}
 	if w.inLab {
 		errs = append(errs, c.lab.RemovePod(k.String()))
 	}
@@ -141,13 +140,34 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		}
 		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
 	}
-	ports := containerPorts(p)
-	if len(ports) == 0 {
-		return w, nil
+	return w, w.serve(ctx, ns, p, c.store)
+}
+
+// serve starts what the containers of the pod would.
+func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, store *kube.Store) (err error) {
+	if slices.ContainsFunc(p.Spec.Containers, isDNS) {
+		if w.dns, err = dns.Serve(ctx, ns, p.Name, w.addrs, store); err != nil {
+			return err
+		}
 	}
-	server, err := traffic.Serve(ns, p.Namespace+"/"+p.Name, w.addrs, ports...)
-	w.server = server
-	return w, err
+	if ports := containerPorts(p); len(ports) > 0 {
+		w.server, err = traffic.Serve(ns, p.Namespace+"/"+p.Name, w.addrs, ports...)
+	}
+	return err
+}
+
+func isDNS(c corev1.Container) bool { return c.Image == DNSImage }
+
+// close ends what serve has started.
+func (w *workload) close() error {
+	var errs []error
+	if w.server != nil {
+		errs = append(errs, w.server.Close())
+	}
+	if w.dns != nil {
+		errs = append(errs, w.dns.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // containerPorts are the ports of all containers. Those of init containers are of sidecars: others have ended when the pod
@@ -155,6 +175,9 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 func containerPorts(p *corev1.Pod) []traffic.Port {
 	var out []traffic.Port
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if isDNS(container) {
+			continue
+		}
 		for _, port := range container.Ports {
 			switch port.Protocol {
 			case corev1.ProtocolUDP:

@@ -10,6 +10,10 @@
 //	$ echo hello | nc -q1 10.96.0.1 80
 //	{"server":"web-1","peer":"10.244.1.2:40001","local":"10.244.2.3:8080","nonce":"hello","serial":1}
 //
+// A TCP server speaks as much HTTP as it takes to be asked by a browser's kin; the path is the nonce:
+//
+//	$ curl http://10.96.0.1/hello
+//
 // # Silence
 //
 // The absence of an answer is proved, not waited for. All namespaces of a lab live in one kernel, where a packet that

@@ -35,6 +35,8 @@ type Probe struct {
 	Payload int
 	// Keep makes Open leave the socket open whatever comes of the first exchange, unless that is a fault.
 	Keep bool
+	// Mark is the mark of the client's packets (SO_MARK), as far as they carry it: to the edge of its namespace.
+	Mark uint32
 }
 
 func (p Probe) String() string {
@@ -110,6 +112,11 @@ func (p Probe) configure(fd, domain int) error {
 	if domain == unix.AF_INET6 {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return fmt.Errorf("set IPV6_V6ONLY: %w", err)
+		}
+	}
+	if p.Mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
+			return fmt.Errorf("set SO_MARK: %w", err)
 		}
 	}
 	if p.Proto == "tcp" {

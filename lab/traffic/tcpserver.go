@@ -54,6 +54,7 @@ type stream struct {
 	peer, local netip.AddrPort
 
 	line []byte  // the beginning of a request line
+	http string  // the path of an HTTP request whose header is being read
 	body int     // bytes of payload still to come
 	req  request // the request they belong to
 	sum  uint32
@@ -111,12 +112,17 @@ func (c *stream) take(b []byte) bool {
 				c.line = append(c.line, b...)
 				return len(c.line) <= maxLine
 			}
-			r, err := parseRequest(append(c.line, b[:end]...))
+			line := append(c.line, b[:end]...)
+			b, c.line = b[end+1:], nil
+			if c.http != "" || isHTTP(line) {
+				c.takeHTTP(line)
+				continue
+			}
+			r, err := parseRequest(line)
 			if err != nil {
 				return false
 			}
-			c.req, c.body, c.sum, c.line = r, r.payload, 0, nil
-			b = b[end+1:]
+			c.req, c.body, c.sum = r, r.payload, 0
 		}
 		if c.body == 0 {
 			c.answer()

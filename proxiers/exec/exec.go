@@ -17,6 +17,7 @@ import (
 	osexec "os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -32,6 +33,9 @@ type Command struct {
 	// Configure returns further arguments for a configuration, templates too. Nil means that the program takes none of
 	// it: scenarios that need a configuration cannot run on it.
 	Configure func(spec.ProxyConfig) []string
+	// Cleanup is the command that takes away what the program leaves behind when it ends, templates too. None means that
+	// there is no such command, and that spec.Cleanup cannot be claimed.
+	Cleanup []string
 }
 
 // Restarter is an instance whose process can be ended and started again while what it programmed stays.
@@ -51,7 +55,7 @@ func New(c Command) (spec.Proxier, error) {
 	if len(c.Argv) == 0 {
 		return nil, fmt.Errorf("proxier %s: no command", c.Name)
 	}
-	if _, err := parseWords(c.Argv); err != nil {
+	if _, err := parseWords(slices.Concat(c.Argv, c.Cleanup)); err != nil {
 		return nil, fmt.Errorf("proxier %s: %w", c.Name, err)
 	}
 	return &proxier{c}, nil
@@ -82,6 +86,9 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 	}
 	if i.argv, err = templates.fill(valuesOf(node, i.kubeconfig())); err == nil {
 		i.life, err = i.launch()
+	}
+	if err == nil && i.gate != nil {
+		err = i.gate.wait(ctx, i.life)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: start %s: %w", node.Name, p.Name(), err), i.close())

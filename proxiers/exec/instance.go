@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ type instance struct {
 	node    spec.Node
 	cluster *cluster
 	argv    []string
+	gate    *gate // nil: the API answers everything
 	log     *logFile
 	changes <-chan struct{} // ticks when the node's nftables rules change; nil where that cannot be seen
 	cancel  context.CancelFunc
@@ -46,7 +48,12 @@ func (i *instance) open(ctx context.Context) (err error) {
 	}
 	ctx, i.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	// API servers listen on the loopback device, so nothing of them can be seen on the network.
-	endpoint, err := i.cluster.api.Serve(ctx, i.node.Host.NS, "127.0.0.1:0")
+	var handler http.Handler = i.cluster.api
+	if i.node.Endpoints != nil {
+		i.gate = newGate(i.cluster.api, i.node.Endpoints)
+		handler = i.gate
+	}
+	endpoint, err := i.cluster.api.ServeThrough(ctx, i.node.Host.NS, "127.0.0.1:0", handler)
 	if err != nil {
 		return spec.Faultf("%s: serve the Kubernetes API: %w", i.node.Name, err)
 	}
@@ -77,12 +84,17 @@ func (i *instance) close() error {
 // launch starts the program.
 func (i *instance) launch() (*process, error) {
 	i.floor = i.cluster.canaries.newest()
-	cmd := osexec.Command(i.argv[0], i.argv[1:]...)
+	return i.run(i.argv)
+}
+
+// run starts a command as a process of the node.
+func (i *instance) run(argv []string) (*process, error) {
+	cmd := osexec.Command(argv[0], argv[1:]...)
 	cmd.Env = i.environment()
 	cmd.Dir = i.node.StateDir
 	p, err := start(i.node.Host.NS, cmd, i.log)
 	if err == nil {
-		i.node.Log.Info("started", "pid", p.pid, "command", strings.Join(i.argv, " "))
+		i.node.Log.Info("started", "pid", p.pid, "command", strings.Join(argv, " "))
 	}
 	return p, err
 }
@@ -136,12 +148,6 @@ func (i *instance) replace(ctx context.Context) error {
 	return err
 }
 
-// Kill sends a signal to the process and its children.
-func (i *instance) Kill(s unix.Signal) error {
-	p, _ := i.current()
-	return p.signal(s)
-}
-
 // Dump writes how the process is doing, the Events of the cluster, which are how such programs complain in public, and
 // what it has written lately. Rules are dumped with the rest of the node.
 func (i *instance) Dump(_ context.Context, w io.Writer) error {
@@ -167,4 +173,47 @@ func (i *instance) Stop(ctx context.Context) error {
 		err = fmt.Errorf("%s: %w", i.proxier.Name(), err)
 	}
 	return errors.Join(err, i.close())
+}
+
+// Kill ends the process, its children, and what the lab itself keeps for it.
+func (i *instance) Kill(context.Context) error {
+	p, _ := i.current()
+	err := p.signal(unix.SIGKILL)
+	if err == nil {
+		<-p.done
+	}
+	return errors.Join(err, i.close())
+}
+
+// Cleanup ends the process and runs the command that takes away what it has left.
+func (i *instance) Cleanup(ctx context.Context) error {
+	p, _ := i.current()
+	if err := p.stop(ctx); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", i.proxier.Name(), err), i.close())
+	}
+	return errors.Join(i.clean(ctx), i.close())
+}
+
+func (i *instance) clean(ctx context.Context) error {
+	templates, err := parseWords(i.proxier.command.Cleanup)
+	if err != nil || len(templates) == 0 {
+		return errors.Join(err, fmt.Errorf("%s: there is no command to clean up", i.proxier.Name()))
+	}
+	argv, err := templates.fill(valuesOf(i.node, i.kubeconfig()))
+	if err != nil {
+		return err
+	}
+	cleaning, err := i.run(argv)
+	if err != nil {
+		return fmt.Errorf("%s: %w", i.proxier.Name(), err)
+	}
+	select {
+	case <-cleaning.done:
+	case <-ctx.Done():
+		return errors.Join(context.Cause(ctx), cleaning.signal(unix.SIGKILL))
+	}
+	if !cleaning.succeeded {
+		return fmt.Errorf("%s: %s: it %s; %s", i.proxier.Name(), strings.Join(argv, " "), cleaning.end, i.log.lastLines())
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package exec
 
 import (
 	"errors"
+	"golang.org/x/sys/unix"
 	"os"
 	"strings"
 	"sync"
@@ -119,7 +120,7 @@ func TestAProgramThatIsKilled(t *testing.T) {
 	i := w.start("n1", child("good")...)
 	ctx := within(t, patience)
 	must(t, w.apply(ctx, i))
-	must(t, i.Kill(9))
+	must(t, i.life.signal(unix.SIGKILL))
 	<-i.life.done
 	wantError(t, w.apply(ctx, i), "was ended by SIGKILL")
 	must(t, i.Stop(ctx))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	osexec "os/exec"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -23,10 +22,11 @@ const lastWords = 200 * time.Millisecond
 
 // process is one life of a command.
 type process struct {
-	pid   int
-	began time.Time
-	done  chan struct{} // closed once it has ended and its output has been read
-	end   string        // how it ended, in words; written before done is closed
+	pid       int
+	began     time.Time
+	done      chan struct{} // closed once it has ended and its output has been read
+	end       string        // how it ended, in words; written before done is closed, like the next
+	succeeded bool          // it ended by itself, with exit code 0
 }
 
 // start runs a command in a network namespace, with mounts of its own and its own process group.
@@ -38,7 +38,7 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log *logFile) (*process, error) {
 	defer w.Close()
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := asNode(ns, cmd.Dir, cmd.Start); err != nil {
+	if err := ns.WithMounts(func() error { return mountNode(cmd.Dir) }, cmd.Start); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	p := &process{pid: cmd.Process.Pid, began: time.Now(), done: make(chan struct{})}
@@ -51,6 +51,7 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log *logFile) (*process, error) {
 	go func() {
 		defer close(p.done)
 		_ = cmd.Wait() // how it ended is in ProcessState
+		p.succeeded = cmd.ProcessState.Success()
 		p.end = fmt.Sprintf("%s after %s", ending(cmd.ProcessState), time.Since(p.began).Round(time.Millisecond))
 		_ = p.signal(unix.SIGKILL)                       // what it left behind; mostly that is nothing
 		_ = r.SetReadDeadline(time.Now().Add(lastWords)) // a pipe in non-blocking mode takes one
@@ -71,36 +72,11 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// asNode runs f on a thread that sees the machine as a process of the node does: the node's network, and a /run and a
-// /sys of its own. A child that f starts inherits both. The folder stays visible wherever it is. The thread ends
-// afterwards.
-func asNode(ns *netns.NS, folder string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the Go runtime ends the thread together with the goroutine
-		done <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-				return fmt.Errorf("make a mount namespace: %w", err)
-			}
-			if err := unix.Setns(ns.Fd(), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("%s: enter network namespace: %w", ns.Name(), err)
-			}
-			if err := mountNode(folder); err != nil {
-				return err
-			}
-			return f()
-		}()
-	}()
-	return <-done
-}
-
-// mountNode gives the node what others must not share: /run, where iptables-legacy keeps its lock and daemons their
+// mountNode makes the calling thread see the machine as a process of the node does, where the folder stays visible wherever
+// it is. It gives the node what others must not share: /run, where iptables-legacy keeps its lock and daemons their
 // sockets, and a /sys that shows the node's own devices. As in the sandbox, /sys is read-only: what lies outside of
 // namespaces, such as the size of the machine's conntrack table, is not the node's to change.
 func mountNode(folder string) error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
 	if err := coverRun(folder); err != nil {
 		return err
 	}

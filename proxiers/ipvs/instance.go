@@ -84,6 +84,11 @@ func (in *instance) Stop(ctx context.Context) error {
 	return errors.Join(in.Keeper.Stop(ctx), removeDevice(in.node.Host.NS), in.close())
 }
 
+// Kill implements spec.Instance.
+func (in *instance) Kill(ctx context.Context) error {
+	return errors.Join(in.Keeper.Kill(ctx), in.close())
+}
+
 func (in *instance) close() error {
 	var errs []error
 	for _, f := range in.families {

@@ -15,6 +15,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	default:
 		return userspaceFeatures()
 	}
+	if m.other() != "" && minor >= 31 {
+		set[spec.ModeSwitch] = true // before, the nftables mode was alpha, and a mode cleaned up after itself alone
+	}
 	if minor < 36 {
 		delete(set, spec.NFTables) // the shape of the table has changed from release to release
 	}
@@ -32,7 +35,8 @@ func common() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
-		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
+		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints, spec.SurvivesRestart,
+		spec.Cleanup,
 	)
 }
 
@@ -40,7 +44,7 @@ func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast,
+		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing, spec.PodsByAddress,
 	} {
 		set[f] = true
 	}
@@ -52,6 +56,7 @@ func iptablesFeatures() spec.FeatureSet {
 //   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
 //   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
 //   - ForwardAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
+//   - SelfHealing: nothing watches the rules; a transaction that fails makes everything be written anew, as does each hour.
 //   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
 //   - IPTables: another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
@@ -62,6 +67,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.OutlivesService] = true
 	set[spec.UDPDrains] = true
 	set[spec.UDPKeepsLast] = true
+	set[spec.PodsByAddress] = true
 	return set
 }
 
@@ -73,23 +79,33 @@ func nftablesFeatures() spec.FeatureSet {
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
 //   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
+//   - PodsByAddress: under policy Local, whoever comes to a node without an endpoint is sent to those of other nodes.
 func ipvsFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.NodePortAnyLocalAddress] = true
 	set[spec.ForwardAccept] = true
 	set[spec.IPVS] = true
+	set[spec.SelfHealing] = true // a full sync every 30 s
 	return set
 }
 
 // userspaceFeatures are those of a relay: connections end in kube-proxy, which makes others to the endpoints
 // (pkg/proxy/userspace, until v1.25).
+//
 //   - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
+//
 //   - RandomSpread: endpoints take turns.
+//
 //   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which do not tell
 //     where an endpoint is or how it ends.
+//
 //   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
+//
 //   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
+//
 //   - IPTables: portal chains, in no way like those of the iptables mode.
+//
+//   - SurvivesRestart: relays end with the process.
 //
 // It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener alone).
 //
@@ -98,6 +114,6 @@ func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService,
+		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService, spec.Cleanup,
 	)
 }

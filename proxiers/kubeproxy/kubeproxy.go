@@ -52,7 +52,9 @@ type proxier struct {
 
 	mode    Mode
 	version string
-	built   bool // the binary is ours to build
+	binary  string
+	args    []string // beside those of the mode
+	built   bool     // the binary is ours to build
 }
 
 // New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is there,
@@ -78,17 +80,37 @@ func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	minor := minorOf(p.version)
-	if err := mode.exists(minor); err != nil {
+	if err := mode.exists(minorOf(p.version)); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", name, p.version, err)
 	}
+	p.binary, p.args = binary, args
+	return p, p.assemble()
+}
+
+// assemble makes the command of the mode.
+func (p *proxier) assemble() (err error) {
+	minor := minorOf(p.version)
 	p.Proxier, err = blackbox.New(blackbox.Command{
-		Name:      name,
-		Argv:      slices.Concat([]string{binary}, mode.arguments(minor), args),
-		Features:  mode.features(minor),
+		Name:      "kube-proxy-" + string(p.mode),
+		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.args),
+		Features:  p.mode.features(minor),
 		Configure: configure,
+		Cleanup:   []string{p.binary, "--cleanup"},
 	})
-	return p, err
+	return err
+}
+
+// Other implements spec.Switcher: the same binary in another mode. A mode without another one, which does not declare
+// spec.ModeSwitch, is its own.
+func (p *proxier) Other() spec.Proxier {
+	o := *p
+	if o.mode = p.mode.other(); o.mode == "" {
+		return p
+	}
+	if err := o.assemble(); err != nil {
+		panic(err) // what is assembled of the same parts has been checked
+	}
+	return &o
 }
 
 // Prepare builds the binary.

@@ -22,6 +22,12 @@ func (m Mode) exists(minor int) error {
 	return nil
 }
 
+// other is the mode that takes over from this one, and this one from it, without anything to be done by hand; empty if
+// there is none (platformCleanup in cmd/kube-proxy/app/server_linux.go).
+func (m Mode) other() Mode {
+	return map[Mode]Mode{IPTables: NFTables, NFTables: IPTables}[m]
+}
+
 // arguments are those of the mode in a release. Everything else is at its default, the pause of a second between two
 // syncs included: what is judged is what clusters run.
 func (m Mode) arguments(minor int) []string {

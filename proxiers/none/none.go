@@ -20,12 +20,16 @@ func (proxier) Name() string                 { return "none" }
 func (proxier) Features() spec.FeatureSet    { return spec.Features(spec.AllFeatures...) }
 func (proxier) Usable(context.Context) error { return nil }
 
+// Other implements spec.Switcher: nothing in another mode is nothing too.
+func (p proxier) Other() spec.Proxier { return p }
+
 func (proxier) Start(context.Context, spec.Node) (spec.Instance, error) { return instance{}, nil }
 
 type instance struct{}
 
 func (instance) Apply(context.Context, *kube.Snapshot) error { return nil }
 func (instance) Stop(context.Context) error                  { return nil }
+func (instance) Kill(context.Context) error                  { return nil }
 
 func (instance) Dump(_ context.Context, w io.Writer) error {
 	_, err := fmt.Fprintln(w, "nothing")

@@ -266,12 +266,12 @@ func (f *family) Remove(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	f.closeSockets()
+	f.Release()
 	return errors.Join(append(errs, removeAddress(f.ns, f.portals.at))...)
 }
 
-// closeSockets ends everything but the rules: what remains is what a process leaves behind that was killed.
-func (f *family) closeSockets() {
+// Release implements keeper.Holder: it ends everything but the rules.
+func (f *family) Release() {
 	for id := range f.portals.open {
 		f.portals.close(id)
 	}

@@ -66,12 +66,22 @@ func Slice(name, service, portName string, port int32, endpoints ...Listed) spec
 
 // SliceIn is Slice in some families alone.
 func SliceIn(families []lab.Family, name, service, portName string, port int32, endpoints ...Listed) spec.Action {
+	return writeSlices("", families, name, service, portName, port, endpoints)
+}
+
+// EndpointsIn is Endpoints in another namespace.
+func EndpointsIn(namespace, slice, service, portName string, port int32, host string) spec.Action {
+	return writeSlices(namespace, []lab.Family{lab.V4, lab.V6}, slice, service, portName, port, []Listed{{Host: host}})
+}
+
+func writeSlices(namespace string, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) spec.Action {
 	return spec.Action{Name: "write EndpointSlice " + name, Run: func(_ context.Context, w spec.World) error {
 		for _, f := range w.Lab().Stack().Families() {
 			if !slices.Contains(families, f) {
 				continue
 			}
 			s := newSlice(sliceName(name, f), service, portName, port, f)
+			s.Namespace = namespace
 			for _, e := range endpoints {
 				h, err := w.Host(e.Host)
 				if err != nil {

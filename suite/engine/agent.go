@@ -17,8 +17,10 @@ type agent struct {
 	node     string
 	instance spec.Instance
 	store    *kube.Store
+	gate     <-chan struct{} // nothing is applied before it is closed; nil: no gate
 	cancel   context.CancelFunc
 	done     chan struct{}
+	gone     bool // it has been ended; touched by whoever ends it alone
 
 	mu      sync.Mutex
 	applied uint64 // newest revision that the node obeys
@@ -36,7 +38,7 @@ func startAgent(ctx context.Context, proxier spec.Proxier, node spec.Node, store
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	a := &agent{
-		node: node.Name, instance: instance, store: store, cancel: cancel,
+		node: node.Name, instance: instance, store: store, gate: node.Endpoints, cancel: cancel,
 		done: make(chan struct{}), changed: make(chan struct{}),
 	}
 	go a.run(ctx)
@@ -48,6 +50,12 @@ const retryAfter = 200 * time.Millisecond
 
 func (a *agent) run(ctx context.Context) {
 	defer close(a.done)
+	if a.gate != nil {
+		select {
+		case <-a.gate:
+		case <-ctx.Done():
+		}
+	}
 	for ctx.Err() == nil {
 		snapshot := a.store.Snapshot()
 		err := a.apply(ctx, snapshot)
@@ -133,24 +141,47 @@ func (a *agent) giveUp(err error) error {
 	return err
 }
 
-// stop ends the loop and takes the proxier off the node. A proxier that does not come back is left behind: it ends with
-// its namespace.
+// stop ends the loop and takes the proxier off the node.
 func (a *agent) stop(ctx context.Context, limit time.Duration) error {
+	return a.end(ctx, limit, "stop", a.instance.Stop)
+}
+
+// kill ends the loop, wherever it is, and the proxier with it.
+func (a *agent) kill(ctx context.Context, limit time.Duration) error {
+	return a.end(ctx, limit, "kill", a.instance.Kill)
+}
+
+// cleanup ends the loop and takes the proxier off the node with all that it has programmed.
+func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
+	if c, ok := a.instance.(spec.Cleaner); ok {
+		return a.end(ctx, limit, "clean up after", c.Cleanup)
+	}
+	return a.end(ctx, limit, "clean up after", a.instance.Stop)
+}
+
+// end ends the loop, and then the proxier in one way or another; what has ended is not ended again. A proxier that does
+// not come back is left behind: it ends with its namespace.
+func (a *agent) end(ctx context.Context, limit time.Duration, how string, instance func(context.Context) error) error {
+	if a.gone {
+		return nil
+	}
+	a.gone = true
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
 	a.cancel()
-	stopped := make(chan error, 1)
+	ended := make(chan error, 1)
 	go func() {
 		<-a.done
-		stopped <- a.instance.Stop(ctx)
+		ended <- instance(ctx)
 	}()
+	var err error
 	select {
-	case err := <-stopped:
-		if err != nil {
-			return fmt.Errorf("%s: stop proxier: %w", a.node, err)
-		}
-		return nil
+	case err = <-ended:
 	case <-ctx.Done():
-		return fmt.Errorf("%s: stop proxier: %w", a.node, context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
+	if err != nil {
+		return fmt.Errorf("%s: %s proxier: %w", a.node, how, err)
+	}
+	return nil
 }

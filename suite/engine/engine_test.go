@@ -145,6 +145,8 @@ func (i *badInstance) Apply(ctx context.Context, _ *kube.Snapshot) error {
 	return i.b.apply(ctx, i.n)
 }
 
+func (i *badInstance) Kill(context.Context) error { return nil }
+
 func (i *badInstance) Dump(context.Context, io.Writer) error { return nil }
 
 func (i *badInstance) Stop(ctx context.Context) error {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -34,7 +33,8 @@ var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
 type environment struct {
 	*cluster.Cluster
 	proxier   spec.Proxier
-	agents    []*agent
+	own       spec.Own
+	agents    []*agent                    // one for each node, in their order
 	conntrack map[string]*watch.Conntrack // by node
 	stateDir  string
 	// applyLimit is how long a node may take to obey a change.
@@ -55,16 +55,26 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 	r.takeNote(c.Lab())
 	logs := &logBook{}
 	env := &environment{
-		Cluster: c, proxier: p, applyLimit: cmp.Or(r.options.ApplyLimit, pace.Limit(applyLimit)), conntrack: map[string]*watch.Conntrack{},
+		Cluster: c, proxier: p, own: own, applyLimit: cmp.Or(r.options.ApplyLimit, pace.Limit(applyLimit)), conntrack: map[string]*watch.Conntrack{},
 		logs: logs, log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {
 		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
 	}
 	for _, n := range c.Lab().Nodes() {
-		if err := env.place(ctx, n, own); err != nil {
+		if err := env.equip(n, own); err != nil {
+			return nil, errors.Join(spec.Faultf("%s: %w", n.Name(), err), env.close(ctx))
+		}
+		ct, err := watch.NewConntrack(n.NS)
+		if err != nil {
+			return nil, errors.Join(&spec.Fault{Err: err}, env.close(ctx))
+		}
+		env.conntrack[n.Name()] = ct
+		a, err := env.place(ctx, n, p, nil)
+		if err != nil {
 			return nil, errors.Join(err, env.close(ctx))
 		}
+		env.agents = append(env.agents, a)
 	}
 	return env, nil
 }
@@ -77,30 +87,17 @@ func (r *Run) takeNote(l *lab.Lab) {
 		len(l.Nodes()), l.Topology().PodNetwork, overlay, reason, l.Stack())
 }
 
-// place starts the proxier on one node.
-func (e *environment) place(ctx context.Context, n *lab.Node, own spec.Own) error {
-	if err := e.equip(n, own); err != nil {
-		return spec.Faultf("%s: %w", n.Name(), err)
-	}
-	ct, err := watch.NewConntrack(n.NS)
+// place starts a proxier on one node. If gate is not nil, EndpointSlices are kept from it until that is closed.
+func (e *environment) place(ctx context.Context, n *lab.Node, p spec.Proxier, gate <-chan struct{}) (*agent, error) {
+	state, err := os.MkdirTemp(e.stateDir, n.Name()+"-")
 	if err != nil {
-		return spec.Faultf("%w", err)
+		return nil, &spec.Fault{Err: err}
 	}
-	e.conntrack[n.Name()] = ct
-	state := filepath.Join(e.stateDir, n.Name())
-	if err := os.Mkdir(state, 0o700); err != nil {
-		return spec.Faultf("%w", err)
-	}
-	a, err := startAgent(context.WithoutCancel(ctx), e.proxier, spec.Node{
+	return startAgent(context.WithoutCancel(ctx), p, spec.Node{
 		Name: n.Name(), Host: n, Families: e.Lab().Stack().Families(),
 		PodCIDRs: n.PodCIDRs(), ClusterCIDRs: e.Lab().ClusterCIDRs(), ServiceCIDRs: e.Store().ServiceCIDRs(),
-		Store: e.Store(), StateDir: state, Config: own.Proxy, Log: e.log.With("node", n.Name()),
+		Store: e.Store(), StateDir: state, Config: e.own.Proxy, Endpoints: gate, Log: e.log.With("node", n.Name()),
 	}, e.Store())
-	if err != nil {
-		return err
-	}
-	e.agents = append(e.agents, a)
-	return nil
 }
 
 // equip makes a node what the administrator wants it to be before a proxier comes.
@@ -113,10 +110,13 @@ func (e *environment) equip(n *lab.Node, own spec.Own) error {
 	})
 }
 
-// settle returns when every node obeys the newest state.
+// settle returns when every node that has a proxier obeys the newest state.
 func (e *environment) settle(ctx context.Context) error {
 	revision := e.Store().Snapshot().Revision
 	for _, a := range e.agents {
+		if a.gone {
+			continue
+		}
 		if err := a.wait(ctx, revision, e.applyLimit); err != nil {
 			return err
 		}

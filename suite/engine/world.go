@@ -174,7 +174,11 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := h.Run(cmd); err != nil {
+	run := h.Run
+	if w.Lab().Pod(w.namespace+"/"+host) != nil {
+		run = func(cmd *exec.Cmd) error { return w.env.Run(w.namespace, host, cmd) }
+	}
+	if err := run(cmd); err != nil {
 		return "", spec.Faultf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil

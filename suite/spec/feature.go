@@ -59,7 +59,18 @@ const (
 	DialsAgain Feature = "dials-again"
 	// OutlivesService: a connection goes on when its Service is deleted.
 	OutlivesService Feature = "outlives-service"
+	// SurvivesRestart: while the proxier is away, its node goes on to serve connections, old and new ones.
+	SurvivesRestart Feature = "survives-restart"
+	// SelfHealing: rules that somebody else has deleted come back by themselves, without a change of the cluster.
+	SelfHealing Feature = "self-healing"
 
+	// PodsByAddress: whoever sends from an address of the cluster's pods is taken for one, whatever way a packet comes in
+	// (--detect-local-mode=ClusterCIDR).
+	PodsByAddress Feature = "pods-by-address"
+	// ModeSwitch: the program has another mode, and a mode takes away what the other one has left on the node.
+	ModeSwitch Feature = "mode-switch"
+	// Cleanup: on command, everything that was programmed is taken away.
+	Cleanup Feature = "cleanup"
 	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
 	NodePortHeld Feature = "nodeport-held"
 	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
@@ -76,15 +87,19 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	ClusterIP, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid,
+	Cleanup, ClusterIP, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid,
 	ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort, IPTables, IPTablesLegacy, IPVS, ITPLocal,
-	KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
-	NodePortLocalhost, NodePortPrecedence, OutlivesService, RandomSpread, SessionAffinity, SourceAddress,
-	TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
+	KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
+	NodePortLocalhost, NodePortPrecedence, OutlivesService, PodsByAddress, RandomSpread, SelfHealing, SessionAffinity,
+	SourceAddress, SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
 }
 
-// Mechanisms are the features that tell how a proxier works. Nobody is taken to have them: packets are served either way.
-var Mechanisms = []Feature{DialsAgain, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, NFTables, NodePortHeld, UserspacePortals}
+// Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
+// to have them: packets are served either way.
+var Mechanisms = []Feature{
+	Cleanup, DialsAgain, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, PodsByAddress, SelfHealing,
+	UserspacePortals,
+}
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool

@@ -34,6 +34,9 @@ type Instance interface {
 	Dump(ctx context.Context, w io.Writer) error
 	// Stop takes away everything that Apply programmed and leaves the rest of the node as it is.
 	Stop(ctx context.Context) error
+	// Kill ends it as SIGKILL ends a process: its sockets and children are gone, and what Apply programmed stays. Nothing is
+	// called after it.
+	Kill(ctx context.Context) error
 }
 
 // Node is where a proxier is placed.
@@ -54,6 +57,10 @@ type Node struct {
 	StateDir string
 	// Config is what an administrator would set.
 	Config ProxyConfig
+	// Endpoints, if not nil, is closed once the proxier may know of EndpointSlices. Until then it is not told to Apply
+	// anything; one that is served the Store as an API gets no answer about them, and Start returns when it has got one
+	// about Services.
+	Endpoints <-chan struct{}
 	// Log takes what the proxier wants to tell a person; it ends up in the folder of a failed scenario.
 	Log *slog.Logger
 }

@@ -102,6 +102,11 @@ type World interface {
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
 	// Expect settles the cluster, probes rows at once and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
+	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every answer.
+	// Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f returns.
+	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
+	// Life is the proxier on a node.
+	Life(node string) Life
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
 	// Flows lists the conntrack entries of a node.
@@ -113,7 +118,7 @@ type World interface {
 	// Serve starts an echo server on a node or an outside host. It is named after the host and ends with the scenario.
 	// Ports are shared with other scenarios: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
-	// Run runs a program in a host's namespace and returns what it printed.
+	// Run runs a program in a host's namespace, in a pod as its container would, and returns what it printed.
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 

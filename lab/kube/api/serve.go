@@ -24,14 +24,19 @@ type Endpoint struct {
 // Serve listens for HTTPS on an address inside a namespace, for example "127.0.0.1:6443" in each node, until the context
 // ends or Close. Port 0 lets the kernel choose; the URL says which.
 func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoint, error) {
+	return s.ServeThrough(ctx, ns, addr, s)
+}
+
+// ServeThrough is Serve with a handler that looks at each request before it hands it to the Server, or does not.
+func (s *Server) ServeThrough(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
 	l, err := ns.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: serve the Kubernetes API on %s: %w", ns.Name(), addr, err)
 	}
-	return s.serveOn(ctx, l)
+	return s.serveOn(ctx, l, h)
 }
 
-func (s *Server) serveOn(ctx context.Context, l net.Listener) (*Endpoint, error) {
+func (s *Server) serveOn(ctx context.Context, l net.Listener, through http.Handler) (*Endpoint, error) {
 	host, _, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -41,7 +46,7 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) (*Endpoint, error)
 		return nil, errors.Join(err, l.Close())
 	}
 	h := &http.Server{
-		Handler:     s,
+		Handler:     through,
 		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    log.New(io.Discard, "", 0), // of clients that end in the middle of a handshake

@@ -34,6 +34,12 @@ type Mechanism interface {
 	Remove(ctx context.Context) error
 }
 
+// Holder is a Mechanism with sockets of its own.
+type Holder interface {
+	// Release closes them; what is programmed stays.
+	Release()
+}
+
 // Place is what a node has of its own.
 type Place struct {
 	// Local are the addresses of the node.
@@ -121,6 +127,18 @@ func (k *Keeper) Stop(ctx context.Context) error {
 func (k *Keeper) unhealthy(c healthcheck.Check, err error) {
 	k.Events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
 		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, k.node.Name, err))
+}
+
+// Kill implements spec.Instance.
+func (k *Keeper) Kill(context.Context) error {
+	var errs []error
+	for _, f := range k.families {
+		errs = append(errs, f.health.Close(), f.addrs.Close())
+		if m, ok := f.mechanism.(Holder); ok {
+			m.Release()
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // each does something for all families at once.

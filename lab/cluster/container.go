@@ -1,0 +1,141 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/kube/dns"
+	"github.com/viplab/viplab/lab/sandbox"
+)
+
+// DNSImage is the image of a container that is the cluster's DNS server instead of an echo server. Its server calls itself
+// after its pod, and listens on port 53 whatever the container's ports are.
+const DNSImage = "dns"
+
+// dnsService is the Service that pods ask for names. A pod whose own namespace has one of this name is served by that one
+// instead of the one in kube-system, so that namespaces can have a DNS of their own.
+const dnsNamespace, dnsService = "kube-system", "kube-dns"
+
+// Run runs a command in a pod as a container of it would be run: in its network, with the resolver's configuration and the
+// names of hosts that a kubelet would give it, and with the files of this machine otherwise. It waits for its end.
+func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
+	pod, ok := kube.Get[*corev1.Pod](c.store, namespace, name)
+	host := c.lab.Pod(podKey{namespace, name}.String())
+	if !ok || host == nil {
+		return fmt.Errorf("pod %s/%s does not run", namespace, name)
+	}
+	folder, err := sandbox.TempDir("container-")
+	if err != nil {
+		return err
+	}
+	files := map[string]string{"/etc/resolv.conf": c.resolvConf(pod), "/etc/hosts": hostsFile(pod, &host.Host)}
+	err = host.WithMounts(func() error { return cover(folder, files) }, cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	return errors.Join(err, os.RemoveAll(folder))
+}
+
+// cover puts files in the place of others, for the calling thread's mounts alone.
+func cover(folder string, files map[string]string) error {
+	for path, text := range files {
+		instead := filepath.Join(folder, filepath.Base(path))
+		if err := os.WriteFile(instead, []byte(text), 0o644); err != nil {
+			return err
+		}
+		if err := standIn(path); err != nil {
+			return err
+		}
+		if err := unix.Mount(instead, path, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount over %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// standIn makes an empty file where a symbolic link leads to nothing, as /etc/resolv.conf does in a sandbox, where there is
+// no systemd-resolved below /run.
+func standIn(path string) error {
+	to, err := os.Readlink(path)
+	if err != nil {
+		return nil // no link: what is there, or is not, is for the mount to see
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(filepath.Dir(path), to)
+	}
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, nil, 0o644)
+}
+
+// resolvConf is /etc/resolv.conf as a kubelet writes it: the cluster's DNS, if there is one, and what the pod's dnsConfig
+// adds or, with dnsPolicy None, puts in its place.
+func (c *Cluster) resolvConf(pod *corev1.Pod) string {
+	var servers, searches, options []string
+	if pod.Spec.DNSPolicy != corev1.DNSNone {
+		servers = c.dnsServers(pod.Namespace)
+		searches = []string{pod.Namespace + ".svc." + dns.Domain, "svc." + dns.Domain, dns.Domain}
+		options = []string{"ndots:5"}
+	}
+	if own := pod.Spec.DNSConfig; own != nil {
+		servers = append(servers, own.Nameservers...)
+		searches = append(searches, own.Searches...)
+		for _, o := range own.Options {
+			options = slices.DeleteFunc(options, func(has string) bool { return strings.HasPrefix(has, o.Name+":") })
+			if value := ptr.Deref(o.Value, ""); value != "" {
+				options = append(options, o.Name+":"+value)
+			} else {
+				options = append(options, o.Name)
+			}
+		}
+	}
+	var b strings.Builder
+	for _, s := range servers {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	if len(searches) > 0 {
+		fmt.Fprintf(&b, "search %s\n", strings.Join(searches, " "))
+	}
+	if len(options) > 0 {
+		fmt.Fprintf(&b, "options %s\n", strings.Join(options, " "))
+	}
+	return b.String()
+}
+
+// dnsServers are the ClusterIPs of the DNS that serves a namespace.
+func (c *Cluster) dnsServers(namespace string) []string {
+	for _, ns := range []string{namespace, dnsNamespace} {
+		if s, ok := kube.Get[*corev1.Service](c.store, ns, dnsService); ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
+			return s.Spec.ClusterIPs
+		}
+	}
+	return nil
+}
+
+// hostsFile is /etc/hosts as a kubelet writes it.
+func hostsFile(pod *corev1.Pod, host *lab.Host) string {
+	name := pod.Spec.Hostname
+	if name == "" {
+		name = pod.Name
+	}
+	text := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+	for _, a := range host.Addrs() {
+		text += fmt.Sprintf("%s\t%s\n", a, name)
+	}
+	return text
+}

@@ -1,0 +1,35 @@
+package netns
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// WithMounts runs f on a thread that is in the namespace and has mounts of its own, which mount has changed before. A child
+// process that f starts inherits both. The thread ends afterwards, and with it, and its children, the mounts.
+func (n *NS) WithMounts(mount, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the Go runtime ends the thread together with the goroutine
+		done <- n.withMounts(mount, f)
+	}()
+	return <-done
+}
+
+func (n *NS) withMounts(mount, f func() error) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("%s: enter network namespace: %w", n.name, err)
+	}
+	if err := mount(); err != nil {
+		return err
+	}
+	return f()
+}

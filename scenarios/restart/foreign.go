@@ -1,0 +1,106 @@
+package restart
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var foreignRules = spec.Scenario{
+	ID: "rr-foreign-rules-kept", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	Source: "U iptables TestCleanupLeftovers, ipvs TestCleanLegacyRealServersExcludeCIDRs",
+	Why:    "Chains, tables and IP sets that others have made on the node stay as they are, whether the proxier syncs, restarts or cleans up.",
+	Needs:  []spec.Feature{spec.ClusterIP},
+	Given:  world(),
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		if err := makeForeign(ctx, w); err != nil {
+			return err
+		}
+		before, err := foreign(ctx, w)
+		if err != nil {
+			return err
+		}
+		same := func(after string) error {
+			now, err := foreign(ctx, w)
+			if err == nil && now != before {
+				err = fmt.Errorf("after %s, what others have made on n1 is\n%s\nIt was\n%s", after, now, before)
+			}
+			return err
+		}
+		serves := func() error {
+			return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends})
+		}
+		err = inTurn(
+			func() error { return w.Apply(Service("another", Selecting("web"))) }, serves,
+			func() error { return same("a sync") },
+			func() error { return w.Life("n1").Start(ctx) }, serves,
+			func() error { return same("a restart") },
+		)
+		if err != nil || !w.Features()[spec.Cleanup] {
+			return err
+		}
+		return inTurn(
+			func() error { return w.Life("n1").Cleanup(ctx) },
+			func() error { return same("the clean-up") },
+		)
+	}}},
+}
+
+// makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of the
+// scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
+func makeForeign(ctx context.Context, w spec.World) error {
+	const discard = "9" // RFC 863; nobody here speaks it
+	commands := [][]string{
+		{"nft", "add table inet foreign; add chain inet foreign forward { type filter hook forward priority 5; }; " +
+			"add rule inet foreign forward tcp dport " + discard + " drop"},
+	}
+	for _, f := range w.Lab().Stack().Families() {
+		set, kind := "foreign4", "inet"
+		if f == lab.V6 {
+			set, kind = "foreign6", "inet6"
+		}
+		commands = append(commands, []string{"ipset", "create", set, "hash:ip", "family", kind})
+		for _, at := range []struct{ table, chain string }{{"filter", "FORWARD"}, {"nat", "PREROUTING"}, {"nat", "POSTROUTING"}} {
+			own := "FOREIGN-" + at.chain
+			for _, words := range []string{
+				"-N " + own, "-A " + own + " -p tcp --dport " + discard + " -m set --match-set " + set + " src -j RETURN",
+				"-I " + at.chain + " -j " + own,
+			} {
+				commands = append(commands, append([]string{IPTables(w, f), "-w", "-t", at.table}, strings.Fields(words)...))
+			}
+		}
+	}
+	for _, argv := range commands {
+		if _, err := w.Run(ctx, "n1", argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foreign is what is there of that now.
+func foreign(ctx context.Context, w spec.World) (string, error) {
+	commands := [][]string{{"nft", "list", "table", "inet", "foreign"}, {"ipset", "list", "-n"}}
+	for _, f := range w.Lab().Stack().Families() {
+		for _, table := range []string{"filter", "nat"} {
+			commands = append(commands, []string{IPTables(w, f), "-w", "-t", table, "-S"})
+		}
+	}
+	var all strings.Builder
+	for _, argv := range commands {
+		text, err := Shown(ctx, w, "n1", argv...)
+		if err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "FOREIGN-") || strings.HasPrefix(line, "foreign") || argv[0] == "nft" {
+				all.WriteString(line)
+			}
+		}
+	}
+	return all.String(), nil
+}
