@@ -47,7 +47,7 @@ func (proxier) Name() string { return "ipvs" }
 //   - IPTables: a few rules and IP sets of another shape.
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
 		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS,

@@ -18,6 +18,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	if minor < 36 {
 		delete(set, spec.NFTables) // the shape of the table has changed from release to release
 	}
+	if minor < 36 {
+		delete(set, spec.ExternalIPsGate) // KEP-5707
+	}
 	if minor < 26 {
 		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
 	}
@@ -30,6 +33,7 @@ func common() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
 		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark,
+		spec.NoEndpointsRefused, spec.ExternalIPsGate,
 	)
 }
 

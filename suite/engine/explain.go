@@ -52,7 +52,11 @@ func (f failedRows) Error() string {
 
 // title is the probe in words: "client -> n1:nodePort(web:80)/tcp v4 ×15".
 func (p *probed) title() string {
-	s := fmt.Sprintf("%s -> %s/%s %s", p.row.From, p.row.To, p.row.Protocol(), p.family)
+	from := p.row.From
+	if p.row.As != (spec.Target{}) {
+		from += " as " + p.row.As.String()
+	}
+	s := fmt.Sprintf("%s -> %s/%s %s", from, p.row.To, p.row.Protocol(), p.family)
 	if p.row.Count() > 1 {
 		s += fmt.Sprintf(" ×%d", p.row.Count())
 	}

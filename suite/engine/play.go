@@ -203,8 +203,12 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) (*traffic.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
 	defer cancel()
+	source, err := w.source(row, o.Family)
+	if err != nil {
+		return nil, err
+	}
 	p := traffic.Probe{
-		From: from.NS, To: o.To, Proto: row.Protocol(), Payload: row.Payload,
+		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(), Payload: row.Payload,
 		Fences: w.fences(from, o.Family), Patience: patience,
 	}
 	if row.Want.Allows(traffic.Silence) {
@@ -213,6 +217,18 @@ func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 	conn, answer := p.Open(ctx)
 	o.Answer = answer
 	return conn, w.finish(ctx, row, o)
+}
+
+// source is the address that a row sends from; the zero value leaves it, and always the port, to the probe.
+func (w *world) source(row spec.Row, family lab.Family) (netip.AddrPort, error) {
+	if row.As == (spec.Target{}) {
+		return netip.AddrPort{}, nil
+	}
+	addr, err := w.address(row.As, family)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("send as %s: %w", row.As, err)
+	}
+	return netip.AddrPortFrom(addr, 0), nil
 }
 
 // finish adds to an observation what the client cannot see, and speaks of pods as the scenario does.
@@ -263,6 +279,19 @@ func (w *world) fences(from *lab.Host, family lab.Family) []netip.Addr {
 		}
 	}
 	return out
+}
+
+// Observe probes a row that nothing judges.
+func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, error) {
+	var all []spec.Observation
+	for _, p := range w.expand([]spec.Row{row}) {
+		seen, err := w.probeRow(ctx, p.row, p.family)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		all = append(all, seen...)
+	}
+	return all, nil
 }
 
 // Probe sends one probe that no row judges.

@@ -46,6 +46,13 @@ const (
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
 
+	// NoEndpointsRefused: clients of a Service that nobody serves are refused.
+	NoEndpointsRefused Feature = "no-endpoints-refused"
+	// NoEndpointsRefusedOnNode: so are processes of a node at the external addresses of the Service.
+	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
+	// ExternalIPsGate: an administrator can forbid externalIPs (KEP-5707).
+	ExternalIPsGate Feature = "externalips-gate"
+
 	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
 	NodePortHeld Feature = "nodeport-held"
 	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
@@ -62,8 +69,9 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort,
-	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NodePort,
+	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckNodePort,
+	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NoEndpointsRefused,
+	NoEndpointsRefusedOnNode, NodePort,
 	NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress,
 	TerminatingFallback, Topology, UserspacePortals, VirtualIP,
 }

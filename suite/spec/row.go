@@ -13,6 +13,9 @@ import (
 type Row struct {
 	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
 	From string
+	// As, if it names anything, is whose address it sends from, one of From's own; its port means nothing. The zero value
+	// leaves the choice to the kernel.
+	As Target
 	// To is where it sends.
 	To Target
 	// Proto is "tcp" (the zero value) or "udp".

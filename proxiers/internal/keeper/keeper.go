@@ -63,9 +63,11 @@ type Keeper struct {
 func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mechanism) (*Keeper, error) {
 	k := &Keeper{node: node}
 	for i, ip := range node.Families {
+		builder := model.NewBuilder(node.Name, ip)
+		builder.NoExternalIPs = node.Config.NoExternalIPs
 		k.families = append(k.families, &family{
 			node: node, ip: ip, flows: flows, mechanism: mechanisms[i],
-			model: model.NewBuilder(node.Name, ip), health: healthcheck.New(node.Host.NS, ip),
+			model: builder, health: healthcheck.New(node.Host.NS, ip),
 			addrs: nodeaddr.NewWatcher(node.Host.NS, ip),
 		})
 	}
