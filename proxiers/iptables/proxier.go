@@ -45,11 +45,13 @@ func (p proxier) Name() string {
 
 func (p proxier) Features() spec.FeatureSet {
 	set := spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.NoEndpointsRefused, spec.ExternalIPsGate,
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
 		spec.MasqueradeMark, spec.IPTables,
+		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
+		spec.ExternalIPsGate,
 	)
 	if p.backend == Legacy {
 		set[spec.IPTablesLegacy] = true

@@ -33,15 +33,16 @@ func common() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
 		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark,
-		spec.NoEndpointsRefused, spec.ExternalIPsGate,
+		spec.NoEndpointsRefused, spec.ExternalIPsGate, spec.SourceRanges, spec.HealthCheckBody, spec.ProxierHealthz,
 	)
 }
 
+// iptablesFeatures lack NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
 func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables,
+		spec.VirtualIP, spec.HealthCheckAccept, spec.IPTables,
 	} {
 		set[f] = true
 	}
@@ -52,13 +53,14 @@ func iptablesFeatures() spec.FeatureSet {
 // nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
 //   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
 //   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
-//   - ForwardAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
+//   - ForwardAccept, HealthCheckAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
 //   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
 //   - IPTables: another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
+	set[spec.NoEndpointsRefusedOnNode] = true
 	set[spec.NFTables] = true
 	return set
 }
@@ -74,6 +76,8 @@ func ipvsFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.NodePortAnyLocalAddress] = true
 	set[spec.ForwardAccept] = true
+	set[spec.HealthCheckAccept] = true
+	set[spec.NoEndpointsRefusedOnNode] = true
 	set[spec.IPVS] = true
 	return set
 }
@@ -86,6 +90,8 @@ func ipvsFeatures() spec.FeatureSet {
 //     where an endpoint is or how it ends.
 //   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
 //   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
+//   - NoEndpointsRefused: a relay takes the connection, and ends it when it finds nobody.
+//   - SourceRanges: not looked at.
 //   - IPTables: portal chains, in no way like those of the iptables mode.
 //
 // It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.

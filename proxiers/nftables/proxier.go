@@ -54,10 +54,12 @@ func (proxier) Name() string { return "nftables" }
 
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate,
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
 		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables,
+		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.NoEndpointsRefusedOnNode,
+		spec.ExternalIPsGate,
 	)
 }
 

@@ -59,10 +59,12 @@ func (proxier) Name() string { return "userspace" }
 // DropInvalid and ForwardAccept hold because nothing between a client and an endpoint is ever forwarded.
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.NoEndpointsRefused, spec.ExternalIPsGate,
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
 		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals,
+		spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.SourceRanges, spec.HealthCheckBody,
+		spec.HealthCheckAccept, spec.ExternalIPsGate,
 	)
 }
 

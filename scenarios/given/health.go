@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -33,12 +35,19 @@ func HealthPort(w spec.World, service string) (uint16, error) {
 	return uint16(s.Spec.HealthCheckNodePort), nil
 }
 
+// healthLimit is how long a node may take to answer. It is for packets that are dropped; slow machines get more (see
+// pace).
+const healthLimit = 10 * time.Second
+
 // AskHealth asks over HTTP, from a host outside of the cluster, as a load balancer does.
 func AskHealth(ctx context.Context, w spec.World, from, path string, at netip.AddrPort) (Health, error) {
 	h, err := w.Host(from)
 	if err != nil {
 		return Health{}, err
 	}
+	limit := pace.Limit(healthLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
+	defer cancel()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -54,7 +63,7 @@ func AskHealth(ctx context.Context, w spec.World, from, path string, at netip.Ad
 		return Health{}, nil
 	}
 	if err != nil {
-		return Health{}, fmt.Errorf("ask %s: %w", at, err)
+		return Health{}, fmt.Errorf("ask %s: %w", at, errors.Join(err, context.Cause(ctx)))
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)

@@ -52,6 +52,14 @@ const (
 	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
 	// ExternalIPsGate: an administrator can forbid externalIPs (KEP-5707).
 	ExternalIPsGate Feature = "externalips-gate"
+	// SourceRanges: loadBalancerSourceRanges are heeded.
+	SourceRanges Feature = "source-ranges"
+	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
+	HealthCheckBody Feature = "healthcheck-body"
+	// HealthCheckAccept: the health-check port is reached through an INPUT chain whose policy is DROP.
+	HealthCheckAccept Feature = "healthcheck-accept"
+	// ProxierHealthz: the proxier tells of its own health on port 10256 (KEP-3836).
+	ProxierHealthz Feature = "proxier-healthz"
 
 	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
 	NodePortHeld Feature = "nodeport-held"
@@ -69,10 +77,11 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckNodePort,
+	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin,
+	HealthCheckAccept, HealthCheckBody, HealthCheckNodePort,
 	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NoEndpointsRefused,
 	NoEndpointsRefusedOnNode, NodePort,
-	NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, RandomSpread, SessionAffinity, SourceAddress,
+	NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, ProxierHealthz, RandomSpread, SessionAffinity, SourceAddress, SourceRanges,
 	TerminatingFallback, Topology, UserspacePortals, VirtualIP,
 }
 
