@@ -13,6 +13,7 @@ import (
 	"github.com/viplab/viplab/scenarios/hairpin"
 	"github.com/viplab/viplab/scenarios/healthcheck"
 	"github.com/viplab/viplab/scenarios/ipvs"
+	"github.com/viplab/viplab/scenarios/itplocal"
 	"github.com/viplab/viplab/scenarios/lifecycle"
 	"github.com/viplab/viplab/scenarios/loadbalancer"
 	"github.com/viplab/viplab/scenarios/nodeport"
@@ -29,7 +30,7 @@ func All() []spec.Scenario {
 	return slices.Concat(
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
-		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, healthcheck.Scenarios, sourceranges.Scenarios,
+		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios, sourceranges.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
 	)
 }

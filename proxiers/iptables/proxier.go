@@ -50,7 +50,7 @@ func (p proxier) Features() spec.FeatureSet {
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
 		spec.MasqueradeMark, spec.IPTables,
-		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
+		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
 		spec.ExternalIPsGate,
 	)
 	if p.backend == Legacy {

@@ -51,7 +51,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
 		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS,
-		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
+		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
 		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate,
 	)
 }

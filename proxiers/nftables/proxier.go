@@ -58,7 +58,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
 		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables,
-		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.NoEndpointsRefusedOnNode,
+		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.NoEndpointsRefusedOnNode,
 		spec.ExternalIPsGate,
 	)
 }

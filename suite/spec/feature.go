@@ -52,6 +52,8 @@ const (
 	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
 	// ExternalIPsGate: an administrator can forbid externalIPs (KEP-5707).
 	ExternalIPsGate Feature = "externalips-gate"
+	// ClusterIPFromOutside: a client outside that routes the range of ClusterIPs to a node is served.
+	ClusterIPFromOutside Feature = "clusterip-from-outside"
 	// SourceRanges: loadBalancerSourceRanges are heeded.
 	SourceRanges Feature = "source-ranges"
 	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
@@ -77,7 +79,7 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	ClusterIP, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin,
+	ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin,
 	HealthCheckAccept, HealthCheckBody, HealthCheckNodePort,
 	IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, NFTables, NoEndpointsRefused,
 	NoEndpointsRefusedOnNode, NodePort,
