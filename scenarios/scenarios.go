@@ -9,15 +9,21 @@ import (
 	"github.com/viplab/viplab/scenarios/conntrack"
 	"github.com/viplab/viplab/scenarios/egress"
 	"github.com/viplab/viplab/scenarios/etplocal"
+	"github.com/viplab/viplab/scenarios/externalips"
 	"github.com/viplab/viplab/scenarios/hairpin"
 	"github.com/viplab/viplab/scenarios/headless"
+	"github.com/viplab/viplab/scenarios/healthcheck"
 	"github.com/viplab/viplab/scenarios/ipvs"
+	"github.com/viplab/viplab/scenarios/itplocal"
 	"github.com/viplab/viplab/scenarios/lifecycle"
+	"github.com/viplab/viplab/scenarios/loadbalancer"
 	"github.com/viplab/viplab/scenarios/nodeport"
+	"github.com/viplab/viplab/scenarios/noendpoints"
 	"github.com/viplab/viplab/scenarios/portbinding"
 	"github.com/viplab/viplab/scenarios/restart"
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/security"
+	"github.com/viplab/viplab/scenarios/sourceranges"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -27,6 +33,7 @@ func All() []spec.Scenario {
 	return slices.Concat(
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
+		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios, sourceranges.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
 		restart.Scenarios, headless.Scenarios, security.Scenarios,
 	)

@@ -125,14 +125,17 @@ func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to n
 	return c, err
 }
 
-// Listen opens a stream listener in the namespace.
+// Listen opens a TCP listener in the namespace. Once its Close returns nobody can connect to it.
 func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	var l net.Listener
 	err := n.Do(func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(ctx, network, address)
 		return err
 	})
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return listener{l.(*net.TCPListener)}, nil
 }
 
 // ListenPacket opens a datagram socket in the namespace.

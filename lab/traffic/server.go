@@ -73,6 +73,8 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	for _, fd := range s.sockets {
+		// A program that is just being started may hold a copy of the socket, which would go on taking connections.
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		servers.remove(fd)
 	}
 	for _, c := range s.streams {

@@ -49,8 +49,9 @@ func (p proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
-		spec.MasqueradeMark, spec.IPTables, spec.NodeHints, spec.OutlivesService,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
+		spec.MasqueradeMark, spec.IPTables, spec.NodeHints, spec.OutlivesService, spec.ConntrackSparesOthers,
+		spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast, spec.ClusterIPFromOutside,
+		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept, spec.ExternalIPsGate,
 	)
 	if p.backend == Legacy {
 		set[spec.IPTablesLegacy] = true

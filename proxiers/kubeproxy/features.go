@@ -24,6 +24,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	if minor < 34 {
 		delete(set, spec.NodeHints) // KEP-3015: beta, and on, since v1.34
 	}
+	if minor < 36 {
+		delete(set, spec.ExternalIPsGate) // KEP-5707
+	}
 	if minor < 26 {
 		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
 	}
@@ -35,16 +38,19 @@ func common() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
-		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints, spec.SurvivesRestart,
-		spec.Cleanup,
+		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
+		spec.SurvivesRestart, spec.Cleanup, spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.ExternalIPsGate,
+		spec.SourceRanges, spec.HealthCheckBody, spec.ProxierHealthz,
 	)
 }
 
+// iptablesFeatures lack NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
 func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing, spec.PodsByAddress,
+		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
+		spec.PodsByAddress, spec.HealthCheckAccept,
 	} {
 		set[f] = true
 	}
@@ -55,7 +61,7 @@ func iptablesFeatures() spec.FeatureSet {
 // nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
 //   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
 //   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
-//   - ForwardAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
+//   - ForwardAccept, HealthCheckAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
 //   - SelfHealing: nothing watches the rules; a transaction that fails makes everything be written anew, as does each hour.
 //   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
 //   - IPTables: another kernel interface.
@@ -63,6 +69,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
+	set[spec.NoEndpointsRefusedOnNode] = true
 	set[spec.NFTables] = true
 	set[spec.OutlivesService] = true
 	set[spec.UDPDrains] = true
@@ -84,6 +91,8 @@ func ipvsFeatures() spec.FeatureSet {
 	set := common()
 	set[spec.NodePortAnyLocalAddress] = true
 	set[spec.ForwardAccept] = true
+	set[spec.HealthCheckAccept] = true
+	set[spec.NoEndpointsRefusedOnNode] = true
 	set[spec.IPVS] = true
 	set[spec.SelfHealing] = true // a full sync every 30 s
 	return set
@@ -102,6 +111,10 @@ func ipvsFeatures() spec.FeatureSet {
 //   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
 //
 //   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
+//
+//   - NoEndpointsRefused: a relay takes the connection, and ends it when it finds nobody.
+//
+//   - SourceRanges: not looked at.
 //
 //   - IPTables: portal chains, in no way like those of the iptables mode.
 //

@@ -62,6 +62,9 @@ func configure(c spec.ProxyConfig) []string {
 		}
 		args = append(args, "--nodeport-addresses="+strings.Join(ranges, ","))
 	}
+	if c.NoExternalIPs {
+		args = append(args, "--feature-gates=AllowServiceExternalIPs=false")
+	}
 	if c.NoLocalhostNodePorts {
 		args = append(args, "--iptables-localhost-nodeports=false")
 	}

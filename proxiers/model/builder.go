@@ -15,6 +15,9 @@ import (
 
 // Builder makes the states of one node and family, one snapshot after the other. It is not safe for concurrent use.
 type Builder struct {
+	// NoExternalIPs leaves spec.externalIPs out. It is set before the first Build.
+	NoExternalIPs bool
+
 	node   string
 	family lab.Family
 
@@ -137,6 +140,11 @@ func (b *Builder) service(k key) *Service {
 	s := serviceFrom(o, b.family)
 	if s == nil {
 		return nil
+	}
+	if b.NoExternalIPs {
+		for _, p := range s.Ports {
+			p.ExternalIPs = nil
+		}
 	}
 	found := collect(b.slicesOf[k], b.family, b.node)
 	for _, p := range s.Ports {

@@ -10,6 +10,7 @@ package model
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -115,6 +116,18 @@ func (p *Port) FromOutside() []Endpoint {
 		return p.Local
 	}
 	return p.Cluster
+}
+
+// Admitted are the SourceRanges. A node that they hold may have picked a virtual IP itself as its source, where that is
+// configured on one of its devices: then the LoadBalancerIPs are among them. None means everybody.
+func (p *Port) Admitted(node netip.Addr) []netip.Prefix {
+	from := slices.Clone(p.SourceRanges)
+	if slices.ContainsFunc(from, func(r netip.Prefix) bool { return r.Contains(node) }) {
+		for _, ip := range p.LoadBalancerIPs {
+			from = append(from, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	return from
 }
 
 // Diff lists the Services that old has and new has not, and the other way round. One that changed is in both lists.

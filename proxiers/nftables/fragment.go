@@ -191,15 +191,9 @@ func reached(p *model.Port) []model.Endpoint {
 	return all
 }
 
-// admit drops what does not come from the source ranges. A node that is admitted may have picked the virtual IP itself as
-// its source, where that is configured on one of its devices.
+// admit drops what does not come from the source ranges.
 func (r renderer) admit(c *claim, p *model.Port) {
-	from := slices.Clone(p.SourceRanges)
-	if contains(from, r.nodeAddr) {
-		for _, ip := range p.LoadBalancerIPs {
-			from = append(from, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
+	from := p.Admitted(r.nodeAddr)
 	var list []string
 	for i, s := range from {
 		// nft does not take a range that lies within another one.
@@ -212,10 +206,6 @@ func (r renderer) admit(c *claim, p *model.Port) {
 	c.chains = append(c.chains, newChain(name, p.ID.String()+": loadBalancerSourceRanges",
 		fmt.Sprintf("%s saddr != { %s } drop", ipWord(r.family), strings.Join(list, ", "))))
 	c.lead(mapFirewallIPs, name)
-}
-
-func contains(ranges []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // unserved says what becomes of packets that were not translated: if there are endpoints elsewhere, the client is to try

@@ -59,6 +59,8 @@ func (proxier) Features() spec.FeatureSet {
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
 		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables, spec.NodeHints, spec.OutlivesService,
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
+		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody,
+		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate,
 	)
 }
 

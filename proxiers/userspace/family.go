@@ -50,7 +50,7 @@ func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs,
 		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
-		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip)},
+		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
 			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 		},

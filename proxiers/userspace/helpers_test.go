@@ -1,6 +1,7 @@
 package userspace
 
 import (
+	"context"
 	"testing"
 
 	"github.com/viplab/viplab/lab/sandbox"

@@ -121,16 +121,16 @@ func (a *portals) complete(id model.PortID) bool {
 func (r *relay) waits() bool { return r != nil && r.door == nil && r.balancer.size() > 0 }
 
 // settle closes what no rule leads to any more, and ends UDP sessions with endpoints that have vanished. TCP connections
-// live on as long as both of their ends do.
+// live on as long as both of their ends do, and so do UDP sessions: the door that these need is closed with the next
+// change that finds it unused.
 func (a *portals) settle(p *model.Port) {
 	at := a.open[p.ID]
 	for _, r := range []*relay{at.cluster, at.local} {
-		switch {
-		case r == nil || r.door == nil:
-		case r.balancer.size() == 0:
+		if r == nil || r.door == nil {
+			continue
+		}
+		if needed := r.door.forget(p.Serving); !needed && r.balancer.size() == 0 {
 			r.shut()
-		default:
-			r.door.forget(p.Serving)
 		}
 	}
 }

@@ -64,7 +64,9 @@ func (proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
 		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals, spec.NodeHints, spec.DialsAgain,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.ClusterIPFromOutside,
+		spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.SourceRanges, spec.HealthCheckBody,
+		spec.HealthCheckAccept, spec.ExternalIPsGate,
 	)
 }
 

@@ -54,8 +54,9 @@ func (p *ports) next() uint16 {
 
 // door is a socket by which clients come to a relay.
 type door interface {
-	// forget ends sessions with endpoints that do not serve any more, where the protocol has no other way to tell.
-	forget(serving []netip.AddrPort)
+	// forget ends sessions with endpoints that do not serve any more, where the protocol has no other way to tell. It says
+	// whether others are left that need the door.
+	forget(serving []netip.AddrPort) (needed bool)
 	// close lets nobody in any more. Connections live on.
 	close()
 }

@@ -34,6 +34,8 @@ func localWay(id model.PortID) string   { return id.String() + " -> endpoint of 
 type renderer struct {
 	// podRange is what counts as traffic of pods; invalid means that pods cannot be told apart.
 	podRange netip.Prefix
+	// nodeAddr is the node's primary address.
+	nodeAddr netip.Addr
 }
 
 // frontend is a destination by which others than pods and nodes reach a port.
@@ -54,7 +56,7 @@ func (r *renderer) port(f *fragment, p *model.Port, w ways, nodePorts []claim) {
 		r.external(f, p, w, frontend{"external IP", xtables.To(ip, proto, p.Number), nil, portalsContainer, portalsHost})
 	}
 	for _, ip := range p.LoadBalancerIPs {
-		r.external(f, p, w, frontend{"load balancer IP", xtables.To(ip, proto, p.Number), p.SourceRanges, portalsContainer, portalsHost})
+		r.external(f, p, w, frontend{"load balancer IP", xtables.To(ip, proto, p.Number), p.Admitted(r.nodeAddr), portalsContainer, portalsHost})
 	}
 	for _, c := range nodePorts {
 		r.external(f, p, w, frontend{"NodePort", c.destination(), nil, nodePortContainer, nodePortHost})

@@ -26,7 +26,7 @@ func (r *relay) openTCP(ctx context.Context, at netip.AddrPort) error {
 func (d tcpDoor) close() { d.Close() }
 
 // forget does nothing: an endpoint that is gone ends its connections itself, or leaves its keep-alives unanswered.
-func (d tcpDoor) forget([]netip.AddrPort) {}
+func (d tcpDoor) forget([]netip.AddrPort) bool { return false }
 
 func (r *relay) accept(l net.Listener) {
 	for {

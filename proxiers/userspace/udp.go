@@ -66,7 +66,7 @@ func (d *udpDoor) close() {
 	clear(d.sessions)
 }
 
-func (d *udpDoor) forget(serving []netip.AddrPort) {
+func (d *udpDoor) forget(serving []netip.AddrPort) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for client, s := range d.sessions {
@@ -75,6 +75,7 @@ func (d *udpDoor) forget(serving []netip.AddrPort) {
 			s.conn.Close()
 		}
 	}
+	return len(d.sessions) > 0
 }
 
 func (d *udpDoor) serve(raw syscall.RawConn) {

@@ -3,13 +3,17 @@
 package etplocal
 
 import (
+	"slices"
+
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Scenarios are the group's scenarios.
-var Scenarios = []spec.Scenario{
+var Scenarios = slices.Concat(paths, changes)
+
+var paths = []spec.Scenario{
 	{
 		ID: "etp-local-source-preserved", Group: "etp-local", Priority: spec.P0,
 		Source: "e2e 'support externalTrafficPolicy=Local for type=NodePort'",

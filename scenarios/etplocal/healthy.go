@@ -3,12 +3,9 @@ package etplocal
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
@@ -84,30 +81,17 @@ func toLoadBalancer(f watch.Flow) bool {
 
 // healthyOver are the nodes whose health-check port answers 200, asked from the router.
 func healthyOver(ctx context.Context, w spec.World, family lab.Family) ([]string, error) {
-	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), "web")
-	if !ok || s.Spec.HealthCheckNodePort == 0 {
-		return nil, spec.Faultf("the Service has no healthCheckNodePort")
+	port, err := HealthPort(w, "web")
+	if err != nil {
+		return nil, err
 	}
-	router := w.Lab().Router()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return router.Dial(ctx, network, netip.AddrPort{}, netip.MustParseAddrPort(address))
-		},
-	}}
 	var healthy []string
 	for _, n := range w.Lab().Nodes() {
-		url := "http://" + netip.AddrPortFrom(n.Addr(family), uint16(s.Spec.HealthCheckNodePort)).String()
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		health, err := AskHealth(ctx, w, "router", "/", netip.AddrPortFrom(n.Addr(family), port))
 		if err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, fmt.Errorf("the health-check port of %s: %w", n.Name(), err)
 		}
-		response, err := client.Do(request)
-		if err != nil {
-			return nil, fmt.Errorf("ask the health-check port of %s: %w", n.Name(), err)
-		}
-		response.Body.Close()
-		if response.StatusCode == http.StatusOK {
+		if health.Code == http.StatusOK {
 			healthy = append(healthy, n.Name())
 		}
 	}

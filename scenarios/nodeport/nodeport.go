@@ -2,6 +2,8 @@
 package nodeport
 
 import (
+	"slices"
+
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
@@ -9,7 +11,9 @@ import (
 )
 
 // Scenarios are the group's scenarios.
-var Scenarios = []spec.Scenario{
+var Scenarios = slices.Concat(served, clients, changes)
+
+var served = []spec.Scenario{
 	{
 		ID: "nodeport-node-with-endpoint", Group: "nodeport", Priority: spec.P0,
 		Source: "e2e service.go 'create a functioning NodePort service'; TestExternalTrafficPolicyCluster",

@@ -215,8 +215,12 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) (*traffic.Conn, error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
+	source, err := w.source(row, o.Family)
+	if err != nil {
+		return nil, err
+	}
 	p := traffic.Probe{
-		From: from.NS, Source: netip.AddrPortFrom(netip.Addr{}, row.SourcePort), To: o.To, Proto: row.Protocol(),
+		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(),
 		Payload: row.Payload, Fences: w.fences(from, o.Family), Patience: patienceOf(row),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 	}
@@ -236,6 +240,18 @@ func patienceOf(row spec.Row) time.Duration {
 		return 0
 	}
 	return patience
+}
+
+// source is the address and port that a row sends from; the zero values leave them to the probe.
+func (w *world) source(row spec.Row, family lab.Family) (netip.AddrPort, error) {
+	if row.As == (spec.Target{}) {
+		return netip.AddrPortFrom(netip.Addr{}, row.SourcePort), nil
+	}
+	addr, err := w.address(row.As, family)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("send as %s: %w", row.As, err)
+	}
+	return netip.AddrPortFrom(addr, row.SourcePort), nil
 }
 
 // finish adds to an observation what the client cannot see, and speaks of pods as the scenario does.
@@ -286,6 +302,19 @@ func (w *world) fences(from *lab.Host, family lab.Family) []netip.Addr {
 		}
 	}
 	return out
+}
+
+// Observe probes a row that nothing judges.
+func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, error) {
+	var all []spec.Observation
+	for _, p := range w.expand([]spec.Row{row}) {
+		seen, err := w.probeRow(ctx, p.row, p.family)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		all = append(all, seen...)
+	}
+	return all, nil
 }
 
 // Probe sends one probe that no row judges.

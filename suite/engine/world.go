@@ -144,7 +144,7 @@ func (w *world) Serve(host, proto string, port uint16) error {
 	if err != nil {
 		return err
 	}
-	s, err := traffic.Serve(h.NS, host, h.Addrs(), traffic.Port{Proto: proto, Number: port})
+	s, err := traffic.Serve(h.NS, host, nil, traffic.Port{Proto: proto, Number: port})
 	if err != nil {
 		return spec.Faultf("serve on %s: %w", host, err)
 	}
@@ -186,39 +186,40 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 
 // Resolve turns a target into an address of the family. A Service that has been deleted keeps its addresses here.
 func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
-	var addr netip.Addr
+	addr, err := w.address(to, family)
 	port := to.Port
-	var err error
-	switch to.Kind {
-	case spec.VIP:
-		addr, err = w.clusterIP(to.Service, family)
-		if err == nil && !to.RawPort {
-			_, err = w.servicePort(to, proto)
-		}
-	case spec.NodePortOf:
-		addr, err = w.hostAddr(to, family)
-		if err == nil {
-			var p corev1.ServicePort
-			p, err = w.servicePort(to, proto)
+	if err == nil && (to.Kind == spec.VIP && !to.RawPort || to.Kind == spec.NodePortOf) {
+		var p corev1.ServicePort
+		p, err = w.servicePort(to, proto)
+		if to.Kind == spec.NodePortOf {
 			port = uint16(p.NodePort)
 		}
-	case spec.Ingress:
-		addr, err = w.ingress(to.Service, family)
-	case spec.Literal:
-		text := map[lab.Family]string{lab.V4: to.V4, lab.V6: to.V6}[family]
-		addr, err = netip.ParseAddr(text)
-	default:
-		addr, err = w.hostAddr(to, family)
 	}
 	switch {
 	case err != nil:
 		return netip.AddrPort{}, spec.Faultf("resolve %s: %w", to, err)
-	case !addr.IsValid():
-		return netip.AddrPort{}, spec.Faultf("resolve %s: it has no %s address", to, family)
 	case port == 0:
 		return netip.AddrPort{}, spec.Faultf("resolve %s: it has no port", to)
 	}
 	return netip.AddrPortFrom(addr, port), nil
+}
+
+// address is a target without its port.
+func (w *world) address(to spec.Target, family lab.Family) (addr netip.Addr, err error) {
+	switch to.Kind {
+	case spec.VIP:
+		addr, err = w.clusterIP(to.Service, family)
+	case spec.Ingress:
+		addr, err = w.ingress(to.Service, family)
+	case spec.Literal:
+		addr, err = netip.ParseAddr(map[lab.Family]string{lab.V4: to.V4, lab.V6: to.V6}[family])
+	default:
+		addr, err = w.hostAddr(to, family)
+	}
+	if err == nil && !addr.IsValid() {
+		err = fmt.Errorf("it has no %s address", family)
+	}
+	return addr, err
 }
 
 // service finds a Service; one that is gone is what it was when it was last asked for.

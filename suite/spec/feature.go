@@ -71,6 +71,22 @@ const (
 	ModeSwitch Feature = "mode-switch"
 	// Cleanup: on command, everything that was programmed is taken away.
 	Cleanup Feature = "cleanup"
+	// NoEndpointsRefused: clients of a Service that nobody serves are refused.
+	NoEndpointsRefused Feature = "no-endpoints-refused"
+	// NoEndpointsRefusedOnNode: so are processes of a node at the external addresses of the Service.
+	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
+	// ExternalIPsGate: an administrator can forbid externalIPs (KEP-5707).
+	ExternalIPsGate Feature = "externalips-gate"
+	// ClusterIPFromOutside: a client outside that routes the range of ClusterIPs to a node is served.
+	ClusterIPFromOutside Feature = "clusterip-from-outside"
+	// SourceRanges: loadBalancerSourceRanges are heeded.
+	SourceRanges Feature = "source-ranges"
+	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
+	HealthCheckBody Feature = "healthcheck-body"
+	// HealthCheckAccept: the health-check port is reached through an INPUT chain whose policy is DROP.
+	HealthCheckAccept Feature = "healthcheck-accept"
+	// ProxierHealthz: the proxier tells of its own health on port 10256 (KEP-3836).
+	ProxierHealthz Feature = "proxier-healthz"
 	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
 	NodePortHeld Feature = "nodeport-held"
 	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
@@ -87,11 +103,13 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	Cleanup, ClusterIP, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid,
-	ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort, IPTables, IPTablesLegacy, IPVS, ITPLocal,
-	KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
-	NodePortLocalhost, NodePortPrecedence, OutlivesService, PodsByAddress, RandomSpread, SelfHealing, SessionAffinity,
-	SourceAddress, SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
+	Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers,
+	DialsAgain, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept,
+	HealthCheckBody, HealthCheckNodePort, IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer,
+	MasqueradeMark, ModeSwitch, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
+	NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused, NoEndpointsRefusedOnNode, OutlivesService,
+	PodsByAddress, ProxierHealthz, RandomSpread, SelfHealing, SessionAffinity, SourceAddress, SourceRanges,
+	SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
 }
 
 // Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken

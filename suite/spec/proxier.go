@@ -71,6 +71,8 @@ type ProxyConfig struct {
 	MasqueradeAll bool
 	// NodePortAddresses limits NodePorts to local addresses inside these ranges. None means all local addresses.
 	NodePortAddresses []netip.Prefix
+	// NoExternalIPs leaves spec.externalIPs of all Services alone.
+	NoExternalIPs bool
 	// NoLocalhostNodePorts turns 127.0.0.1:nodePort off where the proxier would serve it.
 	NoLocalhostNodePorts bool
 	// IPVSScheduler is how IPVS picks an endpoint: rr (which empty stands for), wrr, lc, wlc, sh, dh, sed, nq or mh. Others

@@ -14,6 +14,9 @@ import (
 type Row struct {
 	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
 	From string
+	// As, if it names anything, is whose address it sends from, one of From's own; its port means nothing. The zero value
+	// leaves the choice to the kernel.
+	As Target
 	// To is where it sends.
 	To Target
 	// Proto is "tcp" (the zero value) or "udp".
@@ -174,7 +177,11 @@ func (r Row) Protocol() string {
 
 // Probe is what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". The zero family leaves it open.
 func (r Row) Probe(family lab.Family) string {
-	s := fmt.Sprintf("%s -> %s/%s", r.From, r.To, r.Protocol())
+	s := r.From
+	if r.As != (Target{}) {
+		s += " as " + r.As.String()
+	}
+	s += fmt.Sprintf(" -> %s/%s", r.To, r.Protocol())
 	if family != 0 {
 		s += " " + family.String()
 	}

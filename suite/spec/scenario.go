@@ -107,6 +107,8 @@ type World interface {
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
 	// Life is the proxier on a node.
 	Life(node string) Life
+	// Observe probes a row in every family that it is for. Nothing judges what comes of it.
+	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
 	// Flows lists the conntrack entries of a node.
@@ -115,7 +117,7 @@ type World interface {
 	Apply(objs ...kube.Object) error
 	// Settle returns when every node obeys every change made so far.
 	Settle(ctx context.Context) error
-	// Serve starts an echo server on a node or an outside host. It is named after the host and ends with the scenario.
+	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with the scenario.
 	// Ports are shared with other scenarios: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
 	// Run runs a program in a host's namespace, in a pod as its container would, and returns what it printed.

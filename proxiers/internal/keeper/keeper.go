@@ -72,9 +72,11 @@ type Keeper struct {
 func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mechanism) (*Keeper, error) {
 	k := &Keeper{node: node, Events: events.New(node.Name, node.Log)}
 	for i, ip := range node.Families {
+		builder := model.NewBuilder(node.Name, ip)
+		builder.NoExternalIPs = node.Config.NoExternalIPs
 		k.families = append(k.families, &family{
 			node: node, ip: ip, flows: flows, mechanism: mechanisms[i],
-			model: model.NewBuilder(node.Name, ip), health: healthcheck.New(node.Host.NS, ip, k.unhealthy),
+			model: builder, health: healthcheck.New(node.Host.NS, ip, k.unhealthy),
 			addrs: nodeaddr.NewWatcher(node.Host.NS, ip),
 		})
 	}

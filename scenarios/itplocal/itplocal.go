@@ -1,0 +1,137 @@
+// Package itplocal holds the scenarios of internalTrafficPolicy Local: traffic to a ClusterIP stays on its node.
+package itplocal
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// dropped is what comes of traffic that has no endpoint on its node: implementations drop or refuse it.
+const dropped = spec.Silence | spec.Refused
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{
+	{
+		ID: "itp-local-uses-local", Group: "itp-local", Priority: spec.P1,
+		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod to Pod'; TestInternalTrafficPolicy; KEP-2086",
+		Why:    "A pod reaches the pods of its own node alone, and they see its own address.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal, spec.SourceAddress},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
+		},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 60, By: []string{"a1", "b1"}, Even: true, SeenAs: spec.Itself()},
+		}}},
+	},
+	{
+		ID: "itp-local-none-drops", Group: "itp-local", Priority: spec.P1,
+		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod to Pod'; TestInternalTrafficPolicy 'no local endpoints'",
+		Why:    "On a node without a pod the ClusterIP serves nobody: not through another node's pod either, whatever else the Service is.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Service("web", ITPLocal()),
+			Service("exposed", NodePort(), ITPLocal(), Selecting("web")),
+		},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
+			{From: "c1", To: spec.ClusterIPOf("exposed", 80), By: []string{"a1"}},
+			{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+			{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+			{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: dropped},
+			{From: "n3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: dropped},
+		}}},
+	},
+	{
+		ID: "itp-local-host-and-hostnetwork", Group: "itp-local", Priority: spec.P1,
+		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod', '… Pod and Node, to Pod (hostNetwork: true)'",
+		Why:    "Clients and pods in the network of a node belong to that node like any other.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
+			Pod("h1", "n1", HostNetwork(), App("host"), TCP(18082)), Pod("h2", "n2", HostNetwork(), App("host"), TCP(18082)),
+			Service("host", ITPLocal(), Port(80, 18082)),
+		},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "n1", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+			{From: "n3", To: spec.ClusterIPOf("web", 80), Want: dropped},
+			{From: "c1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
+			{From: "n1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
+			{From: "c3", To: spec.ClusterIPOf("host", 80), Want: dropped},
+			{From: "n3", To: spec.ClusterIPOf("host", 80), Want: dropped},
+		}}},
+	},
+	{
+		ID: "itp-local-not-external", Group: "itp-local", Priority: spec.P1,
+		Source: "TestInternalTrafficPolicy 'external to NodePort with iTP:Local', 'external to ClusterIP with iTP:Local'",
+		Why:    "The policy is about the ClusterIP: all pods serve the other ways to the Service, and the ClusterIP keeps to it for clients outside as well.",
+		Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
+			Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
+			Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+				{From: "c1", To: spec.IngressOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+			},
+		}},
+	},
+	{
+		ID: "itp-and-etp-local", Group: "itp-local", Priority: spec.P2,
+		Source: "CategorizeEndpoints 'iTP: Local, eTP: Local, all endpoints remote'",
+		Why:    "With both policies Local a node without a pod serves neither its ClusterIP nor outside traffic, while its own pods and processes reach the NodePort and the load balancer's address.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ETPLocal},
+		Given:  []kube.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", LoadBalancer(), ITPLocal(), ETPLocal())},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"), RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
+			Rows: []spec.Row{
+				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+				{From: "client", To: spec.NodePortAt("n3", "web", 80), Times: 3, Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
+				{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
+				{From: "n3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
+				{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
+				{From: "n3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
+			},
+		}},
+	},
+	{
+		ID: "itp-toggle", Group: "itp-local", Priority: spec.P1,
+		Source: "CategorizeEndpoints; pkg/proxy/conntrack/cleanup.go: flows to endpoints that serve are left alone",
+		Why:    "The policy can be changed while the Service is in use: it holds for new connections, and those that are open live on, UDP ones too.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080)),
+		},
+		Steps: []spec.Step{
+			{Name: "a pod on another node", Rows: keptOpen},
+			{Name: "one on this node, policy Local", Do: []spec.Action{Apply(Backend("a1", "n1", UDP(8080))), policy(corev1.ServiceInternalTrafficPolicyLocal)},
+				Rows: append([]spec.Row{
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 25, By: []string{"a1"}},
+				}, keptOpen...)},
+			{Name: "policy Cluster", Do: []spec.Action{policy(corev1.ServiceInternalTrafficPolicyCluster)},
+				Rows: append([]spec.Row{
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 60, By: []string{"a1", "a2"}, Even: true},
+				}, keptOpen...)},
+		},
+	},
+}
+
+// keptOpen are a TCP connection and a UDP flow that live through all changes.
+var keptOpen = []spec.Row{
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "stream", By: []string{"a2"}},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", By: []string{"a2"}},
+}
+
+func policy(to corev1.ServiceInternalTrafficPolicy) spec.Action {
+	return Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to })
+}

@@ -1,0 +1,151 @@
+// Package loadbalancer holds the scenarios of Services of type LoadBalancer: an address that a load balancer has given to
+// the Service, and that nodes serve themselves if its packets get to them unchanged.
+package loadbalancer
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{
+	fromExternal,
+	{
+		ID: "lb-vip-any-node", Group: "loadbalancer", Priority: spec.P1,
+		Source: "kpng service-proxy.md (a load balancer that announces the address, as MetalLB does)",
+		Why:    "Whichever node packets to the load balancer's address come to serves them, whether nobody, another node or the node itself has the address.",
+		Needs:  []spec.Feature{spec.LoadBalancer},
+		Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{
+			{Name: "by n1", Do: []spec.Action{
+				IngressIPs("web", corev1.LoadBalancerIPModeVIP, nobodys4, nobodys6, owned4, owned6), Alias("n2", owned4, owned6),
+				RouteVia("client", nobodys4, nobodys6, "n1"), RouteVia("client", owned4, owned6, "n1"),
+			}, Rows: anyNodeRows()},
+			{Name: "by n2, which has one of the addresses", Do: []spec.Action{
+				RouteVia("client", nobodys4, nobodys6, "n2"), RouteVia("client", owned4, owned6, "n2"),
+			}, Rows: anyNodeRows()},
+			{Name: "by n3", Do: []spec.Action{
+				RouteVia("client", nobodys4, nobodys6, "n3"), RouteVia("client", owned4, owned6, "n3"),
+			}, Rows: anyNodeRows()},
+		},
+	},
+	shortcut,
+	{
+		ID: "lb-ipmode-proxy", Group: "loadbalancer", Priority: spec.P1,
+		Source: "KEP-1860; TestLoadBalancerIngressRouteTypeProxy",
+		Why:    "Where the load balancer wants to see all traffic (ipMode Proxy), nodes and pods send to it like to any stranger; the NodePort works as ever.",
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.VirtualIP},
+		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				IngressIPs("web", corev1.LoadBalancerIPModeProxy, "203.0.113.24", "2001:db8:113::24"),
+				Alias("router", "203.0.113.24", "2001:db8:113::24"), Serve("router", "tcp", 80),
+			},
+			Rows: []spec.Row{
+				{From: "c1", To: spec.IngressOf("web", 80), By: []string{"router"}, Port: 80},
+				{From: "n1", To: spec.IngressOf("web", 80), By: []string{"router"}, Port: 80},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+			},
+		}},
+	},
+	{
+		ID: "lb-without-nodeports", Group: "loadbalancer", Priority: spec.P1,
+		Source: "KEP-1864; e2e loadbalancer.go 'create LoadBalancer Service without NodePort and change it'",
+		Why:    "A load balancer that talks to the virtual IP needs no NodePorts: without them the address works all the same.",
+		Needs:  []spec.Feature{spec.LoadBalancer},
+		Given:  []kube.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.25", "2001:db8:113::25"), RouteVia("client", "203.0.113.25", "2001:db8:113::25", "n1")},
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}, Port: 8080},
+			},
+			Check: func(_ context.Context, w spec.World) error {
+				if s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), "web"); !ok || s.Spec.Ports[0].NodePort != 0 {
+					return spec.Faultf("the Service has a nodePort")
+				}
+				return nil
+			},
+		}},
+	},
+	{
+		ID: "lb-foreign-port-untouched", Group: "loadbalancer", Priority: spec.P1,
+		Source: "kpng service-proxy.md; TestLoadBalancer",
+		Why:    "Other ports of the load balancer's address are not the Service's: packets to them go their ordinary way.",
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("web", "203.0.113.26", "2001:db8:113::26"), RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
+				Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026), Serve("router", "udp", 8026),
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+				{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+				// The answer does not come back through the node, which TCP would not survive there.
+				{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
+			},
+		}},
+	},
+	statusChanges,
+	{
+		ID: "lb-no-announcement", Group: "loadbalancer", Priority: spec.P1,
+		Source: "kpng service-proxy.md; kube-proxy's --ipvs-strict-arp",
+		Why:    "No node answers on the network for a load balancer's address that nobody gave it: to announce it is the load balancer's business.",
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+		Given:  []kube.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{{
+			Do:    []spec.Action{Ingress("web", "203.0.113.30", "2001:db8:113::30"), RouteVia("client", "203.0.113.30", "2001:db8:113::30", "n1")},
+			Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}}},
+			Check: nobodyAnswers,
+		}},
+	},
+}
+
+// Of the addresses of lb-vip-any-node, nobody has the first, and a node the second.
+const (
+	nobodys4, nobodys6 = "203.0.113.22", "2001:db8:113::22"
+	owned4, owned6     = "203.0.113.23", "2001:db8:113::23"
+)
+
+func anyNodeRows() []spec.Row {
+	return []spec.Row{
+		{From: "client", To: spec.AddrAt(nobodys4, nobodys6, 80), By: []string{"a1"}, Port: 8080},
+		{From: "client", To: spec.AddrAt(owned4, owned6, 80), By: []string{"a1"}, Port: 8080},
+	}
+}
+
+func withoutNodePorts(s *corev1.Service) {
+	no := false
+	s.Spec.AllocateLoadBalancerNodePorts = &no
+}
+
+// nobodyAnswers asks the network who has the address of the load balancer.
+func nobodyAnswers(ctx context.Context, w spec.World) error {
+	for _, f := range w.Lab().Stack().Families() {
+		vip, err := w.Resolve(spec.IngressOf("web", 80), f, "tcp")
+		if err != nil {
+			return err
+		}
+		fences := []netip.Addr{}
+		for _, n := range w.Lab().Nodes() {
+			fences = append(fences, n.Addr(f))
+		}
+		owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), fences...)
+		if err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if owner != nil {
+			return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
+		}
+	}
+	return nil
+}

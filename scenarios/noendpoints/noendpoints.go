@@ -1,0 +1,155 @@
+// Package noendpoints holds the scenarios of Services that nobody can serve: clients are told so at once.
+package noendpoints
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/watch"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{
+	{
+		ID: "noep-clusterip-refused", Group: "no-endpoints", Priority: spec.P1,
+		Source: "e2e service.go 'should be rejected when no endpoints exist'; TestNoEndpointsReject",
+		Why:    "A client of a ClusterIP that nobody serves is refused at once instead of waiting, and leaves no trace in connection tracking.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+		Given:  []kube.Object{Pod("c1", "n1"), Service("web")},
+		Steps: []spec.Step{{
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
+			},
+			Check: nothingTracked,
+		}},
+	},
+	{
+		ID: "noep-nodeport-refused", Group: "no-endpoints", Priority: spec.P1,
+		Source: "TestNoEndpointsReject; TestExternalTrafficPolicyLocal 'no usable endpoints on any node'",
+		Why:    "Once nobody serves a NodePort any more, every node refuses it, whatever the traffic policy says.",
+		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
+			Service("local", NodePort(), ETPLocal(), Selecting("web")),
+		},
+		Steps: []spec.Step{
+			{Name: "somebody serves it", Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "any", 80), By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"a2"}},
+			}},
+			{Name: "nobody does", Do: []spec.Action{Delete("Pod", "a2")}, Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n2", "any", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n3", "any", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n2", "local", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n3", "local", 80), Want: spec.Refused},
+				{From: "c1", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
+				{From: "c1", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+			}},
+		},
+	},
+	{
+		ID: "noep-lb-external-refused", Group: "no-endpoints", Priority: spec.P1,
+		Source: "TestNoEndpointsReject",
+		Why:    "A client outside is refused at once at the load balancer's address and at an external IP that nobody serves.",
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
+		Given:  []kube.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("web", "203.0.113.20", "2001:db8:113::20"), RouteVia("client", "203.0.113.20", "2001:db8:113::20", "n1"),
+				RouteVia("client", eip4, eip6, "n1"),
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
+				{From: "client", To: spec.AddrAt(eip4, eip6, 80), Want: spec.Refused},
+			},
+		}},
+	},
+	{
+		ID: "noep-host-to-lb-or-eip", Group: "no-endpoints", Priority: spec.P2,
+		Source: "iptablesJumpChains and nftablesJumpChains: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT",
+		Why:    "A process on a node is refused as well at the load balancer's address and at an external IP that nobody serves; nothing leaves the node.",
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode},
+		Given:  []kube.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.21", "2001:db8:113::21")},
+			Rows: []spec.Row{
+				{From: "n1", To: spec.IngressOf("web", 80), Want: spec.Refused},
+				{From: "n1", To: spec.AddrAt("198.51.100.21", "2001:db8:51::21", 80), Want: spec.Refused},
+			},
+		}},
+	},
+	{
+		ID: "noep-evicted", Group: "no-endpoints", Priority: spec.P1,
+		Source: "e2e service.go 'should be rejected for evicted pods (no endpoints exist)'; kubernetes#109414, kubernetes#109718",
+		Why:    "A Service whose pods were evicted refuses its clients, also where it publishes pods that are not ready.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), publishNotReady),
+		},
+		Steps: []spec.Step{
+			{Name: "before", Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.ClusterIPOf("eager", 80), By: []string{"a2"}},
+			}},
+			{Name: "the pod is evicted", Do: []spec.Action{evict("a2")}, Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
+				{From: "c1", To: spec.ClusterIPOf("eager", 80), Want: spec.Refused},
+			}},
+		},
+	},
+	{
+		ID: "noep-udp", Group: "no-endpoints", Priority: spec.P1,
+		Source: "the REJECT rules of TestNoEndpointsReject hold for every protocol",
+		Why:    "A connected UDP socket learns with its next call that nobody serves the port.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+		Given:  []kube.Object{Pod("c1", "n1"), Service("web", UDPPort(53, 8080))},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
+			{From: "n1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
+		}}},
+	},
+}
+
+const eip4, eip6 = "198.51.100.20", "2001:db8:51::20"
+
+// nothingTracked wants no conntrack entry toward the ClusterIP on the node that refused.
+func nothingTracked(ctx context.Context, w spec.World) error {
+	for _, f := range w.Lab().Stack().Families() {
+		vip, err := w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp")
+		if err != nil {
+			return err
+		}
+		flows, err := w.Flows(ctx, "n1", func(x watch.Flow) bool { return x.Orig.Dst == vip })
+		if err != nil {
+			return err
+		}
+		if len(flows) > 0 {
+			return fmt.Errorf("n1 tracks a connection that was refused: %s", flows[0])
+		}
+	}
+	return nil
+}
+
+func publishNotReady(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }
+
+// evict ends a pod as a kubelet that is short of memory does: the pod stays, as one that has failed.
+func evict(pod string) spec.Action {
+	return spec.Action{Name: "evict pod " + pod, Run: func(_ context.Context, w spec.World) error {
+		return kube.UpdateStatus(w.Kube(), w.Namespace(), pod, func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+			for i := range p.Status.Conditions {
+				if p.Status.Conditions[i].Type == corev1.PodReady {
+					p.Status.Conditions[i].Status = corev1.ConditionFalse
+				}
+			}
+		})
+	}}
+}

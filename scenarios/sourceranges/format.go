@@ -1,0 +1,40 @@
+package sourceranges
+
+import (
+	"slices"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// anyAndFormat has a Service for each way to write ranges.
+var anyAndFormat = spec.Scenario{
+	ID: "sr-any-and-format", Group: "source-ranges", Priority: spec.P2,
+	Source: "pkg/proxy/serviceport.go",
+	Why:    "A range of everything limits nobody, blanks around a range do not matter, and ranges of one IP family say nothing about the other.",
+	Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+	Given: []kube.Object{
+		Backend("a2", "n2"),
+		Service("everybody", LoadBalancer(), Selecting("web"), from("198.18.0.0/15", "0.0.0.0/0", "2001:db8:ffff::/48", "::/0")),
+		Service("blanks", LoadBalancer(), Selecting("web"), from(" "+client4+" ", " "+client6)),
+		Service("only4", LoadBalancer(), Selecting("web"), from("198.18.0.0/15")),
+		Service("only6", LoadBalancer(), Selecting("web"), from("2001:db8:ffff::/48")),
+	},
+	Steps: []spec.Step{{
+		Do: slices.Concat(
+			exposed("everybody", "203.0.113.46", "2001:db8:113::46"), exposed("blanks", "203.0.113.47", "2001:db8:113::47"),
+			exposed("only4", "203.0.113.48", "2001:db8:113::48"), exposed("only6", "203.0.113.51", "2001:db8:113::51"),
+		),
+		Rows: []spec.Row{
+			{From: "client", To: spec.IngressOf("everybody", 80), By: []string{"a2"}},
+			{From: "client", To: spec.IngressOf("blanks", 80), By: []string{"a2"}},
+			{From: "client", As: otherAddress, To: spec.IngressOf("blanks", 80), Want: spec.Silence},
+			{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: spec.Silence},
+			{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, By: []string{"a2"}},
+			{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: spec.Silence},
+			{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V4, By: []string{"a2"}},
+		},
+	}},
+}
