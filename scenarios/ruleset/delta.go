@@ -69,29 +69,29 @@ func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 	if err := w.Expect(ctx, row); err != nil {
 		return err
 	}
-	chain := svcChain(w, "KUBE-SVC-", "calm")
-	count := func() (int, error) {
-		t, err := save(ctx, w, "n1", family, "nat")
-		return t.matched(chain, "-j"), err
-	}
-	before, err := count()
-	if err != nil {
+	if err := counts(ctx, w, family, "calm", connections); err != nil {
 		return err
 	}
-	if before < connections {
-		return fmt.Errorf("%s has counted %d packets of %d connections", chain, before, connections)
-	}
 	return change(ctx, w, func() error {
-		limit := pace.Limit(countersBack)
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
-		defer cancel()
-		return watch.Await(ctx, nil, func(context.Context) error {
-			after, err := count()
-			if err == nil && after < before {
-				err = fmt.Errorf("%s, of a Service that has not changed, had counted %d packets, and now %d", chain, before, after)
-			}
-			return err
-		})
+		if err := counts(ctx, w, family, "calm", connections); err != nil {
+			return fmt.Errorf("after a change of another Service: %w", err)
+		}
+		return nil
+	})
+}
+
+// counts wants the chain of a Service to have counted as many packets as connections were made.
+func counts(ctx context.Context, w spec.World, family lab.Family, service string, connections int) error {
+	limit := pace.Limit(countersBack)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	defer cancel()
+	chain := svcChain(w, "KUBE-SVC-", service)
+	return watch.Await(ctx, nil, func(context.Context) error {
+		t, err := save(ctx, w, "n1", family, "nat")
+		if n := t.matched(chain, "-j"); err == nil && n < connections {
+			err = fmt.Errorf("%s of Service %s has counted %d packets of %d connections", chain, service, n, connections)
+		}
+		return err
 	})
 }
 
