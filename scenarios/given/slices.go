@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -76,25 +77,39 @@ func EndpointsIn(namespace, slice, service, portName string, port int32, host st
 
 func writeSlices(namespace string, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) spec.Action {
 	return spec.Action{Name: "write EndpointSlice " + name, Run: func(_ context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			if !slices.Contains(families, f) {
-				continue
-			}
-			s := newSlice(sliceName(name, f), service, portName, port, f)
-			s.Namespace = namespace
-			for _, e := range endpoints {
-				h, err := w.Host(e.Host)
-				if err != nil {
-					return err
-				}
-				s.Endpoints = append(s.Endpoints, endpointOf(w, e, h.Addr(f)))
-			}
-			if err := w.Apply(s); err != nil {
-				return err
-			}
+		all, err := slicesOf(w, families, name, service, portName, port, endpoints)
+		if err != nil {
+			return err
 		}
-		return nil
+		for _, s := range all {
+			s.SetNamespace(namespace)
+		}
+		return w.Apply(all...)
 	}}
+}
+
+// SlicesOf are the EndpointSlices that Slice writes, for whoever has many to write at once.
+func SlicesOf(w spec.World, name, service, portName string, port int32, endpoints ...Listed) ([]kube.Object, error) {
+	return slicesOf(w, []lab.Family{lab.V4, lab.V6}, name, service, portName, port, endpoints)
+}
+
+func slicesOf(w spec.World, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) ([]kube.Object, error) {
+	var all []kube.Object
+	for _, f := range w.Lab().Stack().Families() {
+		if !slices.Contains(families, f) {
+			continue
+		}
+		s := newSlice(sliceName(name, f), service, portName, port, f)
+		for _, e := range endpoints {
+			h, err := w.Host(e.Host)
+			if err != nil {
+				return nil, err
+			}
+			s.Endpoints = append(s.Endpoints, endpointOf(w, e, h.Addr(f)))
+		}
+		all = append(all, s)
+	}
+	return all, nil
 }
 
 // DeleteSlice deletes what Slice wrote.

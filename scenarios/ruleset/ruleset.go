@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,10 @@ import (
 var needs = []spec.Feature{spec.IPTables, spec.ClusterIP, spec.NodePort}
 
 // Scenarios are the group's scenarios.
-var Scenarios = []spec.Scenario{
+var Scenarios = slices.Concat(shapes, deltas)
+
+// shapes are those about what is programmed, in contrast to how it changes.
+var shapes = []spec.Scenario{
 	{
 		ID: "rs-ipt-hooks", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestOverallIPTablesRules",

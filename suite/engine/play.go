@@ -221,7 +221,7 @@ func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 	}
 	p := traffic.Probe{
 		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(),
-		Payload: row.Payload, Fences: w.fences(from, o.Family), Patience: patienceOf(row),
+		Payload: row.Payload, Fences: w.fences(from, o.Family, row.By), Patience: patienceOf(row),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 	}
 	conn, answer := p.Open(ctx)
@@ -286,8 +286,9 @@ func (w *world) strays(nonce string) []string {
 }
 
 // fences are addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its way:
-// every node, and from inside the cluster every pod of the scenario too.
-func (w *world) fences(from *lab.Host, family lab.Family) []netip.Addr {
+// every node, and from inside the cluster the pods that may answer too, or, if none may, every pod of the scenario. A pod
+// that has nothing to do with the probe may be taken down at any time.
+func (w *world) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
 	l := w.Lab()
 	var out []netip.Addr
 	for _, n := range l.Nodes() {
@@ -297,7 +298,8 @@ func (w *world) fences(from *lab.Host, family lab.Family) []netip.Addr {
 		return out
 	}
 	for _, p := range l.Pods() {
-		if p.Name() != from.Name() && shortName(w.namespace, p.Name()) != p.Name() {
+		name := shortName(w.namespace, p.Name())
+		if p.Name() != from.Name() && name != p.Name() && (len(by) == 0 || slices.Contains(by, name)) {
 			out = append(out, p.Addr(family))
 		}
 	}
