@@ -11,7 +11,3 @@ func TestTraffic(t *testing.T) {
 }
 
 func TestUDPFollowsEndpoints(t *testing.T) { proxiertest.UDPFollowsEndpoints(t, New(NFT)) }
-
-func TestRestartIsTransparent(t *testing.T) {
-	eachBackend(t, func(t *testing.T, b Backend) { proxiertest.RestartIsTransparent(t, New(b)) })
-}

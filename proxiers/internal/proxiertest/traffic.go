@@ -31,28 +31,38 @@ func Traffic(t *testing.T, p spec.Proxier, more func(*testing.T, *World, lab.Fam
 	for _, pods := range []lab.PodNetwork{lab.Bridge, lab.Routed} {
 		t.Run(pods.String(), func(t *testing.T) {
 			w := NewWorld(t, p, pods)
-			w.Apply(t, Service("web", 10, AsNodePort), "b1", "a2")
-			w.Apply(t, Service("local", 11, AsLocal), "a2")
-			w.Apply(t, Service("empty", 12, AsNodePort))
-			w.Apply(t, Service("self", 13), "a1")
-			for _, f := range w.Stack().Families() {
-				for _, proto := range []string{"tcp", "udp"} {
-					for _, r := range w.rows(f) {
-						w.Check(t, proto, r)
-					}
-					if more == nil {
-						continue
-					}
-					for _, r := range more(t, w, f) {
-						w.Check(t, proto, r)
-					}
-				}
+			w.Populate(t)
+			w.Probe(t, w.Rows)
+			if more != nil {
+				w.Probe(t, func(f lab.Family) []Row { return more(t, w, f) })
 			}
 		})
 	}
 }
 
-func (w *World) rows(f lab.Family) []Row {
+// Populate adds Services of several kinds, which Rows are about.
+func (w *World) Populate(t *testing.T) {
+	t.Helper()
+	w.Apply(t, Service("web", 10, AsNodePort), "b1", "a2")
+	w.Apply(t, Service("local", 11, AsLocal), "a2")
+	w.Apply(t, Service("empty", 12, AsNodePort))
+	w.Apply(t, Service("self", 13), "a1")
+}
+
+// Probe checks the rows of each family, by TCP and by UDP.
+func (w *World) Probe(t *testing.T, rows func(lab.Family) []Row) {
+	t.Helper()
+	for _, f := range w.Stack().Families() {
+		for _, proto := range []string{"tcp", "udp"} {
+			for _, r := range rows(f) {
+				w.Check(t, proto, r)
+			}
+		}
+	}
+}
+
+// Rows are probes of the Services of Populate.
+func (w *World) Rows(f lab.Family) []Row {
 	a1, n1, n2, client := w.Pod("a1"), w.Node("n1"), w.Node("n2"), w.Client()
 	web := []string{"b1", "a2"}
 	rows := []Row{
@@ -74,10 +84,14 @@ func (w *World) rows(f lab.Family) []Row {
 
 		{a1.NS, VIP(f, 13), traffic.Reply, []string{"a1"}, netip.Addr{}},
 	}
-	if f == lab.V4 {
-		return append(rows, Row{n1.NS, netip.MustParseAddrPort("127.0.0.1:30010"), traffic.Reply, web, netip.Addr{}})
+	switch localhost := netip.MustParseAddrPort("127.0.0.1:30010"); {
+	case f == lab.V6:
+		return append(rows, Row{n1.NS, netip.MustParseAddrPort("[::1]:30010"), traffic.Refused, nil, netip.Addr{}})
+	case w.Proxier.Features()[spec.NodePortLocalhost]:
+		return append(rows, Row{n1.NS, localhost, traffic.Reply, web, netip.Addr{}})
+	default:
+		return append(rows, Row{n1.NS, localhost, traffic.Refused, nil, netip.Addr{}})
 	}
-	return append(rows, Row{n1.NS, netip.MustParseAddrPort("[::1]:30010"), traffic.Refused, nil, netip.Addr{}})
 }
 
 // Check sends a row's probe. Where the proxier relays connections, the server has to see a node, whoever the client is.

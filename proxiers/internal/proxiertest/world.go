@@ -22,14 +22,22 @@ import (
 // a2 on n2.
 type World struct {
 	*lab.Lab
-	Proxier   spec.Proxier
-	Instances []spec.Instance // that of each node
-	State     kube.Snapshot   // what they were given
+	Proxier   spec.Proxier    // what was started last
+	Instances []spec.Instance // that of each node, while one is there
+	State     *kube.Snapshot  // what they were given; it is replaced, never changed
 	places    []spec.Node     // what each was told of its node
 }
 
 // NewWorld builds a world, or skips the test where the proxier cannot run. It ends with the test.
 func NewWorld(t *testing.T, p spec.Proxier, pods lab.PodNetwork) *World {
+	t.Helper()
+	w := EmptyWorld(t, pods)
+	w.Start(t, p)
+	return w
+}
+
+// EmptyWorld builds a world without a proxier. It ends with the test.
+func EmptyWorld(t *testing.T, pods lab.PodNetwork) *World {
 	t.Helper()
 	l, err := lab.Build(t.Context(), lab.Topology{
 		Nodes: []lab.NodeSpec{
@@ -42,7 +50,7 @@ func NewWorld(t *testing.T, p spec.Proxier, pods lab.PodNetwork) *World {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	w := &World{Lab: l, Proxier: p}
+	w := &World{Lab: l, State: &kube.Snapshot{}}
 	for _, p := range l.Pods() {
 		s, err := traffic.Serve(p.NS, p.Name(), nil, traffic.Port{Proto: "tcp", Number: 8080}, traffic.Port{Proto: "udp", Number: 8080})
 		if err != nil {
@@ -53,19 +61,30 @@ func NewWorld(t *testing.T, p spec.Proxier, pods lab.PodNetwork) *World {
 	for _, n := range l.Nodes() {
 		w.places = append(w.places, w.place(t, n))
 	}
-	t.Cleanup(func() { w.stop(t) })
-	for _, place := range w.places {
-		w.Instances = append(w.Instances, Start(t, p, place))
-	}
+	t.Cleanup(func() { w.Stop(t) })
 	return w
 }
 
-func (w *World) stop(t *testing.T) {
+// Start starts a proxier on every node, which serves what there is.
+func (w *World) Start(t *testing.T, p spec.Proxier) {
+	t.Helper()
+	w.Proxier = p
+	for _, place := range w.places {
+		in := Start(t, p, place)
+		w.Instances = append(w.Instances, in)
+		Apply(t, in, w.State)
+	}
+}
+
+// Stop stops the proxier.
+func (w *World) Stop(t *testing.T) {
+	t.Helper()
 	for _, in := range w.Instances {
-		if err := in.Stop(context.Background()); err != nil { // the test's own context is over
+		if err := in.Stop(context.WithoutCancel(t.Context())); err != nil { // which ends before what is cleaned up
 			t.Error(err)
 		}
 	}
+	w.Instances = nil
 }
 
 func (w *World) place(t *testing.T, n *lab.Node) spec.Node {
@@ -78,13 +97,13 @@ func (w *World) place(t *testing.T, n *lab.Node) spec.Node {
 func (w *World) Restart(t *testing.T, i int) {
 	t.Helper()
 	w.Instances[i] = Start(t, w.Proxier, w.places[i])
-	Apply(t, w.Instances[i], &w.State)
+	Apply(t, w.Instances[i], w.State)
 }
 
 // Apply adds a Service with these pods behind it, or changes it, and makes the nodes obey.
 func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 	t.Helper()
-	next := w.State
+	next := *w.State
 	next.Services = append(slices.DeleteFunc(slices.Clone(next.Services),
 		func(s *corev1.Service) bool { return s.Name == svc.Name }), svc)
 	next.EndpointSlices = slices.DeleteFunc(slices.Clone(next.EndpointSlices),
@@ -94,9 +113,9 @@ func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 	}
 	slices.SortFunc(next.Services, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(next.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
-	w.State = next
+	w.State = &next
 	for _, in := range w.Instances {
-		Apply(t, in, &next)
+		Apply(t, in, w.State)
 	}
 }
 
