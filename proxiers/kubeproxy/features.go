@@ -70,6 +70,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
 	set[spec.NoEndpointsRefusedOnNode] = true
+	set[spec.UnusedClusterIPsDropped] = true
 	set[spec.NFTables] = true
 	set[spec.OutlivesService] = true
 	set[spec.UDPDrains] = true

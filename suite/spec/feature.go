@@ -79,6 +79,8 @@ const (
 	ExternalIPsGate Feature = "externalips-gate"
 	// ClusterIPFromOutside: a client outside that routes the range of ClusterIPs to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
+	// UnusedClusterIPsDropped: packets to addresses in the range of ClusterIPs that no Service has do not leave the node.
+	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
 	// SourceRanges: loadBalancerSourceRanges are heeded.
 	SourceRanges Feature = "source-ranges"
 	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
@@ -109,7 +111,8 @@ var AllFeatures = []Feature{
 	MasqueradeMark, ModeSwitch, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
 	NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused, NoEndpointsRefusedOnNode, OutlivesService,
 	PodsByAddress, ProxierHealthz, RandomSpread, SelfHealing, SessionAffinity, SourceAddress, SourceRanges,
-	SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
+	SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UnusedClusterIPsDropped,
+	UserspacePortals, VirtualIP,
 }
 
 // Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
