@@ -93,3 +93,21 @@ func SendRaw(ns *netns.NS, packet []byte) error {
 	}
 	return nil
 }
+
+// Ping sends one ICMP echo request from a namespace and waits for nothing. No other echo of this process has its id.
+func Ping(ns *netns.NS, to netip.Addr) (id uint16, err error) {
+	proto := unix.IPPROTO_ICMP
+	if to.Is6() {
+		proto = unix.IPPROTO_ICMPV6
+	}
+	fd, err := ns.Socket(domainOf(to), unix.SOCK_RAW, proto)
+	if err != nil {
+		return 0, fmt.Errorf("ping: %w", err)
+	}
+	id = uint16(echoID.Add(1))
+	message := echoRequest(to, id, 1)
+	if err := errors.Join(unix.Sendto(fd, message, 0, sockaddr(netip.AddrPortFrom(to, 0))), unix.Close(fd)); err != nil {
+		return 0, fmt.Errorf("%s: ping %s: %w", ns.Name(), to, err)
+	}
+	return id, nil
+}

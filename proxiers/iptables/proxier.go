@@ -51,7 +51,8 @@ func (p proxier) Features() spec.FeatureSet {
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
 		spec.MasqueradeMark, spec.IPTables, spec.NodeHints, spec.OutlivesService, spec.ConntrackSparesOthers,
 		spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast, spec.ClusterIPFromOutside,
-		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept, spec.ExternalIPsGate,
+		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
+		spec.ExternalIPsGate, spec.AffinityTimeout,
 	)
 	if p.backend == Legacy {
 		set[spec.IPTablesLegacy] = true

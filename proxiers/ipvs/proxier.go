@@ -52,9 +52,9 @@ func (proxier) Features() spec.FeatureSet {
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
 		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS, spec.NodeHints,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.ClusterIPFromOutside, spec.NoEndpointsRefused,
-		spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept, spec.NoEndpointsRefusedOnNode,
-		spec.ExternalIPsGate,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.ClusterIPFromOutside,
+		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
+		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.AffinityManyClients,
 	)
 }
 

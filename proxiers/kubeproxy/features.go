@@ -44,13 +44,15 @@ func common() spec.FeatureSet {
 	)
 }
 
-// iptablesFeatures lack NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
+// iptablesFeatures lack
+//   - NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
+//   - AffinityManyClients: the recent match remembers 100 clients of an endpoint (xt_recent's parameter ip_list_tot).
 func iptablesFeatures() spec.FeatureSet {
 	set := common()
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
 		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
-		spec.PodsByAddress, spec.HealthCheckAccept,
+		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout,
 	} {
 		set[f] = true
 	}
@@ -70,6 +72,9 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.RandomSpread] = true
 	set[spec.VirtualIP] = true
 	set[spec.NoEndpointsRefusedOnNode] = true
+	set[spec.UnusedClusterIPsDropped] = true
+	set[spec.AffinityTimeout] = true
+	set[spec.AffinityManyClients] = true
 	set[spec.NFTables] = true
 	set[spec.OutlivesService] = true
 	set[spec.UDPDrains] = true
@@ -83,6 +88,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - RandomSpread: the default scheduler, rr, takes turns.
 //   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
 //   - VirtualIP: addresses of Services are on the device kube-ipvs0; ARP is answered for them unless --ipvs-strict-arp.
+//   - AffinityTimeout: a client is remembered as long as it has connections, UDP ones and closed TCP ones included.
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
 //   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
@@ -92,6 +98,7 @@ func ipvsFeatures() spec.FeatureSet {
 	set[spec.NodePortAnyLocalAddress] = true
 	set[spec.ForwardAccept] = true
 	set[spec.HealthCheckAccept] = true
+	set[spec.AffinityManyClients] = true
 	set[spec.NoEndpointsRefusedOnNode] = true
 	set[spec.IPVS] = true
 	set[spec.SelfHealing] = true // a full sync every 30 s

@@ -60,7 +60,8 @@ func (proxier) Features() spec.FeatureSet {
 		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables, spec.NodeHints, spec.OutlivesService,
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
 		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody,
-		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate,
+		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.UnusedClusterIPsDropped, spec.AffinityTimeout,
+		spec.AffinityManyClients,
 	)
 }
 

@@ -66,6 +66,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals, spec.NodeHints, spec.DialsAgain,
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.ClusterIPFromOutside,
 		spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.SourceRanges, spec.HealthCheckBody,
+		spec.AffinityTimeout, spec.AffinityManyClients,
 		spec.HealthCheckAccept, spec.ExternalIPsGate,
 	)
 }

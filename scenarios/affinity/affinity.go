@@ -58,6 +58,65 @@ var Scenarios = []spec.Scenario{
 			{Name: "none again", Do: []spec.Action{setAffinity(corev1.ServiceAffinityNone)}, Rows: spreadOrSticky(false)},
 		},
 	},
+	{
+		ID: "affinity-lb-both-policies", Group: "session-affinity", Priority: spec.P1,
+		Source: "e2e loadbalancer.go 'have session affinity work for LoadBalancer service with Local/Cluster traffic policy'; kubernetes#55429",
+		Why:    "A client of a load balancer's address stays with one pod; under policy Local with one of the node's own.",
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
+		Given: append(threeBackends(Service("any", LoadBalancer(), Affinity(), Selecting("web"))),
+			Backend("b1", "n1"), Service("local", LoadBalancer(), ETPLocal(), Affinity(), Selecting("web"))),
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("any", "203.0.113.80", "2001:db8:113::80"), RouteVia("client", "203.0.113.80", "2001:db8:113::80", "n1"),
+				Ingress("local", "203.0.113.81", "2001:db8:113::81"), RouteVia("client", "203.0.113.81", "2001:db8:113::81", "n1"),
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("any", 80), Times: 30, By: append([]string{"b1"}, three...), Sticky: true},
+				{From: "client", To: spec.IngressOf("local", 80), Times: 30, By: []string{"a1", "b1"}, Sticky: true},
+			},
+		}},
+	},
+	{
+		ID: "affinity-endpoint-removed", Group: "session-affinity", Priority: spec.P1,
+		Source: "Calico's tests: 'connectivity with affinity after a backend is gone'",
+		Why:    "A client whose pod is gone gets another one, and stays with it; pods that join move nobody.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
+		Steps: []spec.Step{
+			{Name: "one pod", Rows: stuckTo(1, "a1")},
+			{Name: "others join", Do: []spec.Action{Apply(Backend("a2", "n2"), Backend("a3", "n3"))}, Rows: stuckTo(25, "a1")},
+			{Name: "the first is gone", Do: []spec.Action{Delete("Pod", "a1")}, Rows: stuckTo(25, "a2", "a3")},
+		},
+	},
+	{
+		ID: "affinity-udp", Group: "session-affinity", Priority: spec.P1,
+		Source: "e2e networking.go 'client IP based session affinity: udp'",
+		Why:    "Datagrams of one client, from whatever port, go to one pod, by ClusterIP, NodePort and load balancer's address.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
+		Given: []kube.Object{
+			Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
+			Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.82", "2001:db8:113::82"), RouteVia("client", "203.0.113.82", "2001:db8:113::82", "n1")},
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
+				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
+			},
+		}},
+	},
+	keyedBySource,
+	manyClients,
+	timeout,
+}
+
+// stuckTo wants a client inside and one outside to stay with one of the pods each.
+func stuckTo(times int, by ...string) []spec.Row {
+	return []spec.Row{
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: times, By: by, Sticky: true},
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: times, By: by, Sticky: true},
+	}
 }
 
 func spreadOrSticky(sticky bool) []spec.Row {

@@ -3,6 +3,8 @@
 package clusterip
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/kube"
@@ -11,7 +13,9 @@ import (
 )
 
 // Scenarios are the group's scenarios.
-var Scenarios = []spec.Scenario{
+var Scenarios = slices.Concat(served, edges)
+
+var served = []spec.Scenario{
 	{
 		ID: "clusterip-pod-to-remote-pod", Group: "clusterip", Priority: spec.P0,
 		Source: "e2e service.go 'serve a basic endpoint from pods'; 'preserve source pod IP for traffic thru service cluster IP'",

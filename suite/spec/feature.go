@@ -79,6 +79,12 @@ const (
 	ExternalIPsGate Feature = "externalips-gate"
 	// ClusterIPFromOutside: a client outside that routes the range of ClusterIPs to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
+	// UnusedClusterIPsDropped: packets to addresses in the range of ClusterIPs that no Service has do not leave the node.
+	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
+	// AffinityTimeout: a client is forgotten once it has made no new connection for timeoutSeconds, whatever connections it has.
+	AffinityTimeout Feature = "affinity-timeout"
+	// AffinityManyClients: more than a hundred clients of one endpoint are remembered.
+	AffinityManyClients Feature = "affinity-many-clients"
 	// SourceRanges: loadBalancerSourceRanges are heeded.
 	SourceRanges Feature = "source-ranges"
 	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
@@ -103,13 +109,14 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers,
-	DialsAgain, DropInvalid, ETPLocal, ExternalIPs, ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept,
-	HealthCheckBody, HealthCheckNodePort, IPTables, IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer,
-	MasqueradeMark, ModeSwitch, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
-	NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused, NoEndpointsRefusedOnNode, OutlivesService,
-	PodsByAddress, ProxierHealthz, RandomSpread, SelfHealing, SessionAffinity, SourceAddress, SourceRanges,
-	SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
+	AffinityManyClients, AffinityTimeout, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
+	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ExternalIPs,
+	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
+	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NodeHints,
+	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
+	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, ProxierHealthz, RandomSpread, SelfHealing,
+	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
+	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
 }
 
 // Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
