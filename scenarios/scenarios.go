@@ -7,6 +7,7 @@ import (
 	"github.com/viplab/viplab/scenarios/affinity"
 	"github.com/viplab/viplab/scenarios/clusterip"
 	"github.com/viplab/viplab/scenarios/conntrack"
+	"github.com/viplab/viplab/scenarios/dualstack"
 	"github.com/viplab/viplab/scenarios/egress"
 	"github.com/viplab/viplab/scenarios/etplocal"
 	"github.com/viplab/viplab/scenarios/hairpin"
@@ -18,6 +19,7 @@ import (
 	"github.com/viplab/viplab/scenarios/restart"
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/security"
+	"github.com/viplab/viplab/scenarios/topology"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -29,5 +31,6 @@ func All() []spec.Scenario {
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
 		restart.Scenarios, headless.Scenarios, security.Scenarios,
+		dualstack.Scenarios, topology.Scenarios,
 	)
 }
