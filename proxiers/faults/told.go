@@ -1,0 +1,154 @@
+package faults
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// told are faults in what proxiers are told.
+var told = slices.Concat(configured, toldOfServices, toldOfEndpoints)
+
+// configured are faults in what proxiers are told by an administrator.
+var configured = []Fault{
+	{
+		Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
+		Rows: []string{
+			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq", "rs-ipvs-scheduler-sed",
+			"rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
+		},
+		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
+	},
+}
+
+// toldOfServices are faults in what proxiers are told of Services.
+var toldOfServices = []Fault{
+	{
+		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
+		Rows:  []string{"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip", "base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop"},
+		State: eachServicePort(func(p *corev1.ServicePort) { p.NodePort += min(p.NodePort, 1) }),
+	},
+	{
+		Name: "udp-ports-lost", Breaks: "Ports of Services that are not TCP are passed over.",
+		Rows: []string{"udp-clusterip-and-nodeport", "clusterip-same-port-tcp-udp", "ep-add-remove"},
+		State: services(func(s *corev1.Service) {
+			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
+		}),
+	},
+	{
+		Name: "second-family-lost", Breaks: "Services are served in their first IP family alone.",
+		Rows: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip"},
+		State: services(func(s *corev1.Service) {
+			if len(s.Spec.ClusterIPs) > 1 {
+				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
+			}
+		}),
+	},
+	{
+		Name: "external-ips-lost", Breaks: "The addresses of spec.externalIPs are not served.",
+		Rows:  []string{"etp-local-no-endpoint-drops"},
+		State: services(func(s *corev1.Service) { s.Spec.ExternalIPs = nil }),
+	},
+	{
+		Name: "load-balancer-ips-lost", Breaks: "The addresses of load balancers are not served.",
+		Rows:  []string{"etp-local-host-shortcut"},
+		State: services(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = nil }),
+	},
+	{
+		Name: "source-ranges-lost", Breaks: "Everybody is let in, whatever spec.loadBalancerSourceRanges says.",
+		On: kubeChains, Rows: []string{"rs-ipt-drop-path"},
+		State: services(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil }),
+	},
+	{
+		Name: "health-check-port-lost", Breaks: "Health-check ports are not opened.",
+		Rows:  []string{"etp-local-lb-only-healthy-nodes"},
+		State: services(func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 0 }),
+	},
+	{
+		Name: "external-policy-ignored", Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local too.",
+		Rows: []string{"etp-local-source-preserved", "etp-local-only-local-endpoints", "etp-local-no-endpoint-drops", "etp-local-imbalance", "rs-ipt-local-policy-chains"},
+		State: services(func(s *corev1.Service) {
+			if s.Spec.ExternalTrafficPolicy != "" {
+				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+			}
+		}),
+	},
+	{
+		Name: "external-policy-always-local", Breaks: "Outside traffic goes to local endpoints alone, whatever the policy is.",
+		Rows: []string{"nodeport-every-node"},
+		State: services(func(s *corev1.Service) {
+			if s.Spec.ExternalTrafficPolicy != "" {
+				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+			}
+		}),
+	},
+	{
+		Name: "internal-policy-always-local", Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
+		Rows: []string{"clusterip-pod-to-remote-pod", "etp-local-clusterip-unaffected", "clusterip-every-node"},
+		State: services(func(s *corev1.Service) {
+			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+		}),
+	},
+	{
+		Name: "internal-policy-ignored", Breaks: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
+		Rows: []string{"itp-local-uses-local", "itp-local-none-drops"},
+		State: services(func(s *corev1.Service) {
+			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+		}),
+	},
+	{
+		Name: "proxy-mode-ignored", Breaks: "A load balancer's address is served though its ipMode is Proxy.",
+		Rows: []string{"lb-ipmode-proxy"},
+		State: services(func(s *corev1.Service) {
+			for i := range s.Status.LoadBalancer.Ingress {
+				s.Status.LoadBalancer.Ingress[i].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
+			}
+		}),
+	},
+	{
+		Name: "proxy-name-ignored", Breaks: "Services that are labelled as another proxier's are served.",
+		Rows:  []string{"svc-proxy-name-label"},
+		State: services(func(s *corev1.Service) { delete(s.Labels, "service.kubernetes.io/service-proxy-name") }),
+	},
+	{
+		Name: "affinity-timeout-ignored", Breaks: "Clients are remembered for three hours, whatever the timeout is.",
+		Rows: []string{"affinity-timeout"},
+		State: services(func(s *corev1.Service) {
+			if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+				c.ClientIP.TimeoutSeconds = ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)
+			}
+		}),
+	},
+	{
+		Name: "affinity-ignored", Breaks: "Clients are not remembered.",
+		Rows: []string{"affinity-clusterip", "affinity-nodeport", "affinity-toggle"},
+		State: services(func(s *corev1.Service) {
+			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
+		}),
+	},
+	{
+		Name: "affinity-always", Breaks: "Clients are remembered though no Service asks for it.",
+		Rows: []string{"affinity-toggle", "clusterip-spread"},
+		State: services(func(s *corev1.Service) {
+			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)},
+			}
+		}),
+	},
+	{
+		Name: "service-updates-ignored", Breaks: "A Service is served as it was at first.",
+		Rows: []string{"affinity-toggle", "svc-externalname-transitions"},
+		State: remembering(func(first, now *corev1.Service) *corev1.Service {
+			if first == nil {
+				return now
+			}
+			first = first.DeepCopy()
+			first.ResourceVersion = now.ResourceVersion
+			return first
+		}),
+	},
+}
