@@ -61,7 +61,7 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 
 // countersBack is how long counters may take to be there again. The legacy back end replaces a table with one whose counters
 // are 0, and adds the old ones in a second call: whoever reads between, while somebody else's change goes on, sees none.
-const countersBack = 2 * time.Second
+const countersBack = 20 * time.Second
 
 func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 	const connections = 5
