@@ -2,6 +2,8 @@
 package affinity
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/kube"
@@ -105,6 +107,20 @@ var Scenarios = []spec.Scenario{
 				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
 			},
 		}},
+	},
+	{
+		ID: "affinity-survives-resync", Group: "session-affinity", Priority: spec.P2, Own: &spec.Own{},
+		Source: "Calico's tests: 'keeping the affinity across a kube-proxy sync'",
+		Why:    "A client stays with its pod while the proxier of the node ends, comes back and writes all it has to write.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.SurvivesRestart},
+		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
+		Steps: []spec.Step{
+			{Name: "one pod", Rows: stuckTo(1, "a1")},
+			{Name: "others join, and the proxier of n1 starts again", Do: []spec.Action{
+				Apply(Backend("a2", "n2"), Backend("a3", "n3")),
+				{Name: "start the proxier of n1 again", Run: func(ctx context.Context, w spec.World) error { return w.Life("n1").Start(ctx) }},
+			}, Rows: stuckTo(25, "a1")},
+		},
 	},
 	keyedBySource,
 	manyClients,

@@ -2,8 +2,10 @@ package affinity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,17 +53,23 @@ var keyedBySource = spec.Scenario{
 	}}},
 }
 
-// each settles the cluster and does something for each family.
+// each settles the cluster and does something for each family, for all at once.
 func each(ctx context.Context, w spec.World, do func(lab.Family) error) error {
 	if err := w.Settle(ctx); err != nil {
 		return err
 	}
-	for _, f := range w.Lab().Stack().Families() {
-		if err := do(f); err != nil {
-			return fmt.Errorf("over %s: %w", f, err)
-		}
+	families := w.Lab().Stack().Families()
+	errs := make([]error, len(families))
+	var wg sync.WaitGroup
+	for i, f := range families {
+		wg.Go(func() {
+			if err := do(f); err != nil {
+				errs[i] = fmt.Errorf("over %s: %w", f, err)
+			}
+		})
 	}
-	return nil
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // loyal wants all clients to be at the only pod that was there when they first came.
@@ -144,9 +152,8 @@ var timeout = spec.Scenario{
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	})},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-		return each(ctx, w, func(f lab.Family) error {
-			return forgets(ctx, &crowd{w: w, pods: three[:2]}, f, spec.NodePortAt("n1", "web", 80))
-		})
+		all := &crowd{w: w, pods: three[:2]}
+		return each(ctx, w, func(f lab.Family) error { return forgets(ctx, all, f, spec.NodePortAt("n1", "web", 80)) })
 	}}},
 }
 

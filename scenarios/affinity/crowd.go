@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/viplab/viplab/lab"
@@ -18,7 +19,7 @@ import (
 type crowd struct {
 	w    spec.World
 	pods []string
-	sent int // datagrams so far, for ports and nonces that are used once
+	sent atomic.Int64 // datagrams so far, for ports and nonces that are used once
 }
 
 // members is more than a client's conntrack entry or a lucky draw could explain, and fewer than the hundred that the
@@ -47,10 +48,10 @@ func (c *crowd) send(ctx context.Context, f lab.Family, to spec.Target, first, l
 	client := c.w.Lab().Client().NS
 	var nonces []string
 	for member := first; member <= last; member++ {
-		c.sent++
-		nonce := fmt.Sprintf("%s-%s-%d", c.w.Namespace(), f, c.sent)
+		n := c.sent.Add(1)
+		nonce := fmt.Sprintf("%s-%d", c.w.Namespace(), n)
 		packet, err := traffic.Datagram{
-			Src: netip.AddrPortFrom(source(f, member), uint16(10000+c.sent)), Dst: at, Payload: []byte(nonce + "\n"),
+			Src: netip.AddrPortFrom(source(f, member), uint16(10000+n)), Dst: at, Payload: []byte(nonce + "\n"),
 		}.Packet()
 		if err != nil {
 			return nil, &spec.Fault{Err: err}

@@ -44,7 +44,7 @@ var Scenarios = []spec.Scenario{
 		Steps: []spec.Step{
 			{Name: "running", Check: says(codes{"n1": 200, "n2": 200, "n3": 503})},
 			{
-				Name: "the pod on n1 terminates", Do: []spec.Action{terminate("a1")},
+				Name: "the pod on n1 terminates", Do: []spec.Action{Terminate("a1", true)},
 				Rows:  []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a1"}}},
 				Check: says(codes{"n1": 503, "n2": 200, "n3": 503}),
 			},
@@ -94,13 +94,6 @@ func inWords(code int) string {
 		return "with a refusal"
 	}
 	return fmt.Sprintf("%d %s", code, http.StatusText(code))
-}
-
-// terminate begins the graceful end of a pod, which stays ready meanwhile.
-func terminate(pod string) spec.Action {
-	return spec.Action{Name: "terminate pod " + pod, Run: func(_ context.Context, w spec.World) error {
-		return w.Kube().Terminate(w.Namespace(), pod, true)
-	}}
 }
 
 // setPolicy changes the external traffic policy of Service web.

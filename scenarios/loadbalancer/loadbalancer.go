@@ -96,6 +96,7 @@ var Scenarios = []spec.Scenario{
 		}},
 	},
 	statusChanges,
+	rollingUpdate,
 	{
 		ID: "lb-no-announcement", Group: "loadbalancer", Priority: spec.P1,
 		Source: "kpng service-proxy.md; kube-proxy's --ipvs-strict-arp",

@@ -50,12 +50,15 @@ var statusChanges = spec.Scenario{
 	},
 }
 
-func has(ips ...spec.Target) spec.Action {
+func has(ips ...spec.Target) spec.Action { return hasFor("web", ips...) }
+
+// hasFor gives a Service the addresses of targets.
+func hasFor(service string, ips ...spec.Target) spec.Action {
 	var texts []string
 	for _, ip := range ips {
 		texts = append(texts, ip.V4, ip.V6)
 	}
-	return IngressIPs("web", corev1.LoadBalancerIPModeVIP, texts...)
+	return IngressIPs(service, corev1.LoadBalancerIPModeVIP, texts...)
 }
 
 func routed(ips ...spec.Target) []spec.Action {

@@ -92,7 +92,7 @@ var Scenarios = []spec.Scenario{
 		Why:    "A Service whose pods were evicted refuses its clients, also where it publishes pods that are not ready.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
 		Given: []kube.Object{
-			Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), publishNotReady),
+			Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), PublishNotReady()),
 		},
 		Steps: []spec.Step{
 			{Name: "before", Rows: []spec.Row{
@@ -137,8 +137,6 @@ func nothingTracked(ctx context.Context, w spec.World) error {
 	}
 	return nil
 }
-
-func publishNotReady(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }
 
 // evict ends a pod as a kubelet that is short of memory does: the pod stays, as one that has failed.
 func evict(pod string) spec.Action {

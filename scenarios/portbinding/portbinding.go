@@ -15,7 +15,7 @@ import (
 )
 
 // Scenarios are the group's scenarios.
-var Scenarios = []spec.Scenario{holdsNodePort}
+var Scenarios = append([]spec.Scenario{holdsNodePort, hostPorts}, listeners...)
 
 const heldPort = 31481
 
