@@ -7,6 +7,7 @@ import (
 	"github.com/viplab/viplab/scenarios/affinity"
 	"github.com/viplab/viplab/scenarios/clusterip"
 	"github.com/viplab/viplab/scenarios/conntrack"
+	"github.com/viplab/viplab/scenarios/dualstack"
 	"github.com/viplab/viplab/scenarios/egress"
 	"github.com/viplab/viplab/scenarios/etplocal"
 	"github.com/viplab/viplab/scenarios/externalips"
@@ -24,6 +25,7 @@ import (
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/security"
 	"github.com/viplab/viplab/scenarios/sourceranges"
+	"github.com/viplab/viplab/scenarios/topology"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -36,5 +38,6 @@ func All() []spec.Scenario {
 		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios, sourceranges.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
 		restart.Scenarios, headless.Scenarios, security.Scenarios,
+		dualstack.Scenarios, topology.Scenarios,
 	)
 }

@@ -44,6 +44,7 @@ func (proxier) Name() string { return "ipvs" }
 //   - RandomSpread: the default scheduler, rr, takes turns.
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
+//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP backend at once, and with it its flows.
 //   - OutlivesService: a connection whose virtual server is gone leads nowhere.
 //   - IPTables: a few rules and IP sets of another shape.
 func (proxier) Features() spec.FeatureSet {

@@ -21,6 +21,9 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	if minor < 36 {
 		delete(set, spec.NFTables) // the shape of the table has changed from release to release
 	}
+	if minor < 32 {
+		delete(set, spec.UDPKeepsLast) // flows were flushed with the last endpoint (kubernetes#127318)
+	}
 	if minor < 34 {
 		delete(set, spec.NodeHints) // KEP-3015: beta, and on, since v1.34
 	}
@@ -33,7 +36,11 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	return set
 }
 
-// common is what the three kernel modes have in common.
+// common is what the three kernel modes have in common. What none of them has is known, and stands in
+// pkg/proxy/conntrack/cleanup.go and its callers:
+//   - ConntrackSparesOthers: a flow to the number of a NodePort is taken for one of the NodePort, whatever its address.
+//   - ConntrackFollowsFrontends: stale flows are looked for when the endpoints of a UDP Service have changed, and not when a
+//     Service has.
 func common() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
@@ -84,6 +91,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
 //   - VirtualIP: addresses of Services are on the device kube-ipvs0; ARP is answered for them unless --ipvs-strict-arp.
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
+//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and with it its flows.
 //   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
 //   - PodsByAddress: under policy Local, whoever comes to a node without an endpoint is sent to those of other nodes.

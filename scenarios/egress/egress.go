@@ -63,6 +63,7 @@ var Scenarios = []spec.Scenario{
 	},
 	egressInterface,
 	markCleared,
+	portCollisions,
 }
 
 func forwarding(value string) spec.Action {

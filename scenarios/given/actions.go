@@ -67,16 +67,12 @@ func Serve(host, proto string, port uint16) spec.Action {
 
 // Ingress writes the addresses that a load balancer has given to a Service: one for each family of the cluster.
 func Ingress(service, v4, v6 string) spec.Action {
-	return spec.Action{Name: "ingress of Service " + service, Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), service, func(s *corev1.Service) {
-			s.Status.LoadBalancer.Ingress = nil
-			for _, f := range w.Lab().Stack().Families() {
-				ip := map[lab.Family]string{lab.V4: v4, lab.V6: v6}[f]
-				mode := corev1.LoadBalancerIPModeVIP
-				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
-					corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
-			}
-		})
+	return spec.Action{Name: "ingress of Service " + service, Run: func(ctx context.Context, w spec.World) error {
+		var ips []string
+		for _, f := range w.Lab().Stack().Families() {
+			ips = append(ips, map[lab.Family]string{lab.V4: v4, lab.V6: v6}[f])
+		}
+		return IngressAt(service, ips...).Run(ctx, w)
 	}}
 }
 

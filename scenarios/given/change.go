@@ -43,6 +43,19 @@ func ApplyAt(s *corev1.Service, v4, v6 string) spec.Action {
 	}}
 }
 
+// IngressAt writes the addresses that a load balancer has given to a Service, of whatever families they are.
+func IngressAt(service string, ips ...string) spec.Action {
+	return spec.Action{Name: "ingress of Service " + service, Run: func(_ context.Context, w spec.World) error {
+		return kube.UpdateStatus(w.Kube(), w.Namespace(), service, func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = nil
+			for _, ip := range ips {
+				mode := corev1.LoadBalancerIPModeVIP
+				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+			}
+		})
+	}}
+}
+
 // PublishNotReady makes pods endpoints whether they are ready or not.
 func PublishNotReady() ServiceOption {
 	return func(s *corev1.Service) { s.Spec.PublishNotReadyAddresses = true }

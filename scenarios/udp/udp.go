@@ -2,6 +2,8 @@
 package udp
 
 import (
+	"fmt"
+
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -23,4 +25,39 @@ var Scenarios = []spec.Scenario{
 			{From: "client", To: spec.NodePortAt("n1", "dns", 53), Proto: "udp", Times: 60, By: []string{"a1", "a2"}, Even: true},
 		}}},
 	},
+	{
+		ID: "udp-flow-stickiness", Group: "udp", Priority: spec.P1,
+		Source: "conntrack, and its like in IPVS and in relays: the first datagram of a flow decides",
+		Why:    "The datagrams that a client sends from one port all go to one pod; those from another port may go to another.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
+			Service("dns", UDPPort(53, 5353), NodePort()),
+		},
+		Steps: []spec.Step{
+			{Name: "flows begin", Rows: flows(1)},
+			{Name: "flows go on", Rows: append(flows(11),
+				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 60, By: []string{"a1", "a2"}, Even: true},
+			)},
+		},
+	},
+	unconnectedSocket,
+	largeAndFragmented,
+	errorsTranslated,
+}
+
+// flows are two flows each from a pod, a node and outside. That a flow which is led anew with each datagram stays with one
+// of two pods for twelve has a chance of 2^-11, and that all six do one far below 1e-6.
+func flows(times int) []spec.Row {
+	var rows []spec.Row
+	for i := range 2 {
+		for from, to := range map[string]spec.Target{
+			"c1": spec.ClusterIPOf("dns", 53), "n1": spec.ClusterIPOf("dns", 53), "client": spec.NodePortAt("n1", "dns", 53),
+		} {
+			rows = append(rows, spec.Row{
+				From: from, To: to, Proto: "udp", Conn: fmt.Sprintf("%s #%d", from, i), Times: times, By: []string{"a1", "a2"},
+			})
+		}
+	}
+	return rows
 }

@@ -1,0 +1,141 @@
+// Package topology holds the scenarios of topology hints and spec.trafficDistribution: which endpoints are near enough.
+package topology
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// draws is how many connections find an endpoint that must not be chosen, if it is one of two drawn with equal chances:
+// the chance to miss it is 2^-22, below 1e-6.
+const draws = 22
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{
+	{
+		ID: "topo-same-zone", Group: "topology/traffic-distribution", Priority: spec.P1,
+		Source: "KEP-2433, KEP-4444; e2e traffic_distribution.go 'PreferClose'; CategorizeEndpoints",
+		Why:    "Where every endpoint says for which zones it is meant, clients use those for their node's zone alone, on whatever node they are.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given:  append(clientsAndBackends(), Service("hinted", Selecting("")), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferClose))),
+		Steps: []spec.Step{{
+			Do: []spec.Action{Slice("all", "hinted", "", 8080,
+				Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2", ForZones: []string{"east", "west"}},
+				Listed{Host: "a3", ForZones: []string{"west"}},
+			)},
+			Rows: []spec.Row{
+				even("c1", "hinted", "a1", "a2"), even("c2", "hinted", "a2", "a3"), even("n3", "hinted", "a2", "a3"),
+				only("c1", "web", "a1"), even("c2", "web", "a2", "a3"),
+			},
+		}},
+	},
+	{
+		ID: "topo-hints-ignored-when-incomplete", Group: "topology/traffic-distribution", Priority: spec.P1,
+		Source: "CategorizeEndpoints 'missing hints', 'no endpoint for the node's zone'",
+		Why:    "If one endpoint has no hint, or none is meant for the client's zone, all endpoints are used: half of a plan must not make a Service disappear.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given:  append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Slice("missing", "missing", "", 8080, Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2"}),
+				Slice("elsewhere", "elsewhere", "", 8080,
+					Listed{Host: "a1", ForZones: []string{"north"}}, Listed{Host: "a2", ForZones: []string{"west"}},
+					// What is not ready has no say.
+					Listed{Host: "a3", State: Unready}),
+			},
+			Rows: []spec.Row{
+				even("c1", "missing", "a1", "a2"), even("c2", "missing", "a1", "a2"),
+				even("c1", "elsewhere", "a1", "a2"), only("c2", "elsewhere", "a2"),
+			},
+		}},
+	},
+	{
+		ID: "topo-unready-zone-fallback", Group: "topology/traffic-distribution", Priority: spec.P1,
+		Source: "CategorizeEndpoints 'only unready endpoints in same zone'",
+		Why:    "When the only pod of a zone is no longer ready, clients there use those of other zones at once, and come back when it is.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given:  append(clientsAndBackends(), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameZone))),
+		Steps: []spec.Step{
+			{Name: "all ready", Rows: []spec.Row{only("c1", "web", "a1")}},
+			{Name: "a1 is not", Do: []spec.Action{Readiness("a1", false)}, Rows: []spec.Row{even("c1", "web", "a2", "a3")}},
+			{Name: "a1 is back", Do: []spec.Action{Readiness("a1", true)}, Rows: []spec.Row{only("c1", "web", "a1")}},
+		},
+	},
+	{
+		ID: "topo-prefer-same-node", Group: "topology/traffic-distribution", Priority: spec.P1,
+		Source: "KEP-3015; e2e traffic_distribution.go 'PreferSameNode'",
+		Why:    "With PreferSameNode a client uses the pod on its own node, without one those of its zone, without these any.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
+		Given: []kube.Object{
+			Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
+			Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameNode)),
+		},
+		Steps: []spec.Step{
+			{Name: "n3 has none, its zone has one", Rows: []spec.Row{
+				only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a2"),
+			}},
+			{Name: "that of n1 is not ready", Do: []spec.Action{Readiness("a1", false), Apply(Backend("a3", "n3"))}, Rows: []spec.Row{
+				even("c1", "web", "a2", "a3"), only("c2", "web", "a2"), only("c3", "web", "a3"),
+			}},
+			{Name: "it is back", Do: []spec.Action{Readiness("a1", true)}, Rows: []spec.Row{
+				only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a3"),
+			}},
+		},
+	},
+	{
+		ID: "topo-vs-policies", Group: "topology/traffic-distribution", Priority: spec.P2,
+		Source: "CategorizeEndpoints 'conflicting topology and localness', 'topology ignored for Local endpoints'",
+		Why:    "Policy Local takes the pods of the node, whatever hints say; what goes by policy Cluster follows the hints, from pods of the cluster to an external address too.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.Topology},
+		Given: append(clientsAndBackends(),
+			Service("outer", Selecting(""), NodePort(), ETPLocal()), Service("inner", Selecting(""), NodePort(), ITPLocal())),
+		Steps: []spec.Step{{
+			Do: []spec.Action{contrary("outer"), contrary("inner")},
+			Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: draws, By: []string{"a1"}},
+				only("c1", "outer", "a2"),
+				{From: "c1", To: spec.NodePortAt("n1", "outer", 80), Times: draws, By: []string{"a2"}},
+				only("c1", "inner", "a1"),
+				{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: draws, By: []string{"a2"}},
+			},
+		}},
+	},
+	{
+		ID: "topo-node-relabel", Group: "topology/traffic-distribution", Priority: spec.P2, Own: &spec.Own{},
+		Source: "OnTopologyChange; KEP-2433: a node without a zone label takes no notice of hints",
+		Why:    "When a node is put into another zone, its clients use the endpoints of that zone, without a restart; a node without a zone uses all.",
+		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given:  append(clientsAndBackends(), Service("web", Selecting(""))),
+		Steps: []spec.Step{
+			{
+				Name: "n1 is in the east",
+				Do: []spec.Action{Slice("all", "web", "", 8080,
+					Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2", ForZones: []string{"west"}})},
+				Rows: []spec.Row{only("c1", "web", "a1")},
+			},
+			{Name: "n1 is in the west", Do: []spec.Action{Zone("n1", "west")}, Rows: []spec.Row{only("c1", "web", "a2")}},
+			{Name: "n1 is in no zone", Do: []spec.Action{Zone("n1", "")}, Rows: []spec.Row{even("c1", "web", "a1", "a2")}},
+		},
+	},
+}
+
+func clientsAndBackends() []kube.Object {
+	return []kube.Object{Pod("c1", "n1"), Pod("c2", "n2"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3")}
+}
+
+// contrary lists each node's endpoint for the zone of the other.
+func contrary(service string) spec.Action {
+	return Slice(service, service, "", 8080, Listed{Host: "a1", ForZones: []string{"west"}}, Listed{Host: "a2", ForZones: []string{"east"}})
+}
+
+// only wants every connection to a Service served by one pod, even wants them spread over several.
+func only(from, service, by string) spec.Row {
+	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Times: draws, By: []string{by}}
+}
+
+func even(from, service string, by ...string) spec.Row {
+	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Times: 30 * len(by), By: by, Even: true}
+}
