@@ -68,16 +68,11 @@ var udpEndpointRemoved = spec.Scenario{
 	},
 }
 
-// sending are flows that have to go on. Where a process relays them, an answer may come after the fence, and is waited for.
+// sending are flows that go on beside the change. A process that relays may lose datagrams then, or answer after the fence,
+// which cannot be told apart in time.
 func sending() []spec.Row {
 	r := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, By: []string{"a1", "b1"}, Moves: true}
-	relayed := r
-	relayed.If, relayed.Unless, relayed.Want = "", spec.KernelNAT, spec.Reply|spec.Refused|spec.Unreachable
-	var rows []spec.Row
-	for _, r := range []spec.Row{r, relayed} {
-		rows = append(rows, flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r))
-	}
-	return rows
+	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r)}
 }
 
 func flowsEverywhere(r spec.Row) []spec.Row {
