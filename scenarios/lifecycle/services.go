@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -145,7 +146,7 @@ func nodePorts(ports ...int32) ServiceOption {
 	}
 }
 
-// portsChange keeps the port http as it is.
+// portsChange keeps the port http as it is, and uses it without a pause meanwhile: every connection and request counts.
 var portsChange = spec.Scenario{
 	ID: "svc-ports-change", Group: "endpoints-lifecycle", Priority: spec.P1,
 	Source: "e2e service.go 'be updated after adding or deleting ports'; TestBuildServiceMapServiceUpdate",
@@ -156,25 +157,46 @@ var portsChange = spec.Scenario{
 	},
 	Steps: []spec.Step{
 		{Name: "one port", Rows: unchanged()},
-		{Name: "a port is added", Do: []spec.Action{ports(port("http", 80, 8080), port("adm", 81, 9090))}, Rows: append(unchanged(),
-			spec.Row{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
-			spec.Row{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
-		)},
-		{Name: "it is renamed", Do: []spec.Action{ports(port("http", 80, 8080), port("admin", 81, 9090))}, Rows: append(unchanged(),
-			spec.Row{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
-			spec.Row{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
-		)},
-		{Name: "it is renumbered", Do: []spec.Action{ports(port("http", 80, 8080), port("admin", 82, 9090))}, Rows: append(unchanged(),
-			spec.Row{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
-			spec.Row{From: "c1", To: spec.ClusterIPRaw("web", 82), By: []string{"a1"}, Port: 9090},
-			spec.Row{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
-		)},
-		{Name: "it is removed", Do: []spec.Action{ports(port("http", 80, 8080))}, Rows: append(unchanged(),
-			spec.Row{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
-			spec.Row{From: "c1", To: spec.ClusterIPRaw("web", 82), Want: spec.NotServed},
-			spec.Row{From: "client", To: spec.HostAt("n1", 30044), Want: spec.Refused},
-		)},
+		{Name: "a second comes, changes and goes", Check: func(ctx context.Context, w spec.World) error {
+			return w.During(ctx, unchanged(), func(ctx context.Context, _ spec.Traffic) error {
+				for _, c := range portChanges {
+					if err := c.change.Run(ctx, w); err != nil {
+						return spec.Faultf("%s: %w", c.name, err)
+					}
+					if err := w.Expect(ctx, c.rows...); err != nil {
+						return fmt.Errorf("%s: %w", c.name, err)
+					}
+				}
+				return nil
+			})
+		}},
 	},
+}
+
+// portChanges are changes of the Service's second port, and who answers where after each.
+var portChanges = []struct {
+	name   string
+	change spec.Action
+	rows   []spec.Row
+}{
+	{"a port is added", ports(port("http", 80, 8080), port("adm", 81, 9090)), []spec.Row{
+		{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
+	}},
+	{"it is renamed", ports(port("http", 80, 8080), port("admin", 81, 9090)), []spec.Row{
+		{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
+	}},
+	{"it is renumbered", ports(port("http", 80, 8080), port("admin", 82, 9090)), []spec.Row{
+		{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
+		{From: "c1", To: spec.ClusterIPRaw("web", 82), By: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
+	}},
+	{"it is removed", ports(port("http", 80, 8080)), []spec.Row{
+		{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
+		{From: "c1", To: spec.ClusterIPRaw("web", 82), Want: spec.NotServed},
+		{From: "client", To: spec.HostAt("n1", 30044), Want: spec.Refused},
+	}},
 }
 
 func port(name string, number int32, target int) ServiceOption {
