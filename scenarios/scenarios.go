@@ -18,6 +18,7 @@ import (
 	"github.com/viplab/viplab/scenarios/restart"
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/scale"
+	"github.com/viplab/viplab/scenarios/sctp"
 	"github.com/viplab/viplab/scenarios/security"
 	"github.com/viplab/viplab/scenarios/udp"
 	"github.com/viplab/viplab/suite/spec"
@@ -29,6 +30,6 @@ func All() []spec.Scenario {
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
-		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios,
+		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios, sctp.Scenarios,
 	)
 }

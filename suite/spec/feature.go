@@ -23,6 +23,9 @@ const (
 	TerminatingFallback Feature = "terminating-endpoints"
 	Topology            Feature = "topology"
 
+	// SCTP: ports of protocol SCTP are served as those of TCP and UDP are.
+	SCTP Feature = "sctp"
+
 	// SourceAddress: pods keep their address towards a ClusterIP, outside clients theirs under ETP Local.
 	SourceAddress Feature = "source-address"
 	// RandomSpread: an endpoint is drawn for each connection, independently and evenly.
@@ -90,7 +93,7 @@ var AllFeatures = []Feature{
 	Cleanup, ClusterIP, ConntrackCleanupUDP, ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid,
 	ETPLocal, ExternalIPs, ForwardAccept, Hairpin, HealthCheckNodePort, IPTables, IPTablesLegacy, IPVS, ITPLocal,
 	KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NodeHints, NodePort, NodePortAnyLocalAddress, NodePortHeld,
-	NodePortLocalhost, NodePortPrecedence, OutlivesService, PodsByAddress, RandomSpread, SelfHealing, SessionAffinity,
+	NodePortLocalhost, NodePortPrecedence, OutlivesService, PodsByAddress, RandomSpread, SCTP, SelfHealing, SessionAffinity,
 	SourceAddress, SurvivesRestart, TerminatingFallback, Topology, UDPDrains, UDPKeepsLast, UserspacePortals, VirtualIP,
 }
 
