@@ -37,6 +37,7 @@ func common() spec.FeatureSet {
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
 		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints, spec.SurvivesRestart,
 		spec.Cleanup,
+		spec.SCTP,
 	)
 }
 
