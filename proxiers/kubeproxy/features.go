@@ -47,7 +47,7 @@ func common() spec.FeatureSet {
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
 		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
 		spec.SurvivesRestart, spec.Cleanup, spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.ExternalIPsGate,
-		spec.SourceRanges, spec.HealthCheckBody, spec.ProxierHealthz,
+		spec.SourceRanges, spec.HealthCheckBody, spec.ProxierHealthz, spec.SCTP,
 	)
 }
 
@@ -134,6 +134,8 @@ func ipvsFeatures() spec.FeatureSet {
 //   - IPTables: portal chains, in no way like those of the iptables mode.
 //
 //   - SurvivesRestart: relays end with the process.
+//
+//   - SCTP: the mode relays TCP and UDP.
 //
 // It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener alone).
 //
