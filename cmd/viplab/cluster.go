@@ -37,6 +37,11 @@ func (f *clusterFlags) set(o *engine.Options) error {
 	return errors.Join(errs[:]...)
 }
 
+// arguments are the flags that make the same choices.
+func (f *clusterFlags) arguments() []string {
+	return []string{"--ip", f.ip, "--overlay", f.overlay, "--pods", f.pods}
+}
+
 // complete offers values for a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails for an unknown flag

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/faults"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite"
 	"github.com/viplab/viplab/suite/engine"
@@ -34,6 +35,7 @@ type conformFlags struct {
 	trySkipped bool
 	keepFailed bool
 	list       bool
+	fault      string
 }
 
 func newConform() *cobra.Command {
@@ -63,15 +65,17 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 		},
 	}
 	flags := cmd.Flags()
-	f.judged.add(flags)
+	f.judged.add(flags, "iptables")
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and for what failures leave behind")
 	flags.StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N")
 	flags.BoolVar(&f.trySkipped, "try-skipped", false, "also run scenarios that need what the proxier does not declare; one that passes is reported as a failure of the declaration")
 	flags.BoolVar(&f.keepFailed, "keep-failed", false, "keep the cluster of a failed scenario, tell how to enter it, and wait for Ctrl-C")
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see what notices it (viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios instead of running them")
 	complete(cmd, "proxier", proxierNames()...)
+	complete(cmd, "fault", faultNames()...)
 	return cmd
 }
 
@@ -101,7 +105,11 @@ func (f *conformFlags) options() (engine.Options, error) {
 	if o.Proxiers, err = f.judged.proxiers(); err != nil {
 		errs = append(errs, err)
 	}
-	o.Flags = f.judged.of
+	o.Flags = f.flagsOf
+	if f.fault != "" {
+		_, err = faults.Find(f.fault)
+		collect("fault", err)
+	}
 	if err := f.cluster.set(&o); err != nil {
 		errs = append(errs, err)
 	}
@@ -116,6 +124,14 @@ func (f *conformFlags) options() (engine.Options, error) {
 	o.Out, err = filepath.Abs(f.out)
 	collect("out", err)
 	return o, errors.Join(errs...)
+}
+
+// flagsOf are the flags that run one of the proxiers again.
+func (f *conformFlags) flagsOf(p spec.Proxier) string {
+	if f.fault == "" {
+		return f.judged.of(p)
+	}
+	return f.judged.of(p) + " --fault " + f.fault
 }
 
 func parseShard(text string) (shard, shards int, err error) {
@@ -140,6 +156,11 @@ func conform(ctx context.Context, f *conformFlags, stdout, stderr io.Writer) err
 	}
 	if err := sandbox.Enter(); err != nil {
 		return err
+	}
+	if f.fault != "" {
+		if _, err := seed(f.fault, &o); err != nil {
+			return err
+		}
 	}
 	progress := newProgress(stderr)
 	o.Listen = progress.listen

@@ -31,8 +31,9 @@ type judgedFlags struct {
 	given func(flag string) bool
 }
 
-func (f *judgedFlags) add(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.names, "proxier", []string{"iptables"}, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
+// add adds the flags. Unless others are named, the defaults are judged.
+func (f *judgedFlags) add(flags *pflag.FlagSet, defaults ...string) {
+	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
 	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
 	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but a mechanism: +feature,-feature")
@@ -115,25 +116,31 @@ func (f *judgedFlags) command() (spec.Proxier, error) {
 
 // of are the flags that name one of the proxiers alone, as a shell takes them.
 func (f *judgedFlags) of(p spec.Proxier) string {
-	flags := []string{"--proxier", p.Name()}
-	switch {
-	case f.given("exec") && p.Name() == f.name:
-		flags = []string{"--exec", f.exec, "--name", f.name}
-		if f.features != "" {
-			flags = append(flags, "--features", f.features)
-		}
-	case !strings.HasPrefix(p.Name(), kubeProxyPrefix):
-	case f.kubeProxyBinary != "":
-		flags = append(flags, "--kube-proxy-binary", f.kubeProxyBinary)
-	case f.kubeProxyVersion != "":
-		flags = append(flags, "--kube-proxy-version", f.kubeProxyVersion)
-	}
+	flags := f.arguments(p)
 	for i, word := range flags {
 		if quoted, err := syntax.Quote(word, syntax.LangPOSIX); err == nil {
 			flags[i] = quoted
 		}
 	}
 	return strings.Join(flags, " ")
+}
+
+// arguments are the flags that name one of the proxiers alone.
+func (f *judgedFlags) arguments(p spec.Proxier) []string {
+	switch {
+	case f.given("exec") && p.Name() == f.name:
+		flags := []string{"--exec", f.exec, "--name", f.name}
+		if f.features != "" {
+			flags = append(flags, "--features", f.features)
+		}
+		return flags
+	case !strings.HasPrefix(p.Name(), kubeProxyPrefix):
+	case f.kubeProxyBinary != "":
+		return []string{"--proxier", p.Name(), "--kube-proxy-binary", f.kubeProxyBinary}
+	case f.kubeProxyVersion != "":
+		return []string{"--proxier", p.Name(), "--kube-proxy-version", f.kubeProxyVersion}
+	}
+	return []string{"--proxier", p.Name()}
 }
 
 // claimedByCommands is what a command is taken to claim: everything but a mechanism.

@@ -12,9 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/proxiers/faults"
 )
 
 func main() {
+	faults.Shim()
 	// The first signal lets a command end in its own time. Those that work in a sandbox are ended by the second Ctrl-C
 	// from outside.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
@@ -32,7 +35,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true, // an error is one message, not a page
 		SilenceErrors: true, // conclude prints it, once
 	}
-	root.AddCommand(newConform(), newCatalogue(), newScenario(), newRules(), newDoctor())
+	root.AddCommand(newConform(), newProve(), newSeeded(), newCatalogue(), newScenario(), newRules(), newDoctor())
 	return root
 }
 

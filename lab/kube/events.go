@@ -53,11 +53,13 @@ func (h *history) since(after, newest uint64) ([]Event, error) {
 	return tail[:len(tail):len(tail)], nil
 }
 
-// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed.
+// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed. Through a
+// view, an event of what is out of sight has a revision and nothing else.
 func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.history.since(revision, s.revision)
+	events, err := s.history.since(revision, s.revision)
+	return s.lens.events(events), err
 }
 
 // Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or event
@@ -97,7 +99,9 @@ func (s *Store) existing(kinds []Kind) ([]Event, uint64) {
 			continue
 		}
 		for _, o := range s.tables[r.Kind].objectsInOrder() {
-			out = append(out, Event{Revision: revisionOf(o), Type: watch.Added, Kind: r.Kind, Object: o})
+			if o = s.lens.object(o); o != nil {
+				out = append(out, Event{Revision: revisionOf(o), Type: watch.Added, Kind: r.Kind, Object: o})
+			}
 		}
 	}
 	return out, s.revision
@@ -131,4 +135,6 @@ func (s *Store) WatchFrom(ctx context.Context, revision uint64, kinds ...Kind) i
 	}
 }
 
-func wanted(kinds []Kind, k Kind) bool { return len(kinds) == 0 || slices.Contains(kinds, k) }
+func wanted(kinds []Kind, k Kind) bool {
+	return k != "" && len(kinds) == 0 || slices.Contains(kinds, k)
+}

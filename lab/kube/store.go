@@ -36,6 +36,12 @@ type Config struct {
 
 // Store holds the state of a cluster. All methods may be called concurrently.
 type Store struct {
+	*state
+	lens *lens // nil: what is read is what there is
+}
+
+// state is what all views of a store share.
+type state struct {
 	families  []corev1.IPFamily
 	ranges    map[corev1.IPFamily]netip.Prefix
 	cidrs     []netip.Prefix
@@ -46,7 +52,7 @@ type Store struct {
 	revision uint64
 	changed  chan struct{} // closed and replaced by every commit
 	history  history
-	snapshot *Snapshot // of revision, or older
+	newest   *Snapshot // of revision, or older
 	index    *index
 	tables   map[Kind]anyTable
 	serials  map[Key]uint64 // pods ever made per Deployment, so that no name comes twice
@@ -63,7 +69,7 @@ type Store struct {
 
 // NewStore returns a cluster without nodes, with the namespaces default and kube-system.
 func NewStore(c Config) *Store {
-	s := &Store{
+	s := &Store{state: &state{
 		ranges:      map[corev1.IPFamily]netip.Prefix{},
 		nodeRange:   c.NodePorts.orDefault(),
 		now:         c.Now,
@@ -79,7 +85,7 @@ func NewStore(c Config) *Store {
 		endpoints:   newTable[*corev1.Endpoints](),
 		slices:      newTable[*discoveryv1.EndpointSlice](),
 		policies:    newTable[*networkingv1.NetworkPolicy](),
-	}
+	}}
 	s.tables = map[Kind]anyTable{
 		KindNamespace: s.namespaces, KindNode: s.nodes, KindPod: s.pods, KindDeployment: s.deployments,
 		KindService: s.services, KindEndpoints: s.endpoints, KindEndpointSlice: s.slices, KindNetworkPolicy: s.policies,
@@ -130,8 +136,8 @@ func (s *Store) NodePorts() PortRange { return s.nodeRange }
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.snapshot == nil || s.snapshot.Revision != s.revision {
-		s.snapshot = &Snapshot{
+	if s.newest == nil || s.newest.Revision != s.revision {
+		s.newest = &Snapshot{
 			Revision:        s.revision,
 			Namespaces:      s.namespaces.list(),
 			Nodes:           s.nodes.list(),
@@ -143,7 +149,7 @@ func (s *Store) Snapshot() *Snapshot {
 			NetworkPolicies: s.policies.list(),
 		}
 	}
-	return s.snapshot
+	return s.lens.snapshot(s.newest)
 }
 
 // Get returns an object of the store, which must not be changed. Namespace is ignored for Namespaces and Nodes.
@@ -168,7 +174,12 @@ func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tables[r.Kind].get(r.key(namespace, name))
+	o, ok := s.tables[r.Kind].get(r.key(namespace, name))
+	if !ok {
+		return nil, false
+	}
+	o = s.lens.object(o)
+	return o, o != nil
 }
 
 // key is the key of an object of this resource: "default" stands in for no namespace.

@@ -19,8 +19,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// canaryNamespace is the Kubernetes namespace of the canaries.
-const canaryNamespace = "viplab-canary"
+// CanaryNamespace is the Kubernetes namespace of the canaries.
+const CanaryNamespace = "viplab-canary"
 
 // canaryPort is where the canaries' server listens: the echo port of RFC 862, which no proxier, NodePort or probe uses.
 const canaryPort = 7
@@ -54,11 +54,11 @@ func newCanaries(node spec.Node) (*canaries, error) {
 		c.addrs = append(c.addrs, node.Host.Addr(f))
 	}
 	var err error
-	c.server, err = traffic.Serve(node.Host.NS, canaryNamespace, c.addrs, traffic.Port{Proto: "tcp", Number: canaryPort})
+	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, traffic.Port{Proto: "tcp", Number: canaryPort})
 	if err != nil {
 		return nil, spec.Faultf("serve canaries: %w", err)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: canaryNamespace}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: CanaryNamespace}}
 	if err := c.store.Apply(ns); err != nil {
 		return nil, errors.Join(spec.Faultf("make the canaries' namespace: %w", err), c.server.Close())
 	}
@@ -66,7 +66,7 @@ func newCanaries(node spec.Node) (*canaries, error) {
 }
 
 func (c *canaries) close() error {
-	return errors.Join(c.store.Delete(kube.KindNamespace, "", canaryNamespace), c.server.Close())
+	return errors.Join(c.store.Delete(kube.KindNamespace, "", CanaryNamespace), c.server.Close())
 }
 
 // acquire returns a generation that is newer than a revision and than an older generation, and whether it was made for
@@ -110,7 +110,7 @@ func (c *canaries) make() (*generation, error) {
 				continue
 			}
 			for _, kind := range []kube.Kind{kube.KindService, kube.KindEndpoints} {
-				if err := tx.Delete(kind, canaryNamespace, old.name()); err != nil {
+				if err := tx.Delete(kind, CanaryNamespace, old.name()); err != nil {
 					return err
 				}
 			}
@@ -120,9 +120,9 @@ func (c *canaries) make() (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	svc, ok := kube.Get[*corev1.Service](c.store, canaryNamespace, g.name())
+	svc, ok := kube.Get[*corev1.Service](c.store, CanaryNamespace, g.name())
 	if !ok {
-		return nil, fmt.Errorf("Service %s/%s has vanished", canaryNamespace, g.name())
+		return nil, fmt.Errorf("Service %s/%s has vanished", CanaryNamespace, g.name())
 	}
 	if g.revision, err = strconv.ParseUint(svc.ResourceVersion, 10, 64); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (g *generation) port() uint16 { return uint16(1024 + g.number%(1<<16-1024))
 // service has no selector: what it leads to is said by endpoints.
 func (c *canaries) service(g *generation) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: canaryNamespace, Name: g.name()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: CanaryNamespace, Name: g.name()},
 		Spec: corev1.ServiceSpec{
 			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
 			Ports:          []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: int32(g.port())}},
@@ -162,7 +162,7 @@ func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
 		subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a.String(), NodeName: &c.node})
 	}
 	return &corev1.Endpoints{
-		ObjectMeta: metav1.ObjectMeta{Namespace: canaryNamespace, Name: g.name()},
+		ObjectMeta: metav1.ObjectMeta{Namespace: CanaryNamespace, Name: g.name()},
 		Subsets:    []corev1.EndpointSubset{subset},
 	}
 }
@@ -181,7 +181,7 @@ func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Prob
 		switch {
 		case answer.Fault != nil && ctx.Err() == nil:
 			return served, &spec.Fault{Err: answer.Fault}
-		case answer.Outcome == traffic.Reply && answer.Server == canaryNamespace:
+		case answer.Outcome == traffic.Reply && answer.Server == CanaryNamespace:
 			served++
 		case err == nil:
 			err = &silentError{node.Name, to, answer}
@@ -218,7 +218,7 @@ func sameList[T interface {
 
 // withoutCanaries cuts the canaries out of a list sorted by namespace.
 func withoutCanaries[T interface{ GetNamespace() string }](list []T) []T {
-	is := func(o T) bool { return o.GetNamespace() == canaryNamespace }
+	is := func(o T) bool { return o.GetNamespace() == CanaryNamespace }
 	first := slices.IndexFunc(list, is)
 	if first < 0 {
 		return list

@@ -37,6 +37,9 @@ type Options struct {
 	// ApplyLimit is how long a node may take to obey a change before its proxier is given up. Zero: two minutes, more on slow
 	// machines.
 	ApplyLimit time.Duration
+	// Hasty is for runs that expect failures: the first outcome that a row does not want ends it, and a probe whose answer is
+	// wanted waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
+	Hasty bool
 	// Out is the folder for what failures leave behind. Empty: nothing is kept.
 	Out string
 	// Flags are how "viplab conform" is told of a proxier, for the command that runs a scenario again. Nil: --proxier and
@@ -60,6 +63,7 @@ type Cell struct {
 	Proxier  spec.Proxier
 
 	skip    string // why it is not run; empty if it is
+	hasty   bool
 	out     string // the folder for what a failure leaves behind; empty: nothing is kept
 	again   string // the command that runs it again
 	missing []spec.Feature
@@ -101,7 +105,7 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 	for _, p := range o.Proxiers {
 		unusable := p.Usable(ctx)
 		for _, s := range selected {
-			c := &Cell{Scenario: s, Proxier: p, out: o.Out, again: o.again(s, p), done: make(chan struct{})}
+			c := &Cell{Scenario: s, Proxier: p, hasty: o.Hasty, out: o.Out, again: o.again(s, p), done: make(chan struct{})}
 			c.admit(o, unusable)
 			cells = append(cells, c)
 		}

@@ -23,6 +23,9 @@ const probeLimit = time.Minute
 // of a SYN (1 s, RFC 6298).
 const patience = 5 * time.Second
 
+// hastyPatience is that of a hasty run. It still covers the retransmission.
+const hastyPatience = 2 * time.Second
+
 // play runs the scenario's steps. An error is a failure of the proxier, or a spec.Fault.
 func (w *world) play(ctx context.Context) error {
 	for i, step := range w.cell.Scenario.Steps {
@@ -141,6 +144,13 @@ func (w *world) judge(probes []*probed, facts spec.Facts) error {
 // failed, and each further one might cost its patience.
 const unwantedLimit = 3
 
+func (c *Cell) unwantedLimit() int {
+	if c.hasty {
+		return 1
+	}
+	return unwantedLimit
+}
+
 // probeRow sends the probes of a row in one family, one after another.
 func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
 	to, err := w.Resolve(row.To, family, row.Protocol())
@@ -165,7 +175,7 @@ func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) (
 		}
 		seen = append(seen, o)
 		if !row.Want.Allows(o.Outcome) {
-			if unwanted++; unwanted == unwantedLimit {
+			if unwanted++; unwanted == w.cell.unwantedLimit() {
 				break
 			}
 		}
@@ -199,7 +209,7 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	k.conn.SetPatience(patienceOf(row))
+	k.conn.SetPatience(w.cell.patienceOf(row))
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
 	if err := w.finish(ctx, row, o); err != nil {
@@ -221,7 +231,7 @@ func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 	}
 	p := traffic.Probe{
 		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(),
-		Payload: row.Payload, Fences: w.fences(from, o.Family, row.By), Patience: patienceOf(row),
+		Payload: row.Payload, Fences: w.fences(from, o.Family, row.By), Patience: w.cell.patienceOf(row),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 	}
 	conn, answer := p.Open(ctx)
@@ -235,9 +245,12 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // patienceOf is how long the probes of a row wait for an answer beyond the fence.
-func patienceOf(row spec.Row) time.Duration {
+func (c *Cell) patienceOf(row spec.Row) time.Duration {
 	if row.Want.Allows(traffic.Silence) {
 		return 0
+	}
+	if c.hasty {
+		return hastyPatience
 	}
 	return patience
 }

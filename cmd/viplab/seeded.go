@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/faults"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/suite/prove"
+	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// A fault is in a whole process, so "viplab prove" is many: each is "viplab seeded", which prints a prove.Outcome.
+
+// children starts them.
+type children struct {
+	flags    *proveFlags
+	proxiers []spec.Proxier
+	stderr   io.Writer
+}
+
+// run carries a job out in a process of its own.
+func (c children) run(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
+	i := slices.IndexFunc(c.proxiers, func(p spec.Proxier) bool { return p.Name() == job.Proxier })
+	args := append([]string{"seeded"}, c.flags.judged.arguments(c.proxiers[i])...)
+	args = append(args, c.flags.cluster.arguments()...)
+	args = append(args, "--fault", job.Fault, "--rows", strings.Join(job.Rows, ","))
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return out, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
+		return out, fmt.Errorf("%s: read its output: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return out, nil
+}
+
+// newSeeded is the command of the children.
+func newSeeded() *cobra.Command {
+	var f conformFlags
+	var rows []string
+	cmd := &cobra.Command{
+		Use:    "seeded",
+		Short:  "Run scenarios with a fault and print what came of it, for viplab prove",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return seeded(cmd.Context(), &f, rows, cmd.OutOrStdout())
+		},
+	}
+	f.judged.add(cmd.Flags())
+	f.cluster.add(cmd)
+	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
+	cmd.Flags().StringSliceVar(&rows, "rows", nil, "the scenarios")
+	return cmd
+}
+
+func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Writer) error {
+	o := engine.Options{Scenarios: scenarios.All(), Hasty: f.fault != ""}
+	var quoted []string
+	for _, r := range rows {
+		quoted = append(quoted, regexp.QuoteMeta(r))
+	}
+	var err, focus error
+	o.Focus, focus = regexp.Compile("^(" + strings.Join(quoted, "|") + ")$")
+	o.Proxiers, err = f.judged.proxiers()
+	if err := errors.Join(err, f.cluster.set(&o), focus); err != nil {
+		return err
+	}
+	if err := sandbox.Enter(); err != nil {
+		return err
+	}
+	var s *faults.Seeding
+	if f.fault != "" {
+		if s, err = seed(f.fault, &o); err != nil {
+			return err
+		}
+	}
+	outcome, err := judge(ctx, o, s)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(outcome)
+}
+
+// seed puts a fault into the proxiers of a run.
+func seed(fault string, o *engine.Options) (*faults.Seeding, error) {
+	f, err := faults.Find(fault)
+	if err != nil {
+		return nil, err
+	}
+	s, err := faults.Seed(f, o.Proxiers...)
+	if err == nil {
+		o.Proxiers = s.Proxiers
+	}
+	return s, err
+}
+
+func judge(ctx context.Context, o engine.Options, s *faults.Seeding) (out prove.Outcome, err error) {
+	cells, err := engine.Plan(ctx, o)
+	if err != nil {
+		return out, err
+	}
+	run := engine.NewRun(cells, o)
+	run.Do(ctx)
+	out.Results = report.New(version(), kernelRelease(), run.Note(), run.Results()).Results
+	if s != nil {
+		out.Touched = s.Touched()
+		for _, err := range s.Refused() {
+			out.Refused = append(out.Refused, err.Error())
+		}
+	}
+	if err := run.Close(context.WithoutCancel(ctx)); err != nil && s == nil {
+		return out, err // a proxier with a fault may well not leave as it should
+	}
+	return out, nil
+}

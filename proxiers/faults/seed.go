@@ -1,0 +1,132 @@
+package faults
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Seeding is a fault in proxiers.
+type Seeding struct {
+	// Proxiers have the names and claim the features of those without the fault.
+	Proxiers []spec.Proxier
+
+	fault Fault
+	shims *shims
+
+	mu      sync.Mutex
+	views   map[*kube.Store]*kube.Store // clusters as the proxiers see them, by what they are
+	touched int
+	refused []error
+}
+
+// Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It is
+// called inside a sandbox.
+func Seed(f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
+	s := &Seeding{fault: f, views: map[*kube.Store]*kube.Store{}}
+	if len(f.Text) > 0 {
+		var err error
+		if s.shims, err = installShims(f); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range proxiers {
+		s.Proxiers = append(s.Proxiers, &seeded{p, s})
+	}
+	return s, nil
+}
+
+// Touched says how many objects, inputs of programs and nodes the fault has changed so far. Zero means that whatever was
+// judged was not broken.
+func (s *Seeding) Touched() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.touched + s.shims.touched()
+}
+
+// Refused are the states that a proxier could not be brought to obey. Then scenarios fail for that, and not because they
+// have noticed the fault.
+func (s *Seeding) Refused() []error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
+func (s *Seeding) touch() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touched++
+}
+
+func (s *Seeding) refuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = append(s.refused, err)
+}
+
+// view is the cluster as the fault shows it, the same for all nodes.
+func (s *Seeding) view(of *kube.Store) *kube.Store {
+	if s.fault.State == nil {
+		return of
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.views[of] == nil {
+		see := s.fault.State()
+		s.views[of] = of.Through(func(o kube.Object) kube.Object {
+			seen := see(o)
+			if equality.Semantic.DeepEqual(seen, o) {
+				return o
+			}
+			s.touch()
+			return seen
+		})
+	}
+	return s.views[of]
+}
+
+// seeded is a proxier with a fault in it.
+type seeded struct {
+	spec.Proxier
+	*Seeding
+}
+
+// Start places the proxier where it sees another cluster.
+func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	node.Store = p.view(node.Store)
+	in, err := p.Proxier.Start(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	return &instance{in, p.Seeding, node}, nil
+}
+
+// instance is a seeded proxier on a node.
+type instance struct {
+	spec.Instance
+	*Seeding
+	node spec.Node
+}
+
+// Apply tells the proxier what it is to see, which may be newer than what is wanted.
+func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {
+	told := want
+	if i.fault.State != nil {
+		told = i.node.Store.Snapshot()
+	}
+	if err := i.Instance.Apply(ctx, told); err != nil {
+		if ctx.Err() == nil {
+			i.refuse(err)
+		}
+		return err
+	}
+	if i.fault.Node == nil {
+		return nil
+	}
+	i.touch()
+	return i.fault.Node(ctx, i.node, want)
+}
