@@ -5,10 +5,13 @@ import (
 	"errors"
 	"net"
 
+	mdlayher "github.com/mdlayher/netlink"
+	"github.com/ti-mo/conntrack"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -39,4 +42,34 @@ var besides = []Fault{
 			return nil
 		},
 	},
+	{
+		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
+		Rows: []string{"clusterip-one-connection-one-endpoint"},
+		Node: func(_ context.Context, node spec.Node, _ *kube.Snapshot) error {
+			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
+			if err != nil {
+				return err
+			}
+			return errors.Join(c.Flush(), c.Close())
+		},
+	},
+	{
+		Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
+		On: ownJumps, Rows: []string{"nodeport-localhost"},
+		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"}),
+	},
+	{
+		Name: "no-forwarding", Breaks: "The node forwards no packets.",
+		Rows: []string{"nodeport-node-without-endpoint"},
+		Node: sysctls(
+			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},
+		),
+	},
+}
+
+// sysctls sets sysctls of the node.
+func sysctls(settings ...netns.Setting) func(context.Context, spec.Node, *kube.Snapshot) error {
+	return func(_ context.Context, node spec.Node, _ *kube.Snapshot) error {
+		return node.Host.SetSysctls(settings...)
+	}
 }

@@ -8,30 +8,39 @@ import (
 	"github.com/viplab/viplab/proxiers/exec"
 )
 
-// services is a State that changes every Service.
-func services(change func(*corev1.Service)) func() func(kube.Object) kube.Object {
+// copied is a State that changes a copy of each object of a kind.
+func copied[T interface {
+	kube.Object
+	DeepCopy() T
+}](change func(T)) func() func(kube.Object) kube.Object {
 	return see(func(o kube.Object) kube.Object {
-		s, ok := o.(*corev1.Service)
+		t, ok := o.(T)
 		if !ok {
 			return o
 		}
-		s = s.DeepCopy()
-		change(s)
-		return s
+		t = t.DeepCopy()
+		change(t)
+		return t
 	})
 }
 
-// slices is a State that changes every EndpointSlice.
-func slicesOf(change func(*discoveryv1.EndpointSlice)) func() func(kube.Object) kube.Object {
-	return see(func(o kube.Object) kube.Object {
-		s, ok := o.(*discoveryv1.EndpointSlice)
-		if !ok {
-			return o
+// services is a State that changes every Service.
+func services(change func(*corev1.Service)) func() func(kube.Object) kube.Object {
+	return copied(change)
+}
+
+// eachServicePort is a State that changes every port of every Service.
+func eachServicePort(change func(*corev1.ServicePort)) func() func(kube.Object) kube.Object {
+	return services(func(s *corev1.Service) {
+		for i := range s.Spec.Ports {
+			change(&s.Spec.Ports[i])
 		}
-		s = s.DeepCopy()
-		change(s)
-		return s
 	})
+}
+
+// slicesOf is a State that changes every EndpointSlice.
+func slicesOf(change func(*discoveryv1.EndpointSlice)) func() func(kube.Object) kube.Object {
+	return copied(change)
 }
 
 // eachEndpoint is a State that changes every endpoint of every EndpointSlice.
@@ -53,5 +62,23 @@ func see(change func(kube.Object) kube.Object) func() func(kube.Object) kube.Obj
 			}
 			return change(o)
 		}
+	}
+}
+
+// remembering is a State that shows each object of a kind in the light of what it showed of it last; that is nil for one
+// that is new.
+func remembering[T kube.Object](change func(last, now T) T) func() func(kube.Object) kube.Object {
+	return func() func(kube.Object) kube.Object {
+		last := map[kube.Key]T{}
+		return see(func(o kube.Object) kube.Object {
+			now, ok := o.(T)
+			if !ok {
+				return o
+			}
+			key := kube.KeyOf(now)
+			shown := change(last[key], now)
+			last[key] = shown
+			return shown
+		})()
 	}
 }
