@@ -15,6 +15,11 @@ conform: ## install what is missing and judge the built-in proxiers that this ke
 	@$(MAKE) --no-print-directory build
 	@bin/viplab conform $(if $(ARGS),$(ARGS),--proxier iptables,iptables-legacy,nftables,userspace,ipvs)
 
+prove: ## put faults into the built-in proxiers and show which scenarios notice (or ARGS='--focus ^etp-local')
+	@scripts/setup
+	@$(MAKE) --no-print-directory build
+	@bin/viplab prove $(ARGS)
+
 bench: ## measure what building a lab costs, beside the floor of plain netlink
 	@. scripts/lib.sh && find_go && go run ./lab/bench
 
@@ -33,4 +38,4 @@ clean: ## remove what was built; the cache with kernels and tools (~/.cache/vipl
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform bench bench-proxiers lint vm clean help
+.PHONY: build test conform prove bench bench-proxiers lint vm clean help

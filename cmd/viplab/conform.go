@@ -158,7 +158,7 @@ func conform(ctx context.Context, f *conformFlags, stdout, stderr io.Writer) err
 		return err
 	}
 	if f.fault != "" {
-		if _, err := seed(f.fault, &o); err != nil {
+		if _, err := seed(ctx, f.fault, &o); err != nil {
 			return err
 		}
 	}

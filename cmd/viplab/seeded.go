@@ -91,7 +91,7 @@ func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Write
 	}
 	var s *faults.Seeding
 	if f.fault != "" {
-		if s, err = seed(f.fault, &o); err != nil {
+		if s, err = seed(ctx, f.fault, &o); err != nil {
 			return err
 		}
 	}
@@ -103,12 +103,12 @@ func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Write
 }
 
 // seed puts a fault into the proxiers of a run.
-func seed(fault string, o *engine.Options) (*faults.Seeding, error) {
+func seed(ctx context.Context, fault string, o *engine.Options) (*faults.Seeding, error) {
 	f, err := faults.Find(fault)
 	if err != nil {
 		return nil, err
 	}
-	s, err := faults.Seed(f, o.Proxiers...)
+	s, err := faults.Seed(ctx, f, o.Proxiers...)
 	if err == nil {
 		o.Proxiers = s.Proxiers
 	}

@@ -131,7 +131,7 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 		if late.Outcome != Silence {
 			return late
 		}
-	case a.Outcome == Silence && c.probe.Patience > 0:
+	case a.Outcome == Silence && c.probe.Patience > 0 && (c.up && c.tcp || !c.probe.IfAccepted):
 		patient, cancel := context.WithTimeout(ctx, c.probe.Patience)
 		defer cancel()
 		return c.wait(patient, func(waited time.Duration) string {

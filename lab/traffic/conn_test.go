@@ -198,7 +198,16 @@ func TestPatience(t *testing.T) {
 		if a := p.Do(within(t)); a.Outcome != Reply || a.Server != "late" {
 			t.Error(a)
 		}
+		p.IfAccepted = true
+		if a := p.Do(within(t)); a.Outcome != Reply || a.Server != "late" {
+			t.Errorf("whoever waits for those who accept: %v", a)
+		}
 		nft(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
+		p.To = netip.AddrPortFrom(f.server, 81)
+		if a := p.Do(within(t)); a.Outcome != Silence || a.Took >= p.Patience {
+			t.Errorf("where nobody accepts there is nothing to wait for: %v", a)
+		}
+		p.IfAccepted = false
 		p.To, p.Patience = netip.AddrPortFrom(f.server, 81), 10*time.Millisecond
 		if a := p.Do(within(t)); a.Outcome != Silence || a.Took < p.Patience || !strings.Contains(a.Detail, "and then no answer") {
 			t.Error(a)

@@ -31,6 +31,9 @@ type Probe struct {
 	Fences []netip.Addr
 	// Patience is how much longer to listen after silence has been proved, for answers that somebody may hold back.
 	Patience time.Duration
+	// IfAccepted keeps Patience for TCP connections that somebody has accepted: it may be a process that relays, and its
+	// silence is not proved. Where the handshake itself is met by silence, there is nothing to wait for.
+	IfAccepted bool
 	// Payload is how many bytes to send along, and to get back.
 	Payload int
 	// Keep makes Open leave the socket open whatever comes of the first exchange, unless that is a fault.

@@ -44,7 +44,7 @@ var besides = []Fault{
 	},
 	{
 		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		Rows: []string{"clusterip-one-connection-one-endpoint"},
+		On: kubeRules, Rows: []string{"clusterip-one-connection-one-endpoint"}, // a relay takes its connections up again
 		Node: func(_ context.Context, node spec.Node, _ *kube.Snapshot) error {
 			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
 			if err != nil {

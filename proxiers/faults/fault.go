@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -40,11 +41,13 @@ type Fault struct {
 	Text []Rewrite
 	// Node does something to a node each time that the proxier has obeyed a state there.
 	Node func(ctx context.Context, node spec.Node, obeyed *kube.Snapshot) error
+	// Kernel changes what built-in proxiers ask of the kernel themselves.
+	Kernel keeper.Hooks
 }
 
 // All are all faults, in the order of reports.
 func All() []Fault {
-	return slices.Concat(told, written, besides)
+	return slices.Concat(told, written, besides, asked, served)
 }
 
 // Find is the fault of a name.
@@ -59,6 +62,8 @@ func Find(name string) (Fault, error) {
 
 // Immunes are scenarios that judge nothing a proxier could break.
 var Immunes = []Immune{
+	{"base-external-to-pod-ip", "the host outside has no route to pods, so its packets end at the router, and no node sees any"},
+	{"clusterip-external-unrouted", "the host outside has no route to ClusterIPs, so its packets end at the router, and no node sees any"},
 	{"nodeport-allocation-rules", "it judges how the cluster gives out NodePorts, in which no proxier takes part (lab/kube tests it)"},
 }
 
@@ -85,7 +90,7 @@ func (f Fault) Validate() error {
 	if len(f.Rows) == 0 {
 		wrong("no scenario is named that must notice")
 	}
-	if f.State == nil && len(f.Text) == 0 && f.Node == nil {
+	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Kernel.Stale == nil && f.Kernel.Health == nil {
 		wrong("it does nothing")
 	}
 	for _, r := range f.Text {

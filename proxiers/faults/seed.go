@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/proxiers/internal/conntrack"
+	"github.com/viplab/viplab/proxiers/internal/healthcheck"
+	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -26,7 +29,10 @@ type Seeding struct {
 
 // Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It is
 // called inside a sandbox.
-func Seed(f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
+func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
+	for _, p := range proxiers {
+		_ = p.Usable(ctx) // which they find out once, by rules of their own: those are no business of the fault. It is asked again
+	}
 	s := &Seeding{fault: f, views: map[*kube.Store]*kube.Store{}}
 	if len(f.Text) > 0 {
 		var err error
@@ -89,6 +95,27 @@ func (s *Seeding) view(of *kube.Store) *kube.Store {
 	return s.views[of]
 }
 
+// hooks are those of the fault, counted.
+func (s *Seeding) hooks() keeper.Hooks {
+	var h keeper.Hooks
+	if stale := s.fault.Kernel.Stale; stale != nil {
+		h.Stale = func(w *conntrack.Wanted) *conntrack.Wanted {
+			s.touch()
+			return stale(w)
+		}
+	}
+	if health := s.fault.Kernel.Health; health != nil {
+		h.Health = func(c healthcheck.Check) healthcheck.Check {
+			if changed := health(c); changed != c {
+				s.touch()
+				c = changed
+			}
+			return c
+		}
+	}
+	return h
+}
+
 // seeded is a proxier with a fault in it.
 type seeded struct {
 	spec.Proxier
@@ -101,6 +128,9 @@ func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 	in, err := p.Proxier.Start(ctx, node)
 	if err != nil {
 		return nil, err
+	}
+	if k, ok := in.(interface{ Hook(keeper.Hooks) }); ok {
+		k.Hook(p.hooks())
 	}
 	return &instance{in, p.Seeding, node}, nil
 }

@@ -63,7 +63,7 @@ func TestAProxierIsToldSomethingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	inner := &listener{}
-	seeding, err := Seed(f, inner)
+	seeding, err := Seed(t.Context(), f, inner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestAProxierIsToldSomethingElse(t *testing.T) {
 func TestWhatIsDoneBesideComesAfterwards(t *testing.T) {
 	inner := &listener{}
 	done := 0
-	seeding, err := Seed(Fault{Node: func(context.Context, spec.Node, *kube.Snapshot) error {
+	seeding, err := Seed(t.Context(), Fault{Node: func(context.Context, spec.Node, *kube.Snapshot) error {
 		if done++; inner.told == nil {
 			t.Error("something is done to the node before the proxier is")
 		}
@@ -138,11 +138,11 @@ func TestAProgramGetsAnotherInput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seeding, err := Seed(f)
+	seeding, err := Seed(t.Context(), f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Seed(f); err == nil {
+	if _, err := Seed(t.Context(), f); err == nil {
 		t.Error("a process takes a second fault")
 	}
 	const rules = "-A KUBE-POSTROUTING -m mark --mark 0x4000 -j MASQUERADE\n-A KUBE-FORWARD -j ACCEPT\n"

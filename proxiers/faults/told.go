@@ -16,19 +16,19 @@ var told = slices.Concat(toldOfServices, toldOfEndpoints)
 var toldOfServices = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
-		Rows:  []string{"nodeport-every-node"},
+		Rows:  []string{"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip", "base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop"},
 		State: eachServicePort(func(p *corev1.ServicePort) { p.NodePort += min(p.NodePort, 1) }),
 	},
 	{
 		Name: "udp-ports-lost", Breaks: "Ports of Services that are not TCP are passed over.",
-		Rows: []string{"udp-clusterip-and-nodeport"},
+		Rows: []string{"udp-clusterip-and-nodeport", "clusterip-same-port-tcp-udp", "ep-add-remove"},
 		State: services(func(s *corev1.Service) {
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
 		}),
 	},
 	{
 		Name: "second-family-lost", Breaks: "Services are served in their first IP family alone.",
-		Rows: []string{"clusterip-pod-to-remote-pod"},
+		Rows: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip"},
 		State: services(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
 				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
@@ -57,7 +57,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "external-policy-ignored", Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local too.",
-		Rows: []string{"etp-local-source-preserved"},
+		Rows: []string{"etp-local-source-preserved", "etp-local-only-local-endpoints", "etp-local-no-endpoint-drops", "etp-local-imbalance", "rs-ipt-local-policy-chains"},
 		State: services(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
@@ -75,7 +75,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "internal-policy-always-local", Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
-		Rows: []string{"clusterip-pod-to-remote-pod"},
+		Rows: []string{"clusterip-pod-to-remote-pod", "etp-local-clusterip-unaffected", "clusterip-every-node"},
 		State: services(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		}),

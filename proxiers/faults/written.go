@@ -18,7 +18,7 @@ var written = slices.Concat(masquerading, choosing, verdicts, hooking)
 var masquerading = []Fault{
 	{
 		Name: "no-masquerade", Breaks: "The source of what is to be masqueraded stays as it is.",
-		On: kubeRules, Rows: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark"},
+		On: kubeRules, Rows: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark", "ct-entry-masqueraded", "masq-source-is-egress-interface", "nodeport-node-with-endpoint", "nodeport-single-nat-hop"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING .*-j MASQUERADE.*`, ""},
 			{NFT, `masquerade fully-random`, "return"},
@@ -26,7 +26,7 @@ var masquerading = []Fault{
 	},
 	{
 		Name: "masquerade-everything", Breaks: "All that leaves a node is masqueraded.",
-		On: kubeRules, Rows: []string{"base-pod-and-node-no-nat", "clusterip-pod-to-remote-pod"},
+		On: kubeRules, Rows: []string{"base-pod-and-node-no-nat", "clusterip-pod-to-remote-pod", "ct-entry-plain-dnat", "etp-local-source-preserved"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING -m mark ! --mark .*-j RETURN`, ""},
 			{NFT, `(nat-postrouting) .*jump masquerading`, "$1 masquerade fully-random"},
@@ -138,9 +138,10 @@ var hooking = []Fault{
 		},
 	},
 	{
-		Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the addresses of the node's own network alone.",
-		On: kubeChains, Rows: []string{"nodeport-localhost", "rs-ipt-hooks"},
-		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL( ! -d ::1/128)?( -j KUBE-NODEPORTS)`, "$1 ! -d 127.0.0.0/8$3"}},
+		Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
+		On: kubeChains, Rows: []string{"nodeport-any-local-address", "nodeport-localhost", "rs-ipt-hooks"},
+		// 192.168.7.8/29 has the first addresses of all nodes, and none of their others.
+		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`, "$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}},
 	},
 	{
 		Name: "nodeport-on-ipv6-loopback", Breaks: "Connections to a NodePort on ::1 are translated, and lost.",

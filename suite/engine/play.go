@@ -144,6 +144,7 @@ func (w *world) judge(probes []*probed, facts spec.Facts) error {
 // failed, and each further one might cost its patience.
 const unwantedLimit = 3
 
+// unwantedLimit is that of the run.
 func (c *Cell) unwantedLimit() int {
 	if c.hasty {
 		return 1
@@ -209,7 +210,10 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	k.conn.SetPatience(w.cell.patienceOf(row))
+	k.conn.SetPatience(w.cell.patience())
+	if row.Want.Allows(traffic.Silence) {
+		k.conn.SetPatience(0)
+	}
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
 	if err := w.finish(ctx, row, o); err != nil {
@@ -231,7 +235,7 @@ func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 	}
 	p := traffic.Probe{
 		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(),
-		Payload: row.Payload, Fences: w.fences(from, o.Family, row.By), Patience: w.cell.patienceOf(row),
+		Payload: row.Payload, Fences: w.fences(from, o.Family, row.By), Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 	}
 	conn, answer := p.Open(ctx)
@@ -244,11 +248,8 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
 }
 
-// patienceOf is how long the probes of a row wait for an answer beyond the fence.
-func (c *Cell) patienceOf(row spec.Row) time.Duration {
-	if row.Want.Allows(traffic.Silence) {
-		return 0
-	}
+// patience is how long a probe of the run waits for an answer beyond the fence.
+func (c *Cell) patience() time.Duration {
 	if c.hasty {
 		return hastyPatience
 	}

@@ -4,6 +4,7 @@ package prove
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -78,7 +79,7 @@ const (
 	Broken   Verdict = "broken"         // nothing is known: the harness failed, or the proxier could not work at all
 )
 
-// Do runs all trials and judges. The error is the context's.
+// Do runs all trials and judges. Nothing to run is an error, and so is the end of the context.
 func Do(ctx context.Context, o Options) (*Proof, error) {
 	p := &Proof{options: o}
 	for _, s := range o.Scenarios {
@@ -94,6 +95,9 @@ func Do(ctx context.Context, o Options) (*Proof, error) {
 				wanted = append(wanted, Trial{Fault: f.Name, Proxier: proxier})
 			}
 		}
+	}
+	if len(p.rows) == 0 || len(wanted) == 0 {
+		return nil, errors.New("no fault or no scenario matches: nothing would be proved (viplab prove --list shows the faults)")
 	}
 	controls := make([]Trial, len(o.Proxiers))
 	p.control = make([]map[string]report.Result, len(o.Proxiers))

@@ -58,6 +58,15 @@ const (
 	Relayed Flows = false
 )
 
+// Hooks are where something can be put between a keeper and the kernel, to see who notices. A nil one changes nothing.
+type Hooks struct {
+	// Stale has the last word on the UDP flows that are taken out of connection tracking: it gets what is wanted and makes
+	// something else of it.
+	Stale func(*conntrack.Wanted) *conntrack.Wanted
+	// Health changes what a health check port has to tell.
+	Health func(healthcheck.Check) healthcheck.Check
+}
+
 // Keeper is a spec.Instance.
 type Keeper struct {
 	// Events take what people are to know of single Services. Dump begins with them.
@@ -84,6 +93,13 @@ func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mec
 		return nil, err
 	}
 	return k, nil
+}
+
+// Hook puts hooks in. It is called before the first Apply.
+func (k *Keeper) Hook(h Hooks) {
+	for _, f := range k.families {
+		f.hooks = h
+	}
 }
 
 // Disregard makes the addresses of a device not count as the node's own: a mechanism has put them there. It is called
@@ -169,6 +185,7 @@ type family struct {
 	addrs     *nodeaddr.Watcher
 	// tracked is the state for which connection tracking was last cleaned up.
 	tracked *model.State
+	hooks   Hooks
 }
 
 func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
@@ -181,7 +198,7 @@ func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
 	if err := f.mechanism.Program(ctx, state, at); err != nil {
 		return err
 	}
-	if err := f.health.Sync(ctx, checks(state), at.NodePorts); err != nil {
+	if err := f.health.Sync(ctx, f.checks(state), at.NodePorts); err != nil {
 		f.node.Log.Warn(err.Error(), "node", f.node.Name) // a port that did not close in peace
 	}
 	return f.forget(ctx, state, local)
@@ -194,7 +211,11 @@ func (f *family) forget(ctx context.Context, state *model.State, local []netip.A
 	}
 	gone, come := model.Diff(f.tracked, state)
 	if conntrack.Concerns(gone) || conntrack.Concerns(come) {
-		if err := conntrack.Clean(ctx, f.node.Host.NS, f.ip, conntrack.WantedOf(state, local)); err != nil {
+		wanted := conntrack.WantedOf(state, local)
+		if f.hooks.Stale != nil {
+			wanted = f.hooks.Stale(wanted)
+		}
+		if err := conntrack.Clean(ctx, f.node.Host.NS, f.ip, wanted); err != nil {
 			return err
 		}
 	}
@@ -208,14 +229,17 @@ func (f *family) remove(ctx context.Context) error {
 }
 
 // checks are the health check ports of a state.
-func checks(state *model.State) []healthcheck.Check {
+func (f *family) checks(state *model.State) []healthcheck.Check {
 	var out []healthcheck.Check
 	for _, s := range state.Services {
-		if s.Health != nil {
-			out = append(out, healthcheck.Check{
-				Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port, LocalEndpoints: s.Health.LocalEndpoints,
-			})
+		if s.Health == nil {
+			continue
 		}
+		c := healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port, LocalEndpoints: s.Health.LocalEndpoints}
+		if f.hooks.Health != nil {
+			c = f.hooks.Health(c)
+		}
+		out = append(out, c)
 	}
 	return out
 }

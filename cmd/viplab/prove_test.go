@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/proxiers/faults"
+	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/scenarios/catalogue"
+	"github.com/viplab/viplab/suite/prove"
+)
+
+// A fault may name a row of the catalogue whose scenario is still to come.
+func TestFaultsNameWhatThereIs(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range scenarios.All() {
+		known[s.ID] = true
+	}
+	groups, err := catalogue.Groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		for _, r := range g.Rows {
+			known[r.ID] = true
+		}
+	}
+	var rows []string
+	for _, f := range faults.All() {
+		rows = append(rows, f.Rows...)
+		for _, p := range f.On {
+			if !slices.Contains(proxierNames(), p) {
+				t.Errorf("%s is for the proxier %q, which is not there", f.Name, p)
+			}
+		}
+	}
+	for _, i := range faults.Immunes {
+		if slices.Contains(rows, i.Row) {
+			t.Errorf("%s is immune, and named by a fault", i.Row)
+		}
+		rows = append(rows, i.Row)
+	}
+	for _, r := range rows {
+		if !known[r] {
+			t.Errorf("%q is neither a scenario nor a row of the catalogue", r)
+		}
+	}
+}
+
+// One fault changes what the proxier is told, the other what it writes.
+func TestProveCatchesFaults(t *testing.T) {
+	folder := t.TempDir()
+	code, stdout, stderr := outcome(t, "prove", "--proxier", "iptables", "--ip", "4", "--out", folder,
+		"--fault", "^(nodeport-off-by-one|no-masquerade)$", "--focus", "^(nodeport-every-node|nodeport-node-without-endpoint)$")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{
+		"✓  nodeport-off-by-one", "✓  no-masquerade", "✓  nodeport-every-node             nodeport-off-by-one (iptables)",
+		"✓  nodeport-node-without-endpoint  no-masquerade (iptables)", "2 caught, 0 survived, 0 broken",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the output lacks %q:\n%s", want, stdout)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "prove.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p prove.Proof
+	if err := json.Unmarshal(data, &p); err != nil || len(p.Trials) != 2 || p.Trials[0].Verdict != prove.Caught {
+		t.Errorf("%v: %s", err, data)
+	}
+}
+
+func TestAFaultThatNobodyIsToNoticeIsNotCaught(t *testing.T) {
+	code, stdout, _ := outcome(t, "prove", "--proxier", "iptables,none", "--ip", "4", "--out", t.TempDir(),
+		"--fault", "^masquerade-everything$", "--focus", "^base-pod-and-node-no-nat$")
+	if code != 0 || !strings.Contains(stdout, "1 caught, 0 survived, 0 broken, 1 not applicable") {
+		t.Errorf("exit code %d\n%s", code, stdout)
+	}
+}
+
+func TestProveTellsAllMistakesAtOnce(t *testing.T) {
+	code, _, stderr := outcome(t, "prove", "--proxier", "iptbles", "--ip", "5", "--focus", "(", "--fault", "[")
+	if code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	for _, want := range []string{"--proxier:", "--ip:", "--focus:", "--fault:"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("the error lacks %q:\n%s", want, stderr)
+		}
+	}
+	if code, _, stderr := outcome(t, "prove", "--fault", "^nothing$"); code != 2 || !strings.Contains(stderr, "no fault") {
+		t.Errorf("no fault is left: exit code %d, %s", code, stderr)
+	}
+}
+
+func TestConformWithAFault(t *testing.T) {
+	code, stdout, _ := outcome(t, "conform", "--fault", "nodeport-off-by-one", "--focus", "^nodeport-every-node$", "--ip", "4", "--out", t.TempDir())
+	for _, want := range []string{"✗", "again: viplab conform --proxier iptables --fault nodeport-off-by-one --focus '^nodeport-every-node$'"} {
+		if code != 1 || !strings.Contains(stdout, want) {
+			t.Errorf("exit code %d, want 1; the output must have %q:\n%s", code, want, stdout)
+		}
+	}
+	if code, _, stderr := outcome(t, "conform", "--fault", "typo"); code != 2 || !strings.Contains(stderr, `--fault: unknown fault "typo"`) {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
