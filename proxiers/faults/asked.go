@@ -28,6 +28,14 @@ var asked = []Fault{
 		}},
 	},
 	{
+		Name: "endpoints-miscounted", Breaks: "Health-check ports tell of one endpoint too many, where there are any.",
+		On: builtIn, Rows: []string{"hc-body-and-weight"},
+		Kernel: keeper.Hooks{Health: func(c healthcheck.Check) healthcheck.Check {
+			c.LocalEndpoints += min(c.LocalEndpoints, 1)
+			return c
+		}},
+	},
+	{
 		Name: "stale-flows-stay", Breaks: "UDP flows to endpoints that are gone go on for ever.",
 		On: []string{"iptables", "iptables-legacy", "nftables", "ipvs"}, Rows: []string{"ct-udp-endpoint-removed", "ct-udp-unready-then-ready"},
 		Kernel: keeper.Hooks{Stale: func(*conntrack.Wanted) *conntrack.Wanted { return conntrack.NewWanted(nil) }},

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 
 	mdlayher "github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/netns"
@@ -18,7 +20,7 @@ import (
 // besides are faults in what becomes of a node beside the rules.
 var besides = []Fault{
 	{
-		Name: "clusterip-on-device", Breaks: "ClusterIPs are configured on a device of every node, which then answers for them.",
+		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which then answers for them.",
 		Rows: []string{"clusterip-is-virtual"},
 		Node: func(_ context.Context, node spec.Node, s *kube.Snapshot) error {
 			h := node.Host.Netlink()
@@ -27,12 +29,8 @@ var besides = []Fault{
 				return err
 			}
 			for _, svc := range s.Services {
-				for _, text := range svc.Spec.ClusterIPs {
-					ip := net.ParseIP(text)
+				for _, ip := range virtualIPs(svc) {
 					bits := 8 * len(ip)
-					if v4 := ip.To4(); v4 != nil {
-						ip, bits = v4, 32
-					}
 					err := h.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}})
 					if err != nil && !errors.Is(err, unix.EEXIST) {
 						return err
@@ -54,6 +52,14 @@ var besides = []Fault{
 		},
 	},
 	{
+		Name: "other-timeouts", Breaks: "Connection tracking forgets idle connections after ten minutes.",
+		On: builtIn, Rows: []string{"ct-timeouts"},
+		Node: sysctls(
+			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "600"},
+			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "600"},
+		),
+	},
+	{
 		Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
 		On: ownJumps, Rows: []string{"nodeport-localhost"},
 		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"}),
@@ -65,6 +71,25 @@ var besides = []Fault{
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},
 		),
 	},
+}
+
+// virtualIPs are the addresses of a Service that no machine has.
+func virtualIPs(s *corev1.Service) []net.IP {
+	texts := slices.Concat(s.Spec.ClusterIPs, s.Spec.ExternalIPs)
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		texts = append(texts, i.IP)
+	}
+	var all []net.IP
+	for _, text := range texts {
+		ip := net.ParseIP(text)
+		if v4 := ip.To4(); v4 != nil {
+			ip = v4
+		}
+		if ip != nil { // not that of a headless Service
+			all = append(all, ip)
+		}
+	}
+	return all
 }
 
 // sysctls sets sysctls of the node.

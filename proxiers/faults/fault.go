@@ -4,6 +4,7 @@
 // A fault acts on what a proxier is told, on what it writes, or on the node beside it, never on its code. So the same
 // fault goes into a built-in proxier and into any program that is started from outside:
 //
+//	Config what an administrator has set
 //	State  what it is told of the cluster, through Apply or the Kubernetes API
 //	Text   what it writes to the programs iptables-restore, nft and ipset
 //	Node   what becomes of a node after it has obeyed
@@ -34,6 +35,8 @@ type Fault struct {
 	// Rows are the ids of the scenarios each of which must fail with it, on every proxier that declares what they need.
 	Rows []string
 
+	// Config changes what an administrator has set.
+	Config func(*spec.ProxyConfig)
 	// State makes the eyes of the proxiers of one cluster: a function that returns the object itself, another one in its
 	// place, or nil for none. It is asked once for each version of each object.
 	State func() func(kube.Object) kube.Object
@@ -90,7 +93,7 @@ func (f Fault) Validate() error {
 	if len(f.Rows) == 0 {
 		wrong("no scenario is named that must notice")
 	}
-	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Kernel.Stale == nil && f.Kernel.Health == nil {
+	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Kernel.Stale == nil && f.Kernel.Health == nil {
 		wrong("it does nothing")
 	}
 	for _, r := range f.Text {

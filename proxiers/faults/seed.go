@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -122,9 +123,15 @@ type seeded struct {
 	*Seeding
 }
 
-// Start places the proxier where it sees another cluster.
+// Start places the proxier on a node where it sees another cluster and another configuration.
 func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	node.Store = p.view(node.Store)
+	if p.fault.Config != nil {
+		set := node.Config
+		if p.fault.Config(&node.Config); !reflect.DeepEqual(set, node.Config) {
+			p.touch()
+		}
+	}
 	in, err := p.Proxier.Start(ctx, node)
 	if err != nil {
 		return nil, err

@@ -4,15 +4,27 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // told are faults in what proxiers are told.
-var told = slices.Concat(toldOfServices, toldOfEndpoints)
+var told = slices.Concat(configured, toldOfServices, toldOfEndpoints)
 
+// configured are faults in what proxiers are told by an administrator.
+var configured = []Fault{
+	{
+		Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
+		Rows: []string{
+			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq", "rs-ipvs-scheduler-sed",
+			"rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
+		},
+		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
+	},
+}
+
+// toldOfServices are faults in what proxiers are told of Services.
 var toldOfServices = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
@@ -81,6 +93,36 @@ var toldOfServices = []Fault{
 		}),
 	},
 	{
+		Name: "internal-policy-ignored", Breaks: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
+		Rows: []string{"itp-local-uses-local", "itp-local-none-drops"},
+		State: services(func(s *corev1.Service) {
+			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+		}),
+	},
+	{
+		Name: "proxy-mode-ignored", Breaks: "A load balancer's address is served though its ipMode is Proxy.",
+		Rows: []string{"lb-ipmode-proxy"},
+		State: services(func(s *corev1.Service) {
+			for i := range s.Status.LoadBalancer.Ingress {
+				s.Status.LoadBalancer.Ingress[i].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
+			}
+		}),
+	},
+	{
+		Name: "proxy-name-ignored", Breaks: "Services that are labelled as another proxier's are served.",
+		Rows:  []string{"svc-proxy-name-label"},
+		State: services(func(s *corev1.Service) { delete(s.Labels, "service.kubernetes.io/service-proxy-name") }),
+	},
+	{
+		Name: "affinity-timeout-ignored", Breaks: "Clients are remembered for three hours, whatever the timeout is.",
+		Rows: []string{"affinity-timeout"},
+		State: services(func(s *corev1.Service) {
+			if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+				c.ClientIP.TimeoutSeconds = ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)
+			}
+		}),
+	},
+	{
 		Name: "affinity-ignored", Breaks: "Clients are not remembered.",
 		Rows: []string{"affinity-clusterip", "affinity-nodeport", "affinity-toggle"},
 		State: services(func(s *corev1.Service) {
@@ -109,90 +151,4 @@ var toldOfServices = []Fault{
 			return first
 		}),
 	},
-}
-
-var toldOfEndpoints = []Fault{
-	{
-		Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
-		Rows: []string{"clusterip-spread", "nodeport-every-node"},
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
-			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
-		}),
-	},
-	{
-		Name: "first-endpoint-alone", Breaks: "Of each EndpointSlice the first endpoint gets everything.",
-		Rows:  []string{"clusterip-spread"},
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] }),
-	},
-	{
-		Name: "target-port-off-by-one", Breaks: "Endpoints are sought on the port after theirs.",
-		Rows: []string{"clusterip-target-port-rewrite"},
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
-			for i := range s.Ports {
-				s.Ports[i].Port = ptr.To(*s.Ports[i].Port + 1)
-			}
-		}),
-	},
-	{
-		Name: "target-ports-swapped", Breaks: "The first and the last port of an EndpointSlice are mixed up.",
-		Rows: []string{"clusterip-multiport"},
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
-			if last := len(s.Ports) - 1; last > 0 {
-				s.Ports[0].Port, s.Ports[last].Port = s.Ports[last].Port, s.Ports[0].Port
-			}
-		}),
-	},
-	{
-		Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
-		Rows: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency"},
-		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
-			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
-		}),
-	},
-	{
-		Name: "locality-unknown", Breaks: "No endpoint is known to be on any node.",
-		Rows:  []string{"etp-local-only-local-endpoints"},
-		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.NodeName = nil }),
-	},
-	{
-		Name: "manual-slices-ignored", Breaks: "EndpointSlices that were not made by the cluster itself are passed over.",
-		Rows: []string{"ep-manual-endpoints", "ep-multiple-slices"},
-		State: see(func(o kube.Object) kube.Object {
-			if _, ok := o.(*discoveryv1.EndpointSlice); ok && o.GetLabels()[discoveryv1.LabelManagedBy] == "" {
-				return nil
-			}
-			return o
-		}),
-	},
-	{
-		Name: "departed-endpoints-stay", Breaks: "Endpoints that have left go on getting connections.",
-		Rows:  []string{"ep-add-remove"},
-		State: remembering(unite),
-	},
-	{
-		Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is obeyed as it was at first.",
-		Rows: []string{"ep-add-remove"},
-		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-			if first == nil {
-				return now
-			}
-			first = first.DeepCopy()
-			first.ResourceVersion = now.ResourceVersion
-			return first
-		}),
-	},
-}
-
-// unite is the slice as it is, with the endpoints that it had before.
-func unite(before, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if before == nil {
-		return now
-	}
-	now = now.DeepCopy()
-	for _, e := range before.Endpoints {
-		if !slices.ContainsFunc(now.Endpoints, func(o discoveryv1.Endpoint) bool { return o.Addresses[0] == e.Addresses[0] }) {
-			now.Endpoints = append(now.Endpoints, e)
-		}
-	}
-	return now
 }
