@@ -60,6 +60,11 @@ var besides = []Fault{
 		),
 	},
 	{
+		Name: "loopback-always-routed", Breaks: "127.0.0.0/8 is routable although no NodePort is served there.",
+		Rows: []string{"sec-localnet-only-when-needed"},
+		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"}),
+	},
+	{
 		Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
 		On: ownJumps, Rows: []string{"nodeport-localhost"},
 		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"}),

@@ -42,7 +42,7 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 		}
 	}
 	for _, p := range proxiers {
-		s.Proxiers = append(s.Proxiers, &seeded{p, s})
+		s.Proxiers = append(s.Proxiers, s.seed(p))
 	}
 	return s, nil
 }
@@ -123,6 +123,21 @@ type seeded struct {
 	*Seeding
 }
 
+// seed wraps a proxier. One that has another mode has it with the fault.
+func (s *Seeding) seed(p spec.Proxier) spec.Proxier {
+	with := &seeded{p, s}
+	if _, ok := p.(spec.Switcher); ok {
+		return switcher{with}
+	}
+	return with
+}
+
+type switcher struct{ *seeded }
+
+func (s switcher) Other() spec.Proxier {
+	return &seeded{s.Proxier.(spec.Switcher).Other(), s.Seeding}
+}
+
 // Start places the proxier on a node where it sees another cluster and another configuration.
 func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	node.Store = p.view(node.Store)
@@ -139,7 +154,11 @@ func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 	if k, ok := in.(interface{ Hook(keeper.Hooks) }); ok {
 		k.Hook(p.hooks())
 	}
-	return &instance{in, p.Seeding, node}, nil
+	with := &instance{in, p.Seeding, node}
+	if _, ok := in.(spec.Cleaner); ok {
+		return cleaner{with}, nil
+	}
+	return with, nil
 }
 
 // instance is a seeded proxier on a node.
@@ -148,6 +167,10 @@ type instance struct {
 	*Seeding
 	node spec.Node
 }
+
+type cleaner struct{ *instance }
+
+func (c cleaner) Cleanup(ctx context.Context) error { return c.Instance.(spec.Cleaner).Cleanup(ctx) }
 
 // Apply tells the proxier what it is to see, which may be newer than what is wanted.
 func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {

@@ -43,6 +43,41 @@ func (l *listener) Apply(_ context.Context, want *kube.Snapshot) error {
 }
 func (*listener) Dump(context.Context, io.Writer) error { return nil }
 func (*listener) Stop(context.Context) error            { return nil }
+func (*listener) Kill(context.Context) error            { return nil }
+
+// switching is a listener that has another mode and cleans up.
+type switching struct{ listener }
+
+func (s *switching) Other() spec.Proxier         { return &listener{} }
+func (*switching) Cleanup(context.Context) error { return nil }
+func (s *switching) Start(context.Context, spec.Node) (spec.Instance, error) {
+	return s, nil
+}
+
+// What a proxier or an instance can do beside the ordinary, it can do with a fault too.
+func TestASeededProxierKeepsItsGifts(t *testing.T) {
+	seeding, err := Seed(t.Context(), Fault{Name: "harmless"}, &listener{}, &switching{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{false, true} {
+		p := seeding.Proxiers[i]
+		other, switches := p.(spec.Switcher)
+		in, err := p.Start(t.Context(), spec.Node{Store: kube.NewStore(kube.Config{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cleans := in.(spec.Cleaner)
+		if switches != want || cleans != want {
+			t.Errorf("proxier %d: switches %t, cleans up %t, want %t", i, switches, cleans, want)
+		}
+		if switches {
+			if _, isSeeded := other.Other().(*seeded); !isSeeded {
+				t.Error("the other mode is without the fault")
+			}
+		}
+	}
+}
 
 func clusterWithService(t *testing.T) *kube.Store {
 	t.Helper()

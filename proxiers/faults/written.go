@@ -103,6 +103,11 @@ var verdicts = []Fault{
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*-j ACCEPT`, ""}},
 	},
 	{
+		Name: "localnet-guard-lost", Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of NodePorts.",
+		On: ownJumps, Rows: []string{"sec-localnet-guard"},
+		Text: []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}},
+	},
+	{
 		Name: "foreign-traffic-dropped", Breaks: "TCP connections that are not those of Services are not let through.",
 		On: kubeRules, Rows: []string{"base-pod-egress-snat", "base-pod-and-node-no-nat"},
 		Text: []Rewrite{
