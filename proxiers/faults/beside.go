@@ -42,7 +42,10 @@ var besides = []Fault{
 	},
 	{
 		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		On: kubeRules, Rows: []string{"clusterip-one-connection-one-endpoint"}, // a relay takes its connections up again
+		On: kubeRules, Rows: []string{
+			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed", "ct-udp-untouched-flows",
+			"rr-restart-transparent", "rr-mode-switch", "rr-no-partial-first-sync", "rr-atomic-updates",
+		}, // a relay takes its connections up again
 		Node: func(_ context.Context, node spec.Node, _ *kube.Snapshot) error {
 			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
 			if err != nil {

@@ -25,7 +25,10 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "target-port-off-by-one", Breaks: "Endpoints are sought on the port after theirs.",
-		Rows: []string{"clusterip-target-port-rewrite"},
+		Rows: []string{
+			"clusterip-target-port-rewrite", "ep-target-port-variants", "dns-service-names", "ep-dead-backend-no-retry",
+			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
+		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
 				s.Ports[i].Port = ptr.To(*s.Ports[i].Port + 1)
@@ -43,7 +46,10 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
-		Rows: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency"},
+		Rows: []string{
+			"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded",
+			"ep-scale-to-zero-and-back",
+		},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
 		}),
@@ -102,7 +108,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is obeyed as it was at first.",
-		Rows: []string{"ep-add-remove"},
+		Rows: []string{"ep-add-remove", "ep-publish-not-ready", "headless-slice-label"},
 		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 			if first == nil {
 				return now

@@ -2,7 +2,9 @@ package faults
 
 import (
 	"context"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,7 +27,7 @@ type Seeding struct {
 	mu      sync.Mutex
 	views   map[*kube.Store]*kube.Store // clusters as the proxiers see them, by what they are
 	touched int
-	refused []error
+	refused map[*instance]error // by those whose last attempt has failed
 }
 
 // Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It is
@@ -34,7 +36,7 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 	for _, p := range proxiers {
 		_ = p.Usable(ctx) // which they find out once, by rules of their own: those are no business of the fault. It is asked again
 	}
-	s := &Seeding{fault: f, views: map[*kube.Store]*kube.Store{}}
+	s := &Seeding{fault: f, views: map[*kube.Store]*kube.Store{}, refused: map[*instance]error{}}
 	if len(f.Text) > 0 {
 		var err error
 		if s.shims, err = installShims(f); err != nil {
@@ -55,12 +57,12 @@ func (s *Seeding) Touched() int {
 	return s.touched + s.shims.touched()
 }
 
-// Refused are the states that a proxier could not be brought to obey. Then scenarios fail for that, and not because they
-// have noticed the fault.
+// Refused says why proxiers could not be brought to obey. Then scenarios fail for that, and not because they have noticed
+// the fault. One that fails and succeeds when it tries again, as after a flush of its rules, is not among them.
 func (s *Seeding) Refused() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.refused
+	return slices.Collect(maps.Values(s.refused))
 }
 
 func (s *Seeding) touch() {
@@ -69,10 +71,13 @@ func (s *Seeding) touch() {
 	s.touched++
 }
 
-func (s *Seeding) refuse(err error) {
+// tried notes how an attempt of an instance to obey has ended.
+func (s *Seeding) tried(i *instance, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = append(s.refused, err)
+	if delete(s.refused, i); err != nil {
+		s.refused[i] = err
+	}
 }
 
 // view is the cluster as the fault shows it, the same for all nodes.
@@ -178,10 +183,11 @@ func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {
 	if i.fault.State != nil {
 		told = i.node.Store.Snapshot()
 	}
-	if err := i.Instance.Apply(ctx, told); err != nil {
-		if ctx.Err() == nil {
-			i.refuse(err)
-		}
+	err := i.Instance.Apply(ctx, told)
+	if ctx.Err() == nil {
+		i.tried(i, err)
+	}
+	if err != nil {
 		return err
 	}
 	if i.fault.Node == nil {

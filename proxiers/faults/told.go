@@ -33,7 +33,10 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "udp-ports-lost", Breaks: "Ports of Services that are not TCP are passed over.",
-		Rows: []string{"udp-clusterip-and-nodeport", "clusterip-same-port-tcp-udp", "ep-add-remove"},
+		Rows: []string{
+			"udp-clusterip-and-nodeport", "clusterip-same-port-tcp-udp", "ep-add-remove", "ct-udp-no-endpoints-keeps-entries",
+			"ct-udp-targetport-change", "ct-udp-zero-to-one", "dns-vip-udp-and-tcp", "dns-headless-records",
+		},
 		State: services(func(s *corev1.Service) {
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
 		}),
@@ -49,7 +52,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "external-ips-lost", Breaks: "The addresses of spec.externalIPs are not served.",
-		Rows:  []string{"etp-local-no-endpoint-drops"},
+		Rows:  []string{"etp-local-no-endpoint-drops", "sec-externalip-hijack"},
 		State: services(func(s *corev1.Service) { s.Spec.ExternalIPs = nil }),
 	},
 	{
@@ -141,7 +144,9 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "service-updates-ignored", Breaks: "A Service is served as it was at first.",
-		Rows: []string{"affinity-toggle", "svc-externalname-transitions"},
+		Rows: []string{
+			"affinity-toggle", "svc-externalname-transitions", "svc-delete-recreate", "svc-ports-change", "rr-restart-with-drift",
+		},
 		State: remembering(func(first, now *corev1.Service) *corev1.Service {
 			if first == nil {
 				return now

@@ -136,7 +136,10 @@ var hooking = []Fault{
 	},
 	{
 		Name: "visitors-not-served", Breaks: "Connections of pods and of hosts outside are not translated.",
-		On: slices.Concat(ownJumps, kubeTables, []string{"userspace"}), Rows: []string{"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals"},
+		On: slices.Concat(ownJumps, kubeTables, []string{"userspace"}),
+		Rows: []string{
+			"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals", "ep-event-order", "ep-ip-reuse", "ct-udp-frontend-only-change",
+		},
 		Text: []Rewrite{
 			{XTables, `^-[AI] PREROUTING .*-j KUBE-(SERVICES|PORTALS-CONTAINER|NODEPORT-CONTAINER)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-prerouting .*jump services`, ""},
