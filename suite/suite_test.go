@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,7 @@ var (
 	podNetworks  = flag.String("viplab.pods", "bridge,routed", "pod networks of the clusters")
 	overlay      = flag.String("viplab.overlay", "auto", "overlay of the clusters")
 	focus        = flag.String("viplab.focus", "", "run only scenarios whose id matches")
+	all          = flag.Bool("viplab.all", false, "run every scenario in every kind of cluster, not only those of priority P0 in clusters of one family")
 	out          = flag.String("viplab.out", filepath.Join(os.TempDir(), "viplab-out"), "folder for what failures leave behind")
 )
 
@@ -90,7 +92,7 @@ func conformanceParts() ([]*suite.Part, error) {
 			parts = append(parts, &suite.Part{
 				Title: fmt.Sprintf("%s pods, ip %s,", network, stack),
 				Options: engine.Options{
-					Proxiers: judged, Scenarios: scenarios.All(), Focus: matching,
+					Proxiers: judged, Scenarios: scenariosFor(stack), Focus: matching,
 					Stack: stack, PodNetwork: network, Overlay: how,
 					Out: filepath.Join(*out, fmt.Sprintf("%s-%s", network, stack)),
 				},
@@ -98,6 +100,16 @@ func conformanceParts() ([]*suite.Part, error) {
 		}
 	}
 	return parts, nil
+}
+
+// scenariosFor are the scenarios to run in clusters of the stack. What a dual-stack cluster shows of each family is not shown
+// again in a cluster of that family alone, but for what matters most.
+func scenariosFor(stack lab.Stack) []spec.Scenario {
+	list := scenarios.All()
+	if *all || len(stack.Families()) > 1 {
+		return list
+	}
+	return slices.DeleteFunc(list, func(s spec.Scenario) bool { return s.Priority != spec.P0 })
 }
 
 // tally counts verdicts: "57 passed, 0 failed, 2 skipped, 0 broken".

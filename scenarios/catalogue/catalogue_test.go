@@ -31,6 +31,24 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
+func TestEveryRowHasAScenario(t *testing.T) {
+	byRow, err := catalogue.ByRow(scenarios.All())
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := catalogue.Groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		for _, r := range g.Rows {
+			if len(byRow[r.ID]) == 0 {
+				t.Errorf("%s has no scenario", r.ID)
+			}
+		}
+	}
+}
+
 // A scenario may say more than its row, never something else.
 func TestScenariosAgreeWithTheirRows(t *testing.T) {
 	for _, s := range scenarios.All() {
