@@ -90,8 +90,7 @@ func foreignRules(table xtables.TableName) *xtables.Transaction {
 	return tx
 }
 
-// TestHealing: rules that were taken away behind the proxier's back make one Apply fail at most; the next one writes
-// everything.
+// TestHealing: rules that were taken away behind the proxier's back are there again after the next change.
 func TestHealing(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
@@ -106,9 +105,6 @@ func TestHealing(t *testing.T) {
 				if err := f.programs.Restore(t.Context(), removal(b, table, saved)...); err != nil {
 					t.Fatal(err)
 				}
-			}
-			if err := in.Apply(t.Context(), proxiertest.Cluster(3, 2)); err == nil {
-				t.Fatal("rules were added to chains that do not exist")
 			}
 			proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
 			fresh := start(t, b, proxiertest.Node(t, lab.V4))

@@ -103,7 +103,7 @@ func makeForeign(t *testing.T, in *instance) {
 	}
 }
 
-// TestHealing: what was taken away behind the proxier's back makes one Apply fail at most; the next one makes everything.
+// TestHealing: what was taken away behind the proxier's back is there again after the next change.
 func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
 	s := proxiertest.Cluster(3, 2)
@@ -115,9 +115,6 @@ func TestHealing(t *testing.T) {
 	less := *s
 	less.EndpointSlices = slices.Clone(s.EndpointSlices)
 	_, less.EndpointSlices[0] = proxiertest.Simple(0, 1, lab.V4)
-	if err := in.Apply(t.Context(), &less); err == nil {
-		t.Fatal("a virtual server that does not exist was changed")
-	}
 	proxiertest.Apply(t, in, &less)
 	fresh := start(t, proxiertest.UpNode(t, lab.V4))
 	proxiertest.Apply(t, fresh, &less)

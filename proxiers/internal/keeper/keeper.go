@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"github.com/viplab/viplab/lab"
@@ -85,6 +86,7 @@ func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mec
 		builder.NoExternalIPs = node.Config.NoExternalIPs
 		k.families = append(k.families, &family{
 			node: node, ip: ip, flows: flows, mechanism: mechanisms[i],
+			guard: guard{mechanism: mechanisms[i], refuse: k.refused(ip)},
 			model: builder, health: healthcheck.New(node.Host.NS, ip, k.unhealthy),
 			addrs: nodeaddr.NewWatcher(node.Host.NS, ip),
 		})
@@ -118,7 +120,7 @@ func (k *Keeper) Apply(ctx context.Context, want *kube.Snapshot) error {
 // Dump implements spec.Instance.
 func (k *Keeper) Dump(ctx context.Context, w io.Writer) error {
 	for _, e := range k.Events.Lines() {
-		if _, err := fmt.Fprintf(w, "# Event %s\n", e); err != nil {
+		if _, err := fmt.Fprintf(w, "# Event %s\n", strings.ReplaceAll(e, "\n", "\n#   ")); err != nil {
 			return err
 		}
 	}
@@ -145,6 +147,13 @@ func (k *Keeper) Stop(ctx context.Context) error {
 func (k *Keeper) unhealthy(c healthcheck.Check, err error) {
 	k.Events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
 		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, k.node.Name, err))
+}
+
+// refused tells of a Service that a family's mechanism does not take.
+func (k *Keeper) refused(ip lab.Family) func(*model.Service, error) {
+	return func(s *model.Service, err error) {
+		k.Events.Warn(s.Namespace, s.Name, "FailedToProgram", fmt.Sprintf("not served on node %s by IP%s, until it changes: %v", k.node.Name, ip, err))
+	}
 }
 
 // Kill implements spec.Instance.
@@ -180,6 +189,7 @@ type family struct {
 	ip        lab.Family
 	flows     Flows
 	mechanism Mechanism
+	guard     guard
 	model     *model.Builder
 	health    *healthcheck.Server
 	addrs     *nodeaddr.Watcher
@@ -195,7 +205,7 @@ func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
 		return err
 	}
 	at := Place{Local: local, NodePorts: nodeaddr.NodePorts(f.node.Config, f.ip, local)}
-	if err := f.mechanism.Program(ctx, state, at); err != nil {
+	if err := f.guard.program(ctx, state, at); err != nil {
 		return err
 	}
 	if err := f.health.Sync(ctx, f.checks(state), at.NodePorts); err != nil {
