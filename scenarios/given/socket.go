@@ -42,7 +42,7 @@ func OpenSocket(ctx context.Context, w spec.World, host string, family lab.Famil
 }
 
 // Close closes the socket.
-func (s *Socket) Close() error { return s.conn.Close() }
+func (s *Socket) Close() { s.conn.Close() }
 
 // Addr is the host's primary address and the socket's port.
 func (s *Socket) Addr() netip.AddrPort {
