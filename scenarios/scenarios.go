@@ -24,6 +24,7 @@ import (
 	"github.com/viplab/viplab/scenarios/restart"
 	"github.com/viplab/viplab/scenarios/ruleset"
 	"github.com/viplab/viplab/scenarios/scale"
+	"github.com/viplab/viplab/scenarios/sctp"
 	"github.com/viplab/viplab/scenarios/security"
 	"github.com/viplab/viplab/scenarios/sourceranges"
 	"github.com/viplab/viplab/scenarios/topology"
@@ -38,7 +39,7 @@ func All() []spec.Scenario {
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
 		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios, sourceranges.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
-		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios,
+		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios, sctp.Scenarios,
 		dualstack.Scenarios, topology.Scenarios,
 	)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/kube/dns"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sctp"
 	"github.com/viplab/viplab/lab/traffic"
 )
 
@@ -23,6 +24,7 @@ type workload struct {
 	addrs    []netip.Addr
 	server   *traffic.Server // nil if the pod has no ports
 	dns      *dns.Server     // nil if the pod is no DNS server
+	sctp     *sctp.Server    // nil if the pod has no SCTP ports
 	inLab    bool            // the lab has a pod for it; not so with hostNetwork
 	reported bool            // its status is in the cluster's state
 	ending   bool            // it is being taken down
@@ -150,8 +152,13 @@ func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, store
 			return err
 		}
 	}
-	if ports := containerPorts(p); len(ports) > 0 {
-		w.server, err = traffic.Serve(ns, p.Namespace+"/"+p.Name, w.addrs, ports...)
+	name := p.Namespace + "/" + p.Name
+	ports, sctpPorts := containerPorts(p)
+	if len(ports) > 0 {
+		w.server, err = traffic.Serve(ns, name, w.addrs, ports...)
+	}
+	if err == nil && len(sctpPorts) > 0 {
+		w.sctp, err = sctp.Serve(ns, name, w.addrs, sctpPorts...)
 	}
 	return err
 }
@@ -167,13 +174,15 @@ func (w *workload) close() error {
 	if w.dns != nil {
 		errs = append(errs, w.dns.Close())
 	}
+	if w.sctp != nil {
+		errs = append(errs, w.sctp.Close())
+	}
 	return errors.Join(errs...)
 }
 
-// containerPorts are the ports of all containers. Those of init containers are of sidecars: others have ended when the pod
+// containerPorts are the ports of all containers, those of echo servers and those of SCTP. Those of init containers are of sidecars: others have ended when the pod
 // runs, and have no use for ports.
-func containerPorts(p *corev1.Pod) []traffic.Port {
-	var out []traffic.Port
+func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if isDNS(container) {
 			continue
@@ -181,13 +190,15 @@ func containerPorts(p *corev1.Pod) []traffic.Port {
 		for _, port := range container.Ports {
 			switch port.Protocol {
 			case corev1.ProtocolUDP:
-				out = append(out, traffic.Port{Proto: "udp", Number: uint16(port.ContainerPort)})
+				echo = append(echo, traffic.Port{Proto: "udp", Number: uint16(port.ContainerPort)})
 			case corev1.ProtocolTCP, "":
-				out = append(out, traffic.Port{Proto: "tcp", Number: uint16(port.ContainerPort)})
+				echo = append(echo, traffic.Port{Proto: "tcp", Number: uint16(port.ContainerPort)})
+			case corev1.ProtocolSCTP:
+				associations = append(associations, uint16(port.ContainerPort))
 			}
 		}
 	}
-	return out
+	return echo, associations
 }
 
 func primaryAddrs(h *lab.Host, stack lab.Stack) []netip.Addr {

@@ -45,7 +45,7 @@ func (p proxier) Name() string {
 
 func (p proxier) Features() spec.FeatureSet {
 	set := spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,

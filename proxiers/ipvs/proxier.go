@@ -49,7 +49,7 @@ func (proxier) Name() string { return "ipvs" }
 //   - IPTables: a few rules and IP sets of another shape.
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
 		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS, spec.NodeHints,

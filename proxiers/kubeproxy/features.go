@@ -135,6 +135,8 @@ func ipvsFeatures() spec.FeatureSet {
 //
 //   - SurvivesRestart: relays end with the process.
 //
+//   - SCTP: the mode relays TCP and UDP.
+//
 // It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener alone).
 //
 // It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.

@@ -54,7 +54,7 @@ func (proxier) Name() string { return "nftables" }
 
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
 		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables, spec.NodeHints, spec.OutlivesService,

@@ -23,6 +23,9 @@ const (
 	TerminatingFallback Feature = "terminating-endpoints"
 	Topology            Feature = "topology"
 
+	// SCTP: ports of protocol SCTP are served as those of TCP and UDP are.
+	SCTP Feature = "sctp"
+
 	// SourceAddress: pods keep their address towards a ClusterIP, outside clients theirs under ETP Local.
 	SourceAddress Feature = "source-address"
 	// RandomSpread: an endpoint is drawn for each connection, independently and evenly.
@@ -114,7 +117,7 @@ var AllFeatures = []Feature{
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
 	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NodeHints,
 	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
-	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, ProxierHealthz, RandomSpread, SelfHealing,
+	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, ProxierHealthz, RandomSpread, SCTP, SelfHealing,
 	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
 	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
 }

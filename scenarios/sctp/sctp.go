@@ -1,0 +1,215 @@
+// Package sctp holds the scenarios of Services with SCTP ports.
+package sctp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/lab/sctp"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Scenarios are the group's scenarios.
+var Scenarios = []spec.Scenario{clusterIPAndNodePort, etpLocalSource, multihoming, noModule}
+
+// port is that of Services and pods.
+const port = 3868 // Diameter, RFC 6733, which speaks SCTP
+
+// backend is a pod behind the Service web.
+func backend(name, node string) *corev1.Pod { return Pod(name, node, App("web"), SCTP(port)) }
+
+// associations is how many are opened to see both of two pods: that one gets none happens once in 2^29 runs.
+const associations = 30
+
+var clusterIPAndNodePort = spec.Scenario{
+	ID: "sctp-clusterip-nodeport", Group: "sctp", Priority: spec.P1,
+	Source: "e2e networking.go 'pod-Service: sctp', 'node-Service: sctp', 'endpoint-Service: sctp'; KEP-614",
+	Why:    "SCTP associations to a ClusterIP or a NodePort are served by all pods of the Service, and answered by the address that was asked.",
+	Needs:  []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
+	Given: []kube.Object{
+		Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
+	},
+	Steps: []spec.Step{{Check: eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+		for _, x := range []association{
+			{from: "c1", to: spec.ClusterIPOf("web", port), itself: true},
+			{from: "n1", to: spec.ClusterIPOf("web", port)},
+			{from: "client", to: spec.NodePortAt("n1", "web", port)},
+			{from: "client", to: spec.NodePortAt("n3", "web", port)},
+		} {
+			served := map[string]bool{}
+			for range associations {
+				a, err := x.open(ctx, w, family)
+				if err != nil {
+					return err
+				}
+				served[a.Server] = true
+			}
+			if !served["a1"] || !served["a2"] || len(served) != 2 {
+				return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to, served)
+			}
+		}
+		return nil
+	})}},
+}
+
+var etpLocalSource = spec.Scenario{
+	ID: "sctp-etp-local-source", Group: "sctp", Priority: spec.P2,
+	Source: "U ipvs 'sctp and externalTrafficPolicy local'",
+	Why:    "Under externalTrafficPolicy Local, the pod sees the real client of an SCTP NodePort, as with TCP.",
+	Needs:  []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+	Given: []kube.Object{
+		backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
+	},
+	Steps: []spec.Step{{Check: eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+		for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
+			for range 5 {
+				x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
+				a, err := x.open(ctx, w, family)
+				if err == nil && a.Server != pod {
+					err = fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to, a.Server, pod)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})}},
+}
+
+// multihoming records a limit that all translation in the kernel has: addresses inside of chunks are not rewritten.
+var multihoming = spec.Scenario{
+	ID: "sctp-multihoming-limits", Group: "sctp", Priority: spec.P2,
+	Source: "Kubernetes documentation, 'Protocols for Services': multihomed SCTP associations",
+	Why:    "A client that names further addresses of its own is served; the pod is told of them as they are, even where it sees the node instead of the client.",
+	Needs:  []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
+	Given: []kube.Object{
+		Pod("c1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
+	},
+	Steps: []spec.Step{{Check: eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+		listed := map[lab.Family][]netip.Addr{
+			lab.V4: {netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8")},
+			lab.V6: {netip.MustParseAddr("2001:db8:51::7"), netip.MustParseAddr("2001:db8:51::8")},
+		}[family]
+		for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("web", port), "client": spec.NodePortAt("n1", "web", port)} {
+			a, err := association{from: from, to: to, listed: listed}.open(ctx, w, family)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(a.Listed, listed) {
+				return fmt.Errorf("%s named the addresses %v to %s, and a2 was told %v", from, listed, to, a.Listed)
+			}
+			if rewritten := a.Peer.Addr() != a.Source.Addr(); from == "client" && !rewritten {
+				return fmt.Errorf("the NodePort of n1 showed a2, on another node, the client's own address %s", a.Peer)
+			}
+		}
+		return nil
+	})}},
+}
+
+// noModule is about kernels whose SCTP is a module that loads itself as soon as somebody opens an SCTP socket. Where it is
+// there already, or cannot be had, only the traffic says something.
+var noModule = spec.Scenario{
+	ID: "sctp-no-module-side-effect", Group: "sctp", Priority: spec.P1,
+	Source: "e2e service.go 'creating a basic SCTP service with pod and endpoints'; 'creating a HostPort'",
+	Why:    "A Service with an SCTP port does not make the proxier open an SCTP socket, which would load the kernel's SCTP; its TCP port works.",
+	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Given:  []kube.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
+	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		before, err := loaded()
+		if err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if err := w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if err := w.Expect(ctx,
+			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+			spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+		); err != nil {
+			return err
+		}
+		after, err := loaded()
+		if err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if after && !before {
+			return errors.New("the kernel's SCTP was loaded when the Service came")
+		}
+		return nil
+	}}},
+}
+
+// loaded says whether the kernel speaks SCTP now.
+func loaded() (bool, error) {
+	_, err := os.Stat("/proc/net/sctp")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// association is one to open, and what the pod must see.
+type association struct {
+	from   string
+	to     spec.Target
+	itself bool // the pod sees the client's own address and port
+	listed []netip.Addr
+}
+
+// openLimit is how long the handshake may take. Nothing is sent again, so it takes no longer than its four packets do.
+const openLimit = 5 * time.Second
+
+func (x association) open(ctx context.Context, w spec.World, family lab.Family) (sctp.Answer, error) {
+	from, err := w.Host(x.from)
+	if err != nil {
+		return sctp.Answer{}, err
+	}
+	to, err := w.Resolve(x.to, family, "sctp")
+	if err != nil {
+		return sctp.Answer{}, err
+	}
+	limit := pace.Limit(openLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	defer cancel()
+	a, err := sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx)
+	if err != nil {
+		return a, err
+	}
+	a.Server = strings.TrimPrefix(a.Server, w.Namespace()+"/")
+	if x.itself && a.Peer != a.Source {
+		return a, fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer, a.Source)
+	}
+	return a, nil
+}
+
+// eachFamily checks every family, once the cluster has settled and if associations can be had here.
+func eachFamily(check func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
+	return func(ctx context.Context, w spec.World) error {
+		if err := sctp.Available(); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		for _, f := range w.Lab().Stack().Families() {
+			if err := check(ctx, w, f); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
