@@ -46,7 +46,7 @@ func common() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
 		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
-		spec.SurvivesRestart, spec.Cleanup, spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.ExternalIPsGate,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.ExternalIPsGate,
 		spec.SourceRanges, spec.HealthCheckBody, spec.ProxierHealthz,
 	)
 }
