@@ -83,11 +83,11 @@ func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 // counts wants the chain of a Service to have counted as many packets as connections were made.
 func counts(ctx context.Context, w spec.World, family lab.Family, service string, connections int) error {
 	limit := pace.Limit(countersBack)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	waiting, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
 	defer cancel()
 	chain := svcChain(w, "KUBE-SVC-", service)
-	return watch.Await(ctx, nil, func(context.Context) error {
-		t, err := save(ctx, w, "n1", family, "nat")
+	return watch.Await(waiting, nil, func(context.Context) error {
+		t, err := save(ctx, w, "n1", family, "nat") // which is not cut short when the waiting is over
 		if n := t.matched(chain, "-j"); err == nil && n < connections {
 			err = fmt.Errorf("%s of Service %s has counted %d packets of %d connections", chain, service, n, connections)
 		}
