@@ -2,8 +2,6 @@
 package itplocal
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -102,36 +100,5 @@ var Scenarios = []spec.Scenario{
 			},
 		}},
 	},
-	{
-		ID: "itp-toggle", Group: "itp-local", Priority: spec.P1,
-		Source: "CategorizeEndpoints; pkg/proxy/conntrack/cleanup.go: flows to endpoints that serve are left alone",
-		Why:    "The policy can be changed while the Service is in use: it holds for new connections, and those that are open live on, UDP ones too.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
-		Given: []kube.Object{
-			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080)),
-		},
-		Steps: []spec.Step{
-			{Name: "a pod on another node", Rows: keptOpen},
-			{Name: "one on this node, policy Local", Do: []spec.Action{Apply(Backend("a1", "n1", UDP(8080))), policy(corev1.ServiceInternalTrafficPolicyLocal)},
-				Rows: append([]spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 25, By: []string{"a1"}},
-				}, keptOpen...)},
-			{Name: "policy Cluster", Do: []spec.Action{policy(corev1.ServiceInternalTrafficPolicyCluster)},
-				Rows: append([]spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 60, By: []string{"a1", "a2"}, Even: true},
-				}, keptOpen...)},
-		},
-	},
-}
-
-// keptOpen are a TCP connection and a UDP flow that live through all changes.
-var keptOpen = []spec.Row{
-	{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "stream", By: []string{"a2"}},
-	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", By: []string{"a2"}},
-}
-
-func policy(to corev1.ServiceInternalTrafficPolicy) spec.Action {
-	return Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to })
+	toggle,
 }
