@@ -138,7 +138,7 @@ func (d Dial) do(ctx context.Context) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	defer socket.close()
+	defer func() { _ = socket.close() }() // what it was for is over
 	defer socket.until(ctx)()
 	tag := max(rand.Uint32(), 1)
 	first := message{kind: layers.SCTPChunkTypeInit, initTag: tag, listed: d.Listed}

@@ -194,12 +194,12 @@ func inSubdomain(hostname, subdomain string) PodOption {
 
 // listOutside writes Endpoints by hand: the host client is behind the Service outside.
 var listOutside = spec.Action{Name: "write Endpoints outside", Run: func(_ context.Context, w spec.World) error {
-	e := &corev1.Endpoints{ //nolint:staticcheck // the older kind is what is meant
+	e := &corev1.Endpoints{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Endpoints"}, ObjectMeta: metav1.ObjectMeta{Name: "outside"},
-		Subsets: []corev1.EndpointSubset{{Ports: []corev1.EndpointPort{{Port: 5432}}}}, //nolint:staticcheck // the same
+		Subsets: []corev1.EndpointSubset{{Ports: []corev1.EndpointPort{{Port: 5432}}}},
 	}
 	for _, f := range w.Lab().Stack().Families() {
-		e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{IP: w.Lab().Client().Addr(f).String()}) //nolint:staticcheck // the same
+		e.Subsets[0].Addresses = append(e.Subsets[0].Addresses, corev1.EndpointAddress{IP: w.Lab().Client().Addr(f).String()})
 	}
 	return w.Apply(e)
 }}
