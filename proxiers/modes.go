@@ -55,6 +55,9 @@ type successor struct {
 	done bool // the node is ours alone
 }
 
+// Unwrap is the instance without what is done for the other mode.
+func (s *successor) Unwrap() spec.Instance { return s.Instance }
+
 func (s *successor) Apply(ctx context.Context, want *kube.Snapshot) error {
 	if err := s.Instance.Apply(ctx, want); err != nil || s.done {
 		return err

@@ -111,3 +111,12 @@ func TestConformWithAFault(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
+
+// What a built-in proxier asks of the kernel itself is changed too, however it is wrapped.
+func TestProveReachesTheKeepers(t *testing.T) {
+	code, stdout, stderr := outcome(t, "prove", "--proxier", "iptables,nftables", "--ip", "4", "--out", t.TempDir(),
+		"--fault", "^always-healthy$", "--focus", "^etp-local-lb-only-healthy-nodes$")
+	if code != 0 || !strings.Contains(stdout, "2 caught, 0 survived, 0 broken") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}

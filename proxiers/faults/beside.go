@@ -21,7 +21,7 @@ import (
 var besides = []Fault{
 	{
 		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which then answers for them.",
-		Rows: []string{"clusterip-is-virtual"},
+		Rows: []string{"clusterip-is-virtual", "lb-no-announcement"},
 		Node: func(_ context.Context, node spec.Node, s *kube.Snapshot) error {
 			h := node.Host.Netlink()
 			lo, err := h.LinkByName("lo")
@@ -42,7 +42,8 @@ var besides = []Fault{
 	},
 	{
 		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		On: kubeRules, Rows: []string{
+		On: kubeRules,
+		Rows: []string{
 			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed", "ct-udp-untouched-flows",
 			"rr-restart-transparent", "rr-mode-switch", "rr-no-partial-first-sync", "rr-atomic-updates",
 		}, // a relay takes its connections up again

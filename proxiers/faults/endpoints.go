@@ -28,6 +28,8 @@ var toldOfEndpoints = []Fault{
 		Rows: []string{
 			"clusterip-target-port-rewrite", "ep-target-port-variants", "dns-service-names", "ep-dead-backend-no-retry",
 			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
+			"clusterip-external-routed", "clusterip-hostnetwork-endpoint", "clusterip-large-payload", "etp-local-pod-shortcut",
+			"etp-local-pod-to-other-node", "hairpin-external-vips", "sec-spoofed-pod-source",
 		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
@@ -46,10 +48,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
-		Rows: []string{
-			"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded",
-			"ep-scale-to-zero-and-back",
-		},
+		Rows: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded", "ep-scale-to-zero-and-back", "ct-udp-unready-then-ready"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
 		}),

@@ -156,7 +156,7 @@ func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 	if err != nil {
 		return nil, err
 	}
-	if k, ok := in.(interface{ Hook(keeper.Hooks) }); ok {
+	if k, ok := innermost(in).(interface{ Hook(keeper.Hooks) }); ok {
 		k.Hook(p.hooks())
 	}
 	with := &instance{in, p.Seeding, node}
@@ -164,6 +164,17 @@ func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 		return cleaner{with}, nil
 	}
 	return with, nil
+}
+
+// innermost is an instance without those that wrap it.
+func innermost(in spec.Instance) spec.Instance {
+	for {
+		w, ok := in.(interface{ Unwrap() spec.Instance })
+		if !ok {
+			return in
+		}
+		in = w.Unwrap()
+	}
 }
 
 // instance is a seeded proxier on a node.

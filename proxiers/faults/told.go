@@ -17,8 +17,9 @@ var configured = []Fault{
 	{
 		Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
 		Rows: []string{
-			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq", "rs-ipvs-scheduler-sed",
-			"rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
+			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
+			"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
+			"clusterip-masquerade-all", "nodeport-address-filter",
 		},
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
 	},
@@ -28,7 +29,11 @@ var configured = []Fault{
 var toldOfServices = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
-		Rows:  []string{"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip", "base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop"},
+		Rows: []string{
+			"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip",
+			"base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop", "nodeport-from-host",
+			"nodeport-from-pod", "nodeport-update", "nodeport-late-address", "nodeport-remote-node-not-captured",
+		},
 		State: eachServicePort(func(p *corev1.ServicePort) { p.NodePort += min(p.NodePort, 1) }),
 	},
 	{
@@ -52,17 +57,25 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "external-ips-lost", Breaks: "The addresses of spec.externalIPs are not served.",
-		Rows:  []string{"etp-local-no-endpoint-drops", "sec-externalip-hijack"},
+		Rows: []string{
+			"etp-local-no-endpoint-drops", "sec-externalip-hijack", "externalip-not-on-any-node", "externalip-on-node",
+			"externalip-shared-and-removed", "externalip-etp-local",
+		},
 		State: services(func(s *corev1.Service) { s.Spec.ExternalIPs = nil }),
 	},
 	{
 		Name: "load-balancer-ips-lost", Breaks: "The addresses of load balancers are not served.",
-		Rows:  []string{"etp-local-host-shortcut"},
+		Rows: []string{
+			"etp-local-host-shortcut", "lb-vip-any-node", "lb-vip-from-external", "lb-vip-shortcut-in-cluster",
+			"lb-without-nodeports", "lb-status-changes", "sr-does-not-cover", "lb-foreign-port-untouched",
+		},
 		State: services(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = nil }),
 	},
 	{
 		Name: "source-ranges-lost", Breaks: "Everybody is let in, whatever spec.loadBalancerSourceRanges says.",
-		On: kubeChains, Rows: []string{"rs-ipt-drop-path"},
+		Rows: []string{
+			"rs-ipt-drop-path", "sr-allow-deny", "sr-any-and-format", "sr-pod-clients", "sr-runtime-change", "sr-node-client",
+		},
 		State: services(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil }),
 	},
 	{
@@ -72,7 +85,11 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "external-policy-ignored", Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local too.",
-		Rows: []string{"etp-local-source-preserved", "etp-local-only-local-endpoints", "etp-local-no-endpoint-drops", "etp-local-imbalance", "rs-ipt-local-policy-chains"},
+		Rows: []string{
+			"etp-local-source-preserved", "etp-local-only-local-endpoints", "etp-local-no-endpoint-drops",
+			"etp-local-imbalance", "rs-ipt-local-policy-chains", "etp-local-toggle", "etp-local-endpoint-moves",
+			"itp-and-etp-local",
+		},
 		State: services(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
@@ -97,7 +114,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "internal-policy-ignored", Breaks: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
-		Rows: []string{"itp-local-uses-local", "itp-local-none-drops"},
+		Rows: []string{"itp-local-uses-local", "itp-local-none-drops", "itp-toggle", "itp-local-host-and-hostnetwork"},
 		State: services(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 		}),
@@ -127,7 +144,10 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "affinity-ignored", Breaks: "Clients are not remembered.",
-		Rows: []string{"affinity-clusterip", "affinity-nodeport", "affinity-toggle"},
+		Rows: []string{
+			"affinity-clusterip", "affinity-nodeport", "affinity-toggle", "affinity-keyed-by-source",
+			"affinity-lb-both-policies", "affinity-udp", "affinity-many-clients", "affinity-endpoint-removed",
+		},
 		State: services(func(s *corev1.Service) {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		}),

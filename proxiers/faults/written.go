@@ -26,7 +26,11 @@ var masquerading = []Fault{
 	},
 	{
 		Name: "masquerade-everything", Breaks: "All that leaves a node is masqueraded.",
-		On: kubeRules, Rows: []string{"base-pod-and-node-no-nat", "clusterip-pod-to-remote-pod", "ct-entry-plain-dnat", "etp-local-source-preserved"},
+		On: kubeRules,
+		Rows: []string{
+			"base-pod-and-node-no-nat", "clusterip-pod-to-remote-pod", "ct-entry-plain-dnat", "etp-local-source-preserved",
+			"hairpin-no-overmasquerade",
+		},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING -m mark ! --mark .*-j RETURN`, ""},
 			{NFT, `(nat-postrouting) .*jump masquerading`, "$1 masquerade fully-random"},
@@ -39,7 +43,10 @@ var masquerading = []Fault{
 	},
 	{
 		Name: "no-hairpin-masquerade", Breaks: "A pod that reaches itself through a Service sees its own address as the client's.",
-		On: kubeRules, Rows: []string{"hairpin-among-many", "rs-ipt-one-sep-per-endpoint", "rs-nft-table"},
+		On: kubeRules,
+		Rows: []string{
+			"hairpin-among-many", "rs-ipt-one-sep-per-endpoint", "rs-nft-table", "hairpin-clusterip", "hairpin-udp-and-v6",
+		},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-SEP-\S+ .*-s \S+ .*-j KUBE-MARK-MASQ`, ""},
 			{NFT, `^(add|delete|destroy) element \S+ \S+ hairpin-connections .*`, ""},
@@ -86,7 +93,11 @@ var verdicts = []Fault{
 	},
 	{
 		Name: "reject-becomes-drop", Breaks: "What should be refused vanishes in silence.",
-		On: kubeRules, Rows: []string{"rs-ipt-drop-path", "rs-nft-table"},
+		On: kubeRules,
+		Rows: []string{
+			"rs-ipt-drop-path", "rs-nft-table", "noep-clusterip-refused", "noep-nodeport-refused", "noep-lb-external-refused",
+			"noep-evicted", "noep-udp", "noep-host-to-lb-or-eip",
+		},
 		Text: []Rewrite{
 			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j REJECT`, "$1-j DROP"},
 			{NFT, `(element .* no-endpoint-(services|nodeports) .*): goto reject-chain`, "$1: drop"},
@@ -138,7 +149,8 @@ var hooking = []Fault{
 		Name: "visitors-not-served", Breaks: "Connections of pods and of hosts outside are not translated.",
 		On: slices.Concat(ownJumps, kubeTables, []string{"userspace"}),
 		Rows: []string{
-			"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals", "ep-event-order", "ep-ip-reuse", "ct-udp-frontend-only-change",
+			"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals", "ep-event-order", "ep-ip-reuse",
+			"ct-udp-frontend-only-change", "ct-be-liberal", "ct-nothing-on-reject-drop", "rr-rules-deleted-externally",
 		},
 		Text: []Rewrite{
 			{XTables, `^-[AI] PREROUTING .*-j KUBE-(SERVICES|PORTALS-CONTAINER|NODEPORT-CONTAINER)`, ""},
