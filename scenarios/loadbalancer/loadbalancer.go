@@ -42,7 +42,7 @@ var Scenarios = []spec.Scenario{
 		ID: "lb-ipmode-proxy", Group: "loadbalancer", Priority: spec.P1,
 		Source: "KEP-1860; TestLoadBalancerIngressRouteTypeProxy",
 		Why:    "Where the load balancer wants to see all traffic (ipMode Proxy), nodes and pods send to it like to any stranger; the NodePort works as ever.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.VirtualIP},
+		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort},
 		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{{
 			Do: []spec.Action{

@@ -122,11 +122,12 @@ var AllFeatures = []Feature{
 	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
 }
 
-// Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
-// to have them: packets are served either way.
+// Mechanisms are the features that tell how a proxier works, what its command line knows beside serving, or what it may do
+// beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
 var Mechanisms = []Feature{
-	Cleanup, DialsAgain, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, PodsByAddress, SelfHealing,
-	UserspacePortals,
+	Cleanup, ClusterIPFromOutside, DialsAgain, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
+	MasqueradeMark, ModeSwitch, NFTables, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress, ProxierHealthz,
+	SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
 }
 
 // FeatureSet is a set of features.
