@@ -125,8 +125,8 @@ var AllFeatures = []Feature{
 // Mechanisms are the features that tell how a proxier works, or what its command line knows beside serving. Nobody is taken
 // to have them: packets are served either way.
 var Mechanisms = []Feature{
-	Cleanup, DialsAgain, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, PodsByAddress, SelfHealing,
-	UserspacePortals,
+	Cleanup, DialsAgain, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NodePortHeld, OutlivesService,
+	PodsByAddress, SelfHealing, UDPKeepsLast, UserspacePortals,
 }
 
 // FeatureSet is a set of features.
