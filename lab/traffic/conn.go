@@ -55,11 +55,11 @@ func (c *Conn) take(fd int) {
 // RemoteAddr is the address the connection was opened to.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.probe.To }
 
-// SetPatience changes Probe.Patience for the exchanges to come.
-func (c *Conn) SetPatience(d time.Duration) {
+// SetPatience changes Probe.Patience and Probe.IfAccepted for the exchanges to come.
+func (c *Conn) SetPatience(d time.Duration, ifAccepted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.probe.Patience = d
+	c.probe.Patience, c.probe.IfAccepted = d, ifAccepted
 }
 
 // Close ends the connection: TCP with RST, UDP without a packet.

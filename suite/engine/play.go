@@ -210,10 +210,7 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	k.conn.SetPatience(w.cell.patience())
-	if row.Want.Allows(traffic.Silence) {
-		k.conn.SetPatience(0)
-	}
+	k.conn.SetPatience(w.cell.patience(), row.Want.Allows(traffic.Silence))
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
 	if err := w.finish(ctx, row, o); err != nil {
