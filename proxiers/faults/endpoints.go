@@ -13,7 +13,10 @@ import (
 var toldOfEndpoints = []Fault{
 	{
 		Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
-		Rows: []string{"clusterip-spread", "nodeport-every-node"},
+		Rows: []string{
+			"clusterip-spread", "nodeport-every-node", "clusterip-icmp-echo", "clusterip-unallocated-address",
+			"clusterip-wrong-port-or-proto", "sc-many-endpoints", "sc-churn",
+		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
 		}),
@@ -29,7 +32,7 @@ var toldOfEndpoints = []Fault{
 			"clusterip-target-port-rewrite", "ep-target-port-variants", "dns-service-names", "ep-dead-backend-no-retry",
 			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
 			"clusterip-external-routed", "clusterip-hostnetwork-endpoint", "clusterip-large-payload", "etp-local-pod-shortcut",
-			"etp-local-pod-to-other-node", "hairpin-external-vips", "sec-spoofed-pod-source",
+			"hairpin-external-vips", "sec-spoofed-pod-source", "sc-first-packet-latency", "sc-many-services",
 		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {

@@ -33,6 +33,7 @@ var toldOfServices = []Fault{
 			"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip",
 			"base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop", "nodeport-from-host",
 			"nodeport-from-pod", "nodeport-update", "nodeport-late-address", "nodeport-remote-node-not-captured",
+			"etp-local-pod-to-other-node",
 		},
 		State: eachServicePort(func(p *corev1.ServicePort) { p.NodePort += min(p.NodePort, 1) }),
 	},
@@ -68,6 +69,7 @@ var toldOfServices = []Fault{
 		Rows: []string{
 			"etp-local-host-shortcut", "lb-vip-any-node", "lb-vip-from-external", "lb-vip-shortcut-in-cluster",
 			"lb-without-nodeports", "lb-status-changes", "sr-does-not-cover", "lb-foreign-port-untouched",
+			"itp-local-not-external",
 		},
 		State: services(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = nil }),
 	},
@@ -98,7 +100,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "external-policy-always-local", Breaks: "Outside traffic goes to local endpoints alone, whatever the policy is.",
-		Rows: []string{"nodeport-every-node"},
+		Rows: []string{"nodeport-every-node", "nodeport-egress-not-hijacked", "nodeport-wrong-pairing"},
 		State: services(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -107,7 +109,10 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "internal-policy-always-local", Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
-		Rows: []string{"clusterip-pod-to-remote-pod", "etp-local-clusterip-unaffected", "clusterip-every-node"},
+		Rows: []string{
+			"clusterip-pod-to-remote-pod", "etp-local-clusterip-unaffected", "clusterip-every-node", "rs-delta-minimal",
+			"rs-delta-minimal-nft",
+		},
 		State: services(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		}),

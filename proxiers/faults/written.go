@@ -96,7 +96,7 @@ var verdicts = []Fault{
 		On: kubeRules,
 		Rows: []string{
 			"rs-ipt-drop-path", "rs-nft-table", "noep-clusterip-refused", "noep-nodeport-refused", "noep-lb-external-refused",
-			"noep-evicted", "noep-udp", "noep-host-to-lb-or-eip",
+			"noep-evicted", "noep-udp", "noep-host-to-lb-or-eip", "sr-without-endpoints",
 		},
 		Text: []Rewrite{
 			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j REJECT`, "$1-j DROP"},
