@@ -4,8 +4,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
+	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -135,8 +137,17 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "proxy-name-ignored", Breaks: "Services that are labelled as another proxier's are served.",
-		Rows:  []string{"svc-proxy-name-label"},
-		State: services(func(s *corev1.Service) { delete(s.Labels, "service.kubernetes.io/service-proxy-name") }),
+		Rows: []string{"svc-proxy-name-label"},
+		// Slices have the labels of their Services.
+		State: see(func(o kube.Object) kube.Object {
+			const label = "service.kubernetes.io/service-proxy-name"
+			if _, labelled := o.GetLabels()[label]; !labelled {
+				return o
+			}
+			changed := o.(runtime.Object).DeepCopyObject().(kube.Object)
+			delete(changed.GetLabels(), label)
+			return changed
+		}),
 	},
 	{
 		Name: "affinity-timeout-ignored", Breaks: "Clients are remembered for three hours, whatever the timeout is.",
