@@ -33,6 +33,7 @@ var toldOfEndpoints = []Fault{
 			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
 			"clusterip-external-routed", "clusterip-hostnetwork-endpoint", "clusterip-large-payload", "etp-local-pod-shortcut",
 			"hairpin-external-vips", "sec-spoofed-pod-source", "sc-first-packet-latency", "sc-many-services",
+			"ds-family-filtering", "lb-rolling-update", "sctp-no-module-side-effect", "udp-icmp-errors-translated",
 		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
@@ -85,7 +86,10 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "hints-ignored", Breaks: "Endpoints of all zones are used, whatever the hints are.",
-		Rows:  []string{"topo-same-zone"},
+		Rows: []string{
+			"topo-same-zone", "topo-hints-ignored-when-incomplete", "topo-node-relabel", "topo-prefer-same-node",
+			"topo-unready-zone-fallback", "topo-vs-policies",
+		},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.Hints = nil }),
 	},
 	{

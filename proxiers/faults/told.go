@@ -35,7 +35,9 @@ var toldOfServices = []Fault{
 			"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip",
 			"base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop", "nodeport-from-host",
 			"nodeport-from-pod", "nodeport-update", "nodeport-late-address", "nodeport-remote-node-not-captured",
-			"etp-local-pod-to-other-node",
+			"etp-local-pod-to-other-node", "ds-both-vips", "ds-families-independent", "ds-single-stack-service",
+			"v6-masquerade-scope", "pb-hostport-coexistence", "pb-listener-gets-port-back", "pb-nodeport-beats-listener",
+			"pb-proxier-dead-listener",
 		},
 		State: eachServicePort(func(p *corev1.ServicePort) { p.NodePort += min(p.NodePort, 1) }),
 	},
@@ -44,6 +46,8 @@ var toldOfServices = []Fault{
 		Rows: []string{
 			"udp-clusterip-and-nodeport", "clusterip-same-port-tcp-udp", "ep-add-remove", "ct-udp-no-endpoints-keeps-entries",
 			"ct-udp-targetport-change", "ct-udp-zero-to-one", "dns-vip-udp-and-tcp", "dns-headless-records",
+			"v6-icmpv6-and-frag", "v6-parity", "masq-port-collisions", "sctp-clusterip-nodeport", "sctp-etp-local-source",
+			"sctp-multihoming-limits", "udp-flow-stickiness", "udp-large-and-fragmented", "udp-unconnected-socket",
 		},
 		State: services(func(s *corev1.Service) {
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
@@ -163,6 +167,7 @@ var toldOfServices = []Fault{
 		Rows: []string{
 			"affinity-clusterip", "affinity-nodeport", "affinity-toggle", "affinity-keyed-by-source",
 			"affinity-lb-both-policies", "affinity-udp", "affinity-many-clients", "affinity-endpoint-removed",
+			"affinity-survives-resync",
 		},
 		State: services(func(s *corev1.Service) {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil

@@ -75,6 +75,8 @@ func TestJudge(t *testing.T) {
 		"reply where nothing must be served":    {Row{Want: NotServed}, []Observation{answered(clientEnd)}, "got Reply by a1"},
 		"any refusal where not served is fine":  {Row{Want: NotServed}, []Observation{unanswered(traffic.Unreachable)}, ""},
 		"a server heard it all the same":        {Row{Want: Silence}, []Observation{strayed}, "a2 received it"},
+		"an answer got lost amid a change":      {Row{By: []string{"a2"}, Want: Reply | NotServed}, []Observation{strayed}, ""},
+		"amid a change another server heard it": {Row{By: by, Want: Reply | NotServed}, []Observation{strayed}, "a2 received it"},
 		"the wrong server":                      {Row{By: by}, []Observation{other}, "answered by b1"},
 		"a kept connection moved":               {Row{By: by, Conn: "x"}, []Observation{moved}, "opened to b1"},
 		"a kept connection that was to move":    {Row{By: by, Conn: "x", Moves: true}, []Observation{moved}, ""},
