@@ -15,7 +15,7 @@ import (
 func parse(t *testing.T, words ...string) (*judgedFlags, []spec.Proxier, error) {
 	t.Helper()
 	f, flags := &judgedFlags{}, pflag.NewFlagSet("conform", pflag.ContinueOnError)
-	f.add(flags)
+	f.add(flags, "iptables")
 	if err := flags.Parse(words); err != nil {
 		t.Fatal(err)
 	}
