@@ -273,7 +273,7 @@ func TestLinkLocal(t *testing.T) {
 func TestMasquerade(t *testing.T) {
 	nft, err := exec.LookPath("nft")
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err, ": apt-get install nftables")
 	}
 	list := func(ns *netns.NS) string {
 		t.Helper()

@@ -38,13 +38,6 @@ type Command struct {
 	Cleanup []string
 }
 
-// Restarter is an instance whose process can be ended and started again while what it programmed stays.
-type Restarter interface {
-	// Restart ends the process as an administrator would, starts it again, and returns when it has obeyed the state of
-	// the cluster as of now.
-	Restart(ctx context.Context) error
-}
-
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // New makes a proxier of a command. Mistakes in the command's templates are told now, before anything starts.

@@ -126,28 +126,6 @@ func (i *instance) dead(p *process) error {
 	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())
 }
 
-// Restart ends the process and starts it again. What it programmed stays, as far as it leaves it behind itself.
-func (i *instance) Restart(ctx context.Context) error {
-	if err := i.replace(ctx); err != nil {
-		return fmt.Errorf("%s: restart %s: %w", i.node.Name, i.proxier.Name(), err)
-	}
-	return i.confirm(ctx, i.cluster.store.Snapshot().Revision)
-}
-
-func (i *instance) replace(ctx context.Context) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if err := i.life.stop(ctx); err != nil {
-		return err
-	}
-	i.node.Log.Info("stopped for a restart", "pid", i.life.pid)
-	p, err := i.launch()
-	if err == nil {
-		i.life = p
-	}
-	return err
-}
-
 // Dump writes how the process is doing, the Events of the cluster, which are how such programs complain in public, and
 // what it has written lately. Rules are dumped with the rest of the node.
 func (i *instance) Dump(_ context.Context, w io.Writer) error {

@@ -64,7 +64,6 @@ func TestAProgramThatObeys(t *testing.T) {
 	if n := len(w.Store().Snapshot().Services); n > 3+2*len(instances) {
 		t.Errorf("%d Services are left: canaries are not taken away", n)
 	}
-	must(t, instances[0].Restart(ctx))
 	var dump strings.Builder
 	must(t, instances[0].Dump(ctx, &dump))
 	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n", "small proxier of n1 is up\n"} {

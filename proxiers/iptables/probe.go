@@ -3,9 +3,7 @@ package iptables
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"path/filepath"
-	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -60,25 +58,9 @@ func try(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir string)
 
 // sample is the first sync of a node whose only Service uses every match and target there is.
 func sample(f lab.Family, c capabilities) *change {
-	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
-	if f == lab.V6 {
-		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
-	}
-	pod := model.Endpoint{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}
-	port := &model.Port{
-		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: "TCP"},
-		Number:          80,
-		ClusterIP:       vip,
-		NodePort:        30080,
-		LoadBalancerIPs: []netip.Addr{vip.Next()},
-		SourceRanges:    []netip.Prefix{pods},
-		ExternalLocal:   true,
-		Affinity:        time.Minute,
-		HealthCheckPort: 30081,
-		Cluster:         []model.Endpoint{pod, pod},
-		Local:           []model.Endpoint{pod},
-		Anywhere:        true,
-	}
+	port, pods := usable.Sample(f)
+	port.Cluster = append(port.Cluster, port.Cluster...) // so that one is chosen by chance
+	vip := port.ClusterIP
 	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: vip}
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, nobody}}}}
 	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: c.randomFully}

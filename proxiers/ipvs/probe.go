@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,7 +69,8 @@ func unusable(err error, scheduler string) error {
 
 // tryAll programs a state.
 func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
-	state, pods := sample(f)
+	port, pods := usable.Sample(f)
+	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port}}}}
 	k, err := open(ns, rules{family: f, podRange: pods}, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
@@ -100,24 +100,4 @@ func tryScheduler(ns *netns.NS, scheduler string) error {
 		return err
 	}
 	return s.set(frontend{netip.MustParseAddrPort("192.0.2.1:80"), unix.IPPROTO_TCP}, &server{})
-}
-
-// sample is a state whose only Service is in most of the sets, and the range of its pods.
-func sample(f lab.Family) (*model.State, netip.Prefix) {
-	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
-	if f == lab.V6 {
-		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
-	}
-	return &model.State{Services: []*model.Service{{Ports: []*model.Port{{
-		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: "TCP"},
-		Number:          80,
-		ClusterIP:       vip,
-		NodePort:        30080,
-		LoadBalancerIPs: []netip.Addr{vip.Next()},
-		SourceRanges:    []netip.Prefix{pods},
-		ExternalLocal:   true,
-		Affinity:        time.Minute,
-		HealthCheckPort: 30081,
-		Anywhere:        true,
-	}}}}}, pods
 }

@@ -41,26 +41,11 @@ func try(ctx context.Context, f lab.Family, ns *netns.NS) error {
 
 // sample is the first sync of a node whose Services use every expression there is.
 func sample(ctx context.Context, t *table, f lab.Family) error {
-	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
-	if f == lab.V6 {
-		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
-	}
-	pod := model.Endpoint{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}
-	plain := &model.Port{
-		ID:              model.PortID{Namespace: "probe", Name: "plain", Protocol: "TCP"},
-		Number:          80,
-		ClusterIP:       vip,
-		NodePort:        30080,
-		LoadBalancerIPs: []netip.Addr{vip.Next()},
-		SourceRanges:    []netip.Prefix{pods},
-		ExternalLocal:   true,
-		Cluster:         []model.Endpoint{pod},
-		Local:           []model.Endpoint{pod},
-		Anywhere:        true,
-	}
+	plain, pods := usable.Sample(f)
+	plain.ID.Name, plain.Affinity, plain.HealthCheckPort = "plain", 0, 0
 	sticky := *plain
 	sticky.ID.Name, sticky.Number, sticky.NodePort, sticky.Affinity = "sticky", 81, 30081, time.Minute
-	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: vip}
+	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: plain.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Name: "probe", Ports: []*model.Port{plain, &sticky, nobody}}}}
 	s := &family{
 		table:    t,

@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
-	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -45,25 +41,7 @@ func try(ctx context.Context, f lab.Family, ns *netns.NS, dir string) error {
 
 // sample is the first sync of a node whose only Service uses every match and target there is.
 func sample(f lab.Family) *change {
-	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
-	if f == lab.V6 {
-		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
-	}
-	endpoint := []model.Endpoint{{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}}
-	port := &model.Port{
-		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: corev1.ProtocolTCP},
-		Number:          80,
-		ClusterIP:       vip,
-		NodePort:        30080,
-		LoadBalancerIPs: []netip.Addr{vip.Next()},
-		SourceRanges:    []netip.Prefix{pods},
-		ExternalLocal:   true,
-		Affinity:        time.Minute,
-		HealthCheckPort: 30081,
-		Cluster:         endpoint,
-		Local:           endpoint,
-		Anywhere:        true,
-	}
+	port, pods := usable.Sample(f)
 	way := netip.AddrPortFrom(relayAddrs[f], 40000)
 	var rules fragment
 	(&renderer{podRange: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
