@@ -151,7 +151,7 @@ var udpFrontendOnlyChange = spec.Scenario{
 	Source: "derived: kube-proxy looks for stale flows when an EndpointSlice has changed, and not when a Service has",
 	Why:    "A UDP client that has been sending to a NodePort or load balancer address before a Service got it is served as soon as one has.",
 	Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
-	Given:  []kube.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30045))},
+	Given:  []kube.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
 	Steps: []spec.Step{
 		{
 			Name: "at other frontends", Do: []spec.Action{
@@ -161,7 +161,7 @@ var udpFrontendOnlyChange = spec.Scenario{
 		},
 		{
 			Name: "where the client sends to", Do: []spec.Action{
-				Edit("dns", nodePort(30046)), Ingress("dns", "203.0.113.204", "2001:db8:113::204"),
+				Edit("dns", nodePort(30057)), Ingress("dns", "203.0.113.204", "2001:db8:113::204"),
 			},
 			Rows: toNewFrontends(spec.Row{By: []string{"a1"}, Times: 2}),
 		},
@@ -170,7 +170,7 @@ var udpFrontendOnlyChange = spec.Scenario{
 
 func toNewFrontends(r spec.Row) []spec.Row {
 	return []spec.Row{
-		flow("client", spec.HostAt("n1", 30046), r),
+		flow("client", spec.HostAt("n1", 30057), r),
 		flow("client", spec.AddrAt("203.0.113.204", "2001:db8:113::204", 53), r),
 	}
 }

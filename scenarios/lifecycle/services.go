@@ -94,13 +94,13 @@ var deleteRecreate = spec.Scenario{
 	},
 	Steps: []spec.Step{
 		{
-			Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), nodePorts(30041)), "10.96.0.201", "fd00:10:96::c9")},
+			Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), nodePorts(30052)), "10.96.0.201", "fd00:10:96::c9")},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", By: []string{"a1"}},
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
 				{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), By: []string{"a2"}},
-				{From: "client", To: spec.HostAt("n1", 30041), By: []string{"a2"}},
+				{From: "client", To: spec.HostAt("n1", 30052), By: []string{"a2"}},
 			},
 		},
 		{Name: "both deleted", Do: []spec.Action{Delete("Service", "web"), Delete("Service", "moved")}, Rows: append(movedIsGone(),
@@ -112,14 +112,14 @@ var deleteRecreate = spec.Scenario{
 			Name: "made again, one with other addresses and ports",
 			Do: []spec.Action{
 				Apply(Service("web", NodePort())),
-				ApplyAt(Service("moved", Port(81, 8080), NodePort(), nodePorts(30042)), "10.96.0.202", "fd00:10:96::ca"),
+				ApplyAt(Service("moved", Port(81, 8080), NodePort(), nodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
 			},
 			Rows: append(movedIsGone(),
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
 				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
 				spec.Row{From: "c1", To: spec.AddrAt("10.96.0.202", "fd00:10:96::ca", 81), By: []string{"a2"}},
 				spec.Row{From: "c1", To: spec.AddrAt("10.96.0.202", "fd00:10:96::ca", 80), Want: spec.NotServed},
-				spec.Row{From: "client", To: spec.HostAt("n1", 30042), By: []string{"a2"}},
+				spec.Row{From: "client", To: spec.HostAt("n1", 30053), By: []string{"a2"}},
 			),
 		},
 	},
@@ -130,7 +130,7 @@ func movedIsGone() []spec.Row {
 	return []spec.Row{
 		{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), Want: spec.NotServed},
 		{From: "n1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), Want: spec.NotServed},
-		{From: "client", To: spec.HostAt("n1", 30041), Want: spec.Refused},
+		{From: "client", To: spec.HostAt("n1", 30052), Want: spec.Refused},
 	}
 }
 
@@ -153,7 +153,7 @@ var portsChange = spec.Scenario{
 	Why:    "Ports that are added to a Service are served, those that are removed or renumbered are not, and the others notice nothing.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []kube.Object{
-		Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)), Service("web", port("http", 80, 8080), NodePort(), nodePorts(30043)),
+		Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)), Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
 	},
 	Steps: []spec.Step{
 		{Name: "one port", Rows: unchanged()},
@@ -181,21 +181,21 @@ var portChanges = []struct {
 }{
 	{"a port is added", ports(port("http", 80, 8080), port("adm", 81, 9090)), []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
-		{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30055), By: []string{"a1"}, Port: 9090},
 	}},
 	{"it is renamed", ports(port("http", 80, 8080), port("admin", 81, 9090)), []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
-		{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30055), By: []string{"a1"}, Port: 9090},
 	}},
 	{"it is renumbered", ports(port("http", 80, 8080), port("admin", 82, 9090)), []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
 		{From: "c1", To: spec.ClusterIPRaw("web", 82), By: []string{"a1"}, Port: 9090},
-		{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30055), By: []string{"a1"}, Port: 9090},
 	}},
 	{"it is removed", ports(port("http", 80, 8080)), []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
 		{From: "c1", To: spec.ClusterIPRaw("web", 82), Want: spec.NotServed},
-		{From: "client", To: spec.HostAt("n1", 30044), Want: spec.Refused},
+		{From: "client", To: spec.HostAt("n1", 30055), Want: spec.Refused},
 	}},
 }
 
@@ -203,13 +203,13 @@ func port(name string, number int32, target int) ServiceOption {
 	return ServicePort(name, corev1.ProtocolTCP, number, target)
 }
 
-// ports gives the Service web other ports, with NodePorts 30043 and 30044.
+// ports gives the Service web other ports, with NodePorts 30054 and 30055.
 func ports(options ...ServiceOption) spec.Action {
 	return Edit("web", func(s *corev1.Service) {
 		s.Spec.Ports = nil
 		for i, o := range options {
 			o(s)
-			s.Spec.Ports[i].NodePort = 30043 + int32(i)
+			s.Spec.Ports[i].NodePort = 30054 + int32(i)
 		}
 	})
 }
@@ -219,7 +219,7 @@ func unchanged() []spec.Row {
 	return []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 80), Conn: "open", By: []string{"a1"}, Port: 8080},
 		{From: "c1", To: spec.ClusterIPRaw("web", 80), By: []string{"a1"}, Port: 8080},
-		{From: "client", To: spec.HostAt("n1", 30043), By: []string{"a1"}, Port: 8080},
+		{From: "client", To: spec.HostAt("n1", 30054), By: []string{"a1"}, Port: 8080},
 	}
 }
 
