@@ -108,6 +108,13 @@ const (
 	IPVS Feature = "ipvs"
 	// NFTables: programs an nftables table with verdict maps in the shape that kube-proxy documents.
 	NFTables Feature = "nftables"
+
+	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. Who promises this is an enforcer.
+	NetworkPolicy Feature = "networkpolicy"
+	// PolicyDropLog: before a policy drops a packet, it goes to NFLOG group 1, or 2 if it was the sender's egress rules that
+	// denied it, with the prefix "DPI|" or "DPE|" and the pod it was denied to or by, as in "DPI|shop/db". What is longer than
+	// the kernel takes (127 bytes; iptables takes 63) is cut off.
+	PolicyDropLog Feature = "policy-drop-log"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
@@ -115,9 +122,9 @@ var AllFeatures = []Feature{
 	AffinityManyClients, AffinityTimeout, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
 	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ExternalIPs,
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
-	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NodeHints,
+	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
 	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
-	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, ProxierHealthz, RandomSpread, SCTP, SelfHealing,
+	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread, SCTP, SelfHealing,
 	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
 	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
 }
@@ -126,8 +133,8 @@ var AllFeatures = []Feature{
 // beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
 var Mechanisms = []Feature{
 	Cleanup, ClusterIPFromOutside, DialsAgain, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
-	MasqueradeMark, ModeSwitch, NFTables, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress, ProxierHealthz,
-	SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
+	MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress,
+	PolicyDropLog, ProxierHealthz, SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
 }
 
 // FeatureSet is a set of features.
