@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -19,7 +20,11 @@ type Condition interface {
 	holds(ns *netns.NS) (bool, error)
 }
 
-// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events.
+// readyLimit bounds the wait for conditions, which is a matter of milliseconds unless something is wrong.
+const readyLimit = 2 * time.Minute
+
+// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events. What does
+// not hold after two minutes is an error.
 func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	var late []Condition
 	for _, c := range conditions {
@@ -34,6 +39,8 @@ func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	if len(late) == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("%s have passed", readyLimit))
+	defer cancel()
 	return await(ctx, ns, late)
 }
 
@@ -184,25 +191,24 @@ func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	return nil
 }
 
-// nextEvent returns when something was reported since the last call. What it was does not matter: the caller asks.
+// nextEvent returns when something was reported since the last call, or when it is time to ask once more: the kernel does
+// not tell of everything that makes a route usable. What was reported does not matter, since the caller asks.
 func nextEvent(ctx context.Context, events int) error {
-	const heartbeat = 100 // ms between looks at the context
+	const heartbeat = 100 // ms
 	var buf [32 << 10]byte
-	for {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(events), Events: unix.POLLIN}}, heartbeat)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		if n <= 0 {
-			continue
-		}
-		_, err = unix.Read(events, buf[:])
-		if errors.Is(err, unix.ENOBUFS) { // some were lost, so there were some
-			return nil
-		}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(events), Events: unix.POLLIN}}, heartbeat)
+	if err != nil && !errors.Is(err, unix.EINTR) {
 		return err
 	}
+	if n <= 0 {
+		return nil
+	}
+	_, err = unix.Read(events, buf[:])
+	if errors.Is(err, unix.ENOBUFS) { // some were lost, so there were some
+		return nil
+	}
+	return err
 }

@@ -31,11 +31,13 @@ var Scenarios = []spec.Scenario{
 		Source: "TestExternalIPs of pkg/proxy/ipvs; kubernetes#114815",
 		Why:    "An external IP that is an address of a node serves the Service on its port, and the node's own services on all others.",
 		Needs:  []spec.Feature{spec.ExternalIPs},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", ExternalIPs("198.51.100.23", "2001:db8:51::23"))},
+		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{
+			// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
 			Do: []spec.Action{
 				Alias("n1", "198.51.100.23", "2001:db8:51::23"), Serve("n1", "tcp", 8023),
 				RouteVia("client", "198.51.100.23", "2001:db8:51::23", "n1"),
+				Apply(Service("web", ExternalIPs("198.51.100.23", "2001:db8:51::23"))),
 			},
 			Rows: []spec.Row{
 				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},

@@ -26,7 +26,7 @@ var Scenarios = []spec.Scenario{
 		Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{
 			{Name: "by n1", Do: []spec.Action{
-				IngressIPs("web", corev1.LoadBalancerIPModeVIP, nobodys4, nobodys6, owned4, owned6), Alias("n2", owned4, owned6),
+				Alias("n2", owned4, owned6), IngressIPs("web", corev1.LoadBalancerIPModeVIP, nobodys4, nobodys6, owned4, owned6),
 				RouteVia("client", nobodys4, nobodys6, "n1"), RouteVia("client", owned4, owned6, "n1"),
 			}, Rows: anyNodeRows()},
 			{Name: "by n2, which has one of the addresses", Do: []spec.Action{
