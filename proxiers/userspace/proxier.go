@@ -53,10 +53,13 @@ type proxier struct{}
 
 func (proxier) Name() string { return "userspace" }
 
-// Features leaves out SourceAddress and KernelNAT, because connections end in the proxy, RandomSpread, because endpoints
-// take turns, OutlivesService, because the relay of a Service ends with it, UDPKeepsLast, because a relay forgets flows to whom it
-// does not know, NodePortPrecedence, because the first to bind
-// a NodePort has it, and IPTables, because the chains are not those of the iptables mode.
+// Features leaves out
+//   - SourceAddress and KernelNAT, because connections end in the proxy;
+//   - RandomSpread, because endpoints take turns;
+//   - OutlivesService, because the relay of a Service ends with it;
+//   - UDPKeepsLast, because a relay forgets flows to whom it does not know;
+//   - NodePortPrecedence, because the first to bind a NodePort has it;
+//   - IPTables, because the chains are not those of the iptables mode.
 //
 // DropInvalid and ForwardAccept hold because nothing between a client and an endpoint is ever forwarded.
 func (proxier) Features() spec.FeatureSet {
