@@ -118,7 +118,7 @@ func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
 
 // newNode is the node of a number, its namespace still missing.
 func (l *Lab) newNode(number int) *Node {
-	n := &Node{number: number, pods: map[int]*Pod{}}
+	n := &Node{number: number, network: l.Topology().PodNetwork, pods: map[int]*Pod{}}
 	n.addrs = n.lan().addrs(l.Stack())
 	for _, f := range l.Stack().Families() {
 		n.podCIDRs = append(n.podCIDRs, podCIDR(f, number))

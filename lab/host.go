@@ -105,6 +105,7 @@ func (h *Host) NextHop(dst netip.Addr) netip.Addr {
 type Node struct {
 	Host
 	podCIDRs []netip.Prefix
+	network  PodNetwork
 
 	number int        // 1, 2, 3...: see the address plan
 	tunnel tunnelDevs // of the overlay, where it has any
@@ -118,6 +119,23 @@ type tunnelDevs struct{ v4, v6 link.Dev }
 
 // PodCIDRs are the node's pod ranges, one per family of the lab.
 func (n *Node) PodCIDRs() []netip.Prefix { return n.podCIDRs }
+
+// PodNetwork is how the node's pods are wired.
+func (n *Node) PodNetwork() PodNetwork { return n.network }
+
+// Ports are the node's devices that lead to its pods, by the addresses of the pods: what a network plugin tells those who
+// have to know which pod a packet comes from.
+func (n *Node) Ports() map[netip.Addr]string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ports := map[netip.Addr]string{}
+	for host, p := range n.pods {
+		for _, a := range p.addrs {
+			ports[a] = podPort(n.network, host).Name
+		}
+	}
+	return ports
+}
 
 func (n *Node) lan() machine { return nodeMachine(n.number) }
 

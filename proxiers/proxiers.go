@@ -10,6 +10,7 @@ import (
 	"github.com/viplab/viplab/proxiers/ipvs"
 	"github.com/viplab/viplab/proxiers/nftables"
 	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/proxiers/policynftables"
 	"github.com/viplab/viplab/proxiers/userspace"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -26,6 +27,9 @@ func All() []spec.Proxier {
 		none.New(),
 	}
 }
+
+// Enforcers are the built-in enforcers of NetworkPolicy. A node runs at most one of them, beside its proxier.
+func Enforcers() []spec.Proxier { return []spec.Proxier{policynftables.New()} }
 
 // Names are the names of All.
 func Names() []string {

@@ -8,7 +8,9 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/internal/keeper"
+	"github.com/viplab/viplab/proxiers/internal/nft"
 	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -16,12 +18,22 @@ import (
 
 // family is the mechanism of one IP family of a node.
 type family struct {
-	table    *table
+	table    *nft.Table
 	frame    frame
 	renderer renderer
 
 	// held is what the kernel holds; nil means that this is not known, and that everything is to be written.
 	held *ledger
+}
+
+// tableName is that of kube-proxy's table: the two could not serve one node together anyway, and people look there.
+const tableName = "kube-proxy"
+
+func openTable(ns *netns.NS, ip lab.Family) (*nft.Table, error) {
+	if ip == lab.V6 {
+		return nft.Open(ns, knftables.IPv6Family, tableName)
+	}
+	return nft.Open(ns, knftables.IPv4Family, tableName)
 }
 
 func newFamily(node spec.Node, ip lab.Family) (*family, error) {
@@ -57,10 +69,10 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 		return nil
 	}
 	f.held = nil // until the kernel has taken the change
-	tx := f.table.nft.NewTransaction()
+	tx := f.table.Transaction()
 	gone, come := held.update(state, r)
 	write(tx, r.family, gone, come)
-	if err := f.table.run(ctx, tx); err != nil {
+	if err := f.table.Run(ctx, tx); err != nil {
 		return err
 	}
 	f.held = held
@@ -71,7 +83,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 func (f *family) programAll(ctx context.Context, state *model.State, r renderer) error {
 	next := newLedger(r)
 	_, all := next.update(state, r)
-	former, err := f.table.holdings(ctx)
+	former, err := f.table.Holdings(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,7 +101,7 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 
 func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error {
 	for _, tx := range all {
-		if err := f.table.run(ctx, tx); err != nil {
+		if err := f.table.Run(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -99,13 +111,13 @@ func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error
 // Remove implements keeper.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
-	tx := f.table.nft.NewTransaction()
+	tx := f.table.Transaction()
 	destroy(tx)
-	return f.table.run(ctx, tx)
+	return f.table.Run(ctx, tx)
 }
 
 // Dump implements keeper.Mechanism.
-func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.text(ctx) }
+func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.Text(ctx) }
 
 // nodePortAddrs are the addresses on which NodePorts are served: every one of the node that others can reach, if nothing
 // else was asked for.

@@ -22,7 +22,7 @@ func start(t testing.TB, node spec.Node) *instance {
 func kernelRules(t proxiertest.Failer, in *instance) string {
 	var all []string
 	for _, f := range in.families {
-		text, err := f.table.text(t.Context())
+		text, err := f.table.Text(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

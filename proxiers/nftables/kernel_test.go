@@ -57,7 +57,7 @@ func TestRestart(t *testing.T) {
 		"its own": func(t *testing.T, in *instance) { proxiertest.Apply(t, in, proxiertest.Cluster(120, 2)) },
 		"another": func(t *testing.T, in *instance) {
 			// Names that we use, for something else: the first transaction fails.
-			nft(t, in, `
+			runNFT(t, in, `
 				add table ip kube-proxy
 				add chain ip kube-proxy old
 				add rule ip kube-proxy old drop
@@ -75,7 +75,7 @@ func TestRestart(t *testing.T) {
 			node := proxiertest.Node(t, lab.V4)
 			first := start(t, node)
 			former(t, first)
-			nft(t, first, `
+			runNFT(t, first, `
 				add table ip theirs
 				add chain ip theirs c { type nat hook prerouting priority -100 ; }
 				add rule ip theirs c tcp dport 80 dnat to 192.0.2.1`)
@@ -88,7 +88,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("after a restart (-), want (+)\n%s", difference(got, want))
 			}
 			proxiertest.Stop(t, second)
-			if left := nft(t, second, "list tables"); strings.TrimSpace(left) != "table ip theirs" {
+			if left := runNFT(t, second, "list tables"); strings.TrimSpace(left) != "table ip theirs" {
 				t.Errorf("after Stop there are %q, want only the table that is not ours", left)
 			}
 		})
@@ -107,7 +107,7 @@ func TestWays(t *testing.T) {
 	proxiertest.Apply(t, in, s)
 	want := kernelRules(t, in)
 	f := in.families[0]
-	former, err := f.table.holdings(t.Context())
+	former, err := f.table.Holdings(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestClientsAreRemembered(t *testing.T) {
 	}
 	kept, lost := clients("10.244.0.1:8080"), clients("10.244.0.2:8080")
 	for _, set := range []string{kept, lost} {
-		nft(t, in, "add element ip kube-proxy "+set+" { 198.51.100.7 }")
+		runNFT(t, in, "add element ip kube-proxy "+set+" { 198.51.100.7 }")
 	}
 	again := start(t, node)
 	for _, endpoints := range []int{2, 1} {
@@ -152,7 +152,7 @@ func TestClientsAreRemembered(t *testing.T) {
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)
 		_, next.EndpointSlices[0] = proxiertest.Simple(0, endpoints, lab.V4)
 		proxiertest.Apply(t, again, &next)
-		if got := nft(t, again, "list set ip kube-proxy "+kept); !strings.Contains(got, "198.51.100.7") {
+		if got := runNFT(t, again, "list set ip kube-proxy "+kept); !strings.Contains(got, "198.51.100.7") {
 			t.Errorf("the client is forgotten:\n%s", got)
 		}
 	}
@@ -166,7 +166,7 @@ func TestClientsAreRemembered(t *testing.T) {
 func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.Node(t, lab.V4))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
-	nft(t, in, "delete table ip kube-proxy")
+	runNFT(t, in, "delete table ip kube-proxy")
 	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
 	fresh := start(t, proxiertest.Node(t, lab.V4))
 	proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
@@ -203,7 +203,7 @@ func TestAddresses(t *testing.T) {
 		proxiertest.Readdress(t, node, step.change)
 		proxiertest.Apply(t, in, s)
 		var got []string
-		for line := range strings.Lines(canonical(nft(t, in, "list map ip kube-proxy "+mapServiceIPs))) {
+		for line := range strings.Lines(canonical(runNFT(t, in, "list map ip kube-proxy "+mapServiceIPs))) {
 			if a, _, ok := strings.Cut(strings.TrimSpace(line), " . tcp . 30080 "); ok {
 				got = append(got, a)
 			}
@@ -252,13 +252,13 @@ func TestChangeIsSmall(t *testing.T) {
 	}
 }
 
-// nft runs a script, and returns what it prints.
-func nft(t *testing.T, in *instance, script string) string {
+// runNFT runs a script, and returns what it prints.
+func runNFT(t *testing.T, in *instance, script string) string {
 	t.Helper()
 	var out, stderr strings.Builder
 	cmd := exec.CommandContext(t.Context(), "nft", "-f", "-")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(script), &out, &stderr
-	if err := in.families[0].table.ns.Run(cmd); err != nil {
+	if err := in.families[0].table.NS.Run(cmd); err != nil {
 		t.Fatal(fmt.Errorf("%s: %w: %s", script, err, stderr.String()))
 	}
 	return out.String()

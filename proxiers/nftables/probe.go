@@ -8,6 +8,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/internal/nft"
 	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
@@ -40,7 +41,7 @@ func try(ctx context.Context, f lab.Family, ns *netns.NS) error {
 }
 
 // sample is the first sync of a node whose Services use every expression there is.
-func sample(ctx context.Context, t *table, f lab.Family) error {
+func sample(ctx context.Context, t *nft.Table, f lab.Family) error {
 	plain, pods := usable.Sample(f)
 	plain.ID.Name, plain.Affinity, plain.HealthCheckPort = "plain", 0, 0
 	sticky := *plain

@@ -16,12 +16,12 @@ const batch = 400
 // remember. The kernel may not take that, if there is something in the table that this proxier has not made: the second
 // one deletes the table first, still in one transaction. The last one has many, none of them large.
 func (f *family) ways(former map[string][]string, all parts) [][]*knftables.Transaction {
-	first := f.table.nft.NewTransaction()
+	first := f.table.Transaction()
 	f.frame.clear(first, former, all)
 	f.frame.fill(first, all)
 	ways := [][]*knftables.Transaction{{first}}
 	if former != nil {
-		second := f.table.nft.NewTransaction()
+		second := f.table.Transaction()
 		destroy(second)
 		f.frame.fill(second, all)
 		ways = append(ways, []*knftables.Transaction{second})
@@ -42,7 +42,7 @@ func (f *frame) fill(tx *knftables.Transaction, all parts) {
 func (f *family) inBatches(all parts) []*knftables.Transaction {
 	var txs []*knftables.Transaction
 	next := func() *knftables.Transaction {
-		txs = append(txs, f.table.nft.NewTransaction())
+		txs = append(txs, f.table.Transaction())
 		return txs[len(txs)-1]
 	}
 	begin := next()
