@@ -24,6 +24,7 @@ type Conn struct {
 	file   *os.File   // the same, in the Go poller; nil after Close
 	raw    syscall.RawConn
 	icmp   int // raw ICMP socket of the namespace
+	fences int // that of FencesFrom; -1: echoes are sent from icmp as well
 	local  netip.AddrPort
 	dialed bool // connect has been called
 	up     bool // the connection is established
@@ -70,8 +71,10 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	errs := []error{c.file.Close()}
-	if c.icmp >= 0 {
-		errs = append(errs, unix.Close(c.icmp))
+	for _, fd := range []int{c.icmp, c.fences} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
 	}
 	c.file = nil
 	return errors.Join(errs...)

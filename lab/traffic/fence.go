@@ -100,8 +100,12 @@ func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error)
 	c.echoSeq++
 	c.echoFrom, c.echoed = to, false
 	message := echoRequest(to, c.echoID, c.echoSeq)
+	from := c.icmp
+	if c.fences >= 0 {
+		from = c.fences
+	}
 	for tries := 1; ; tries++ {
-		if err := unix.Sendto(c.icmp, message, 0, sockaddr(netip.AddrPortFrom(to, 0))); err != nil {
+		if err := unix.Sendto(from, message, 0, sockaddr(netip.AddrPortFrom(to, 0))); err != nil {
 			return false, fmt.Errorf("fence %s: send echo: %w", to, err)
 		}
 		c.echoes++
@@ -112,7 +116,7 @@ func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error)
 			if err := ctx.Err(); err != nil {
 				return false, fmt.Errorf("fence %s did not answer: %w", to, err)
 			}
-			pollIn(c.icmp, time.Until(again))
+			pollIn(from, time.Until(again))
 			if c.heardEcho() {
 				return false, nil
 			}
@@ -122,9 +126,26 @@ func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error)
 
 // heardEcho takes in ICMP messages up to the answer to the last echo.
 func (c *Conn) heardEcho() bool {
-	for !c.echoed && c.takeICMP() {
+	take := c.takeICMP
+	if c.fences >= 0 {
+		take = c.takeFence
+	}
+	for !c.echoed && take() {
 	}
 	return c.echoed
+}
+
+// takeFence takes in one message of the namespace that fences are sent from. It reports false if there is none.
+func (c *Conn) takeFence() bool {
+	m, ok := receiveICMP(c.fences)
+	if ok && m.isEchoReply() {
+		c.takeEcho(m)
+	}
+	return ok
+}
+
+func (c *Conn) takeEcho(m icmpMessage) {
+	c.echoed = c.echoed || m.id == c.echoID && m.seq == c.echoSeq && m.from == c.echoFrom
 }
 
 // pollIn waits until fd is readable, at most for the given time.

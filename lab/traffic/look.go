@@ -122,7 +122,7 @@ func (c *Conn) takeICMP() bool {
 	case !ok:
 		return false
 	case m.isEchoReply():
-		c.echoed = c.echoed || m.id == c.echoID && m.seq == c.echoSeq && m.from == c.echoFrom
+		c.takeEcho(m)
 	case m.proto != c.protocol() || m.src.Port() != c.local.Port() || m.outcome() == 0:
 	case m.src == c.local && m.dst == c.probe.To:
 		c.refusal, c.refused = m, true

@@ -29,6 +29,8 @@ type Probe struct {
 	// Without them silence is assumed when the context ends. For what comes after a TCP handshake, and for UDP, they are
 	// used only if this process runs servers; see the package comment.
 	Fences []netip.Addr
+	// FencesFrom is the namespace that sends the echoes, for where they could not come back to From. Nil: From.
+	FencesFrom *netns.NS
 	// Patience is how much longer to listen after silence has been proved, for answers that somebody may hold back.
 	Patience time.Duration
 	// IfAccepted keeps Patience for TCP connections that somebody has accepted: it may be a process that relays, and its
@@ -86,7 +88,7 @@ func (p Probe) prepare() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: typ == unix.SOCK_STREAM, icmp: -1}
+	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: typ == unix.SOCK_STREAM, icmp: -1, fences: -1}
 	domain := domainOf(p.To.Addr())
 	fd := -1
 	err = p.From.Do(func() (err error) {
@@ -98,6 +100,12 @@ func (p Probe) prepare() (*Conn, error) {
 	})
 	if fd >= 0 {
 		c.take(fd)
+	}
+	if err == nil && p.FencesFrom != nil {
+		err = p.FencesFrom.Do(func() (err error) {
+			c.fences, err = openICMP(domain)
+			return err
+		})
 	}
 	if err == nil {
 		err = p.configure(fd, domain)

@@ -11,6 +11,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
+// Namespace is a further namespace of the scenario. Its name begins with the scenario's id, so that no other has it.
+func Namespace(name string, labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+	}
+}
+
+// In puts the pod into another namespace than the scenario's first one.
+func In(namespace string) PodOption {
+	return func(p *corev1.Pod) { p.Namespace = namespace }
+}
+
+// Labelled sets a label of the pod.
+func Labelled(key, value string) PodOption {
+	return func(p *corev1.Pod) { p.Labels[key] = value }
+}
+
 // PodOption changes a pod before it is stored.
 type PodOption func(*corev1.Pod)
 

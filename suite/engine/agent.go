@@ -11,9 +11,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// agent keeps one proxier on one node up to date: whenever the cluster's state has changed, it applies the newest state.
-// Changes that arrive while the proxier works are applied together, next.
+// agent keeps one program on one node up to date, the proxier or the enforcer: whenever the cluster's state has changed, it applies the newest state.
+// Changes that arrive while the program works are applied together, next.
 type agent struct {
+	role     role
 	node     string
 	instance spec.Instance
 	store    *kube.Store
@@ -26,19 +27,19 @@ type agent struct {
 	applied uint64 // newest revision that the node obeys
 	failure error  // of the newest attempt; nil once an attempt succeeds
 	tried   uint64 // newest revision that was attempted
-	stuck   error  // once the proxier has been given up
+	stuck   error  // once the program has been given up
 	changed chan struct{}
 }
 
-// startAgent places the proxier on the node and begins to apply states.
-func startAgent(ctx context.Context, proxier spec.Proxier, node spec.Node, store *kube.Store) (*agent, error) {
-	instance, err := proxier.Start(ctx, node)
+// startAgent places the program on the node and begins to apply states.
+func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node) (*agent, error) {
+	instance, err := program.Start(ctx, node)
 	if err != nil {
-		return nil, fmt.Errorf("%s: start proxier %s: %w", node.Name, proxier.Name(), err)
+		return nil, fmt.Errorf("%s: start %s %s: %w", node.Name, role, program.Name(), err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	a := &agent{
-		node: node.Name, instance: instance, store: store, gate: node.Endpoints, cancel: cancel,
+		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.Endpoints, cancel: cancel,
 		done: make(chan struct{}), changed: make(chan struct{}),
 	}
 	go a.run(ctx)
@@ -75,7 +76,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// apply turns a panic of the proxier into its failure.
+// apply turns a panic of the program into its failure.
 func (a *agent) apply(ctx context.Context, snapshot *kube.Snapshot) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -96,11 +97,11 @@ func (a *agent) record(revision uint64, err error) {
 	a.changed = make(chan struct{})
 }
 
-// applyLimit is how long a node may take to obey a change before its proxier is given up for good. It is for hangs; slow
+// applyLimit is how long a node may take to obey a change before its program is given up for good. It is for hangs; slow
 // machines get more (see pace).
 const applyLimit = 2 * time.Minute
 
-// wait returns when the node obeys the state of the revision or a newer one. A proxier that fails on such a state three
+// wait returns when the node obeys the state of the revision or a newer one. A program that fails on such a state three
 // times in a row has failed; one that does not finish in time is given up, and every later wait says so at once.
 func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) error {
 	expired := time.After(limit)
@@ -117,19 +118,19 @@ func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) 
 		}
 		if failure != nil && tried >= revision {
 			if failures++; failures == 3 {
-				return fmt.Errorf("%s: the proxier cannot apply the cluster's state: %w", a.node, failure)
+				return fmt.Errorf("%s: the %s cannot apply the cluster's state: %w", a.node, a.role, failure)
 			}
 		}
 		select {
 		case <-changed:
 		case <-expired:
-			err := fmt.Errorf("%s: the proxier has not applied revision %d within %s (it is at %d)", a.node, revision, limit, applied)
+			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)", a.node, a.role, revision, limit, applied)
 			if failure != nil {
 				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
 			}
 			return a.giveUp(err)
 		case <-ctx.Done():
-			return fmt.Errorf("%s: the proxier has not applied revision %d (it is at %d): %w", a.node, revision, applied, context.Cause(ctx))
+			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w", a.node, a.role, revision, applied, context.Cause(ctx))
 		}
 	}
 }
@@ -141,17 +142,17 @@ func (a *agent) giveUp(err error) error {
 	return err
 }
 
-// stop ends the loop and takes the proxier off the node.
+// stop ends the loop and takes the program off the node.
 func (a *agent) stop(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "stop", a.instance.Stop)
 }
 
-// kill ends the loop, wherever it is, and the proxier with it.
+// kill ends the loop, wherever it is, and the program with it.
 func (a *agent) kill(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "kill", a.instance.Kill)
 }
 
-// cleanup ends the loop and takes the proxier off the node with all that it has programmed.
+// cleanup ends the loop and takes the program off the node with all that it has programmed.
 func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
 	if c, ok := a.instance.(spec.Cleaner); ok {
 		return a.end(ctx, limit, "clean up after", c.Cleanup)
@@ -159,7 +160,7 @@ func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "clean up after", a.instance.Stop)
 }
 
-// end ends the loop, and then the proxier in one way or another; what has ended is not ended again. A proxier that does
+// end ends the loop, and then the program in one way or another; what has ended is not ended again. A program that does
 // not come back is left behind: it ends with its namespace.
 func (a *agent) end(ctx context.Context, limit time.Duration, how string, instance func(context.Context) error) error {
 	if a.gone {
@@ -181,7 +182,7 @@ func (a *agent) end(ctx context.Context, limit time.Duration, how string, instan
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %s proxier: %w", a.node, how, err)
+		return fmt.Errorf("%s: %s %s: %w", a.node, how, a.role, err)
 	}
 	return nil
 }

@@ -120,10 +120,7 @@ func (b *beside) reached(until []int64) bool {
 // doubled says which requests have reached servers more than once.
 func (w *world) doubled(probes []*probed) error {
 	times := map[string]int{}
-	w.mu.Lock()
-	servers := append(w.env.Servers(w.namespace), w.servers...)
-	w.mu.Unlock()
-	for _, s := range servers {
+	for _, s := range w.allServers() {
 		for _, x := range s.Seen() {
 			times[x.Nonce]++
 		}

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,22 +27,20 @@ var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
 // zones are where the nodes are. Nothing but topology hints speaks of zones.
 var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
 
-// environment is a cluster with a proxier on every node.
+// environment is a cluster with a proxier on every node, and maybe an enforcer.
 type environment struct {
 	*cluster.Cluster
-	proxier   spec.Proxier
+	proxier   *fleet
+	enforcer  *fleet // nil if there is none
 	own       spec.Own
-	agents    []*agent                    // one for each node, in their order
 	conntrack map[string]*watch.Conntrack // by node
 	stateDir  string
 	// applyLimit is how long a node may take to obey a change.
 	applyLimit time.Duration
-	log        *slog.Logger
-	logs       *logBook
 }
 
-// build makes a cluster and places the proxier. What goes wrong with the cluster is a Fault, what goes wrong with the
-// proxier is not.
+// build makes a cluster and places the proxier, and before it the enforcer: no packet passes between the two. What goes
+// wrong with the cluster is a Fault, what goes wrong with them is not.
 func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environment, error) {
 	c, err := cluster.New(ctx, lab.Topology{
 		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
@@ -53,10 +49,12 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 		return nil, spec.Faultf("build the cluster: %w", err)
 	}
 	r.takeNote(c.Lab())
-	logs := &logBook{}
 	env := &environment{
-		Cluster: c, proxier: p, own: own, applyLimit: cmp.Or(r.options.ApplyLimit, pace.Limit(applyLimit)), conntrack: map[string]*watch.Conntrack{},
-		logs: logs, log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Cluster: c, proxier: newFleet(proxierRole, p), own: own,
+		applyLimit: cmp.Or(r.options.ApplyLimit, pace.Limit(applyLimit)), conntrack: map[string]*watch.Conntrack{},
+	}
+	if r.options.Enforcer != nil {
+		env.enforcer = newFleet(enforcerRole, r.options.Enforcer)
 	}
 	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {
 		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
@@ -70,11 +68,13 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 			return nil, errors.Join(&spec.Fault{Err: err}, env.close(ctx))
 		}
 		env.conntrack[n.Name()] = ct
-		a, err := env.place(ctx, n, p, nil)
-		if err != nil {
-			return nil, errors.Join(err, env.close(ctx))
+		for _, f := range env.fleets() {
+			a, err := env.place(ctx, f, n, f.program, nil)
+			if err != nil {
+				return nil, errors.Join(err, env.close(ctx))
+			}
+			f.agents = append(f.agents, a)
 		}
-		env.agents = append(env.agents, a)
 	}
 	return env, nil
 }
@@ -85,19 +85,22 @@ func (r *Run) takeNote(l *lab.Lab) {
 	defer r.mu.Unlock()
 	r.note = fmt.Sprintf("%d nodes, %s pods, overlay %s (%s), %s",
 		len(l.Nodes()), l.Topology().PodNetwork, overlay, reason, l.Stack())
+	if r.options.Enforcer != nil {
+		r.note += ", enforcer " + r.options.Enforcer.Name()
+	}
 }
 
-// place starts a proxier on one node. If gate is not nil, EndpointSlices are kept from it until that is closed.
-func (e *environment) place(ctx context.Context, n *lab.Node, p spec.Proxier, gate <-chan struct{}) (*agent, error) {
+// place starts a program of the fleet on one node. If gate is not nil, EndpointSlices are kept from it until that is closed.
+func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program spec.Proxier, gate <-chan struct{}) (*agent, error) {
 	state, err := os.MkdirTemp(e.stateDir, n.Name()+"-")
 	if err != nil {
 		return nil, &spec.Fault{Err: err}
 	}
-	return startAgent(context.WithoutCancel(ctx), p, spec.Node{
+	return startAgent(context.WithoutCancel(ctx), f.role, program, spec.Node{
 		Name: n.Name(), Host: n, Families: e.Lab().Stack().Families(),
 		PodCIDRs: n.PodCIDRs(), ClusterCIDRs: e.Lab().ClusterCIDRs(), ServiceCIDRs: e.Store().ServiceCIDRs(),
-		Store: e.Store(), StateDir: state, Config: e.own.Proxy, Endpoints: gate, Log: e.log.With("node", n.Name()),
-	}, e.Store())
+		Store: e.Store(), StateDir: state, Config: e.own.Proxy, Endpoints: gate, Log: f.log.With("node", n.Name()),
+	})
 }
 
 // patientTracking makes nodes remember UDP flows longer than the usual 30 s, which a step takes on a slow machine: a flow
@@ -117,38 +120,23 @@ func (e *environment) equip(n *lab.Node, own spec.Own) error {
 	})
 }
 
-// settle returns when every node that has a proxier obeys the newest state.
+// settle returns when everything that has been placed on the nodes, and still is there, obeys the newest state.
 func (e *environment) settle(ctx context.Context) error {
 	revision := e.Store().Snapshot().Revision
-	for _, a := range e.agents {
-		if a.gone {
-			continue
-		}
-		if err := a.wait(ctx, revision, e.applyLimit); err != nil {
+	for _, f := range e.fleets() {
+		if err := f.wait(ctx, revision, e.applyLimit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// agent is the agent of a node, nil if there is none.
-func (e *environment) agent(node string) *agent {
-	for _, a := range e.agents {
-		if a.node == node {
-			return a
-		}
-	}
-	return nil
-}
-
-// close stops the proxiers and takes everything down.
+// close stops proxiers and enforcers, and takes everything down.
 func (e *environment) close(ctx context.Context) error {
-	errs := make([]error, len(e.agents))
-	var wg sync.WaitGroup
-	for i, a := range e.agents {
-		wg.Go(func() { errs[i] = a.stop(ctx, e.applyLimit) })
+	var errs []error
+	for _, f := range e.fleets() {
+		errs = append(errs, f.stop(ctx, e.applyLimit))
 	}
-	wg.Wait()
 	for _, ct := range e.conntrack {
 		errs = append(errs, ct.Close())
 	}
@@ -191,30 +179,4 @@ func (e *environment) names(namespace string) (map[netip.Addr]string, error) {
 	add("client", l.Client().Addrs())
 	add("router", l.Router().Addrs())
 	return names, nil
-}
-
-// logBook keeps what proxiers log, for the folder of a failure. It is safe for concurrent use.
-type logBook struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// logLimit is how much of a proxier's log is kept: the newest part of it. A proxier that floods its log must not fill
-// the machine's memory.
-const logLimit = 1 << 20
-
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.text = append(b.text, p...)
-	if over := len(b.text) - logLimit; over > logLimit {
-		b.text = append([]byte(nil), b.text[over:]...)
-	}
-	return len(p), nil
-}
-
-func (b *logBook) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return string(b.text)
 }

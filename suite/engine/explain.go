@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -73,12 +74,16 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 		result.Files = append(result.Files, file)
 	}
 	for _, n := range w.Lab().Nodes() {
-		keep(n.Name()+"-rules.txt", func(b io.Writer) error { return w.env.agent(n.Name()).instance.Dump(ctx, b) })
+		for _, f := range w.env.fleets() {
+			keep(n.Name()+f.rules(), func(b io.Writer) error { return f.agent(n.Name()).instance.Dump(ctx, b) })
+		}
 		keep(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
 		keep(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })
 	}
 	keep("cluster.yaml", w.dumpCluster)
-	keep("proxier.log", func(b io.Writer) error { _, err := io.WriteString(b, w.env.logs.String()); return err })
+	for _, f := range w.env.fleets() {
+		keep(string(f.role)+".log", func(b io.Writer) error { _, err := io.WriteString(b, f.logs.String()); return err })
+	}
 	keep("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
 	keep("failure.txt", func(b io.Writer) error {
 		_, err := fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n\nagain: %s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(),
@@ -128,6 +133,9 @@ func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) erro
 func (w *world) dumpCluster(b io.Writer) error {
 	var objects []kube.Object
 	s := w.Kube().Snapshot()
+	for _, o := range s.NetworkPolicies {
+		objects = append(objects, o)
+	}
 	for _, o := range s.Services {
 		objects = append(objects, o)
 	}
@@ -139,7 +147,7 @@ func (w *world) dumpCluster(b io.Writer) error {
 	}
 	var own []kube.Object
 	for _, o := range objects {
-		if o.GetNamespace() == w.namespace {
+		if slices.Contains(w.namespaces(), o.GetNamespace()) {
 			own = append(own, o)
 		}
 	}
@@ -177,7 +185,7 @@ func (w *world) recapture(ctx context.Context, b io.Writer) error {
 		if len(p.wrong) == 0 {
 			continue
 		}
-		if from, err := w.Host(p.row.From); err == nil && w.env.agent(p.row.From) == nil {
+		if from, err := w.Host(p.row.From); err == nil && w.Lab().Node(p.row.From) == nil {
 			if err := start(from.NS); err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,6 +22,8 @@ type Options struct {
 	// Proxiers are the columns of the matrix, Scenarios its rows.
 	Proxiers  []spec.Proxier
 	Scenarios []spec.Scenario
+	// Enforcer, if not nil, is placed on every node beside the proxier and enforces network policies there.
+	Enforcer spec.Proxier
 	// Focus limits the run to scenarios whose id it matches. Nil: all.
 	Focus *regexp.Regexp
 	// Stack, PodNetwork and Overlay are those of every cluster that is built.
@@ -98,19 +101,52 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 	if len(selected) == 0 {
 		return nil, errors.New("no scenario matches: nothing would be proved (viplab conform --list shows their names)")
 	}
-	if err := checkFeatures(o.Proxiers); err != nil {
+	if err := o.checkFeatures(); err != nil {
 		return nil, err
 	}
 	var cells []*Cell
 	for _, p := range o.Proxiers {
-		unusable := p.Usable(ctx)
+		programs := o.beside(p)
+		unusable := cannotRun(ctx, programs)
 		for _, s := range selected {
 			c := &Cell{Scenario: s, Proxier: p, hasty: o.Hasty, out: o.Out, again: o.again(s, p), done: make(chan struct{})}
-			c.admit(o, unusable)
+			c.admit(o, unusable, features(programs))
 			cells = append(cells, c)
 		}
 	}
 	return cells, nil
+}
+
+// beside are the programs that share a node: the enforcer, if there is one, and the proxier.
+func (o Options) beside(p spec.Proxier) []spec.Proxier {
+	if o.Enforcer == nil {
+		return []spec.Proxier{p}
+	}
+	return []spec.Proxier{o.Enforcer, p}
+}
+
+// features are what programs that share a node declare together.
+func features(programs []spec.Proxier) spec.FeatureSet {
+	all := spec.Features()
+	for _, p := range programs {
+		maps.Copy(all, p.Features())
+	}
+	return all
+}
+
+// cannotRun is why one of the programs cannot run here: nil, a *spec.UnusableError, or another error where that is not known.
+func cannotRun(ctx context.Context, programs []spec.Proxier) error {
+	for _, p := range programs {
+		err := p.Usable(ctx)
+		var cannot *spec.UnusableError
+		switch {
+		case errors.As(err, &cannot):
+			return fmt.Errorf("%s cannot run here: %w", p.Name(), err)
+		case err != nil:
+			return fmt.Errorf("cannot tell whether %s can run here: %w", p.Name(), err)
+		}
+	}
+	return nil
 }
 
 // again is the command that runs one cell again, alone, in a cluster of the same kind.
@@ -118,6 +154,9 @@ func (o Options) again(s spec.Scenario, p spec.Proxier) string {
 	flags := "--proxier " + p.Name()
 	if o.Flags != nil {
 		flags = o.Flags(p)
+	}
+	if o.Enforcer != nil {
+		flags += " --enforcer " + o.Enforcer.Name()
 	}
 	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack, o.PodNetwork, o.Overlay)
 }
@@ -137,13 +176,16 @@ func selectScenarios(all []spec.Scenario, o Options) []spec.Scenario {
 	return out
 }
 
-// checkFeatures refuses a proxier that declares what no scenario could ever ask for: most likely a typing error that
-// would turn tests off.
-func checkFeatures(proxiers []spec.Proxier) error {
+// checkFeatures refuses a proxier that declares what no scenario could ever ask for, most likely a typing error that
+// would turn tests off, and an enforcer that enforces nothing.
+func (o Options) checkFeatures() error {
 	known := spec.Features(spec.AllFeatures...)
 	var errs []error
 	seen := map[string]bool{}
-	for _, p := range proxiers {
+	if o.Enforcer != nil && !o.Enforcer.Features()[spec.NetworkPolicy] {
+		errs = append(errs, fmt.Errorf("enforcer %s: does not declare %s", o.Enforcer.Name(), spec.NetworkPolicy))
+	}
+	for _, p := range o.Proxiers {
 		if seen[p.Name()] {
 			errs = append(errs, fmt.Errorf("proxier %s: named twice", p.Name()))
 		}
@@ -157,14 +199,15 @@ func checkFeatures(proxiers []spec.Proxier) error {
 	return errors.Join(errs...)
 }
 
-func (c *Cell) admit(o Options, unusable error) {
+// admit decides whether the cell is run, on programs of which one may be unusable and which declare features together.
+func (c *Cell) admit(o Options, unusable error, declared spec.FeatureSet) {
 	var cannot *spec.UnusableError
 	switch {
 	case errors.As(unusable, &cannot):
-		c.skip = fmt.Sprintf("%s cannot run here: %v", c.Proxier.Name(), unusable)
+		c.skip = unusable.Error()
 		return
 	case unusable != nil:
-		c.finish(spec.Result{Verdict: spec.Broken, Reason: fmt.Sprintf("cannot tell whether %s can run here: %v", c.Proxier.Name(), unusable)})
+		c.finish(spec.Result{Verdict: spec.Broken, Reason: unusable.Error()})
 		return
 	case lacks(o.Stack, c.Scenario.Families) != 0:
 		c.skip = fmt.Sprintf("this cluster has no %s", lacks(o.Stack, c.Scenario.Families))
@@ -173,10 +216,23 @@ func (c *Cell) admit(o Options, unusable error) {
 		c.skip = "the nodes of this cluster route pod traffic without a tunnel"
 		return
 	}
-	c.missing = c.Proxier.Features().Missing(c.Scenario.Needs)
-	if len(c.missing) > 0 && !o.TrySkipped {
-		c.skip = fmt.Sprintf("%s does not declare %s", c.Proxier.Name(), joinFeatures(c.missing))
+	c.missing = declared.Missing(c.Scenario.Needs)
+	switch {
+	case len(c.missing) == 0 || o.TrySkipped:
+	case o.Enforcer == nil && slices.Equal(c.missing, []spec.Feature{spec.NetworkPolicy}):
+		c.skip = "no enforcer of network policies (--enforcer)"
+	default:
+		c.skip = fmt.Sprintf("%s does not declare %s", joinNames(o.beside(c.Proxier)), joinFeatures(c.missing))
 	}
+}
+
+// joinNames is "iptables beside policy-nftables", or "iptables" alone.
+func joinNames(programs []spec.Proxier) string {
+	var names []string
+	for _, p := range slices.Backward(programs) {
+		names = append(names, p.Name())
+	}
+	return strings.Join(names, " beside ")
 }
 
 // lacks is the first of the families that the cluster does not have, zero if it has all of them.

@@ -232,9 +232,10 @@ func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 	}
 	p := traffic.Probe{
 		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(), Payload: row.Payload,
-		Fences: w.fences(from, o.Family, row.By), Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
+		Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 	}
+	w.fence(&p, from, o.Family, row.By)
 	conn, answer := p.Open(ctx)
 	o.Answer = answer
 	return conn, w.finish(ctx, row, o)
@@ -288,7 +289,7 @@ func (w *world) finish(ctx context.Context, row spec.Row, o *spec.Observation) e
 // strays are the servers that received a request although its client got no answer.
 func (w *world) strays(nonce string) []string {
 	var out []string
-	for _, s := range w.env.Servers(w.namespace) {
+	for _, s := range w.allServers() {
 		if slices.ContainsFunc(s.Seen(), func(x traffic.Seen) bool { return x.Nonce == nonce }) {
 			out = append(out, shortName(w.namespace, s.Name()))
 		}
@@ -296,16 +297,36 @@ func (w *world) strays(nonce string) []string {
 	return out
 }
 
+// allServers are the servers of all pods, and those on other hosts.
+func (w *world) allServers() []*traffic.Server {
+	var out []*traffic.Server
+	for _, ns := range w.namespaces() {
+		out = append(out, w.env.Servers(ns)...)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append(out, w.servers...)
+}
+
+// fence gives a probe its fences. Network policies may keep a pod from sending echoes, but not its node, which sends them
+// from the same CPU.
+func (w *world) fence(p *traffic.Probe, from *lab.Host, family lab.Family, by []string) {
+	p.Fences = w.fences(from, family, by)
+	if pod := w.Lab().Pod(from.Name()); pod != nil && w.Features()[spec.NetworkPolicy] {
+		p.FencesFrom = pod.Node().NS
+	}
+}
+
 // fences are addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its way:
-// every node, and from inside the cluster the pods that may answer too, or, if none may, every pod of the scenario. A pod
-// that has nothing to do with the probe may be taken down at any time.
+// every node, and from inside the cluster, unless policies may isolate them, the pods that may answer too, or, if none may,
+// every pod of the scenario. A pod that has nothing to do with the probe may be taken down at any time.
 func (w *world) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
 	l := w.Lab()
 	var out []netip.Addr
 	for _, n := range l.Nodes() {
 		out = append(out, n.Addr(family))
 	}
-	if from == l.Client() || from == l.Router() {
+	if from == l.Client() || from == l.Router() || w.Features()[spec.NetworkPolicy] {
 		return out
 	}
 	for _, p := range l.Pods() {

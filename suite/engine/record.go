@@ -87,7 +87,7 @@ func (w *world) toFirstNode(from string, to netip.Addr, facts spec.Facts) []stri
 }
 
 func (w *world) hop(name string) spec.Hop {
-	if p := w.Lab().Pod(w.namespace + "/" + name); p != nil {
+	if p := w.Lab().Pod(w.podName(name)); p != nil {
 		return spec.Hop{Host: name, Node: p.Node().Name()}
 	}
 	return spec.Hop{Host: name}

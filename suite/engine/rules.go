@@ -37,7 +37,7 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.Own, objects
 	if err := env.settle(ctx); err != nil {
 		return err
 	}
-	return env.agent(node).instance.Dump(ctx, w)
+	return env.proxier.agent(node).instance.Dump(ctx, w)
 }
 
 // NodeNames are the names of the nodes of every cluster.

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -32,6 +34,7 @@ type world struct {
 	kept     map[string]*keptConn       // by Row.Conn and family
 	former   map[string]*corev1.Service // as they were when their addresses were last asked for
 	servers  []*traffic.Server          // on hosts that are not pods
+	others   []string                   // further namespaces that the scenario has made
 	failures []failedRows               // what did not hold, for the account of a failure
 	probed   []spec.Probed              // every row that was judged
 }
@@ -45,7 +48,9 @@ type keptConn struct {
 // newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}, former: map[string]*corev1.Service{}}
-	if err := env.Store().Apply(Scene(c.Scenario)...); err != nil {
+	scene := Scene(c.Scenario)
+	w.take(scene)
+	if err := env.Store().Apply(scene...); err != nil {
 		return w, spec.Faultf("set the scene: %w", err)
 	}
 	return w, w.Settle(ctx)
@@ -67,7 +72,7 @@ func Scene(s spec.Scenario) []kube.Object {
 // otherwise.
 func adopt(o kube.Object, namespace string) kube.Object {
 	o = o.(runtime.Object).DeepCopyObject().(kube.Object)
-	if o.GetNamespace() == "" {
+	if r := kube.ResourceOf(o); o.GetNamespace() == "" && r != nil && r.Namespaced {
 		o.SetNamespace(namespace)
 	}
 	if s, ok := o.(*corev1.Service); ok && s.Spec.IPFamilyPolicy == nil && s.Spec.Type != corev1.ServiceTypeExternalName {
@@ -90,27 +95,62 @@ func (w *world) leave(keep bool) error {
 		errs = append(errs, s.Close())
 	}
 	if !keep {
-		errs = append(errs, w.env.Store().Delete("Namespace", "", w.namespace))
+		for _, ns := range w.namespacesLocked() {
+			if err := w.env.Store().Delete(kube.KindNamespace, "", ns); !apierrors.IsNotFound(err) {
+				errs = append(errs, err)
+			}
+		}
 	}
 	return errors.Join(errs...)
+}
+
+// take makes namespaces among the objects the scenario's own.
+func (w *world) take(objects []kube.Object) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, o := range objects {
+		if ns, ok := o.(*corev1.Namespace); ok && !slices.Contains(w.namespacesLocked(), ns.Name) {
+			w.others = append(w.others, ns.Name)
+		}
+	}
+}
+
+// namespaces are all namespaces of the scenario, the first one first.
+func (w *world) namespaces() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.namespacesLocked()
+}
+
+func (w *world) namespacesLocked() []string { return append([]string{w.namespace}, w.others...) }
+
+// podName is the lab's name of a pod, which the scenario calls by its name alone if it is in the first namespace.
+func (w *world) podName(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return w.namespace + "/" + name
 }
 
 func (w *world) Lab() *lab.Lab             { return w.env.Lab() }
 func (w *world) Kube() *kube.Store         { return w.env.Store() }
 func (w *world) Namespace() string         { return w.namespace }
-func (w *world) Features() spec.FeatureSet { return w.env.proxier.Features() }
+func (w *world) Features() spec.FeatureSet { return w.env.features() }
 
 func (w *world) Apply(objs ...kube.Object) error {
 	adopted := make([]kube.Object, len(objs))
 	for i, o := range objs {
 		adopted[i] = adopt(o, w.namespace)
 	}
+	w.take(adopted)
 	return w.env.Store().Apply(adopted...)
 }
 
 func (w *world) Settle(ctx context.Context) error {
-	if err := w.env.WaitPods(ctx, w.namespace); err != nil {
-		return spec.Faultf("wait for the pods: %w", err)
+	for _, ns := range w.namespaces() {
+		if err := w.env.WaitPods(ctx, ns); err != nil {
+			return spec.Faultf("wait for the pods: %w", err)
+		}
 	}
 	return w.env.settle(ctx)
 }
@@ -120,7 +160,7 @@ func (w *world) Host(name string) (*lab.Host, error) {
 	if n := l.Node(name); n != nil {
 		return &n.Host, nil
 	}
-	if p := l.Pod(w.namespace + "/" + name); p != nil {
+	if p := l.Pod(w.podName(name)); p != nil {
 		return &p.Host, nil
 	}
 	switch name {
@@ -133,7 +173,8 @@ func (w *world) Host(name string) (*lab.Host, error) {
 }
 
 func (w *world) Server(pod string) (*traffic.Server, error) {
-	if s := w.env.Server(w.namespace, pod); s != nil {
+	namespace, name, _ := strings.Cut(w.podName(pod), "/")
+	if s := w.env.Server(namespace, name); s != nil {
 		return s, nil
 	}
 	return nil, spec.Faultf("pod %q serves nothing", pod)
@@ -175,8 +216,9 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	run := h.Run
-	if w.Lab().Pod(w.namespace+"/"+host) != nil {
-		run = func(cmd *exec.Cmd) error { return w.env.Run(w.namespace, host, cmd) }
+	if w.Lab().Pod(w.podName(host)) != nil {
+		namespace, name, _ := strings.Cut(w.podName(host), "/")
+		run = func(cmd *exec.Cmd) error { return w.env.Run(namespace, name, cmd) }
 	}
 	if err := run(cmd); err != nil {
 		return "", spec.Faultf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))

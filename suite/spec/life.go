@@ -2,10 +2,10 @@ package spec
 
 import "context"
 
-// Life is the proxier on one node, as the administrator of the node handles it. A scenario that ends one has a cluster of
-// its own. While a node has no proxier, Settle does not wait for it.
+// Life is a program on one node, the proxier or the enforcer, as the administrator of the node handles it. A scenario that ends one has a cluster of
+// its own. While a node lacks one, Settle does not wait for it.
 type Life interface {
-	// Kill ends the proxier as SIGKILL does: its sockets are closed, and what it has programmed in the kernel stays.
+	// Kill ends the program as SIGKILL does: its sockets are closed, and what it has programmed in the kernel stays.
 	Kill(ctx context.Context) error
 	// Start places it again, on whatever there is, and returns before it obeys anything: Settle waits for that. One that
 	// is still there is killed first.

@@ -92,9 +92,10 @@ type World interface {
 	Kube() *kube.Store
 	// Namespace is the scenario's Kubernetes namespace.
 	Namespace() string
-	// Features are what the proxier declares.
+	// Features are what the proxier declares, and the enforcer beside it.
 	Features() FeatureSet
-	// Host finds a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1").
+	// Host finds a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1"; "other/a1" in a
+	// further namespace that it has made).
 	Host(name string) (*lab.Host, error)
 	// Server is the echo server of a pod of the scenario.
 	Server(pod string) (*traffic.Server, error)
@@ -107,6 +108,8 @@ type World interface {
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
 	// Life is the proxier on a node.
 	Life(node string) Life
+	// Enforcer is what enforces network policies on a node: the enforcer, or a proxier that does it itself.
+	Enforcer(node string) Life
 	// Observe probes a row in every family that it is for. Nothing judges what comes of it.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
