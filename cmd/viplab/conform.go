@@ -54,6 +54,7 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 		Example: `  viplab conform
   viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
   viplab conform --focus '^etp-local-' --out results
+  viplab conform --proxier nftables --enforcer policy-nftables
   viplab conform --proxier kube-proxy-iptables,kube-proxy-nftables
   viplab conform --exec './my-proxy --kubeconfig {{.Kubeconfig}} --node {{.NodeName}}' --features -nodeport-localhost`,
 		Args: cobra.NoArgs,
@@ -75,6 +76,7 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see what notices it (viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios instead of running them")
 	complete(cmd, "proxier", proxierNames()...)
+	complete(cmd, "enforcer", enforcerNames()...)
 	complete(cmd, "fault", faultNames()...)
 	return cmd
 }
@@ -105,6 +107,8 @@ func (f *conformFlags) options() (engine.Options, error) {
 	if o.Proxiers, err = f.judged.proxiers(); err != nil {
 		errs = append(errs, err)
 	}
+	o.Enforcer, err = f.judged.enforcer()
+	errs = append(errs, err)
 	o.Flags = f.flagsOf
 	if f.fault != "" {
 		_, err = faults.Find(f.fault)

@@ -27,6 +27,7 @@ type judgedFlags struct {
 	features         string
 	kubeProxyVersion string
 	kubeProxyBinary  string
+	enforcerName     string
 
 	given func(flag string) bool
 }
@@ -39,7 +40,30 @@ func (f *judgedFlags) add(flags *pflag.FlagSet, defaults ...string) {
 	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but a mechanism: +feature,-feature")
 	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "", "release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
 	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
+	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node beside the proxier: "+strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
 	f.given = flags.Changed
+}
+
+// enforcerNames are the values of --enforcer.
+func enforcerNames() []string {
+	var names []string
+	for _, e := range proxiers.Enforcers() {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// enforcer is what --enforcer names, nil if it names nothing.
+func (f *judgedFlags) enforcer() (spec.Proxier, error) {
+	if f.enforcerName == "" {
+		return nil, nil
+	}
+	all := proxiers.Enforcers()
+	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == f.enforcerName })
+	if i < 0 {
+		return nil, fmt.Errorf("--enforcer: unknown enforcer %q: there are %s", f.enforcerName, strings.Join(enforcerNames(), ", "))
+	}
+	return all[i], nil
 }
 
 // proxierNames are the values of --proxier.
@@ -114,7 +138,7 @@ func (f *judgedFlags) command() (spec.Proxier, error) {
 	return p, nil
 }
 
-// of are the flags that name one of the proxiers alone, as a shell takes them.
+// of are the arguments, as a shell takes them.
 func (f *judgedFlags) of(p spec.Proxier) string {
 	flags := f.arguments(p)
 	for i, word := range flags {
@@ -125,8 +149,15 @@ func (f *judgedFlags) of(p spec.Proxier) string {
 	return strings.Join(flags, " ")
 }
 
-// arguments are the flags that name one of the proxiers alone.
+// arguments are the flags that name one of the proxiers alone, and the enforcer beside it.
 func (f *judgedFlags) arguments(p spec.Proxier) []string {
+	if f.enforcerName == "" {
+		return f.proxierArguments(p)
+	}
+	return append(f.proxierArguments(p), "--enforcer", f.enforcerName)
+}
+
+func (f *judgedFlags) proxierArguments(p spec.Proxier) []string {
 	switch {
 	case f.given("exec") && p.Name() == f.name:
 		flags := []string{"--exec", f.exec, "--name", f.name}

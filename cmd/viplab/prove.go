@@ -71,6 +71,7 @@ broke, a proxier could not work at all with a fault, nothing was tried, or bad u
 	flags.BoolVar(&f.everything, "everything", false, "run all scenarios with each fault, to see who notices beside those that it names")
 	flags.BoolVar(&f.list, "list", false, "list the faults instead of putting them in")
 	complete(cmd, "proxier", proxierNames()...)
+	complete(cmd, "enforcer", enforcerNames()...)
 	complete(cmd, "fault", faultNames()...)
 	return cmd
 }
@@ -108,7 +109,8 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 		}
 	}
 	judged, err := f.judged.proxiers()
-	errs = append(errs, err, f.cluster.set(&engine.Options{}))
+	_, unknown := f.judged.enforcer()
+	errs = append(errs, err, unknown, f.cluster.set(&engine.Options{}))
 	for _, p := range judged {
 		o.Proxiers = append(o.Proxiers, p.Name())
 	}

@@ -82,8 +82,10 @@ func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Write
 	}
 	var err, focus error
 	o.Focus, focus = regexp.Compile("^(" + strings.Join(quoted, "|") + ")$")
+	var unknown error
 	o.Proxiers, err = f.judged.proxiers()
-	if err := errors.Join(err, f.cluster.set(&o), focus); err != nil {
+	o.Enforcer, unknown = f.judged.enforcer()
+	if err := errors.Join(err, unknown, f.cluster.set(&o), focus); err != nil {
 		return err
 	}
 	if err := sandbox.Enter(); err != nil {

@@ -45,8 +45,8 @@ type Options struct {
 	Hasty bool
 	// Out is the folder for what failures leave behind. Empty: nothing is kept.
 	Out string
-	// Flags are how "viplab conform" is told of a proxier, for the command that runs a scenario again. Nil: --proxier and
-	// its name.
+	// Flags are how "viplab conform" is told of a proxier and the enforcer, for the command that runs a scenario again. Nil:
+	// --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
 	// Listen is told of every cell that starts or ends. It may be called from many goroutines at once. Nil: nobody.
 	Listen func(Event)
@@ -152,10 +152,10 @@ func cannotRun(ctx context.Context, programs []spec.Proxier) error {
 // again is the command that runs one cell again, alone, in a cluster of the same kind.
 func (o Options) again(s spec.Scenario, p spec.Proxier) string {
 	flags := "--proxier " + p.Name()
-	if o.Flags != nil {
+	switch {
+	case o.Flags != nil:
 		flags = o.Flags(p)
-	}
-	if o.Enforcer != nil {
+	case o.Enforcer != nil:
 		flags += " --enforcer " + o.Enforcer.Name()
 	}
 	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack, o.PodNetwork, o.Overlay)
