@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -20,14 +21,16 @@ func parse(t *testing.T, words ...string) (*judgedFlags, []spec.Proxier, error) 
 		t.Fatal(err)
 	}
 	found, err := f.proxiers()
-	return f, found, err
+	_, unknown := f.enforcer()
+	return f, found, errors.Join(err, unknown)
 }
 
-// The command that runs a failure again names the same proxier with the same claims.
+// The command that runs a failure again names the same proxier with the same claims, and the same enforcer.
 func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 	for _, c := range []struct{ words, names []string }{
 		{nil, []string{"iptables"}},
 		{[]string{"--proxier", "iptables,none"}, []string{"iptables", "none"}},
+		{[]string{"--proxier", "nftables", "--enforcer", "policy-nftables"}, []string{"nftables"}},
 		{[]string{"--proxier", "kube-proxy-userspace", "--kube-proxy-version", "v1.25.9"}, []string{"kube-proxy-userspace"}},
 		{[]string{"--exec", "sh -c 'exec my-proxy \"{{.Kubeconfig}}\"'"}, []string{"sh"}},
 		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-hairpin,+iptables", "--proxier", "iptables"}, []string{"iptables", "mine"}},
@@ -41,8 +44,8 @@ func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, again, err := parse(t, words...)
-			if err != nil || len(again) != 1 || again[0].Name() != c.names[i] || !slices.Equal(again[0].Features().List(), p.Features().List()) {
+			g, again, err := parse(t, words...)
+			if err != nil || g.enforcerName != f.enforcerName || len(again) != 1 || again[0].Name() != c.names[i] || !slices.Equal(again[0].Features().List(), p.Features().List()) {
 				t.Errorf("%q: %s gives %v, %v; want %s alone, with the same features", c.words, f.of(p), again, err, c.names[i])
 			}
 		}
@@ -64,6 +67,7 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		{[]string{"--exec", "p --config {{.KubeConfig}}"}, "KubeConfig"},
 		{[]string{"--exec", "/bin/p", "--features", "-hairpins"}, `unknown feature "hairpins"`},
 		{[]string{"--exec", "/bin/p", "--features", "hairpin"}, "want +hairpin or -hairpin"},
+		{[]string{"--enforcer", "calico"}, `unknown enforcer "calico": there are policy-nftables`},
 		{[]string{"--name", "mine"}, "speak of --exec, which is not given"},
 	} {
 		_, _, err := parse(t, c.words...)

@@ -222,17 +222,8 @@ func (c *Cell) admit(o Options, unusable error, declared spec.FeatureSet) {
 	case o.Enforcer == nil && slices.Equal(c.missing, []spec.Feature{spec.NetworkPolicy}):
 		c.skip = "no enforcer of network policies (--enforcer)"
 	default:
-		c.skip = fmt.Sprintf("%s does not declare %s", joinNames(o.beside(c.Proxier)), joinFeatures(c.missing))
+		c.skip = fmt.Sprintf("%s does not declare %s", c.Proxier.Name(), joinFeatures(c.missing))
 	}
-}
-
-// joinNames is "iptables beside policy-nftables", or "iptables" alone.
-func joinNames(programs []spec.Proxier) string {
-	var names []string
-	for _, p := range slices.Backward(programs) {
-		names = append(names, p.Name())
-	}
-	return strings.Join(names, " beside ")
 }
 
 // lacks is the first of the families that the cluster does not have, zero if it has all of them.
