@@ -23,6 +23,9 @@ import (
 // after its pod, and listens on port 53 whatever the container's ports are.
 const DNSImage = "dns"
 
+// PauseImage is the image of a container that serves nothing: whoever runs the lab may serve on its ports.
+const PauseImage = "pause"
+
 // dnsService is the Service that pods ask for names. A pod whose own namespace has one of this name is served by that one
 // instead of the one in kube-system, so that namespaces can have a DNS of their own.
 const dnsNamespace, dnsService = "kube-system", "kube-dns"

@@ -184,7 +184,7 @@ func (w *workload) close() error {
 // runs, and have no use for ports.
 func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		if isDNS(container) {
+		if isDNS(container) || container.Image == PauseImage {
 			continue
 		}
 		for _, port := range container.Ports {
