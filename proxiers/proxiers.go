@@ -10,6 +10,7 @@ import (
 	"github.com/viplab/viplab/proxiers/ipvs"
 	"github.com/viplab/viplab/proxiers/nftables"
 	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/proxiers/policycalico"
 	"github.com/viplab/viplab/proxiers/policynftables"
 	"github.com/viplab/viplab/proxiers/userspace"
 	"github.com/viplab/viplab/suite/spec"
@@ -29,7 +30,7 @@ func All() []spec.Proxier {
 }
 
 // Enforcers are the built-in enforcers of NetworkPolicy. A node runs at most one of them, beside its proxier.
-func Enforcers() []spec.Proxier { return []spec.Proxier{policynftables.New()} }
+func Enforcers() []spec.Proxier { return []spec.Proxier{policynftables.New(), policycalico.New()} }
 
 // Names are the names of All.
 func Names() []string {

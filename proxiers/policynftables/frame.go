@@ -3,6 +3,7 @@ package policynftables
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"sigs.k8s.io/knftables"
 
@@ -78,6 +79,7 @@ func portElements(ports policy.Ports) []element {
 	for a, dev := range ports {
 		all = append(all, element{in: portSet(lab.FamilyOf(a)), key: fmt.Sprintf("%q . %s", dev, a)})
 	}
+	slices.SortFunc(all, compareElements)
 	return all
 }
 

@@ -3,10 +3,12 @@
 package ipset
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -24,6 +26,7 @@ const (
 	IPPort    Type = "hash:ip,port"     // Addr, Proto, Port
 	IPPortIP  Type = "hash:ip,port,ip"  // Addr, Proto, Port, and Source, a single address
 	IPPortNet Type = "hash:ip,port,net" // Addr, Proto, Port, and Source
+	Net       Type = "hash:net"         // Range, and NoMatch
 	Port      Type = "bitmap:port"      // Port; a set of it has no family
 )
 
@@ -32,7 +35,7 @@ func (t Type) revision() uint8 {
 	switch t {
 	case Port:
 		return 0
-	case IPPortNet:
+	case IPPortNet, Net:
 		return 2
 	default:
 		return 1
@@ -55,11 +58,21 @@ type Entry struct {
 	Proto  uint8
 	Port   uint16
 	Source netip.Prefix
+	// Range must have a length: the kernel wants 0.0.0.0/0 as its two halves.
+	Range netip.Prefix
+	// NoMatch takes a range out of a wider one.
+	NoMatch bool
 }
 
 // String is the entry as the program ipset writes it.
 func (e Entry) String() string {
 	switch {
+	case e.Range.IsValid() && e.NoMatch:
+		return e.Range.String() + " nomatch"
+	case e.Range.IsSingleIP():
+		return e.Range.Addr().String()
+	case e.Range.IsValid():
+		return e.Range.String()
 	case !e.Addr.IsValid():
 		return fmt.Sprint(e.Port)
 	case e.Port == 0:
@@ -122,9 +135,16 @@ func (c *Conn) Create(s Set) error {
 	return nil
 }
 
-// Destroy takes a set away, if it is there. One that a rule looks at is an error.
+// ErrInUse says that a rule looks at a set. The kernel may go on to say so a while after the last such rule has been deleted.
+var ErrInUse = errors.New("in use")
+
+// Destroy takes a set away, if it is there. One that a rule looks at is ErrInUse.
 func (c *Conn) Destroy(s Set) error {
-	if err := c.do(cmdDestroy, 0, nameAttribute(s)); err != nil && !errors.Is(err, unix.ENOENT) {
+	err := c.do(cmdDestroy, 0, nameAttribute(s))
+	if errors.Is(err, errBusy) {
+		err = fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("%s: destroy set %s: %w", c.ns.Name(), s.Name, err)
 	}
 	return nil
@@ -149,6 +169,32 @@ func (c *Conn) change(cmd uint8, verb string, s Set, entries []Entry) error {
 		}
 	}
 	return nil
+}
+
+// Names lists the sets whose names begin so.
+func (c *Conn) Names(prefix string) ([]string, error) {
+	messages, err := c.ask(cmdList, netlink.Dump, func(e *netlink.AttributeEncoder) error {
+		e.ByteOrder = binary.BigEndian
+		e.Uint32(attrFlags|bigEndian, flagNamesOnly)
+		return nil
+	})
+	var all []string
+	for i := 0; err == nil && i < len(messages); i++ {
+		var d *netlink.AttributeDecoder
+		if d, err = netlink.NewAttributeDecoder(messages[i].Data); err != nil {
+			break
+		}
+		for d.Next() {
+			if d.Type() == attrName && strings.HasPrefix(d.String(), prefix) {
+				all = append(all, d.String())
+			}
+		}
+		err = d.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: list the names of sets: %w", c.ns.Name(), err)
+	}
+	return all, nil
 }
 
 // Entries lists a set; one that does not exist is empty.

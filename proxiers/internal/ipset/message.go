@@ -29,24 +29,33 @@ const (
 	attrType     = 3
 	attrRevision = 4
 	attrFamily   = 5
+	attrFlags    = 6
 	attrData     = 7 // of a set, or of one entry
 	attrEntries  = 8
 	attrLine     = 9
 
 	// Inside of attrData.
 	attrIP         = 1
+	attrCIDR       = 3
 	attrPort       = 4
 	attrPortTo     = 5
 	attrProto      = 7
+	attrEntryFlags = 8
 	attrMaxEntries = 19
 	attrIP2        = 20
 	attrCIDR2      = 21
+
+	flagNamesOnly = 1 << 1 // of a listing
+	flagNoMatch   = 1 << 2 // of an entry
 
 	attrIPv4 = 1
 	attrIPv6 = 2
 
 	bigEndian = 1 << 14 // NLA_F_NET_BYTEORDER
 )
+
+// errBusy is IPSET_ERR_BUSY.
+const errBusy = syscall.Errno(4100)
 
 // reasons are the kernel's own error numbers in words; those of a type start at 4352.
 var reasons = map[syscall.Errno]string{
@@ -151,6 +160,14 @@ func entryAttributes(s Set, entries []Entry) encode {
 
 func encodeEntry(e *netlink.AttributeEncoder, t Type, entry Entry) {
 	e.ByteOrder = binary.BigEndian
+	if t == Net {
+		encodeAddr(e, attrIP, entry.Range.Addr())
+		e.Uint8(attrCIDR, uint8(entry.Range.Bits()))
+		if entry.NoMatch {
+			e.Uint32(attrEntryFlags|bigEndian, flagNoMatch)
+		}
+		return
+	}
 	if t != Port {
 		encodeAddr(e, attrIP, entry.Addr)
 	}
@@ -236,7 +253,7 @@ func appendEntries(all []Entry, message []byte) ([]Entry, error) {
 func decodeEntry(d *netlink.AttributeDecoder, entry *Entry) error {
 	d.ByteOrder = binary.BigEndian
 	var source netip.Addr
-	bits := -1
+	bits, cidr := -1, -1
 	for d.Next() {
 		switch d.Type() {
 		case attrIP:
@@ -249,7 +266,14 @@ func decodeEntry(d *netlink.AttributeDecoder, entry *Entry) error {
 			d.Nested(decodeAddr(&source))
 		case attrCIDR2:
 			bits = int(d.Uint8())
+		case attrCIDR:
+			cidr = int(d.Uint8())
+		case attrEntryFlags:
+			entry.NoMatch = d.Uint32()&flagNoMatch != 0
 		}
+	}
+	if cidr >= 0 {
+		entry.Range, entry.Addr = netip.PrefixFrom(entry.Addr, cidr), netip.Addr{}
 	}
 	if source.IsValid() {
 		if bits < 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +62,25 @@ func show(t testing.TB, n *lab.Node, command string) string {
 	return out.String()
 }
 
+// Difference is what two sorted lists do not have in common: "-" for a line of the first alone, "+" for one of the second.
+func Difference(a, b []string) string {
+	var out strings.Builder
+	for _, l := range a {
+		if _, both := slices.BinarySearch(b, l); !both {
+			out.WriteString("- " + l + "\n")
+		}
+	}
+	for _, l := range b {
+		if _, both := slices.BinarySearch(a, l); !both {
+			out.WriteString("+ " + l + "\n")
+		}
+	}
+	return out.String()
+}
+
+// counted is how many packets have come by a rule.
+var counted = regexp.MustCompile(`bytes:\d+ packets:\d+`)
+
 // nftHoldings is the ruleset of nf_tables. Tables are told by what is in them.
 func nftHoldings(t testing.TB, n *lab.Node) []string {
 	t.Helper()
@@ -78,7 +98,10 @@ func nftHoldings(t testing.TB, n *lab.Node) []string {
 				continue
 			}
 			delete(about, "handle")
-			all = append(all, fmt.Sprintf("nft: %s %v", kind, about))
+			if elements, ok := about["elem"].([]any); ok { // the kernel lists them as its hash table has them
+				slices.SortFunc(elements, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+			}
+			all = append(all, counted.ReplaceAllString(fmt.Sprintf("nft: %s %v", kind, about), ""))
 		}
 	}
 	return all

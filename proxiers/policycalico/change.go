@@ -1,0 +1,135 @@
+package policycalico
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/viplab/viplab/proxiers/internal/ipset"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+)
+
+// accepted is the last rule of FORWARD. Other rules there come before it, so that what a proxier rejects stays rejected.
+var accepted = xtables.NewRule(xtables.Comment("cali:accepted"), xtables.Comment("Policy explicitly accepted packet."),
+	xtables.Marked(markAccept), xtables.Accept)
+
+// entries are the jumps from built-in chains.
+var entries = []struct {
+	table    xtables.TableName
+	from, to string
+}{{xtables.Filter, "FORWARD", chainForward}, {xtables.Filter, "OUTPUT", chainOutput}, {raw, "PREROUTING", chainPrerouting}}
+
+// change is the way from what was there to what is to be: in the filter table one transaction. Where it is not known what
+// was there, tables tell.
+func change(was, next *desired, tables map[xtables.TableName]*xtables.Saved) []*xtables.Transaction {
+	filter := &xtables.Transaction{Table: xtables.Filter}
+	had := map[string][]xtables.Rule{}
+	if was != nil {
+		for _, c := range was.chains {
+			had[c.name] = c.rules
+		}
+	} else if saved := tables[xtables.Filter]; saved != nil {
+		for name := range saved.Chains {
+			if ours(name) {
+				had[name] = nil
+			}
+		}
+	}
+	for _, c := range next.chains {
+		if rules, there := had[c.name]; was == nil || !there || !slices.Equal(rules, c.rules) {
+			filter.Write(c.name, c.rules)
+		}
+		delete(had, c.name)
+	}
+	if was == nil {
+		return append(enter(filter, tables), drop(filter, had)...)
+	}
+	return drop(filter, had)
+}
+
+// drop takes chains away that nothing leads to any more.
+func drop(tx *xtables.Transaction, chains map[string][]xtables.Rule) []*xtables.Transaction {
+	for _, name := range slices.Sorted(maps.Keys(chains)) {
+		tx.Delete(name)
+	}
+	return []*xtables.Transaction{tx}
+}
+
+// enter leads packets to the chains, where that is missing. Sources are looked at first of all.
+func enter(filter *xtables.Transaction, tables map[xtables.TableName]*xtables.Saved) []*xtables.Transaction {
+	first := &xtables.Transaction{Table: raw}
+	c := prerouting()
+	first.Write(c.name, c.rules)
+	for _, e := range entries {
+		tx := filter
+		if e.table == raw {
+			tx = first
+		}
+		if len(tables[e.table].Jumps(e.from, e.to)) == 0 {
+			tx.Insert(e.from, jump(e.to))
+		}
+	}
+	if saved := tables[xtables.Filter]; saved == nil || !slices.ContainsFunc(saved.Chains["FORWARD"], isAccepted) {
+		filter.Append("FORWARD", accepted)
+	}
+	return []*xtables.Transaction{first}
+}
+
+func jump(to string) xtables.Rule {
+	return xtables.NewRule(xtables.Comment("cali:"+hash(16, to)), xtables.Jump(to))
+}
+
+func isAccepted(r xtables.Rule) bool { return r.Option("--comment") == "cali:accepted" }
+
+// remove takes everything of ours away, of whatever start.
+func (f *family) remove(ctx context.Context) error {
+	f.held = nil
+	tables, err := f.programs.SaveAll(ctx)
+	if err != nil {
+		return err
+	}
+	var all []*xtables.Transaction
+	for _, name := range []xtables.TableName{xtables.Filter, raw} {
+		saved, tx := tables[name], &xtables.Transaction{Table: name}
+		if saved == nil {
+			continue
+		}
+		mine := map[string][]xtables.Rule{}
+		for chain, rules := range saved.Chains {
+			if ours(chain) {
+				mine[chain] = nil
+				continue
+			}
+			for _, r := range rules {
+				if ours(r.Target()) || isAccepted(r) {
+					tx.Remove(chain, r)
+				}
+			}
+		}
+		all = append(all, drop(tx, mine)...)
+	}
+	if err := f.programs.Restore(ctx, all...); err != nil {
+		return err
+	}
+	return f.withSets(func(sets *ipset.Conn) error { return f.discardAll(ctx, sets) })
+}
+
+// discardAll takes all sets away, and waits until the kernel lets go of the rules that looked at them.
+func (f *family) discardAll(ctx context.Context, sets *ipset.Conn) error {
+	names, err := sets.Names(setPrefix(f.ip))
+	if err != nil {
+		return err
+	}
+	for {
+		if err := f.discard(sets, names); err != nil || len(f.garbage) == 0 {
+			return err
+		}
+		names = f.garbage
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond): // the kernel tells nobody when it has let go
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package policycalico
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/viplab/viplab/proxiers/internal/ipset"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+)
+
+// dump is the sets with what is in them, and the tables, where each chain is told what it is for, and each rule of a policy
+// where it stands in there.
+func (f *family) dump(ctx context.Context) ([]byte, error) {
+	var out bytes.Buffer
+	err := f.withSets(func(sets *ipset.Conn) error {
+		names, err := sets.Names(setPrefix(f.ip))
+		slices.Sort(names)
+		for _, name := range names {
+			all, err := sets.Entries(ipset.Set{Name: name})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&out, "# set %s: %v\n", name, all)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	about, why := f.held.remarks()
+	for _, table := range []xtables.TableName{raw, xtables.Filter} {
+		text, err := f.programs.SaveText(ctx, table)
+		if err != nil {
+			return nil, err
+		}
+		last := ""
+		for line := range bytes.Lines(text) {
+			rest, isRule := bytes.CutPrefix(line, []byte("-A "))
+			if isRule {
+				name, rule, _ := bytes.Cut(rest, []byte(" "))
+				if chain := string(name); chain != last {
+					last = chain
+					if about[chain] != "" {
+						fmt.Fprintf(&out, "\n# %s: %s\n", chain, about[chain])
+					}
+				}
+				if reason := why[xtables.Rule(rule).Option("--comment")]; reason != "" {
+					fmt.Fprintf(&out, "# %s\n", reason)
+				}
+			}
+			out.Write(line)
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// remarks are what chains are for, and what rules stand for.
+func (d *desired) remarks() (about, why map[string]string) {
+	about, why = map[string]string{chainPrerouting: prerouting().about}, map[string]string{}
+	if d == nil {
+		return about, why
+	}
+	for _, c := range d.chains {
+		about[c.name] = c.about
+		for id, reason := range c.why {
+			why[id] = reason
+		}
+	}
+	return about, why
+}

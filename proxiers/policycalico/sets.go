@@ -1,0 +1,94 @@
+package policycalico
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/ipset"
+	"github.com/viplab/viplab/proxiers/internal/policy"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+)
+
+// use makes a set one of those that are wanted, and matches what is in it.
+func (d *desired) use(s set, parts string) xtables.Part {
+	d.sets[s.Name] = s
+	return xtables.InSet(s.Name, parts)
+}
+
+// peer matches the other side; false if it is nobody in this family.
+func (d *desired) peer(ip lab.Family, at string, p policy.Peer) (xtables.Part, bool) {
+	var entries []ipset.Entry
+	switch {
+	case p.Any:
+		return "", true
+	case p.Block.IsValid():
+		entries = ofBlock(ip, p)
+	default:
+		for _, a := range p.Addrs {
+			if lab.FamilyOf(a) == ip {
+				entries = append(entries, ipset.Entry{Range: netip.PrefixFrom(a, a.BitLen())})
+			}
+		}
+	}
+	if len(entries) == 0 {
+		return "", false
+	}
+	return d.use(newSet(ip, ipset.Net, entries), at), true
+}
+
+// ofBlock are the entries for a block without what is excepted from it: the longest prefix decides.
+func ofBlock(ip lab.Family, p policy.Peer) []ipset.Entry {
+	if lab.FamilyOf(p.Block.Addr()) != ip {
+		return nil
+	}
+	var entries []ipset.Entry
+	seen := map[netip.Prefix]bool{} // an except as large as the block leaves nothing of it
+	add := func(prefix netip.Prefix, except bool) {
+		for _, half := range halves(prefix) {
+			if !seen[half] {
+				seen[half] = true
+				entries = append(entries, ipset.Entry{Range: half, NoMatch: except})
+			}
+		}
+	}
+	for _, e := range p.Except {
+		if lab.FamilyOf(e.Addr()) == ip {
+			add(e, true)
+		}
+	}
+	add(p.Block, false)
+	return entries
+}
+
+// halves are the two halves of everything, which is not an entry that a set takes, and any other prefix itself.
+func halves(p netip.Prefix) []netip.Prefix {
+	if p.Bits() > 0 {
+		return []netip.Prefix{p}
+	}
+	upper := p.Addr().AsSlice()
+	upper[0] = 0x80
+	a, _ := netip.AddrFromSlice(upper)
+	return []netip.Prefix{netip.PrefixFrom(p.Addr(), 1), netip.PrefixFrom(a, 1)}
+}
+
+var protocolNumbers = map[corev1.Protocol]uint8{
+	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
+}
+
+// named matches destinations that a named port has led to.
+func (d *desired) named(ip lab.Family, proto corev1.Protocol, all []netip.AddrPort) []xtables.Part {
+	var entries []ipset.Entry
+	for _, n := range all {
+		if lab.FamilyOf(n.Addr()) == ip {
+			entries = append(entries, ipset.Entry{Addr: n.Addr(), Proto: protocolNumbers[proto], Port: n.Port()})
+		}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	return []xtables.Part{d.use(newSet(ip, ipset.IPPort, entries), "dst,dst")}
+}
