@@ -18,6 +18,7 @@ import (
 	"github.com/viplab/viplab/scenarios/itplocal"
 	"github.com/viplab/viplab/scenarios/lifecycle"
 	"github.com/viplab/viplab/scenarios/loadbalancer"
+	"github.com/viplab/viplab/scenarios/networkpolicy"
 	"github.com/viplab/viplab/scenarios/nodeport"
 	"github.com/viplab/viplab/scenarios/noendpoints"
 	"github.com/viplab/viplab/scenarios/portbinding"
@@ -41,5 +42,6 @@ func All() []spec.Scenario {
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
 		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios,
 		dualstack.Scenarios, topology.Scenarios, sctp.Scenarios,
+		networkpolicy.Scenarios,
 	)
 }

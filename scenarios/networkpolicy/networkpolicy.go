@@ -1,0 +1,21 @@
+// Package networkpolicy holds the scenarios of what NetworkPolicies do to Services and pods while things change. What each
+// policy means by itself is for package suite/netpol.
+package networkpolicy
+
+import (
+	"slices"
+
+	"github.com/viplab/viplab/lab/kube"
+)
+
+// group is the group's name in the catalogue.
+const group = "networkpolicy"
+
+// Scenarios are the group's scenarios.
+var Scenarios = slices.Concat(services, dynamic, connections, nodes)
+
+// four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has a
+// label with its name.
+func four(more ...kube.Object) []kube.Object {
+	return append([]kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2"), echo("c2", "n2")}, more...)
+}

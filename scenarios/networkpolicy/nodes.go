@@ -1,0 +1,41 @@
+package networkpolicy
+
+import (
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// nodes are the scenarios of nodes and of pods that use their network.
+var nodes = []spec.Scenario{
+	{
+		ID: "np-own-node", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy; kube-network-policies#65, #150",
+		Why:   "The node of a pod reaches it whatever its policies say, as a kubelet must; other nodes are judged.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(), egress())),
+		Steps: []spec.Step{step("", nil, open("a1", "n1"), shut("a1", "n2", "n3"))},
+	},
+	{
+		ID: "np-host-network-pod", Group: group, Priority: spec.P0, Source: "kubernetes website PR 39875; antrea#3078",
+		Why:   "A pod in its node's network is selected by nobody: rules for its labels do not let its node in, and policies do not isolate its node.",
+		Needs: enforced,
+		Given: four(
+			Pod("h2", "n2", HostNetwork(), App("host")),
+			policy("deny", labels(), ingress(), egress()), policy("p", pod("a1"), ingress(allow(pods(labels("app", "host"))))),
+		),
+		Steps: []spec.Step{step("", do(Serve("n2", "tcp", 9477)), shut("a1", "n2", "b2"), []spec.Row{
+			{From: "n1", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+			{From: "n3", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+			{From: "client", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+		})},
+	},
+	{
+		ID: "np-egress-to-node", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: egress",
+		Why:   "A pod that may send nothing does not reach other nodes.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), egress())),
+		Steps: []spec.Step{step("", do(Serve("n3", "tcp", 9478)), []spec.Row{
+			{From: "a1", To: spec.HostAt("n3", 9478), Want: denied},
+			{From: "b1", To: spec.HostAt("n3", 9478), By: []string{"n3"}},
+		})},
+	},
+}
