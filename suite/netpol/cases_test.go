@@ -21,14 +21,14 @@ func TestStaticCasesAgreeWithTheOracle(t *testing.T) {
 	if len(cases) != 163 {
 		t.Errorf("%d cases, want 163", len(cases))
 	}
-	names := NamedPorts{}
 	for _, c := range cases {
 		if c.Blocked == nil || c.Given == "" || c.Source == "" || c.Priority == "" {
 			t.Errorf("%s: lacks its table, given, source or priority", c.ID)
 		}
-		if err := names.add(c.NamedPorts); err != nil {
-			t.Errorf("%s: %v", c.ID, err)
-		}
+	}
+	names, err := NamesOf(cases)
+	if err != nil {
+		t.Fatal(err)
 	}
 	// All pods of a run have the further names of all cases, which must not change what a case means.
 	for _, c := range cases {

@@ -50,6 +50,17 @@ type NamedPort struct {
 	Port Port
 }
 
+// NamesOf are the further names of ports of all cases.
+func NamesOf(cases []Case) (NamedPorts, error) {
+	all := NamedPorts{}
+	for _, c := range cases {
+		if err := all.add(c.NamedPorts); err != nil {
+			return nil, fmt.Errorf("case %s: %w", c.ID, err)
+		}
+	}
+	return all, nil
+}
+
 // add takes up the names of another case. A pod of the grid lives longer than a case, so the cases of a run have to agree.
 func (n NamedPorts) add(more NamedPorts) error {
 	for pod, ports := range more {

@@ -1,0 +1,169 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Volley fires many probes at once and tells of each who answered, in the time that a handful of single probes takes. What
+// is sent and answered is not asked about: a target says who it is, and no more.
+//
+// All probes of a volley leave from one CPU, one sender after the other, and so everything they cause has happened when the
+// fences that follow have been answered (see the package's words on silence). Targets answer where the volley looks, so that
+// no other thread has a part in it.
+type Volley struct {
+	fence   *netns.NS
+	fences  []netip.Addr
+	targets []*target
+}
+
+// Target is a machine that answers a volley.
+type Target struct {
+	NS    *netns.NS
+	Addrs []netip.Addr
+	Ports []Port
+}
+
+// Shot is one probe of a volley.
+type Shot struct {
+	From *netns.NS
+	To   netip.AddrPort
+	// Proto is "tcp" or "udp".
+	Proto string
+}
+
+// Hit is what came of a shot.
+type Hit struct {
+	// Outcome is Reply, Refused, Unreachable, Reset or Silence.
+	Outcome Outcome
+	// By is the number of the target that answered.
+	By int
+	// Source is where the shot came from.
+	Source netip.AddrPort
+}
+
+// NewVolley makes the targets listen. Every address of fences must answer the echo requests of the namespace fence, whatever
+// becomes of the shots; the ways there and back are to be as long as those of any shot together.
+func NewVolley(targets []Target, fence *netns.NS, fences []netip.Addr) (*Volley, error) {
+	v := &Volley{fence: fence, fences: fences}
+	err := netns.Tour(func(enter func(*netns.NS) error) error {
+		for i, t := range targets {
+			if err := enter(t.NS); err != nil {
+				return err
+			}
+			opened, err := listenAsTarget(i, t)
+			v.targets = append(v.targets, opened)
+			if err != nil {
+				return fmt.Errorf("%s: listen for volleys: %w", t.NS.Name(), err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return v, nil
+}
+
+// Close makes the targets deaf.
+func (v *Volley) Close() error {
+	var errs []error
+	for _, t := range v.targets {
+		errs = append(errs, t.close())
+	}
+	return errors.Join(errs...)
+}
+
+// volleyPort is the port that all senders of a volley send from. The next volley takes the next one, so that no old
+// conntrack entry can answer for a new shot.
+var volleyPort atomic.Uint32
+
+// Fire sends the shots, and returns when nothing that they caused is under way any more.
+func (v *Volley) Fire(ctx context.Context, shots []Shot) ([]Hit, error) {
+	dropped, err := droppedPackets()
+	if err != nil {
+		return nil, err
+	}
+	port := uint16(firstPort + volleyPort.Add(1)%portCount)
+	senders := sendersOf(shots, port)
+	defer func() {
+		for _, s := range senders {
+			s.close()
+		}
+		for _, t := range v.targets {
+			t.hangUp()
+		}
+	}()
+	hits := make([]Hit, len(shots))
+	err = netns.Tour(func(enter func(*netns.NS) error) error {
+		var failed error
+		err := onOneCPU(func(cpus) { failed = v.fire(ctx, senders, hits, enter) })
+		return errors.Join(err, failed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if now, err := droppedPackets(); err != nil || now != dropped {
+		return nil, errors.Join(err, errDropped)
+	}
+	return hits, nil
+}
+
+func (v *Volley) fire(ctx context.Context, senders []*sender, hits []Hit, enter func(*netns.NS) error) error {
+	for _, s := range senders {
+		if err := enter(s.ns); err != nil {
+			return err
+		}
+		if err := s.send(); err != nil {
+			return fmt.Errorf("%s: %w", s.ns.Name(), err)
+		}
+		v.answer()
+	}
+	if err := enter(v.fence); err != nil {
+		return err
+	}
+	echoes, err := v.openFence()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(echoes.icmp)
+	for range 3 { // answers that were late lead to answers that are later
+		if err := echoes.fence(ctx, func() bool { return false }); err != nil {
+			return err
+		}
+		if !v.answer() {
+			break
+		}
+	}
+	for _, s := range senders {
+		if err := s.look(hits); err != nil {
+			return fmt.Errorf("%s: %w", s.ns.Name(), err)
+		}
+	}
+	return nil
+}
+
+// openFence is a client in the namespace of the thread that can do nothing but send echoes.
+func (v *Volley) openFence() (*Conn, error) {
+	icmp, err := openICMP(domainOf(v.fences[0]))
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{probe: Probe{From: v.fence, Fences: v.fences}, echoID: uint16(echoID.Add(1)), icmp: icmp}, nil
+}
+
+// answer lets every target answer what has reached it, and tells whether there was anything.
+func (v *Volley) answer() bool {
+	some := false
+	for _, t := range v.targets {
+		some = t.answer() || some
+	}
+	return some
+}

@@ -1,0 +1,227 @@
+package netpol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/netpol/oracle"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Options say what to build.
+type Options struct {
+	Stack      lab.Stack
+	PodNetwork lab.PodNetwork
+	Overlay    lab.Overlay
+	Placement  Placement
+	NamedPorts NamedPorts
+}
+
+// Bench is the grid as a cluster, with an enforcer on every node.
+type Bench struct {
+	options   Options
+	cluster   *cluster.Cluster
+	old       legacy
+	view      *kube.Store // the cluster's state as enforcers are told of it
+	enforcer  spec.Proxier
+	instances []spec.Instance
+	state     string
+	volleys   map[lab.Family]*traffic.Volley
+	logs      []*watch.LogGroups // of every node, if the enforcer declares its drop log
+}
+
+// groups are the NFLOG groups of packets that ingress and egress rules deny.
+var groups = []uint16{1, 2}
+
+// NewBench builds it.
+func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (b *Bench, err error) {
+	c, err := cluster.New(ctx, lab.Topology{Nodes: nodes, Stack: o.Stack, PodNetwork: o.PodNetwork, Overlay: o.Overlay})
+	if err != nil {
+		return nil, err
+	}
+	b = &Bench{options: o, cluster: c, old: legacy{}, enforcer: enforcer, volleys: map[lab.Family]*traffic.Volley{}}
+	b.view = c.Store().Through(b.old.see)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.Close(ctx))
+			b = nil
+		}
+	}()
+	for _, step := range []func(context.Context) error{b.startPods, b.listen, b.place} {
+		if err := step(ctx); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// startPods starts the pods in an order in which they get their planned addresses: each node's, one after the other.
+func (b *Bench) startPods(ctx context.Context) error {
+	store := b.cluster.Store()
+	if err := store.Apply(namespaceObjects()...); err != nil {
+		return err
+	}
+	left := slices.Clone(Pods)
+	for len(left) > 0 {
+		used := map[string]bool{}
+		var later []string
+		for _, pod := range left {
+			i := slices.Index(Pods, pod)
+			node := b.options.Placement.node(i)
+			if used[node] {
+				later = append(later, pod)
+				continue
+			}
+			used[node] = true
+			if err := store.Apply(podObject(pod, node, b.options.NamedPorts[pod])); err != nil {
+				return err
+			}
+		}
+		for _, namespace := range Namespaces {
+			if err := b.cluster.WaitPods(ctx, namespace); err != nil {
+				return err
+			}
+		}
+		left = later
+	}
+	for i, pod := range Pods {
+		if want, got := b.options.Placement.planned(i, b.options.Stack), b.cluster.Lab().Pod(pod).Addrs(); !slices.Equal(want, got) {
+			return fmt.Errorf("pod %s has the addresses %v, not %v as cases have it", pod, got, want)
+		}
+	}
+	return nil
+}
+
+// listen makes the pods answer.
+func (b *Bench) listen(context.Context) error {
+	l := b.cluster.Lab()
+	for _, f := range b.options.Stack.Families() {
+		var targets []traffic.Target
+		for _, pod := range Pods {
+			p := l.Pod(pod)
+			targets = append(targets, traffic.Target{NS: p.NS, Addrs: []netip.Addr{p.Addr(f)}, Ports: targetPorts()})
+		}
+		var fences []netip.Addr
+		for _, n := range l.Nodes() {
+			fences = append(fences, n.Addr(f))
+		}
+		v, err := traffic.NewVolley(targets, l.Client().NS, fences)
+		if err != nil {
+			return err
+		}
+		b.volleys[f] = v
+	}
+	return nil
+}
+
+func targetPorts() []traffic.Port {
+	var out []traffic.Port
+	for _, p := range Ports {
+		out = append(out, traffic.Port{Proto: protoOf(p), Number: uint16(p.Number)})
+	}
+	return out
+}
+
+// place starts the enforcer on every node, and listens to its log.
+func (b *Bench) place(ctx context.Context) (err error) {
+	if b.state, err = sandbox.TempDir("enforcer-"); err != nil {
+		return err
+	}
+	l := b.cluster.Lab()
+	for _, n := range l.Nodes() {
+		if b.enforcer.Features()[spec.PolicyDropLog] {
+			logs, err := watch.OpenLogGroups(n.NS, groups...)
+			if err != nil {
+				return err
+			}
+			b.logs = append(b.logs, logs)
+		}
+		state, err := os.MkdirTemp(b.state, n.Name()+"-")
+		if err != nil {
+			return err
+		}
+		in, err := b.enforcer.Start(ctx, spec.Node{
+			Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
+			ServiceCIDRs: b.view.ServiceCIDRs(), Store: b.view, StateDir: state, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			return fmt.Errorf("%s: start %s: %w", n.Name(), b.enforcer.Name(), err)
+		}
+		b.instances = append(b.instances, in)
+	}
+	return nil
+}
+
+// Apply makes the policies of a case the only ones, and returns when every node obeys them.
+func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
+	clear(b.old)
+	err := b.cluster.Store().Do(func(tx *kube.Tx) error {
+		for _, p := range b.cluster.Store().Snapshot().NetworkPolicies {
+			if err := tx.Delete(kube.KindNetworkPolicy, p.Namespace, p.Name); err != nil {
+				return err
+			}
+		}
+		for _, p := range translated(c.Policies, b.options.Stack) {
+			if err := tx.Apply(b.old.admissible(p)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	snapshot := b.view.Snapshot()
+	for i, in := range b.instances {
+		if err := in.Apply(ctx, snapshot); err != nil {
+			return nil, &ApplyError{nodes[i].Name, err}
+		}
+	}
+	return oracle.FromSnapshot(snapshot), nil
+}
+
+// ApplyError is an enforcer's failure to take policies.
+type ApplyError struct {
+	Node string
+	Err  error
+}
+
+func (e *ApplyError) Error() string {
+	return fmt.Sprintf("%s: the policies were not applied: %v", e.Node, e.Err)
+}
+
+// Unwrap is what the enforcer said.
+func (e *ApplyError) Unwrap() error { return e.Err }
+
+// Close takes everything down.
+func (b *Bench) Close(ctx context.Context) error {
+	var errs []error
+	for _, in := range b.instances {
+		errs = append(errs, in.Stop(ctx))
+	}
+	for _, l := range b.logs {
+		errs = append(errs, l.Close())
+	}
+	for _, v := range b.volleys {
+		errs = append(errs, v.Close())
+	}
+	if b.state != "" {
+		errs = append(errs, os.RemoveAll(b.state))
+	}
+	return errors.Join(append(errs, b.cluster.Close())...)
+}
+
+// ns is the namespace of a pod, by its number in Pods.
+func (b *Bench) ns(pod int) *netns.NS { return b.cluster.Lab().Pod(Pods[pod]).NS }

@@ -1,0 +1,57 @@
+package netpol_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/suite/netpol"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+func TestMain(m *testing.M) { sandbox.Main(m) }
+
+func TestStaticCasesWithPackets(t *testing.T) {
+	cases, err := netpol.Static()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := netpol.NamesOf(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range proxiers.Enforcers() {
+		t.Run(e.Name(), func(t *testing.T) {
+			if err := e.Usable(t.Context()); err != nil {
+				t.Skip(err)
+			}
+			b, err := netpol.NewBench(t.Context(), e, netpol.Options{Stack: lab.IPv4, Overlay: lab.VXLAN, NamedPorts: names})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := b.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}()
+			var took []time.Duration
+			for _, c := range cases {
+				verdicts, err := b.Judge(t.Context(), c)
+				if err != nil {
+					t.Fatalf("%s: %v", c.ID, err)
+				}
+				for _, v := range verdicts {
+					took = append(took, v.Took)
+					if v.Verdict != spec.Pass {
+						t.Errorf("%s %s: %s: %s", c.ID, v.Family, v.Verdict, v.Differences())
+					}
+				}
+			}
+			slices.Sort(took)
+			t.Logf("%d tables: median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
+		})
+	}
+}
