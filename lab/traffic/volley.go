@@ -156,7 +156,7 @@ func (v *Volley) openFence() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{probe: Probe{From: v.fence, Fences: v.fences}, echoID: uint16(echoID.Add(1)), icmp: icmp}, nil
+	return &Conn{probe: Probe{From: v.fence, Fences: v.fences}, echoID: uint16(echoID.Add(1)), icmp: icmp, fences: -1}, nil
 }
 
 // answer lets every target answer what has reached it, and tells whether there was anything.

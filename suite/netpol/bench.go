@@ -167,8 +167,9 @@ func (b *Bench) place(ctx context.Context) (err error) {
 // Apply makes the policies of a case the only ones, and returns when every node obeys them.
 func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 	clear(b.old)
+	former := b.cluster.Store().Snapshot().NetworkPolicies
 	err := b.cluster.Store().Do(func(tx *kube.Tx) error {
-		for _, p := range b.cluster.Store().Snapshot().NetworkPolicies {
+		for _, p := range former {
 			if err := tx.Delete(kube.KindNetworkPolicy, p.Namespace, p.Name); err != nil {
 				return err
 			}

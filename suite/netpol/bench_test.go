@@ -8,6 +8,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/suite/netpol"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -53,5 +54,40 @@ func TestStaticCasesWithPackets(t *testing.T) {
 			slices.Sort(took)
 			t.Logf("%d tables: median %v, slowest %v", len(took), took[len(took)/2], took[len(took)-1])
 		})
+	}
+}
+
+// Who enforces nothing fails, cell by cell: every cell that is to be blocked is open.
+func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
+	cases, err := netpol.Static()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := netpol.NamesOf(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN, Placement: netpol.ByNamespace, NamedPorts: names})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close(t.Context())
+	for _, c := range cases[:20] {
+		verdicts, err := b.Judge(t.Context(), c)
+		if err != nil {
+			t.Fatalf("%s: %v", c.ID, err)
+		}
+		if len(verdicts) != 2 {
+			t.Errorf("%s: %d verdicts, want one for each family", c.ID, len(verdicts))
+		}
+		for _, v := range verdicts {
+			want := spec.Fail
+			if c.Blocked.Blocked() == 0 {
+				want = spec.Pass
+			}
+			if v.Verdict != want || len(v.Wrong) != c.Blocked.Blocked() {
+				t.Errorf("%s %s: %s with %d wrong cells, want %s with %d: %s", c.ID, v.Family, v.Verdict, len(v.Wrong), want, c.Blocked.Blocked(), v.Differences())
+			}
+		}
 	}
 }
