@@ -58,12 +58,7 @@ func (f *judgedFlags) enforcer() (spec.Proxier, error) {
 	if f.enforcerName == "" {
 		return nil, nil
 	}
-	all := proxiers.Enforcers()
-	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == f.enforcerName })
-	if i < 0 {
-		return nil, fmt.Errorf("--enforcer: unknown enforcer %q: there are %s", f.enforcerName, strings.Join(enforcerNames(), ", "))
-	}
-	return all[i], nil
+	return enforcerNamed(f.enforcerName)
 }
 
 // proxierNames are the values of --proxier.

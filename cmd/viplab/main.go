@@ -35,7 +35,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true, // an error is one message, not a page
 		SilenceErrors: true, // conclude prints it, once
 	}
-	root.AddCommand(newConform(), newProve(), newSeeded(), newCatalogue(), newScenario(), newRules(), newDoctor())
+	root.AddCommand(newConform(), newNetpol(), newProve(), newSeeded(), newCatalogue(), newScenario(), newRules(), newDoctor())
 	return root
 }
 
