@@ -181,7 +181,9 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 	}
 	if errors.As(err, &cannot) {
 		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), err)
-		return r.each(func(netpol.Case) spec.Result { return spec.Result{Verdict: spec.Skip, Reason: err.Error(), Proxier: e.Name()} }), nil
+		return r.each(func(netpol.Case) spec.Result {
+			return spec.Result{Verdict: spec.Skip, Reason: err.Error(), Proxier: e.Name()}
+		}), nil
 	}
 	if err != nil {
 		return nil, err

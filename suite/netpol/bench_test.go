@@ -2,6 +2,7 @@ package netpol_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestStaticCasesWithPackets(t *testing.T) {
 			if err := e.Usable(t.Context()); err != nil {
 				t.Skip(err)
 			}
-			b, err := netpol.NewBench(t.Context(), e, netpol.Options{Stack: lab.IPv4, Overlay: lab.VXLAN, NamedPorts: names})
+			b, err := netpol.NewBench(t.Context(), e, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Overlay: lab.VXLAN, NamedPorts: names})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,6 +88,10 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 			}
 			if v.Verdict != want || len(v.Wrong) != c.Blocked.Blocked() {
 				t.Errorf("%s %s: %s with %d wrong cells, want %s with %d: %s", c.ID, v.Family, v.Verdict, len(v.Wrong), want, c.Blocked.Blocked(), v.Differences())
+			}
+			var shown strings.Builder
+			if err := v.WriteDifferences(&shown); err != nil || strings.Count(shown.String(), ".") != c.Blocked.Blocked() {
+				t.Errorf("%s %s: %v, the table of differences shows other cells:\n%s", c.ID, v.Family, err, shown.String())
 			}
 		}
 	}

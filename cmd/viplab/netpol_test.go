@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// denyXA isolates one pod for ingress.
+const denyXA = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: deny, namespace: x}
+spec: {podSelector: {matchLabels: {pod: a}}, policyTypes: [Ingress]}
+`
+
+func writeCases(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestNetpolJudgesAManifest(t *testing.T) {
+	folder := t.TempDir()
+	code, stdout, stderr := outcome(t, "netpol", "--enforcer", "policy-nftables", "--ip", "4", "--tables", "--out", folder,
+		"--cases", writeCases(t, "mine.yaml", denyXA))
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for _, want := range []string{
+		"x/a   .... .... .... .... .... .... .... .... ....\n",
+		"z/c   XXXX .... .... .... .... .... .... .... ....\n",
+		"policy-nftables: 1 passed, 0 failed, 0 broken",
+	} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("the output lacks %q:\n%s", want, stdout)
+		}
+	}
+	r, err := report.Read(folder)
+	if err != nil || len(r.Results) != 1 || r.Results[0].Verdict != spec.Pass || r.Results[0].Proxier != "policy-nftables" {
+		t.Errorf("%v: %+v", err, r.Results)
+	}
+}
+
+// A file may not ask for what the API does not promise. The policy blocks all of x/a; the file says that 80/TCP stays open.
+func TestNetpolRefusesAWrongTable(t *testing.T) {
+	mine := `{"cases": [{"id": "MINE-01", "given": "a wrong table", "priority": "P1", "source": "nobody", "why": "nothing",
+		"policies": [{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny", "namespace": "x"},
+		"spec": {"podSelector": {"matchLabels": {"pod": "a"}}, "policyTypes": ["Ingress"]}}],
+		"blocked": ["* > x/a: 80/UDP,81/TCP,81/UDP"]}]}`
+	code, _, stderr := outcome(t, "netpol", "--out", t.TempDir(), "--cases", writeCases(t, "mine.json", mine))
+	if want := "mine.json: case MINE-01: blocked: the API says otherwise of x/b>x/a:80/TCP (blocked)"; code != 2 || !strings.Contains(stderr, want) {
+		t.Errorf("exit code %d, want 2; the error must have %q:\n%s", code, want, stderr)
+	}
+}
+
+func TestNetpolTellsAllMistakesAtOnce(t *testing.T) {
+	code, _, stderr := outcome(t, "netpol", "--enforcer", "calico", "--ip", "5", "--focus", "(", "--cases", "nowhere.json")
+	if code != 2 {
+		t.Errorf("exit code %d, want 2", code)
+	}
+	for _, want := range []string{"--enforcer:", "--ip:", "--focus:", "--cases:"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("the error lacks %q:\n%s", want, stderr)
+		}
+	}
+	if code, _, stderr := outcome(t, "netpol", "--focus", "^nothing$"); code != 2 || !strings.Contains(stderr, "no case matches") {
+		t.Errorf("no case is left: exit code %d, %s", code, stderr)
+	}
+}
