@@ -104,17 +104,25 @@ func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Write
 	return json.NewEncoder(stdout).Encode(outcome)
 }
 
-// seed puts a fault into the proxiers of a run.
+// seed puts a fault into the proxiers of a run, and into the enforcer.
 func seed(ctx context.Context, fault string, o *engine.Options) (*faults.Seeding, error) {
 	f, err := faults.Find(fault)
 	if err != nil {
 		return nil, err
 	}
-	s, err := faults.Seed(ctx, f, o.Proxiers...)
-	if err == nil {
-		o.Proxiers = s.Proxiers
+	programs := slices.Clone(o.Proxiers)
+	if o.Enforcer != nil {
+		programs = append(programs, o.Enforcer)
 	}
-	return s, err
+	s, err := faults.Seed(ctx, f, programs...)
+	if err != nil {
+		return nil, err
+	}
+	o.Proxiers = s.Proxiers[:len(o.Proxiers)]
+	if o.Enforcer != nil {
+		o.Enforcer = s.Proxiers[len(o.Proxiers)]
+	}
+	return s, nil
 }
 
 func judge(ctx context.Context, o engine.Options, s *faults.Seeding) (out prove.Outcome, err error) {

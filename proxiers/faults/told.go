@@ -12,7 +12,7 @@ import (
 )
 
 // told are faults in what proxiers are told.
-var told = slices.Concat(configured, toldOfServices, toldOfEndpoints)
+var told = slices.Concat(configured, toldOfServices, toldOfEndpoints, toldOfPolicies)
 
 // configured are faults in what proxiers are told by an administrator.
 var configured = []Fault{
@@ -55,7 +55,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "second-family-lost", Breaks: "Services are served in their first IP family alone.",
-		Rows: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip"},
+		Rows: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip", "np-default-open"},
 		State: services(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
 				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
