@@ -61,19 +61,65 @@ func (t *table) program(ctx context.Context, chains []chain, elements []element)
 	for _, e := range elements {
 		next.elements[e] = true
 	}
-	tx, was := t.Transaction(), t.held
+	was := t.held
 	if was == nil {
-		destroy(tx)
-		t.frame.add(tx)
-		was = &held{}
+		return t.startOver(ctx, next, chains, elements)
 	}
+	tx := t.Transaction()
 	was.change(tx, next, chains, elements)
+	return t.commit(ctx, tx, next)
+}
+
+// startOver writes everything. If there is a table, it is emptied and filled again, and only if the kernel does not take
+// that, because it is of another make, it is replaced. In between a packet would be judged by a rule of the old table that
+// looks into a map whose elements have just gone: a rule is chosen when the packet comes, an element when it is looked for.
+func (t *table) startOver(ctx context.Context, next *held, chains []chain, elements []element) error {
+	former, err := t.Holdings(ctx)
+	if err != nil {
+		return err
+	}
+	if former != nil {
+		tx := t.Transaction()
+		was := t.frame.empty(tx, former)
+		t.frame.add(tx)
+		was.change(tx, next, chains, elements)
+		if err = t.commit(ctx, tx, next); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	tx := t.Transaction()
+	destroy(tx)
+	t.frame.add(tx)
+	(&held{}).change(tx, next, chains, elements)
+	return t.commit(ctx, tx, next)
+}
+
+// commit carries out the transaction that leads to next. Until that has succeeded, what the kernel holds is not known.
+func (t *table) commit(ctx context.Context, tx *knftables.Transaction, next *held) error {
 	t.held = nil
 	if err := t.Run(ctx, tx); err != nil {
 		return err
 	}
 	t.held = next
 	return nil
+}
+
+// empty takes all rules and elements out of a table, and returns the chains that are left beside those of the frame.
+func (f *frame) empty(tx *knftables.Transaction, former map[string][]string) *held {
+	was := &held{chains: map[string][]string{}}
+	tx.Flush(&knftables.Table{})
+	for _, name := range former["set"] {
+		tx.Flush(&knftables.Set{Name: name})
+	}
+	for _, name := range former["map"] {
+		tx.Flush(&knftables.Map{Name: name})
+	}
+	for _, name := range former["chain"] {
+		if !slices.ContainsFunc(f.bases, func(b base) bool { return b.name == name }) {
+			was.chains[name] = nil
+		}
+	}
+	return was
 }
 
 // change writes what differs. What is referred to comes first, and goes last.
