@@ -99,7 +99,27 @@ func conformanceParts() ([]*suite.Part, error) {
 			})
 		}
 	}
-	return parts, nil
+	return append(parts, policyParts(judged, how, matching)...), nil
+}
+
+// policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods, which all
+// enforcers take.
+func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*suite.Part {
+	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
+		return nil
+	}
+	policies := slices.DeleteFunc(scenarios.All(), func(s spec.Scenario) bool { return !slices.Contains(s.Needs, spec.NetworkPolicy) })
+	var parts []*suite.Part
+	for _, e := range proxiers.Enforcers() {
+		parts = append(parts, &suite.Part{
+			Title: "network policies by " + e.Name() + ",",
+			Options: engine.Options{
+				Proxiers: beside, Enforcer: e, Scenarios: policies, Focus: matching, Stack: lab.Dual, PodNetwork: lab.Routed, Overlay: how,
+				Out: filepath.Join(*out, e.Name()),
+			},
+		})
+	}
+	return parts
 }
 
 // scenariosFor are the scenarios to run in clusters of the stack. What a dual-stack cluster shows of each family is not shown

@@ -39,7 +39,7 @@ type environment struct {
 	applyLimit time.Duration
 }
 
-// build makes a cluster and places the proxier, and before it the enforcer: no packet passes between the two. What goes
+// build makes a cluster and places the proxier, and after it the enforcer: no packet passes between the two. What goes
 // wrong with the cluster is a Fault, what goes wrong with them is not.
 func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environment, error) {
 	c, err := cluster.New(ctx, lab.Topology{
@@ -68,15 +68,29 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 			return nil, errors.Join(&spec.Fault{Err: err}, env.close(ctx))
 		}
 		env.conntrack[n.Name()] = ct
-		for _, f := range env.fleets() {
-			a, err := env.place(ctx, f, n, f.program, nil)
-			if err != nil {
-				return nil, errors.Join(err, env.close(ctx))
-			}
-			f.agents = append(f.agents, a)
+	}
+	for _, f := range env.fleets() {
+		if err := env.placeAll(ctx, f); err != nil {
+			return nil, errors.Join(err, env.close(ctx))
 		}
 	}
 	return env, nil
+}
+
+// placeAll places the program of a fleet on every node. What was placed before has done its first work then: as in a real
+// cluster, policies are enforced by rules that stand before those of the proxier, because they come later.
+func (e *environment) placeAll(ctx context.Context, f *fleet) error {
+	if err := e.settle(ctx); err != nil {
+		return err
+	}
+	for _, n := range e.Lab().Nodes() {
+		a, err := e.place(ctx, f, n, f.program, nil)
+		if err != nil {
+			return err
+		}
+		f.agents = append(f.agents, a)
+	}
+	return nil
 }
 
 func (r *Run) takeNote(l *lab.Lab) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -40,11 +41,13 @@ func (e *environment) fleets() []*fleet {
 	if e.enforcer == nil {
 		return []*fleet{e.proxier}
 	}
-	return []*fleet{e.enforcer, e.proxier}
+	return []*fleet{e.proxier, e.enforcer}
 }
 
 // enforcing is the fleet that enforces network policies: the enforcers, or proxiers that do it themselves.
-func (e *environment) enforcing() *fleet { return e.fleets()[0] }
+func (e *environment) enforcing() *fleet {
+	return cmp.Or(e.enforcer, e.proxier)
+}
 
 // features are what the fleets declare together.
 func (e *environment) features() spec.FeatureSet {
