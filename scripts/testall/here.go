@@ -14,7 +14,7 @@ import (
 )
 
 // timeout is for a package's tests on a slow machine.
-const timeout = "20m"
+const timeout = "40m"
 
 // testHere runs the tests of packages on this kernel.
 func testHere(ctx context.Context, patterns []string) (*results, error) {
