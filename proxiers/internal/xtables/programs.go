@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/viplab/viplab/lab"
@@ -76,7 +77,7 @@ func (p *Programs) Save(ctx context.Context, table TableName) (*Saved, error) {
 
 // SaveAll reads all tables in one go.
 func (p *Programs) SaveAll(ctx context.Context) (map[TableName]*Saved, error) {
-	out, err := p.run(ctx, nil, p.save)
+	out, err := p.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +86,22 @@ func (p *Programs) SaveAll(ctx context.Context) (map[TableName]*Saved, error) {
 
 // SaveText reads a table as the program prints it.
 func (p *Programs) SaveText(ctx context.Context, table TableName) ([]byte, error) {
-	return p.run(ctx, nil, p.save, "-t", string(table))
+	return p.read(ctx, "-t", string(table))
 }
+
+// read runs the save program. It asks for the names of sets after it has asked for the rules that look into them; where
+// somebody else removes a rule and its set in between, it gives up, and is to be run again.
+func (p *Programs) read(ctx context.Context, args ...string) ([]byte, error) {
+	for {
+		out, err := p.run(ctx, nil, p.save, args...)
+		if err == nil || ctx.Err() != nil || !setGone.MatchString(err.Error()) {
+			return out, err
+		}
+	}
+}
+
+// setGone is the complaint about a set that was removed (get_set_byid in libxt_set.h of iptables).
+var setGone = regexp.MustCompile(`Set with index \d+ in kernel doesn't exist`)
 
 // Restore carries out transactions. After an error it is unknown which of them happened.
 func (p *Programs) Restore(ctx context.Context, all ...*Transaction) error {

@@ -2,6 +2,7 @@ package xtables
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,6 +53,37 @@ func TestTarget(t *testing.T) {
 		if got := rule.Target(); got != want {
 			t.Errorf("%s: got %q, want %q", rule, got, want)
 		}
+	}
+}
+
+// TestSetGone has a program that is disturbed twice by one who removes sets, and another that fails for good.
+func TestSetGone(t *testing.T) {
+	ns, err := netns.New("n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	dir := t.TempDir()
+	program := func(name, script string) *Programs {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return &Programs{ns: ns, save: path}
+	}
+	disturbed := program("disturbed", `echo x >> `+dir+`/runs
+if [ $(wc -l < `+dir+`/runs) -lt 3 ]; then echo "save: Set with index 13 in kernel doesn't exist." >&2; exit 2; fi
+printf '*filter\n:MINE - [0:0]\nCOMMIT\n'
+`)
+	saved, err := disturbed.Save(t.Context(), Filter)
+	if err != nil {
+		t.Fatal("disturbed twice:", err)
+	}
+	if _, ok := saved.Chains["MINE"]; !ok {
+		t.Errorf("disturbed twice: got %v, want the chain MINE", saved.Chains)
+	}
+	if _, err := program("broken", "echo no table >&2; exit 1\n").Save(t.Context(), Filter); err == nil || !strings.Contains(err.Error(), "no table") {
+		t.Errorf("got %v, want what the program complains about", err)
 	}
 }
 
