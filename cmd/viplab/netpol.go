@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +29,7 @@ type netpolFlags struct {
 	cases     string
 	focus     string
 	out       string
+	parallel  int
 	tables    bool
 }
 
@@ -62,6 +62,7 @@ Exit code: 0 all cases passed; 1 a failure; 2 the harness broke, nothing ran, or
 	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of those that come with the program: a file like scenarios/networkpolicy/cases.json, or a manifest of NetworkPolicies, whose table is computed")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json")
+	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	complete(cmd, "enforcer", enforcerNames()...)
 	return cmd
@@ -80,6 +81,7 @@ type netpolRun struct {
 	enforcers []spec.Proxier
 	cases     []netpol.Case
 	options   netpol.Options
+	parallel  int
 	tables    bool
 	out       string
 	stdout    io.Writer
@@ -88,7 +90,7 @@ type netpolRun struct {
 
 // plan checks all flags before anything is built and tells every mistake at once.
 func (f *netpolFlags) plan() (*netpolRun, error) {
-	r := &netpolRun{tables: f.tables}
+	r := &netpolRun{tables: f.tables, parallel: f.parallel}
 	var cluster engine.Options
 	errs := []error{f.cluster.set(&cluster)}
 	r.options = netpol.Options{Stack: cluster.Stack, PodNetwork: cluster.PodNetwork, Overlay: cluster.Overlay}
@@ -96,6 +98,9 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 		e, err := enforcerNamed(name)
 		errs = append(errs, err)
 		r.enforcers = append(r.enforcers, e)
+	}
+	if f.parallel < 1 {
+		errs = append(errs, fmt.Errorf("--parallel: %d: want 1 or more", f.parallel))
 	}
 	focus, err := regexp.Compile(f.focus)
 	if err != nil {
@@ -169,101 +174,4 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return exitCode(code)
 	}
 	return nil
-}
-
-// judge runs all cases on an enforcer. One that cannot run here, or not on such pods, is skipped case by case.
-func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
-	var cannot *spec.UnusableError
-	err := e.Usable(ctx)
-	var bench *netpol.Bench
-	if err == nil {
-		bench, err = netpol.NewBench(ctx, e, r.options)
-	}
-	if errors.As(err, &cannot) {
-		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), err)
-		return r.each(func(netpol.Case) spec.Result {
-			return spec.Result{Verdict: spec.Skip, Reason: err.Error(), Proxier: e.Name()}
-		}), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	var tables []time.Duration
-	ended := 0
-	results := r.each(func(c netpol.Case) spec.Result {
-		result := r.one(ctx, bench, c, &tables)
-		result.Proxier = e.Name()
-		if ended++; ended%25 == 0 {
-			fmt.Fprintf(r.progress, "%s: %d of %d cases, %.1f s\n", e.Name(), ended, len(r.cases), time.Since(began).Seconds())
-		}
-		return result
-	})
-	r.sumUp(e.Name(), results, tables, time.Since(began))
-	return results, bench.Close(context.WithoutCancel(ctx))
-}
-
-// each makes a result of every case.
-func (r *netpolRun) each(judge func(netpol.Case) spec.Result) []spec.Result {
-	var out []spec.Result
-	for _, c := range r.cases {
-		result := judge(c)
-		result.Scenario = spec.Scenario{ID: c.ID, Group: "networkpolicy", Why: cmp.Or(c.Why, c.Given), Priority: c.Priority, Source: c.Source}
-		out = append(out, result)
-	}
-	return out
-}
-
-// one judges a case, prints what there is to see of it, and adds what its tables took.
-func (r *netpolRun) one(ctx context.Context, bench *netpol.Bench, c netpol.Case, tables *[]time.Duration) spec.Result {
-	began := time.Now()
-	verdicts, err := bench.Judge(ctx, c)
-	result := spec.Result{Verdict: spec.Pass, Took: time.Since(began)}
-	if err != nil {
-		var refused *netpol.ApplyError
-		result.Verdict, result.Reason = spec.Broken, err.Error()
-		if errors.As(err, &refused) && ctx.Err() == nil {
-			result.Verdict = spec.Fail
-		}
-		fmt.Fprintf(r.stdout, "%s: %s: %v\n", c.ID, result.Verdict, err)
-		return result
-	}
-	var reasons []string
-	for _, v := range verdicts {
-		*tables = append(*tables, v.Took)
-		if v.Verdict != spec.Pass {
-			reasons = append(reasons, fmt.Sprintf("%s: %s", v.Family, v.Differences()))
-			if result.Verdict != spec.Fail {
-				result.Verdict = v.Verdict
-			}
-		}
-		r.print(c, &v)
-	}
-	result.Reason = strings.Join(reasons, "\n")
-	return result
-}
-
-// print shows a table where it was asked for, and what is wrong in it in any case.
-func (r *netpolRun) print(c netpol.Case, v *netpol.Verdict) {
-	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Family, v.Verdict, c.Given)
-	if r.tables {
-		fmt.Fprintf(r.stdout, "%s\n", title)
-		_ = v.WriteSeen(r.stdout) // a closed pipe ends the program by itself
-	}
-	if v.Verdict != spec.Pass {
-		fmt.Fprintf(r.stdout, "%s: %d cells are wrong\n", title, len(v.Wrong))
-		_ = v.WriteDifferences(r.stdout)
-	}
-}
-
-func (r *netpolRun) sumUp(name string, results []spec.Result, tables []time.Duration, took time.Duration) {
-	count := map[spec.Verdict]int{}
-	for _, x := range results {
-		count[x.Verdict]++
-	}
-	fmt.Fprintf(r.stdout, "%s: %d passed, %d failed, %d broken, %.1f s", name, count[spec.Pass], count[spec.Fail], count[spec.Broken], took.Seconds())
-	if slices.Sort(tables); len(tables) > 0 {
-		fmt.Fprintf(r.stdout, "; a table of %d probes takes %d ms (median of %d)", netpol.Cells, tables[len(tables)/2].Milliseconds(), len(tables))
-	}
-	fmt.Fprintln(r.stdout)
 }

@@ -15,6 +15,9 @@ import (
 // Volley fires many probes at once and tells of each who answered, in the time that a handful of single probes takes. What
 // is sent and answered is not asked about: a target says who it is, and no more.
 //
+// A connection takes no more than its handshake, and datagrams of one sender share a socket: packets and system calls are
+// what a volley costs. It ends without a packet, so nodes that track connections take those of a volley for alive.
+//
 // All probes of a volley leave from one CPU, one sender after the other, and so everything they cause has happened when the
 // fences that follow have been answered (see the package's words on silence). Targets answer where the volley looks, so that
 // no other thread has a part in it.
@@ -43,10 +46,10 @@ type Shot struct {
 type Hit struct {
 	// Outcome is Reply, Refused, Unreachable, Reset or Silence.
 	Outcome Outcome
-	// By is the number of the target that answered.
+	// By is the number of the target that answered, or one that no target has.
 	By int
-	// Source is where the shot came from.
-	Source netip.AddrPort
+	// Port is the port that the shot came from.
+	Port uint16
 }
 
 // NewVolley makes the targets listen. Every address of fences must answer the echo requests of the namespace fence, whatever

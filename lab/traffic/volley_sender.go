@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,18 +11,20 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// sender is one machine's part of a volley.
+// sender is one machine's part of a volley. It connects from a socket for each shot, and sends all datagrams from one.
 type sender struct {
-	ns    *netns.NS
-	port  uint16
-	shots []numbered
-	fds   []int // a socket for each shot
+	ns        *netns.NS
+	port      uint16
+	shots     []numbered
+	datagrams map[int]int // by address family, as in AF_INET
 }
 
 type numbered struct {
 	Shot
-	number int // among all shots of the volley
-	early  error
+	number int   // among all shots of the volley
+	fd     int   // of a connection
+	failed error // what the network has said, at once or later
+	by     int   // who has answered a datagram, none if negative
 }
 
 // sendersOf sorts shots by who sends them, in the order in which they first come.
@@ -30,10 +33,10 @@ func sendersOf(shots []Shot, port uint16) []*sender {
 	var out []*sender
 	for i, s := range shots {
 		if by[s.From] == nil {
-			by[s.From] = &sender{ns: s.From, port: port}
+			by[s.From] = &sender{ns: s.From, port: port, datagrams: map[int]int{}}
 			out = append(out, by[s.From])
 		}
-		by[s.From].shots = append(by[s.From].shots, numbered{Shot: s, number: i})
+		by[s.From].shots = append(by[s.From].shots, numbered{Shot: s, number: i, fd: -1, by: -1})
 	}
 	return out
 }
@@ -42,80 +45,151 @@ func sendersOf(shots []Shot, port uint16) []*sender {
 func (s *sender) send() error {
 	for i := range s.shots {
 		shot := &s.shots[i]
-		fd, err := s.open(shot.Shot)
+		at := netip.AddrPortFrom(anyAddr(shot.To.Addr()), s.port)
+		var err error
+		if shot.Proto == "tcp" {
+			if shot.fd, err = bound("tcp", at); err == nil {
+				shot.failed = connect(shot.fd, shot.To)
+			}
+		} else {
+			var fd int
+			if fd, err = s.datagram(at); err == nil {
+				shot.failed = sendDatagram(fd, shot.To)
+			}
+		}
 		if err != nil {
 			return err
-		}
-		s.fds = append(s.fds, fd)
-		err = unix.Connect(fd, sockaddr(shot.To))
-		if err == nil && shot.Proto == "udp" {
-			_, err = unix.Write(fd, []byte("?"))
-		}
-		if err != nil && err != unix.EINPROGRESS {
-			shot.early = err
 		}
 	}
 	return nil
 }
 
-// open makes the socket of a shot. Datagrams share the port as connections do: they are told apart by where they go.
-func (s *sender) open(shot Shot) (int, error) {
-	at := netip.AddrPortFrom(anyAddr(shot.To.Addr()), s.port)
-	if shot.Proto == "tcp" {
-		return bound("tcp", at)
+func connect(fd int, to netip.AddrPort) error {
+	err := unix.Connect(fd, sockaddr(to))
+	if err == unix.EINPROGRESS {
+		return nil
 	}
-	domain := domainOf(shot.To.Addr())
-	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	return err
+}
+
+// datagram is the socket for datagrams of an address family.
+func (s *sender) datagram(at netip.AddrPort) (int, error) {
+	domain := domainOf(at.Addr())
+	if fd, open := s.datagrams[domain]; open {
+		return fd, nil
+	}
+	fd, err := bound("udp", at)
 	if err != nil {
-		return -1, fmt.Errorf("socket: %w", err)
+		return -1, err
 	}
+	s.datagrams[domain] = fd
 	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 	if domain == unix.AF_INET6 {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
 	}
-	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.SetsockoptInt(fd, level, option, 1))
-	if err == nil {
-		err = unix.Bind(fd, sockaddr(at))
-	}
-	if err != nil {
-		return -1, errors.Join(fmt.Errorf("bind %s: %w", at, err), unix.Close(fd))
+	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
+		return -1, fmt.Errorf("take ICMP errors: %w", err)
 	}
 	return fd, nil
 }
 
+// sendDatagram sends a request. What is heard of the one before is reported in the place of the sending, once, and so an
+// error is that of this one only when it comes again.
+func sendDatagram(fd int, to netip.AddrPort) (err error) {
+	for range 3 {
+		if err = unix.Sendto(fd, []byte("?"), 0, sockaddr(to)); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 // look finds out what came of each shot.
 func (s *sender) look(hits []Hit) error {
-	for i, shot := range s.shots {
-		hit := &hits[shot.number]
-		var err error
-		if hit.Source, err = localAddr(s.fds[i]); err != nil {
+	for _, fd := range s.datagrams {
+		if err := s.hear(fd); err != nil {
 			return err
 		}
-		err = shot.early
-		if err == nil {
-			var answer [8]byte
-			var n int
-			n, err = unix.Read(s.fds[i], answer[:])
-			if err == nil && n == 1 {
-				hit.Outcome, hit.By = Reply, int(answer[0])
-				continue
-			}
-			if err == nil {
-				err = unix.ECONNRESET // the end of a stream that has said nothing
-			}
+	}
+	for i := range s.shots {
+		shot := &s.shots[i]
+		if shot.Proto == "tcp" && shot.failed == nil {
+			shot.by, shot.failed = connectedTo(shot.fd)
 		}
-		if hit.Outcome, err = outcomeOf(err); err != nil {
-			return fmt.Errorf("%s to %s: %w", shot.Proto, shot.To, err)
+		hit := &hits[shot.number]
+		hit.Port = s.port
+		switch {
+		case shot.by >= 0:
+			hit.Outcome, hit.By = Reply, shot.by
+		case shot.failed == nil:
+			hit.Outcome = Silence
+		default:
+			var err error
+			if hit.Outcome, err = outcomeOf(shot.failed); err != nil {
+				return fmt.Errorf("%s to %s: %w", shot.Proto, shot.To, err)
+			}
 		}
 	}
 	return nil
+}
+
+// hear takes in what has come back for datagrams: answers, and errors.
+func (s *sender) hear(fd int) error {
+	shots := map[netip.AddrPort]*numbered{}
+	for i := range s.shots {
+		if s.shots[i].Proto != "tcp" {
+			shots[s.shots[i].To] = &s.shots[i]
+		}
+	}
+	var answer [8]byte
+	for {
+		n, from, err := unix.Recvfrom(fd, answer[:], 0)
+		if err == unix.EAGAIN {
+			break
+		}
+		if err != nil {
+			continue // that of an earlier datagram, which is in the queue of errors as well
+		}
+		if shot := shots[addrPort(from)]; shot != nil && n == 1 {
+			shot.by = int(answer[0])
+		}
+	}
+	control := make([]byte, 256)
+	for {
+		_, n, _, to, err := unix.Recvmsg(fd, answer[:], control, unix.MSG_ERRQUEUE)
+		if err == unix.EAGAIN {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the queue of errors: %w", err)
+		}
+		errno, err := extendedError(control[:n])
+		if err != nil {
+			return err
+		}
+		if shot := shots[addrPort(to)]; shot != nil && errno != 0 {
+			shot.failed = errno
+		}
+	}
+}
+
+// extendedError is the error of a message from the queue of errors (struct sock_extended_err in linux/errqueue.h).
+func extendedError(control []byte) (unix.Errno, error) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0, fmt.Errorf("the queue of errors: %w", err)
+	}
+	for _, m := range messages {
+		if (m.Header.Type == unix.IP_RECVERR || m.Header.Type == unix.IPV6_RECVERR) && len(m.Data) >= 4 {
+			return unix.Errno(binary.NativeEndian.Uint32(m.Data)), nil
+		}
+	}
+	return 0, errors.New("the queue of errors: a message without an error")
 }
 
 // outcomeOf is what the error of a socket says of the network; what it says of anything else stays an error.
 func outcomeOf(err error) (Outcome, error) {
 	switch err {
-	case unix.EAGAIN, unix.ENOTCONN:
-		return Silence, nil
 	case unix.ECONNREFUSED:
 		return Refused, nil
 	case unix.ECONNRESET:
@@ -127,7 +201,12 @@ func outcomeOf(err error) (Outcome, error) {
 }
 
 func (s *sender) close() {
-	for _, fd := range s.fds {
+	for _, fd := range s.datagrams {
 		_ = unix.Close(fd)
+	}
+	for _, shot := range s.shots {
+		if shot.fd >= 0 {
+			forget(shot.fd)
+		}
 	}
 }

@@ -100,6 +100,14 @@ func (c *Conntrack) Delete(f Flow) error {
 	return nil
 }
 
+// Flush removes all entries of both families.
+func (c *Conntrack) Flush() error {
+	if err := c.conn.Flush(); err != nil {
+		return fmt.Errorf("%s: flush conntrack entries: %w", c.ns.Name(), err)
+	}
+	return nil
+}
+
 // FlowChange says what happened to a flow.
 type FlowChange uint8
 

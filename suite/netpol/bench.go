@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
@@ -40,6 +41,8 @@ type Bench struct {
 	state     string
 	volleys   map[lab.Family]*traffic.Volley
 	logs      []*watch.LogGroups // of every node, if the enforcer declares its drop log
+	tracked   []*watch.Conntrack // what every node knows of connections
+	fired     int                // tables
 }
 
 // groups are the NFLOG groups of packets that ingress and egress rules deny.
@@ -160,8 +163,27 @@ func (b *Bench) place(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: start %s: %w", n.Name(), b.enforcer.Name(), err)
 		}
 		b.instances = append(b.instances, in)
+		tracked, err := watch.NewConntrack(n.NS)
+		if err != nil {
+			return err
+		}
+		b.tracked = append(b.tracked, tracked)
 	}
 	return nil
+}
+
+// forget makes the nodes forget the connections of former tables, every now and then: a volley ends without a packet, so that
+// they would be taken for alive, and a node can know only so many.
+func (b *Bench) forget() error {
+	const often = 64 // tables, of some hundred connections each
+	if b.fired++; b.fired%often != 0 {
+		return nil
+	}
+	var errs []error
+	for _, c := range b.tracked {
+		errs = append(errs, c.Flush())
+	}
+	return errors.Join(errs...)
 }
 
 // Apply makes the policies of a case the only ones, and returns when every node obeys them.
@@ -185,12 +207,18 @@ func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 		return nil, err
 	}
 	snapshot := b.view.Snapshot()
+	errs := make([]error, len(b.instances))
+	var all sync.WaitGroup
 	for i, in := range b.instances {
-		if err := in.Apply(ctx, snapshot); err != nil {
-			return nil, &ApplyError{nodes[i].Name, err}
-		}
+		all.Go(func() {
+			if err := in.Apply(ctx, snapshot); err != nil {
+				errs[i] = &ApplyError{nodes[i].Name, err}
+			}
+		})
 	}
-	return oracle.FromSnapshot(snapshot), nil
+	judged := oracle.FromSnapshot(snapshot)
+	all.Wait()
+	return judged, errors.Join(errs...)
 }
 
 // ApplyError is an enforcer's failure to take policies.
@@ -214,6 +242,9 @@ func (b *Bench) Close(ctx context.Context) error {
 	}
 	for _, l := range b.logs {
 		errs = append(errs, l.Close())
+	}
+	for _, c := range b.tracked {
+		errs = append(errs, c.Close())
 	}
 	for _, v := range b.volleys {
 		errs = append(errs, v.Close())

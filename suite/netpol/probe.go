@@ -36,6 +36,9 @@ func (b *Bench) Probe(ctx context.Context, f lab.Family) (*Seen, error) {
 	if _, err := b.logged(); err != nil { // what is left of the change of policies
 		return nil, err
 	}
+	if err := b.forget(); err != nil {
+		return nil, err
+	}
 	shots := make([]traffic.Shot, Cells)
 	for i := range shots {
 		c := CellAt(i)
@@ -54,7 +57,7 @@ func (b *Bench) Probe(ctx context.Context, f lab.Family) (*Seen, error) {
 	var seen Seen
 	for i, hit := range hits {
 		seen[i] = markOf(CellAt(i), hit)
-		from := netip.AddrPortFrom(b.cluster.Lab().Pod(Pods[CellAt(i).From]).Addr(f), hit.Source.Port())
+		from := netip.AddrPortFrom(b.cluster.Lab().Pod(Pods[CellAt(i).From]).Addr(f), hit.Port)
 		if seen[i] == Lost && dropped[flowKey{shots[i].Proto, from, shots[i].To}] {
 			seen[i] = Dropped
 		}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/suite/netpol"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// judge runs all cases on an enforcer. One that cannot run here, or not on such pods, is skipped case by case.
+func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
+	began := time.Now()
+	var cannot *spec.UnusableError
+	err := e.Usable(ctx)
+	var pool netpol.Pool
+	if err == nil {
+		pool, err = netpol.NewPool(ctx, min(r.parallel, len(r.cases)), e, r.options)
+	}
+	if errors.As(err, &cannot) {
+		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), cannot)
+		var skipped []spec.Result
+		for _, c := range r.cases {
+			skipped = append(skipped, resultOf(c, e, spec.Result{Verdict: spec.Skip, Reason: cannot.Error()}))
+		}
+		return skipped, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	built := time.Since(began)
+	began = time.Now()
+	out := &judged{run: r, enforcer: e, began: began, results: make([]*spec.Result, len(r.cases)), texts: make([]bytes.Buffer, len(r.cases))}
+	err = pool.Each(len(r.cases), func(i int, b *netpol.Bench) error {
+		verdicts, err := b.Judge(ctx, r.cases[i])
+		out.add(i, verdicts, err)
+		return ctx.Err()
+	})
+	if err == nil {
+		out.sumUp(built)
+	}
+	return out.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
+}
+
+// resultOf names the case and the enforcer in a result.
+func resultOf(c netpol.Case, e spec.Proxier, r spec.Result) spec.Result {
+	r.Proxier = e.Name()
+	r.Scenario = spec.Scenario{ID: c.ID, Group: "networkpolicy", Why: cmp.Or(c.Why, c.Given), Priority: c.Priority, Source: c.Source}
+	return r
+}
+
+// judged is what has come of an enforcer's cases so far. They end in any order, and are shown in that of the file.
+type judged struct {
+	run      *netpolRun
+	enforcer spec.Proxier
+	began    time.Time
+
+	mu      sync.Mutex
+	results []*spec.Result // nil: not ended yet
+	texts   []bytes.Buffer // what there is to see of each case
+	ended   int
+	shown   int // up to which case
+	tables  []time.Duration
+}
+
+// add takes up what came of a case.
+func (j *judged) add(i int, verdicts []netpol.Verdict, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	c := j.run.cases[i]
+	result := resultOf(c, j.enforcer, spec.Result{Verdict: spec.Pass})
+	if err != nil {
+		var refused *netpol.ApplyError
+		result.Verdict, result.Reason = spec.Broken, err.Error()
+		if errors.As(err, &refused) {
+			result.Verdict = spec.Fail
+		}
+		fmt.Fprintf(&j.texts[i], "%s: %s: %v\n", c.ID, result.Verdict, err)
+	}
+	var reasons []string
+	for _, v := range verdicts {
+		j.tables = append(j.tables, v.Took)
+		result.Took += v.Took
+		if v.Verdict != spec.Pass {
+			reasons = append(reasons, fmt.Sprintf("%s: %s", v.Family, v.Differences()))
+			if result.Verdict != spec.Fail {
+				result.Verdict = v.Verdict
+			}
+		}
+		j.run.show(&j.texts[i], c, &v)
+	}
+	if err == nil {
+		result.Reason = strings.Join(reasons, "\n")
+	}
+	j.results[i] = &result
+	for ; j.shown < len(j.results) && j.results[j.shown] != nil; j.shown++ {
+		_, _ = j.texts[j.shown].WriteTo(j.run.stdout) // a closed pipe ends the program by itself
+	}
+	if j.ended++; j.ended%25 == 0 {
+		fmt.Fprintf(j.run.progress, "%s: %d of %d cases, %.1f s\n", j.enforcer.Name(), j.ended, len(j.results), time.Since(j.began).Seconds())
+	}
+}
+
+// show prints a table where it was asked for, and what is wrong in it in any case.
+func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
+	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Family, v.Verdict, c.Given)
+	if r.tables {
+		fmt.Fprintf(w, "%s\n", title)
+		_ = v.WriteSeen(w)
+	}
+	if v.Verdict != spec.Pass {
+		fmt.Fprintf(w, "%s: %d cells are wrong\n", title, len(v.Wrong))
+		_ = v.WriteDifferences(w)
+	}
+}
+
+// all are the results of the cases that have ended.
+func (j *judged) all() []spec.Result {
+	var out []spec.Result
+	for _, r := range j.results {
+		if r != nil {
+			out = append(out, *r)
+		}
+	}
+	return out
+}
+
+func (j *judged) sumUp(built time.Duration) {
+	count := map[spec.Verdict]int{}
+	for _, x := range j.results {
+		count[x.Verdict]++
+	}
+	fmt.Fprintf(j.run.stdout, "%s: %d passed, %d failed, %d broken, %.1f s after %.1f s of building", j.enforcer.Name(),
+		count[spec.Pass], count[spec.Fail], count[spec.Broken], time.Since(j.began).Seconds(), built.Seconds())
+	if slices.Sort(j.tables); len(j.tables) > 0 {
+		fmt.Fprintf(j.run.stdout, "; a table of %d probes takes %d ms (median of %d)", netpol.Cells, j.tables[len(j.tables)/2].Milliseconds(), len(j.tables))
+	}
+	fmt.Fprintln(j.run.stdout)
+}
