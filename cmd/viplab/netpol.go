@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +19,7 @@ import (
 	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/suite/engine"
 	"github.com/viplab/viplab/suite/netpol"
+	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -27,6 +29,9 @@ type netpolFlags struct {
 	cluster   clusterFlags
 	enforcers []string
 	cases     string
+	random    int
+	seed      uint64
+	fault     string
 	focus     string
 	out       string
 	parallel  int
@@ -50,7 +55,8 @@ A case that fails is printed with the cells that are wrong, and a dash for all o
 Exit code: 0 all cases passed; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
 		Example: `  viplab netpol
   viplab netpol --enforcer policy-nftables --ip 4 --pods routed --focus '^IPB-' --tables
-  viplab netpol --cases my-policies.yaml --tables`,
+  viplab netpol --cases my-policies.yaml --tables
+  viplab netpol --random 1000 --seed 7`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -59,12 +65,19 @@ Exit code: 0 all cases passed; 1 a failure; 2 the harness broke, nothing ran, or
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.enforcers, "enforcer", enforcerNames(), "enforcers to judge")
 	f.cluster.add(cmd)
+	_ = flags.Set("pods", "routed") // which every enforcer takes
+	flags.Lookup("pods").DefValue = "routed"
 	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of those that come with the program: a file like scenarios/networkpolicy/cases.json, or a manifest of NetworkPolicies, whose table is computed")
+	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first that fails is made as small as it can be, and left as a file for --cases")
+	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
+	flags.Lookup("seed").DefValue = "another one each time"
+	flags.StringVar(&f.fault, "fault", "", "give the enforcers the policies of someone who reads the API wrongly, to see what notices it: "+strings.Join(misread.Names(), ", "))
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json")
 	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	complete(cmd, "enforcer", enforcerNames()...)
+	complete(cmd, "fault", misread.Names()...)
 	return cmd
 }
 
@@ -80,6 +93,9 @@ func portList() string {
 type netpolRun struct {
 	enforcers []spec.Proxier
 	cases     []netpol.Case
+	random    int // this many generated cases instead, of this seed and focus
+	seed      uint64
+	focus     *regexp.Regexp
 	options   netpol.Options
 	parallel  int
 	tables    bool
@@ -90,7 +106,7 @@ type netpolRun struct {
 
 // plan checks all flags before anything is built and tells every mistake at once.
 func (f *netpolFlags) plan() (*netpolRun, error) {
-	r := &netpolRun{tables: f.tables, parallel: f.parallel}
+	r := &netpolRun{tables: f.tables, parallel: f.parallel, random: f.random, seed: f.seed}
 	var cluster engine.Options
 	errs := []error{f.cluster.set(&cluster)}
 	r.options = netpol.Options{Stack: cluster.Stack, PodNetwork: cluster.PodNetwork, Overlay: cluster.Overlay}
@@ -102,9 +118,19 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	if f.parallel < 1 {
 		errs = append(errs, fmt.Errorf("--parallel: %d: want 1 or more", f.parallel))
 	}
-	focus, err := regexp.Compile(f.focus)
-	if err != nil {
+	if f.fault != "" {
+		reading, err := misread.Find(f.fault)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--fault: %w", err))
+		}
+		r.options.Misread = &reading
+	}
+	var err error
+	if r.focus, err = regexp.Compile(f.focus); err != nil {
 		errs = append(errs, fmt.Errorf("--focus: %w", err))
+	}
+	if f.random < 0 || f.random > 0 && f.cases != "" {
+		errs = append(errs, errors.New("--random: want a number of cases, and no --cases beside it"))
 	}
 	if r.cases, err = f.load(); err != nil {
 		errs = append(errs, err)
@@ -115,7 +141,11 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	r.cases = slices.DeleteFunc(r.cases, func(c netpol.Case) bool { return !focus.MatchString(c.ID) })
+	if r.random > 0 {
+		r.options.NamedPorts = netpol.Random(r.seed, 0).NamedPorts
+		return r, nil
+	}
+	r.cases = slices.DeleteFunc(r.cases, func(c netpol.Case) bool { return !r.focus.MatchString(c.ID) })
 	if len(r.cases) == 0 {
 		return nil, fmt.Errorf("--focus: no case matches %q", f.focus)
 	}
@@ -158,7 +188,11 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	var results []spec.Result
 	for _, e := range r.enforcers {
-		judged, err := r.judge(ctx, e)
+		judge := r.judge
+		if r.random > 0 {
+			judge = r.judgeRandom
+		}
+		judged, err := judge(ctx, e)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,22 +18,16 @@ import (
 // judge runs all cases on an enforcer. One that cannot run here, or not on such pods, is skipped case by case.
 func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
 	began := time.Now()
-	var cannot *spec.UnusableError
-	err := e.Usable(ctx)
-	var pool netpol.Pool
-	if err == nil {
-		pool, err = netpol.NewPool(ctx, min(r.parallel, len(r.cases)), e, r.options)
-	}
-	if errors.As(err, &cannot) {
-		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), cannot)
-		var skipped []spec.Result
-		for _, c := range r.cases {
-			skipped = append(skipped, resultOf(c, e, spec.Result{Verdict: spec.Skip, Reason: cannot.Error()}))
-		}
-		return skipped, nil
-	}
+	pool, reason, err := r.build(ctx, e)
 	if err != nil {
 		return nil, err
+	}
+	if pool == nil {
+		var skipped []spec.Result
+		for _, c := range r.cases {
+			skipped = append(skipped, resultOf(c, e, spec.Result{Verdict: spec.Skip, Reason: reason}))
+		}
+		return skipped, nil
 	}
 	built := time.Since(began)
 	began = time.Now()
@@ -48,6 +41,22 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 		out.sumUp(built)
 	}
 	return out.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
+}
+
+// build makes clusters with the enforcer. Where it cannot run there are none, but the reason.
+func (r *netpolRun) build(ctx context.Context, e spec.Proxier) (pool netpol.Pool, reason string, err error) {
+	size := r.parallel
+	if r.random == 0 {
+		size = min(size, len(r.cases))
+	}
+	if err = e.Usable(ctx); err == nil {
+		pool, err = netpol.NewPool(ctx, size, e, r.options)
+	}
+	if cannot := (*spec.UnusableError)(nil); errors.As(err, &cannot) {
+		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), cannot)
+		return nil, cannot.Error(), nil
+	}
+	return pool, "", err
 }
 
 // resultOf names the case and the enforcer in a result.
@@ -76,29 +85,18 @@ func (j *judged) add(i int, verdicts []netpol.Verdict, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	c := j.run.cases[i]
-	result := resultOf(c, j.enforcer, spec.Result{Verdict: spec.Pass})
+	result := resultOf(c, j.enforcer, spec.Result{})
+	var wrong error
+	if result.Verdict, wrong = netpol.SumUp(verdicts, err); wrong != nil {
+		result.Reason = wrong.Error()
+	}
 	if err != nil {
-		var refused *netpol.ApplyError
-		result.Verdict, result.Reason = spec.Broken, err.Error()
-		if errors.As(err, &refused) {
-			result.Verdict = spec.Fail
-		}
 		fmt.Fprintf(&j.texts[i], "%s: %s: %v\n", c.ID, result.Verdict, err)
 	}
-	var reasons []string
 	for _, v := range verdicts {
 		j.tables = append(j.tables, v.Took)
 		result.Took += v.Took
-		if v.Verdict != spec.Pass {
-			reasons = append(reasons, fmt.Sprintf("%s: %s", v.Family, v.Differences()))
-			if result.Verdict != spec.Fail {
-				result.Verdict = v.Verdict
-			}
-		}
 		j.run.show(&j.texts[i], c, &v)
-	}
-	if err == nil {
-		result.Reason = strings.Join(reasons, "\n")
 	}
 	j.results[i] = &result
 	for ; j.shown < len(j.results) && j.results[j.shown] != nil; j.shown++ {

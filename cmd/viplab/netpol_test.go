@@ -74,3 +74,31 @@ func TestNetpolTellsAllMistakesAtOnce(t *testing.T) {
 		t.Errorf("no case is left: exit code %d, %s", code, stderr)
 	}
 }
+
+// Generated cases agree with the oracle; an enforcer that is told of policies wrongly is found out, and what is left of the
+// case that has done so fails again from its file.
+func TestNetpolRandom(t *testing.T) {
+	folder := t.TempDir()
+	args := []string{"netpol", "--enforcer", "policy-nftables", "--ip", "4", "--out", folder}
+	code, stdout, stderr := outcome(t, append(args, "--random", "20", "--seed", "3")...)
+	if code != 0 || !strings.Contains(stdout, "policy-nftables: 20 generated cases, seed 3: pass, 0 broken") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	code, stdout, _ = outcome(t, append(args, "--random", "200", "--seed", "3", "--fault", "endPort-ignored")...)
+	if code != 1 || !strings.Contains(stdout, "again: viplab netpol") {
+		t.Fatalf("exit code %d, want 1 and a counterexample:\n%s", code, stdout)
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "policy-nftables-random-3-*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v: files %v, want one with the counterexample", err, files)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil || strings.Count(string(text), `"endPort"`) != 1 || strings.Count(string(text), `"kind"`) != 1 {
+		t.Errorf("%v: want one policy with an endPort in the counterexample:\n%s", err, text)
+	}
+	for fault, want := range map[string]int{"endPort-ignored": 1, "": 0} {
+		if code, stdout, _ := outcome(t, append(args, "--cases", files[0], "--fault", fault)...); code != want {
+			t.Errorf("fault %q: exit code %d, want %d:\n%s", fault, code, want, stdout)
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/netpol/oracle"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -28,6 +29,8 @@ type Options struct {
 	Overlay    lab.Overlay
 	Placement  Placement
 	NamedPorts NamedPorts
+	// Misread is how the API is read wrongly on the way to the enforcers. Nil: rightly.
+	Misread *misread.Reading
 }
 
 // Bench is the grid as a cluster, with an enforcer on every node.
@@ -189,6 +192,12 @@ func (b *Bench) forget() error {
 // Apply makes the policies of a case the only ones, and returns when every node obeys them.
 func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 	clear(b.old)
+	told := translated(c.Policies, b.options.Stack)
+	if r := b.options.Misread; r != nil {
+		pods := oracle.FromSnapshot(b.view.Snapshot())
+		pods.Policies = nil
+		told = r.Policies(pods, told)
+	}
 	former := b.cluster.Store().Snapshot().NetworkPolicies
 	err := b.cluster.Store().Do(func(tx *kube.Tx) error {
 		for _, p := range former {
@@ -196,7 +205,7 @@ func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 				return err
 			}
 		}
-		for _, p := range translated(c.Policies, b.options.Stack) {
+		for _, p := range told {
 			if err := tx.Apply(b.old.admissible(p)); err != nil {
 				return err
 			}
@@ -216,9 +225,13 @@ func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 			}
 		})
 	}
-	judged := oracle.FromSnapshot(snapshot)
+	judged, err := oracle.FromSnapshot(snapshot), error(nil)
+	if b.options.Misread != nil {
+		c.NamedPorts = b.options.NamedPorts
+		judged, err = c.judgeAt(b.options.Placement, b.options.Stack)
+	}
 	all.Wait()
-	return judged, errors.Join(errs...)
+	return judged, errors.Join(append(errs, err)...)
 }
 
 // ApplyError is an enforcer's failure to take policies.

@@ -73,8 +73,10 @@ func (c *Case) check() error {
 }
 
 // judge is the grid at its planned addresses with the policies of the case.
-func (c *Case) judge(stack lab.Stack) (*oracle.Cluster, error) {
-	store, err := planStore(ByNamespace, stack, c.NamedPorts)
+func (c *Case) judge(stack lab.Stack) (*oracle.Cluster, error) { return c.judgeAt(ByNamespace, stack) }
+
+func (c *Case) judgeAt(where Placement, stack lab.Stack) (*oracle.Cluster, error) {
+	store, err := planStore(where, stack, c.NamedPorts)
 	if err != nil {
 		return nil, err
 	}

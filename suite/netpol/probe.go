@@ -2,6 +2,7 @@ package netpol
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -131,6 +132,38 @@ func (b *Bench) Judge(ctx context.Context, c Case) ([]Verdict, error) {
 		return nil, err
 	}
 	return b.compare(ctx, judged)
+}
+
+// Passes is the verdict on a case in all families, with what is wrong as an error.
+func (b *Bench) Passes(ctx context.Context, c Case) (spec.Verdict, error) {
+	verdicts, err := b.Judge(ctx, c)
+	return SumUp(verdicts, err)
+}
+
+// SumUp is the verdict on what came of a case, with what is wrong as an error. An enforcer that does not take policies fails.
+func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
+	if err != nil {
+		var refused *ApplyError
+		if errors.As(err, &refused) {
+			return spec.Fail, err
+		}
+		return spec.Broken, err
+	}
+	sum := spec.Pass
+	var wrong []string
+	for _, v := range verdicts {
+		if v.Verdict == spec.Pass {
+			continue
+		}
+		wrong = append(wrong, fmt.Sprintf("%s: %s", v.Family, v.Differences()))
+		if sum != spec.Fail {
+			sum = v.Verdict
+		}
+	}
+	if sum == spec.Pass {
+		return sum, nil
+	}
+	return sum, errors.New(strings.Join(wrong, "\n"))
 }
 
 // Verdict is what came of a table in one family.

@@ -6,6 +6,10 @@
 package misread
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/viplab/viplab/suite/netpol/oracle"
@@ -43,6 +47,30 @@ func All() []Reading {
 		all = append(all, family...)
 	}
 	return all
+}
+
+// Given are the readings that an enforcer can be given: those that are told by policies.
+func Given() []Reading {
+	return slices.DeleteFunc(All(), func(r Reading) bool { return r.Policies == nil })
+}
+
+// Names are the names of those.
+func Names() []string {
+	var names []string
+	for _, r := range Given() {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// Find is the one of a name.
+func Find(name string) (Reading, error) {
+	all := Given()
+	i := slices.IndexFunc(all, func(r Reading) bool { return r.Name == name })
+	if i < 0 {
+		return Reading{}, fmt.Errorf("unknown wrong reading %q: there are %s", name, strings.Join(Names(), ", "))
+	}
+	return all[i], nil
 }
 
 // each is a reading that takes every policy for another one.
