@@ -23,8 +23,8 @@ func All() []spec.Proxier {
 		chains,
 		iptables.New(iptables.Legacy),
 		table,
-		ipvs.New(),
 		userspace.New(),
+		ipvs.New(),
 		none.New(),
 	}
 }
