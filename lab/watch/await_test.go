@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAwait(t *testing.T) {
@@ -72,5 +74,31 @@ func TestRulesetChanges(t *testing.T) {
 	cancel()
 	if _, open := <-ticks; open {
 		t.Error("a tick after the end")
+	}
+}
+
+func TestChainChanges(t *testing.T) {
+	w := newWorld(t)
+	ctx := within(t)
+	ticks, err := ChainChanges(ctx, w.router, unix.NFPROTO_INET, "y")
+	must(t, err)
+	all, err := RulesetChanges(ctx, w.router)
+	must(t, err)
+	for _, elsewhere := range []string{
+		"table inet x { chain y { }; chain z { counter; }; }", // a chain without a rule
+		"table ip x { chain y { counter; }; }",
+		"add rule inet x z counter",
+	} {
+		nft(t, w.router, elsewhere)
+		<-all
+	}
+	select {
+	case <-ticks:
+		t.Error("a tick for a rule of another chain")
+	default:
+	}
+	for _, here := range []string{"add rule inet x y counter", "flush chain inet x y"} {
+		nft(t, w.router, here)
+		<-ticks
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/netfilter"
@@ -16,6 +17,19 @@ import (
 // context ends; then it closes the channel. Transactions that come faster than they are taken make one tick.
 // iptables-legacy has no such events.
 func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
+	return ticks(ctx, ns, isNewGeneration)
+}
+
+// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, whatever table they are in.
+// The protocol is that of the tables: unix.NFPROTO_IPV4 for those of iptables-nft. For the rest it is like RulesetChanges.
+func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
+	return ticks(ctx, ns, func(m netlink.Message) bool {
+		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })
+	})
+}
+
+// ticks ticks when one of the messages of a transaction is of interest. They are sent once it is in force.
+func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool) (<-chan struct{}, error) {
 	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
 	if err != nil {
 		return nil, fmt.Errorf("%s: open nftables: %w", ns.Name(), err)
@@ -41,7 +55,7 @@ func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) 
 			case err != nil:
 				_ = conn.Close()
 				return
-			case !hasNewGeneration(messages):
+			case !slices.ContainsFunc(messages, matters):
 				continue
 			}
 			select {
@@ -53,12 +67,27 @@ func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) 
 	return ticks, nil
 }
 
-// hasNewGeneration looks for NFT_MSG_NEWGEN, the last message of every transaction.
-func hasNewGeneration(messages []netlink.Message) bool {
-	for _, m := range messages {
-		if m.Header.Type == netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN) {
-			return true
+// isNewGeneration is true for NFT_MSG_NEWGEN, the last message of every transaction.
+func isNewGeneration(m netlink.Message) bool { return m.Header.Type == nftMessage(unix.NFT_MSG_NEWGEN) }
+
+// isRuleOf is true for a rule that has come or gone.
+func isRuleOf(m netlink.Message, protocol uint8, chain func(string) bool) bool {
+	const header = 4 // struct nfgenmsg, which begins with the protocol
+	if t := m.Header.Type; t != nftMessage(unix.NFT_MSG_NEWRULE) && t != nftMessage(unix.NFT_MSG_DELRULE) {
+		return false
+	}
+	if len(m.Data) < header || m.Data[0] != protocol {
+		return false
+	}
+	attributes, err := netlink.NewAttributeDecoder(m.Data[header:])
+	for err == nil && attributes.Next() {
+		if attributes.Type() == unix.NFTA_RULE_CHAIN {
+			return chain(attributes.String())
 		}
 	}
 	return false
+}
+
+func nftMessage(number int) netlink.HeaderType {
+	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | number)
 }

@@ -14,12 +14,6 @@ import (
 var accepted = xtables.NewRule(xtables.Comment("cali:accepted"), xtables.Comment("Policy explicitly accepted packet."),
 	xtables.Marked(markAccept), xtables.Accept)
 
-// entries are the jumps from built-in chains.
-var entries = []struct {
-	table    xtables.TableName
-	from, to string
-}{{xtables.Filter, "FORWARD", chainForward}, {xtables.Filter, "OUTPUT", chainOutput}, {raw, "PREROUTING", chainPrerouting}}
-
 // change is the way from what was there to what is to be: in the filter table one transaction. Where it is not known what
 // was there, tables tell.
 func change(was, next *desired, tables map[xtables.TableName]*xtables.Saved) []*xtables.Transaction {
@@ -56,7 +50,7 @@ func drop(tx *xtables.Transaction, chains map[string][]xtables.Rule) []*xtables.
 	return []*xtables.Transaction{tx}
 }
 
-// enter leads packets to the chains, where that is missing. Sources are looked at first of all.
+// enter leads packets to the chains, where that is missing, before anything else. Sources are looked at first of all.
 func enter(filter *xtables.Transaction, tables map[xtables.TableName]*xtables.Saved) []*xtables.Transaction {
 	first := &xtables.Transaction{Table: raw}
 	c := prerouting()
@@ -66,9 +60,13 @@ func enter(filter *xtables.Transaction, tables map[xtables.TableName]*xtables.Sa
 		if e.table == raw {
 			tx = first
 		}
-		if len(tables[e.table].Jumps(e.from, e.to)) == 0 {
-			tx.Insert(e.from, jump(e.to))
+		if e.first(tables) {
+			continue
 		}
+		for _, r := range tables[e.table].Jumps(e.from, e.to) {
+			tx.Remove(e.from, r)
+		}
+		tx.Insert(e.from, jump(e.to))
 	}
 	if saved := tables[xtables.Filter]; saved == nil || !slices.ContainsFunc(saved.Chains["FORWARD"], isAccepted) {
 		filter.Append("FORWARD", accepted)
@@ -84,7 +82,10 @@ func isAccepted(r xtables.Rule) bool { return r.Option("--comment") == "cali:acc
 
 // remove takes everything of ours away, of whatever start.
 func (f *family) remove(ctx context.Context) error {
-	f.held = nil
+	f.release()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held, f.next = nil, nil
 	tables, err := f.programs.SaveAll(ctx)
 	if err != nil {
 		return err

@@ -13,6 +13,8 @@ import (
 // dump is the sets with what is in them, and the tables, where each chain is told what it is for, and each rule of a policy
 // where it stands in there.
 func (f *family) dump(ctx context.Context) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var out bytes.Buffer
 	err := f.withSets(func(sets *ipset.Conn) error {
 		names, err := sets.Names(setPrefix(f.ip))

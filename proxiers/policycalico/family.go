@@ -3,10 +3,12 @@ package policycalico
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -25,23 +27,40 @@ type family struct {
 	ip       lab.Family
 	programs *xtables.Programs
 
+	mu sync.Mutex // of all that follows
 	// held is what the kernel holds; nil means that this is not known, and that everything is to be written.
 	held *desired
+	// next is what it is to hold; nil if that has not been said yet.
+	next *desired
 	// garbage are sets that no rule looks at any more, which the kernel has not noticed yet.
 	garbage []string
+	// watching ends the watch over the place of the jumps; nil if there is none.
+	watching context.CancelFunc
+	log      *slog.Logger
 }
 
-func newFamily(ns *netns.NS, dir string, ip lab.Family) (*family, error) {
+func newFamily(ns *netns.NS, dir string, ip lab.Family, log *slog.Logger) (*family, error) {
 	programs, err := xtables.Find(ns, xtables.NFTables, ip, filepath.Join(dir, "xtables-policy-"+ip.String()+".lock"))
 	if err != nil {
 		return nil, usable.Explain(err)
 	}
-	return &family{ns: ns, ip: ip, programs: programs}, nil
+	return &family{ns: ns, ip: ip, programs: programs, log: log}, nil
 }
 
 // program makes the kernel obey a state: sets first, then all rules at once, then the sets that are of no use any more.
 func (f *family) program(ctx context.Context, want *policy.State, ports policy.Ports) error {
-	next, was := render(f.ip, want, ports), f.held
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next = render(f.ip, want, ports)
+	if err := f.watch(); err != nil {
+		return err
+	}
+	return f.write(ctx)
+}
+
+// write writes what the kernel lacks of next.
+func (f *family) write(ctx context.Context) error {
+	next, was := f.next, f.held
 	if was != nil && was.equal(next) && len(f.garbage) == 0 {
 		return nil
 	}

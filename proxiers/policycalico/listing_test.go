@@ -83,10 +83,11 @@ spec:
 		t.Skip(err)
 	}
 	node := proxiertest.Node(t, lab.V4)
-	f, err := newFamily(node.Host.NS, node.StateDir, lab.V4)
+	f, err := newFamily(node.Host.NS, node.StateDir, lab.V4, node.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer f.release()
 	if err := f.program(t.Context(), (&policy.Compiler{Node: "minikube"}).Compile(state), ports); err != nil {
 		t.Fatal(err)
 	}

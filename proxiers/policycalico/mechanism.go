@@ -49,3 +49,10 @@ func (m *mechanism) Dump(ctx context.Context) ([]byte, error) {
 	}
 	return all, nil
 }
+
+// Release implements policy.Holder.
+func (m *mechanism) Release() {
+	for _, f := range m.families {
+		f.release()
+	}
+}

@@ -14,6 +14,10 @@
 // A policy's rule sets the mark 0x10000 and returns; it does not accept, as the other side's chain has still to be asked.
 // The mark 0x20000 stands for "go on with the next tier"; nothing here sets it.
 //
+// The jumps stand before everything else that the built-in chains have, and go back there when somebody puts a rule before
+// them, as a proxier does that comes later: it accepts what it has marked, isolated pods or not. The kernel tells of such
+// rules, and the jumps move in one transaction.
+//
 // Peers are sets, named by a hash of what is in them, so a set never changes: a sync makes the new sets, writes the chains
 // that differ in one transaction of iptables-restore, and takes away the sets that nothing looks at any more.
 package policycalico
@@ -21,6 +25,7 @@ package policycalico
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 
 	"github.com/viplab/viplab/lab"
@@ -59,10 +64,11 @@ func (proxier) Usable(ctx context.Context) error {
 }
 
 func try(ctx context.Context, ns *netns.NS, dir string, a netip.Addr) error {
-	f, err := newFamily(ns, dir, lab.FamilyOf(a))
+	f, err := newFamily(ns, dir, lab.FamilyOf(a), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
+	defer f.release()
 	err = f.program(ctx, policy.Sample(a), policy.Ports{a: devices + "probe"})
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -80,7 +86,7 @@ func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
 	}
 	m := &mechanism{}
 	for _, ip := range node.Families {
-		f, err := newFamily(node.Host.NS, node.StateDir, ip)
+		f, err := newFamily(node.Host.NS, node.StateDir, ip, node.Log)
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,12 @@ type Mechanism interface {
 	Remove(ctx context.Context) error
 }
 
+// Holder is a Mechanism that watches the kernel meanwhile.
+type Holder interface {
+	// Release ends that; what is programmed stays.
+	Release()
+}
+
 // Ports are the devices that lead to the node's pods, by address.
 type Ports map[netip.Addr]string
 
@@ -63,5 +69,10 @@ func (e *Enforcer) Dump(ctx context.Context, w io.Writer) error {
 // Stop implements spec.Instance.
 func (e *Enforcer) Stop(ctx context.Context) error { return e.mechanism.Remove(ctx) }
 
-// Kill implements spec.Instance. An enforcer has neither sockets nor children.
-func (e *Enforcer) Kill(context.Context) error { return nil }
+// Kill implements spec.Instance.
+func (e *Enforcer) Kill(context.Context) error {
+	if h, ok := e.mechanism.(Holder); ok {
+		h.Release()
+	}
+	return nil
+}
