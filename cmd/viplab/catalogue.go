@@ -73,11 +73,16 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 		fmt.Fprintf(t, "\t%s", p.Name)
 	}
 	fmt.Fprintln(t)
-	rows := 0
+	rows, tested := 0, 0
 	for _, g := range page.Groups {
 		for _, row := range g.Rows {
 			rows++
-			if len(row.Scenarios) == 0 {
+			switch {
+			case len(row.Scenarios) > 0:
+			case row.Test != "":
+				tested++
+				fmt.Fprintf(t, "%s\t%s\tgo test ./%s\n", row.ID, row.Priority, strings.Replace(row.Test, " ", " -run ", 1))
+			default:
 				missing = append(missing, row.ID)
 				fmt.Fprintf(t, "\xff%s\xff%s\t%s\tNO SCENARIO\xff%s\xff\n", red, row.ID, row.Priority, plain)
 			}
@@ -86,7 +91,11 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 			}
 		}
 	}
-	fmt.Fprintf(t, "\n%d rows, %d with a scenario\n", rows, rows-len(missing))
+	fmt.Fprintf(t, "\n%d rows, %d with a scenario", rows, rows-tested-len(missing))
+	if tested > 0 {
+		fmt.Fprintf(t, ", %d with a test of the code alone", tested)
+	}
+	fmt.Fprintln(t)
 	return missing, t.Flush()
 }
 

@@ -44,7 +44,7 @@ func pageOf(title string, keep func(id string) bool) (report.Page, error) {
 
 func pageRow(r catalogue.Row, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {
 	row := report.PageRow{
-		ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source,
+		ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source, Test: r.Test,
 		Scenarios: []report.PageScenario{},
 	}
 	for _, s := range scenarios {

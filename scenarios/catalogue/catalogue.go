@@ -32,6 +32,11 @@ type Row struct {
 	Modes string `json:"modes"`
 	// Source is where the behaviour is promised or tested.
 	Source string `json:"source"`
+	// Cases are its names in the list of cases for network policies (docs/netpol.md): "CONN-03, CONN-04".
+	Cases string `json:"cases"`
+	// Test is a package and a test that shows it, where no cluster is needed to, or another command has one. Such a row has
+	// no scenario.
+	Test string `json:"test"`
 }
 
 //go:embed rows.yaml

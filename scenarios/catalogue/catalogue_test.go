@@ -1,6 +1,9 @@
 package catalogue_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,11 +45,27 @@ func TestEveryRowHasAScenario(t *testing.T) {
 	}
 	for _, g := range groups {
 		for _, r := range g.Rows {
-			if len(byRow[r.ID]) == 0 {
-				t.Errorf("%s has no scenario", r.ID)
+			if (len(byRow[r.ID]) == 0) == (r.Test == "") {
+				t.Errorf("%s has %d scenarios, and the test %q", r.ID, len(byRow[r.ID]), r.Test)
+			}
+			if r.Test != "" && !exists(r.Test) {
+				t.Errorf("%s: there is no test %s", r.ID, r.Test)
 			}
 		}
 	}
+}
+
+// exists says whether a package of this module has a test: "lab/kube TestManifestErrors".
+func exists(test string) bool {
+	folder, name, _ := strings.Cut(test, " ")
+	files, err := filepath.Glob(filepath.Join("../..", folder, "*_test.go"))
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(files, func(f string) bool {
+		text, err := os.ReadFile(f)
+		return err == nil && strings.Contains(string(text), "\nfunc "+name+"(")
+	})
 }
 
 // A scenario may say more than its row, never something else.

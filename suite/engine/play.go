@@ -125,6 +125,7 @@ func (w *world) judge(probes []*probed, facts spec.Facts) error {
 		}
 		p.wrong = p.row.Judge(p.seen, facts)
 		failed = failed || len(p.wrong) > 0
+		w.remark(p)
 	}
 	w.record(probes, facts)
 	if len(faults) > 0 {

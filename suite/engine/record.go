@@ -27,6 +27,25 @@ func (w *world) record(probes []*probed, facts spec.Facts) {
 	w.probed = append(w.probed, out...)
 }
 
+// remark keeps what a row of a profile has found out. It is said once where families agree.
+func (w *world) remark(p *probed) {
+	if p.row.Profile == "" {
+		return
+	}
+	var outcomes []string
+	for _, o := range p.seen {
+		if text := o.Outcome.String(); !slices.Contains(outcomes, text) {
+			outcomes = append(outcomes, text)
+		}
+	}
+	text := p.row.Profile + ": " + strings.Join(outcomes, ", ")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.remarks, text) {
+		w.remarks = append(w.remarks, text)
+	}
+}
+
 // got is what was seen, with what is wrong about it where that does not speak for itself.
 func (p *probed) got(facts spec.Facts) string {
 	got := p.row.Got(p.seen, facts)

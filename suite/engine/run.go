@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -191,6 +192,9 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	result.Took = time.Since(began)
 	if w != nil {
 		result.Probed = w.probed
+		if result.Verdict == spec.Pass {
+			result.Reason = strings.Join(w.remarks, "\n")
+		}
 		if result.Verdict == spec.Fail || result.Verdict == spec.Broken {
 			w.explain(context.WithoutCancel(ctx), &result)
 		}

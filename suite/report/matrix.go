@@ -12,7 +12,7 @@ import (
 
 var symbols = map[spec.Verdict]string{spec.Pass: "✓", spec.Fail: "✗", spec.Skip: "–", spec.Broken: "!"}
 
-// WriteMatrix prints scenarios by proxiers, then the counts and the reasons of skips.
+// WriteMatrix prints scenarios by proxiers, then the counts, profiles and the reasons of skips.
 func (r Report) WriteMatrix(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "scenario\t")
@@ -36,7 +36,25 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := r.writeProfiles(w); err != nil {
+		return err
+	}
 	return r.writeSkips(w)
+}
+
+// writeProfiles prints what passes have to say of their proxiers: how they behave where they have a choice.
+func (r Report) writeProfiles(w io.Writer) error {
+	for _, x := range r.Results {
+		if x.Verdict != spec.Pass || x.Reason == "" {
+			continue
+		}
+		for line := range strings.Lines(x.Reason) {
+			if _, err := fmt.Fprintf(w, "· %s on %s: %s\n", x.Scenario, x.Proxier, strings.TrimSuffix(line, "\n")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func took(c Result) string {

@@ -23,11 +23,13 @@ type PageGroup struct {
 
 // PageRow is a behaviour. One without scenarios stands out.
 type PageRow struct {
-	ID        string         `json:"id"`
-	Priority  string         `json:"priority"`
-	Behaviour string         `json:"behaviour"`
-	Modes     string         `json:"modes"`
-	Source    string         `json:"source"`
+	ID        string `json:"id"`
+	Priority  string `json:"priority"`
+	Behaviour string `json:"behaviour"`
+	Modes     string `json:"modes"`
+	Source    string `json:"source"`
+	// Test is what shows it where no scenario does: a package and a test.
+	Test      string         `json:"test,omitempty"`
 	Scenarios []PageScenario `json:"scenarios"`
 }
 

@@ -33,12 +33,12 @@ function drawHead() {
 }
 
 function drawRow(e) {
-  const tr = make('tr', e.scenario ? {} : { class: 'none' });
+  const tr = make('tr', e.scenario || e.row.test ? {} : { class: 'none' });
   tr.append(make('th', { scope: 'row', title: e.scenario ? e.scenario.why : e.row.behaviour }, e.scenario ? e.scenario.id : e.row.id), make('td', {}, e.row.priority));
   for (const p of report.proxiers) {
     const r = e.scenario && results.get(e.scenario.id + '\n' + p.name);
     if (!r) {
-      tr.append(make('td', {}, e.scenario ? '' : 'no scenario'));
+      tr.append(make('td', {}, e.scenario ? '' : e.row.test || 'no scenario'));
       continue;
     }
     const button = make('button', { class: 'cell ' + r.verdict, 'aria-label': `${e.scenario.id} on ${p.name}: ${words[r.verdict]}` },
@@ -46,7 +46,7 @@ function drawRow(e) {
     button.addEventListener('click', () => open(e, r));
     tr.append(make('td', {}, button));
   }
-  if (!e.scenario && !report.proxiers.length) tr.append(make('td', {}, 'no scenario'));
+  if (!e.scenario && !report.proxiers.length) tr.append(make('td', {}, e.row.test || 'no scenario'));
   e.verdicts = e.scenario ? report.proxiers.map(p => (results.get(e.scenario.id + '\n' + p.name) || {}).verdict) : ['none'];
   e.text = [e.row.id, e.scenario && e.scenario.id, e.scenario && e.scenario.why, e.row.behaviour].filter(Boolean).join(' ').toLowerCase();
   return e.tr = tr;
@@ -89,7 +89,7 @@ function open(e, r) {
   fact('missing', (r.missing || []).join(', '));
   fact('files', (r.files || []).join(', '));
   d.replaceChildren(close, make('h2', { id: 'detail-title' }, `${e.scenario.id} on ${r.proxier}: `, make('span', { class: r.verdict }, words[r.verdict])), make('p', {}, e.scenario.why));
-  if (r.reason) d.append(make('h3', {}, 'account'), make('pre', {}, r.reason));
+  if (r.reason) d.append(make('h3', {}, r.verdict === 'pass' ? 'where it has a choice' : 'account'), make('pre', {}, r.reason));
   if (r.probed) d.append(make('h3', {}, 'sent, wanted, seen'), drawing, drawProbes(e, r.probed, drawing));
   d.append(make('h3', {}, 'about'), facts);
   d.append(make('details', {}, make('summary', {}, 'cluster state and steps, for kubectl'), make('pre', {}, e.scenario.manifest)));

@@ -38,6 +38,10 @@ type Row struct {
 	// Payload is how many bytes go each way beside the greeting.
 	Payload int
 
+	// Profile, if not empty, says what the row finds out where the API leaves implementations a choice: "an open connection
+	// that a policy comes to deny". Want are the choices. Which one it was is told with the verdict of a scenario that passes.
+	Profile string
+
 	// Want are the outcomes that are right. The zero value means Reply.
 	Want Want
 	// By are the servers that may answer. A row that wants a Reply names them.
@@ -222,6 +226,9 @@ func (r Row) validate() error {
 	}
 	if n := len(r.shares()); r.Even && r.Count() < drawsPerServer*n {
 		bad("%d connections are too few to judge the spread over %d servers", r.Count(), n)
+	}
+	if w := r.Want.orReply(); r.Profile != "" && w&(w-1) == 0 {
+		bad("a profile of which there is one kind")
 	}
 	if r.Conn == "" && r.Moves {
 		bad("only a kept connection can move")
