@@ -137,7 +137,7 @@ func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
 func (c *Cluster) pendingLocked(namespace string) (string, error) {
 	want := map[podKey]bool{}
 	for _, p := range c.store.Snapshot().Pods {
-		if p.Namespace != namespace {
+		if p.Namespace != namespace || !shallRun(p) {
 			continue
 		}
 		k := podKey{p.Namespace, p.Name}

@@ -48,7 +48,7 @@ func (c *Cluster) kubelet(ctx context.Context) {
 func (c *Cluster) sync(ctx context.Context, snapshot *kube.Snapshot) {
 	want := map[podKey]*corev1.Pod{}
 	for _, p := range snapshot.Pods {
-		if p.Spec.NodeName != "" {
+		if shallRun(p) {
 			want[podKey{p.Namespace, p.Name}] = p
 		}
 	}
@@ -70,6 +70,15 @@ func (c *Cluster) sync(ctx context.Context, snapshot *kube.Snapshot) {
 		}
 	}
 	c.report(started)
+}
+
+// shallRun says whether a pod has a network of its node's making: it has a node, and has not ended. What has ended is what
+// says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
+func shallRun(p *corev1.Pod) bool {
+	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
+		p.DeletionTimestamp != nil && len(p.Status.ContainerStatuses) > 0 &&
+			!slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil })
+	return p.Spec.NodeName != "" && !over
 }
 
 func (c *Cluster) get(k podKey) *workload {
