@@ -1,7 +1,11 @@
 package faults
 
 import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab/kube"
 )
@@ -16,6 +20,16 @@ var toldOfPolicies = []Fault{
 			"np-namespace-label", "np-new-namespace", "np-new-pod", "np-union-shrinks", "np-target-moves", "np-types-change",
 			"np-policy-replaced", "np-pod-recreated", "np-late-target", "np-replies-pass", "np-pinhole-one-way",
 			"np-denied-flow-opens", "np-connection-outlasts-updates", "np-own-node", "np-host-network-pod", "np-egress-to-node",
+			"np-completed-pod", "np-address-passed-on", "np-pending-pod", "np-named-port-moves", "np-order-independent",
+			"np-label-flips", "np-open-connection-denied", "np-unanswered-flow-denied", "np-segment-of-no-connection",
+			"np-services-same-verdicts", "np-backend-denied", "np-named-target-port", "np-block-of-service", "np-own-service",
+			"np-outside-through-node", "np-egress-through-node-port", "np-service-of-host-network", "np-dns",
+			"np-egress-to-own-node", "np-node-is-no-pod", "np-spoofed-pod", "np-spoofed-node", "np-marks-of-pods",
+			"np-block-of-one-family", "np-neighbour-discovery", "np-isolated-from-birth", "np-terminating-pods",
+			"np-enforcer-restarts", "np-change-while-away", "np-proxier-comes-later", "np-enforcer-leaves",
+			"np-forward-policy-drop", "np-reapplied", "np-others-come-and-go", "np-members-change", "np-policy-handed-over",
+			"np-large-set-rewritten", "np-once-closed", "np-many-pods", "np-nothing-piles-up", "np-many-policies",
+			"np-many-blocks", "np-calico-workload-chain",
 		},
 		State: see(func(o kube.Object) kube.Object {
 			if _, ok := o.(*networkingv1.NetworkPolicy); ok {
@@ -30,7 +44,7 @@ var toldOfPolicies = []Fault{
 			"np-via-service", "np-per-pod-after-dnat", "np-masqueraded-sources", "np-egress-after-dnat", "np-allow-becomes-deny",
 			"np-update-port", "np-pod-label", "np-namespace-label", "np-new-namespace", "np-new-pod", "np-union-shrinks",
 			"np-policy-replaced", "np-pod-recreated", "np-late-target", "np-pinhole-one-way", "np-denied-flow-opens",
-			"np-connection-outlasts-updates",
+			"np-connection-outlasts-updates", "np-pending-pod", "np-terminating-pods", "np-many-blocks", "np-large-set-rewritten",
 		},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			p.Spec.Ingress, p.Spec.Egress = nil, nil
@@ -38,7 +52,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
-		Rows: []string{"np-update-port", "np-egress-after-dnat"},
+		Rows: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port", "np-services-same-verdicts"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			for i := range p.Spec.Ingress {
 				p.Spec.Ingress[i].Ports = nil
@@ -50,7 +64,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
-		Rows: []string{"np-allow-becomes-deny", "np-update-port", "np-target-moves", "np-types-change", "np-denied-flow-opens"},
+		Rows: []string{"np-allow-becomes-deny", "np-update-port", "np-target-moves", "np-types-change", "np-denied-flow-opens", "np-change-while-away", "np-many-policies"},
 		State: remembering(func(first, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 			if first == nil || first.UID != now.UID {
 				return now
@@ -59,6 +73,69 @@ var toldOfPolicies = []Fault{
 			first.ResourceVersion = now.ResourceVersion
 			return first
 		}),
+	},
+	{
+		Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
+		Rows: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network", "np-node-is-no-pod"},
+		State: policies(func(p *networkingv1.NetworkPolicy) {
+			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
+			nobody := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "here"}}}
+			for i, r := range p.Spec.Ingress {
+				if slices.ContainsFunc(r.From, isBlock) {
+					p.Spec.Ingress[i].From = append(slices.DeleteFunc(r.From, isBlock), nobody)
+				}
+			}
+			for i, r := range p.Spec.Egress {
+				if slices.ContainsFunc(r.To, isBlock) {
+					p.Spec.Egress[i].To = append(slices.DeleteFunc(r.To, isBlock), nobody)
+				}
+			}
+		}),
+	},
+	{
+		Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
+		Rows: []string{"np-pod-label", "np-target-label", "np-label-flips"},
+		State: remembering(func(first, now *corev1.Pod) *corev1.Pod {
+			if first == nil || first.UID != now.UID {
+				return now
+			}
+			now = now.DeepCopy()
+			now.Labels = first.Labels
+			return now
+		}),
+	},
+}
+
+// policyRules are faults in what enforcers write.
+var policyRules = []Fault{
+	{
+		Name: "new-pods-open", Breaks: "What is sent to a pod of which the enforcer has not been told yet is let through.",
+		Rows: []string{"np-isolated-from-birth"},
+		Text: []Rewrite{
+			{XTables, `^-A cali-(to|from)-wl-dispatch .*Unknown interface.*-j DROP`, ""},
+			{NFT, `^add rule inet network-policy (in|e)gress .*"DP[IE]\|unknown pod".*`, ""},
+		},
+	},
+	{
+		Name: "pod-sources-unchecked", Breaks: "A pod may send from any address.",
+		Rows: []string{"np-spoofed-pod"},
+		Text: []Rewrite{
+			{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
+			{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
+		},
+	},
+	{
+		Name: "old-policies-stay", Breaks: "The chains of policies that are gone are emptied, and stay.",
+		Rows: []string{"np-nothing-piles-up"},
+		Text: []Rewrite{
+			{XTables, `^-X cali-p[io]-.*`, ""},
+			{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
+		},
+	},
+	{
+		Name: "pod-tunnels-pass", Breaks: "Pods may make tunnels.",
+		Rows: []string{"np-calico-workload-chain"},
+		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}},
 	},
 }
 

@@ -13,7 +13,7 @@ var (
 )
 
 // written are faults in what proxiers write.
-var written = slices.Concat(masquerading, choosing, verdicts, hooking)
+var written = slices.Concat(masquerading, choosing, verdicts, hooking, policyRules)
 
 var masquerading = []Fault{
 	{

@@ -43,7 +43,7 @@ type proxier struct{}
 func (proxier) Name() string { return "policy-calico" }
 
 func (proxier) Features() spec.FeatureSet {
-	return spec.Features(spec.NetworkPolicy, spec.PolicyDropLog)
+	return spec.Features(spec.NetworkPolicy, spec.PolicyDropLog, spec.CalicoChains)
 }
 
 // probes remembers the families that work.

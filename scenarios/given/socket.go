@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/viplab/viplab/lab"
@@ -89,6 +90,31 @@ func (s *Socket) Receive(count int) ([]Received, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// untilHere is what a socket sends itself to find the end of what has arrived.
+const untilHere = "until here"
+
+// Heard is what has arrived so far and was not taken yet, datagram by datagram, from whomever.
+func (s *Socket) Heard() ([]string, error) {
+	if err := s.Send(s.Addr(), untilHere); err != nil {
+		return nil, err
+	}
+	var heard []string
+	for buf := make([]byte, 1<<16); ; {
+		if err := s.conn.SetReadDeadline(time.Now().Add(pace.Limit(answerLimit))); err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		n, _, err := s.conn.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		text := strings.TrimSuffix(string(buf[:n]), "\n")
+		if text == untilHere {
+			return heard, nil
+		}
+		heard = append(heard, text)
+	}
 }
 
 // InPieces sends a request in fragments, the last one first, and wants an answer from where it was sent to.

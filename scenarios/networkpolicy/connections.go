@@ -49,25 +49,15 @@ var connections = []spec.Scenario{
 				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
 				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
 			}
-			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error { return comeAndGo(ctx, w, t, 20) })
+			comeAndGo := do(Apply(policy("other", pod("b1"), ingress())), Delete("NetworkPolicy", "other"))
+			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+				for range 20 {
+					if err := eachSettled(ctx, w, t, comeAndGo); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}}},
 	},
-}
-
-// comeAndGo applies and deletes a policy of no concern to a1, so many times, with traffic after each change.
-func comeAndGo(ctx context.Context, w spec.World, t spec.Traffic, times int) error {
-	for range times {
-		for _, a := range do(Apply(policy("other", pod("b1"), ingress())), Delete("NetworkPolicy", "other")) {
-			if err := a.Run(ctx, w); err != nil {
-				return &spec.Fault{Err: err}
-			}
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
-			if err := t.Rounds(ctx, 1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

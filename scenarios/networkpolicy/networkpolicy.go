@@ -12,7 +12,9 @@ import (
 const group = "networkpolicy"
 
 // Scenarios are the group's scenarios.
-var Scenarios = slices.Concat(services, dynamic, connections, nodes)
+var Scenarios = slices.Concat(
+	services, dns, dynamic, addresses, orders, connections, flows, nodes, sources, families, lives, atomic, scale,
+)
 
 // four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has a
 // label with its name.

@@ -38,4 +38,24 @@ var nodes = []spec.Scenario{
 			{From: "b1", To: spec.HostAt("n3", 9478), By: []string{"n3"}},
 		})},
 	},
+	{
+		ID: "np-egress-to-own-node", Group: group, Priority: spec.P1, Source: "API reference of NetworkPolicy; kube-network-policies PR 339",
+		Why:   "A pod that may send nothing is denied other pods; whether it reaches its own node is the enforcer's choice.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), egress())),
+		Steps: []spec.Step{step("", do(Serve("n1", "tcp", 9479)), shut("b1", "a1"), []spec.Row{
+			{From: "a1", To: spec.HostAt("n1", 9479), Want: spec.Reply | denied, By: []string{"n1"}, Profile: "a pod that may send nothing, to its own node"},
+			{From: "b1", To: spec.HostAt("n1", 9479), By: []string{"n1"}},
+		})},
+	},
+	{
+		ID: "np-node-is-no-pod", Group: group, Priority: spec.P1, Source: "cilium#46996, #12277",
+		Why:   "Rules for all pods of all namespaces do not let another node in, a rule for its addresses does.",
+		Needs: enforced,
+		Given: four(policy("pods", labels(), ingress(allow(podsIn(labels(), labels()))))),
+		Steps: []spec.Step{
+			step("pods alone", nil, open("a1", "b2", "n1"), shut("a1", "n2", "n3")),
+			step("and the addresses of n2", do(applyFrom("node", pod("a1"), "n2")), open("a1", "b2", "n1", "n2"), shut("a1", "n3"), shut("b1", "n2")),
+		},
+	},
 }

@@ -93,6 +93,104 @@ var services = []spec.Scenario{
 		}}},
 	},
 	{
+		ID: "np-services-same-verdicts", Group: group, Priority: spec.P0, Source: "cyclonus, modes service-ip and pod-ip; e2e netpol",
+		Why:   "Whom a policy lets in, and whom it does not, is the same by a pod's address and by that of a Service of its own, for every pair of pods and both protocols.",
+		Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+		Given: append(four(
+			policy("deny-out", pod("b1"), egress()), policy("some-in", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
+			policy("none-in", pod("c2"), ingress()),
+		), eachService("a1", "b1", "b2", "c2")...),
+		Steps: []spec.Step{{Rows: eachWay()}},
+	},
+	{
+		ID: "np-backend-denied", Group: group, Priority: spec.P0, Source: "per-endpoint verdicts behind one Service",
+		Why:   "Where a client may reach one of two pods behind a Service, every answer is that one's: connections that fall to the other one are dropped, not sent elsewhere.",
+		Needs: keepsSource,
+		Given: four(
+			db("a1"), db("a2"), Service("db", Port(80, 8080)),
+			policy("out", pod("b1"), egress(allow(pods(pod("db-a2"))))), policy("in", pod("db-a2"), ingress(allow(pods(pod("b1"))))),
+		),
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"}, Even: true},
+			{From: "c2", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a1"}, Even: true},
+		}}},
+	},
+	{
+		ID: "np-named-target-port", Group: group, Priority: spec.P1, Source: "amazon-network-policy-controller-k8s PR 210",
+		Why:   "Where a Service leads to another port of each pod, by a name, a rule for one of the ports lets a client reach the pods that serve on it.",
+		Needs: keepsSource,
+		Given: four(
+			Pod("db-a2", "n2", App("db"), Named("sql", 8080)), Pod("db-a3", "n3", App("db"), Named("sql", 8081)), Service("db", TargetNamed(80, "sql")),
+			policy("out", pod("b1"), egress(allow().on(corev1.ProtocolTCP, 8080))),
+		),
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"}, Even: true},
+		}}},
+	},
+	{
+		ID: "np-block-of-service", Group: group, Priority: spec.P1, Source: "calico#5129; network-policy-api PR 185",
+		Why:   "An egress rule for the address of a Service is none for its pods; whether it opens the Service is the enforcer's choice, as it is not said whether policies see packets before they are translated.",
+		Needs: keepsSource,
+		Given: []kube.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
+		Steps: []spec.Step{{Do: do(applyToService("p", pod("b1"), "db")), Rows: []spec.Row{
+			{From: "b1", To: spec.HostAt("db-a2", 8080), Want: denied},
+			{From: "b1", To: spec.ClusterIPOf("db", 80), Want: spec.Reply | denied, By: []string{"db-a2"}, Profile: "egress that allows the ClusterIP alone"},
+		}}},
+	},
+	{
+		ID: "np-own-service", Group: group, Priority: spec.P1, Source: "kubernetes#95879, #125611; network-policy-api#343, PR 390; antrea#5687",
+		Why:   "An isolated pod that asks its own Service is never let in to another pod behind it; whether it reaches itself is the enforcer's choice.",
+		Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+		Given: []kube.Object{
+			db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")), echo("two-2", "n1", App("two")),
+			Service("two", Port(80, 8080)), policy("p", labels(), ingress()),
+		},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "db-a1", To: spec.ClusterIPOf("alone", 80), Times: 3, Want: spec.Reply | denied, By: []string{"db-a1"}, Profile: "a pod that reaches itself through its Service, isolated for ingress"},
+			{From: "two-1", To: spec.ClusterIPOf("two", 80), Times: 40, Want: spec.Reply | denied, By: []string{"two-1"}},
+			{From: "two-1", To: spec.HostAt("two-2", 8080), Want: denied},
+		}}},
+	},
+	{
+		ID: "np-outside-through-node", Group: group, Priority: spec.P1, Source: "antrea#280; calico#1683; kube-network-policies, hooks before srcnat",
+		Why:   "What comes from outside through a node is not the pod's own node speaking: it is denied unless a rule allows it. Whom a rule for the client's address lets in, where the proxier has rewritten that, is told.",
+		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+		Given: []kube.Object{
+			db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")), Service("closed", Port(80, 8080), NodePort()),
+			policy("closed", labels("app", "closed"), ingress()),
+		},
+		Steps: []spec.Step{{Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
+			{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
+			{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
+			{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+			{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"}, Profile: "a rule for a client outside, through a NodePort of the pod's own node"},
+			{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"}, Profile: "a rule for a client outside, through a NodePort of another node"},
+		}}},
+	},
+	{
+		ID: "np-egress-through-node-port", Group: group, Priority: spec.P1, Source: "kube-router#609, PR 875",
+		Why:   "A pod that may send nothing does not get out through a NodePort of its own node either.",
+		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+		Given: four(db("a2"), Service("db", Port(80, 8080), NodePort()), policy("p", pod("a1"), egress())),
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied}, {From: "a1", To: spec.NodePortAt("n2", "db", 80), Want: denied},
+			{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a2"}},
+		}}},
+	},
+	{
+		ID: "np-service-of-host-network", Group: group, Priority: spec.P1, Source: "calico#4667",
+		Why:   "A Service whose backend is in its node's network, like that of the API server, is opened by a rule for the node's address, not by one for the pod's labels.",
+		Needs: keepsSource,
+		Given: []kube.Object{
+			Pod("by-label", "n1"), Pod("by-address", "n1"), Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)), Service("api", Port(443, 9443)),
+			policy("by-label", pod("by-label"), egress(allow(pods(labels("app", "api"))))),
+		},
+		Steps: []spec.Step{{Do: do(applyTo("by-address", pod("by-address"), "n2")), Rows: []spec.Row{
+			{From: "by-label", To: spec.ClusterIPOf("api", 443), Want: denied}, {From: "by-label", To: spec.HostAt("n2", 9443), Want: denied},
+			{From: "by-address", To: spec.ClusterIPOf("api", 443), By: []string{"api-2"}}, {From: "by-address", To: spec.HostAt("n2", 9443), By: []string{"api-2"}},
+		}}},
+	},
+	{
 		ID: "np-own-address", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy; network-policy-api PR 390",
 		Why:   "A pod that is isolated both ways still reaches itself by its own address.",
 		Needs: enforced,
@@ -104,4 +202,36 @@ var services = []spec.Scenario{
 // db is a pod behind the Service db.
 func db(at string) kube.Object {
 	return echo("db-"+at, map[string]string{"a1": "n1", "a2": "n2"}[at], App("db"))
+}
+
+// eachService is a Service for each pod, by its label, with its name.
+func eachService(names ...string) []kube.Object {
+	var all []kube.Object
+	for _, n := range names {
+		all = append(all, Service(n, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"pod": n} }, Port(8080, 8080), UDPPort(8080, 8080)))
+	}
+	return all
+}
+
+// eachWay are rows of each pair of the four pods, by address and through the Service of the one that is asked.
+func eachWay() []spec.Row {
+	names := []string{"a1", "b1", "b2", "c2"}
+	var rows []spec.Row
+	for _, from := range names {
+		for _, to := range names {
+			if from == to {
+				continue
+			}
+			for _, proto := range []string{"tcp", "udp"} {
+				r := spec.Row{From: from, Proto: proto, By: []string{to}}
+				if from == "b1" || to == "c2" || to == "a1" && (from != "b2" || proto != "tcp") {
+					r.Want, r.By = denied, nil
+				}
+				byService := r
+				r.To, byService.To = spec.HostAt(to, 8080), spec.ClusterIPOf(to, 8080)
+				rows = append(rows, r, byService)
+			}
+		}
+	}
+	return rows
 }

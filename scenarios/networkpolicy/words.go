@@ -87,6 +87,13 @@ func (r rule) on(proto corev1.Protocol, port int) rule {
 	return r
 }
 
+// onNamed is on for the TCP port of a name.
+func (r rule) onNamed(name string) rule {
+	proto, at := corev1.ProtocolTCP, intstr.FromString(name)
+	r.ports = append(slices.Clone(r.ports), networkingv1.NetworkPolicyPort{Protocol: &proto, Port: &at})
+	return r
+}
+
 // pods are the selected pods of the policy's namespace.
 func pods(s metav1.LabelSelector) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{PodSelector: &s}
@@ -97,24 +104,64 @@ func podsIn(namespaces, s metav1.LabelSelector) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{NamespaceSelector: &namespaces, PodSelector: &s}
 }
 
+// block is a range of addresses, without some of it.
+func block(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: cidr, Except: except}}
+}
+
 // applyFrom is an action that applies a policy which allows the addresses of hosts to come in.
 func applyFrom(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return spec.Action{Name: "apply " + name, Run: func(_ context.Context, w spec.World) error {
-		var r rule
-		for _, h := range hosts {
-			host, err := w.Host(h)
+	return applyBlocks(name, selects, ingress, func(w spec.World) (all []netip.Addr, err error) { return addrsOf(w, hosts) })
+}
+
+// applyTo is an action that applies a policy which allows to send to the addresses of hosts.
+func applyTo(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
+	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr, err error) { return addrsOf(w, hosts) })
+}
+
+// applyToService is applyTo for the ClusterIPs of a Service.
+func applyToService(name string, selects metav1.LabelSelector, service string) spec.Action {
+	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr, err error) {
+		for _, f := range w.Lab().Stack().Families() {
+			at, err := w.Resolve(spec.ClusterIPRaw(service, 1), f, "tcp")
 			if err != nil {
-				return err
+				return nil, err
 			}
-			for _, f := range w.Lab().Stack().Families() {
-				a := host.Addr(f)
-				r.peers = append(r.peers, networkingv1.NetworkPolicyPeer{
-					IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen()).String()},
-				})
-			}
+			all = append(all, at.Addr())
 		}
-		return w.Apply(policy(name, selects, ingress(r)))
+		return all, nil
+	})
+}
+
+// applyBlocks is an action that applies a policy with a rule for some addresses.
+func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction, addrs func(spec.World) ([]netip.Addr, error)) spec.Action {
+	return spec.Action{Name: "apply " + name, Run: func(_ context.Context, w spec.World) error {
+		all, err := addrs(w)
+		if err != nil {
+			return err
+		}
+		var r rule
+		for _, a := range all {
+			r.peers = append(r.peers, block(netip.PrefixFrom(a, a.BitLen()).String()))
+		}
+		return w.Apply(policy(name, selects, d(r)))
 	}}
+}
+
+// addrsOf are all addresses of hosts: of a node those, too, that it has in the network of pods.
+func addrsOf(w spec.World, hosts []string) (all []netip.Addr, err error) {
+	for _, name := range hosts {
+		h, err := w.Host(name)
+		if err != nil {
+			return nil, err
+		}
+		local, err := h.LocalAddrs()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(local, func(a netip.Addr) bool { return a.IsLoopback() || a.IsLinkLocalUnicast() })...)
+	}
+	return all, nil
 }
 
 // edit changes a policy.

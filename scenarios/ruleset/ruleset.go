@@ -23,7 +23,7 @@ import (
 var needs = []spec.Feature{spec.IPTables, spec.ClusterIP, spec.NodePort}
 
 // Scenarios are the group's scenarios.
-var Scenarios = slices.Concat(shapes, deltas)
+var Scenarios = slices.Concat(shapes, deltas, calico)
 
 // shapes are those about what is programmed, in contrast to how it changes.
 var shapes = []spec.Scenario{

@@ -115,11 +115,13 @@ const (
 	// denied it, with the prefix "DPI|" or "DPE|" and the pod it was denied to or by, as in "DPI|shop/db". What is longer than
 	// the kernel takes (127 bytes; iptables takes 63) is cut off.
 	PolicyDropLog Feature = "policy-drop-log"
+	// CalicoChains: enforces policies by chains of iptables, bits of the mark and IP sets in the shape that Calico documents.
+	CalicoChains Feature = "calico-chains"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	AffinityManyClients, AffinityTimeout, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
+	AffinityManyClients, AffinityTimeout, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
 	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ExternalIPs,
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
 	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
@@ -132,7 +134,7 @@ var AllFeatures = []Feature{
 // Mechanisms are the features that tell how a proxier works, what its command line knows beside serving, or what it may do
 // beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
 var Mechanisms = []Feature{
-	Cleanup, ClusterIPFromOutside, DialsAgain, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
+	CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
 	MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress,
 	PolicyDropLog, ProxierHealthz, SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
 }

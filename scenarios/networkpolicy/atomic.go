@@ -1,0 +1,111 @@
+package networkpolicy
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// atomic are the scenarios of changes that must be no change for somebody: nothing of what was denied before and is denied
+// after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its own. They have
+// clusters of their own, where each change is obeyed by itself.
+var atomic = []spec.Scenario{
+	unnoticed("np-reapplied", spec.P0, "A policy that is written again as it was, and again in other words, changes nothing for anybody.",
+		Apply(toldBy("p", "more")), Apply(toldBy("p", "")), Apply(inOtherWords()), Apply(toldBy("p", "")),
+	),
+	unnoticed("np-others-come-and-go", spec.P0, "Policies of other pods and one more for the same pod come and go, and what this one says holds all the while.",
+		Apply(policy("other", pod("b1"), ingress(allow(pods(pod("a1")))))), Apply(policy("too", pod("a1"), ingress(allow(block("192.0.2.0/24"))))),
+		Delete("NetworkPolicy", "other"), Delete("NetworkPolicy", "too"),
+	),
+	unnoticed("np-members-change", spec.P0, "When pods become peers of a rule, and cease to be, those that are its peers all the while lose nothing.",
+		label("b1", "friend", "yes"), Apply(echo("d2", "n2", Labelled("friend", "yes"))), label("b1", "friend", ""), Delete("Pod", "d2"),
+	),
+	unnoticed("np-policy-handed-over", spec.P1, "When another policy that allows the same comes, and the first one goes, nobody notices.",
+		Apply(toldBy("q", "")), Delete("NetworkPolicy", "p"), Apply(toldBy("p", "")), Delete("NetworkPolicy", "q"),
+	),
+	unnoticed("np-large-set-rewritten", spec.P1, "A rule with a thousand blocks is written anew with a thousand others, and the peer that both allow loses nothing.",
+		Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
+	),
+	{
+		ID: "np-once-closed", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "changes that take effect in parts",
+		Why:   "When a policy comes to deny, then from the first datagram that is dropped on none passes, and when it goes, from the first that passes on none is dropped.",
+		Needs: enforced,
+		Given: four(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return eachFamily(w, func(f lab.Family) error { return turns(ctx, w, f) })
+		}}},
+	},
+}
+
+// toldBy is a policy that lets friends come to a1, with a label of its own.
+func toldBy(name, remark string) kube.Object {
+	p := policy(name, pod("a1"), ingress(allow(pods(labels("friend", "yes")))))
+	p.Labels = map[string]string{"remark": remark}
+	return p
+}
+
+// inOtherWords is the policy p that lets the same in: by two peers, with a port that is the only one asked for.
+func inOtherWords() kube.Object {
+	friends := pods(labels("friend", "yes"))
+	return policy("p", pod("a1"), ingress(
+		allow(friends, pods(pod("b2"))).on(corev1.ProtocolUDP, 8080).on(corev1.ProtocolUDP, 8081),
+		allow(friends).on(corev1.ProtocolTCP, 8080),
+	))
+}
+
+// manyBlocks is the policy p with a thousand blocks beside the friends.
+func manyBlocks(first int) kube.Object {
+	peers := []networkingv1.NetworkPolicyPeer{pods(labels("friend", "yes"))}
+	for i := first; i < first+1000; i++ {
+		peers = append(peers, block(fmt.Sprintf("198.18.%d.%d/32", i/250, i%250)), block(fmt.Sprintf("2001:db8::%x/128", i)))
+	}
+	return policy("p", pod("a1"), ingress(allow(peers...)))
+}
+
+// unnoticed is a scenario in which changes go round under traffic that none of them is to touch.
+func unnoticed(id string, priority spec.Priority, why string, changes ...spec.Action) spec.Scenario {
+	rows := []spec.Row{
+		{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+		{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
+		{From: "c2", To: spec.HostAt("b2", 8080), Proto: "udp", By: []string{"b2"}},
+		{From: "n1", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+	}
+	return spec.Scenario{
+		ID: id, Group: group, Priority: priority, Source: "rules that are deleted and written instead of being replaced",
+		Why: why, Needs: enforced, Own: &spec.Own{},
+		Given: []kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2"), toldBy("p", "")},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+				for range 20 / len(changes) {
+					if err := eachSettled(ctx, w, t, changes); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}}},
+	}
+}
+
+// eachSettled makes changes one after another, with traffic after each.
+func eachSettled(ctx context.Context, w spec.World, t spec.Traffic, changes []spec.Action) error {
+	for _, c := range changes {
+		if err := c.Run(ctx, w); err != nil {
+			return spec.Faultf("%s: %w", c.Name, err)
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		if err := t.Rounds(ctx, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package networkpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/lab/watch"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// flows are the scenarios of connections that a policy comes to deny, and of packets of none.
+var flows = []spec.Scenario{
+	{
+		ID: "np-open-connection-denied", Group: group, Priority: spec.P0, Source: "kubernetes website PR 43438; network-policy-api#305; kube-network-policies#246",
+		Why:   "When a policy comes to deny what is going on, new connections are denied from then on; whether open ones go on is the enforcer's choice.",
+		Needs: enforced,
+		Given: four(),
+		Steps: []spec.Step{
+			{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
+			step("denied", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"),
+				ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"}, Profile: "an open connection that a policy comes to deny"})),
+		},
+	},
+	{
+		ID: "np-unanswered-flow-denied", Group: group, Priority: spec.P0, Source: "conntrack: a flow without an answer is new",
+		Why:   "A UDP flow that nobody has answered so far is no connection: the next datagram after a policy denies it is dropped, and when it is allowed again, the next one arrives.",
+		Needs: enforced,
+		Given: four(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			var errs []error
+			for _, f := range w.Lab().Stack().Families() {
+				errs = append(errs, oneWay(ctx, w, f))
+			}
+			return errors.Join(errs...)
+		}}},
+	},
+}
+
+// ongoing are rows of a TCP connection and a UDP flow that stay open between steps.
+func ongoing(row spec.Row) []spec.Row {
+	var rows []spec.Row
+	for _, proto := range []string{"tcp", "udp"} {
+		r := row
+		r.From, r.To, r.Proto, r.Conn = "b2", spec.HostAt("a1", 8080), proto, proto
+		if r.Profile != "" {
+			r.Profile += ", " + proto
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// oneWay sends from one socket of b2 to one of a1 that never answers: while that is allowed, denied, and allowed again.
+func oneWay(ctx context.Context, w spec.World, f lab.Family) error {
+	from, err := OpenSocket(ctx, w, "b2", f)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := OpenSocket(ctx, w, "a1", f)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	for i, change := range []spec.Action{
+		Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))), Apply(policy("p", pod("a1"), ingress())),
+		Delete("NetworkPolicy", "p"),
+	} {
+		if err := change.Run(ctx, w); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		text := fmt.Sprintf("datagram %d", i)
+		if err := from.Send(to.Addr(), text); err != nil {
+			return err
+		}
+		// A fence: what was sent to this node before the rows has arrived when they have been answered.
+		if err := w.Expect(ctx, open("b1", "b2")...); err != nil {
+			return err
+		}
+		heard, err := to.Heard()
+		if err != nil {
+			return err
+		}
+		if got, wanted := slices.Contains(heard, text), i != 1; got != wanted {
+			return fmt.Errorf("%s, after %s: arrived=%t, want %t", f, change.Name, got, wanted)
+		}
+	}
+	return nil
+}
+
+// settleLimit is how long something may take that no event tells of; slow machines get more (see pace).
+const settleLimit = 20 * time.Second
+
+// soon asks until the answer is nil.
+func soon(ctx context.Context, ask func(context.Context) error) error {
+	limit := pace.Limit(settleLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	defer cancel()
+	return watch.Await(ctx, nil, ask)
+}

@@ -1,0 +1,289 @@
+package networkpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// lives are the scenarios of pods that begin and end, and of enforcers and proxiers that do.
+var lives = []spec.Scenario{
+	{
+		ID: "np-isolated-from-birth", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "kubernetes website: pods are isolated before they start; kube-router#873; aws-network-policy-agent#189",
+		Why:   "Not one packet comes to a new pod that is to be isolated, whoever waits for it to appear.",
+		Needs: enforced,
+		Given: four(policy("p", labels(), ingress())),
+		Steps: []spec.Step{{Check: births}},
+	},
+	{
+		ID: "np-terminating-pods", Group: group, Priority: spec.P0, Source: "calico#4518; AKS#2598; azure-container-networking PR 1095",
+		Why:   "Policies hold for pods that are being deleted until they are gone: who is allowed goes on to talk, who is denied is not let in.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("b1"), egress(allow(pods(pod("c2")))))),
+		Steps: []spec.Step{
+			step("all run", nil, open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
+			step("peers and targets end", do(Terminate("a1", false), Terminate("b2", true), Terminate("b1", false)),
+				open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
+		},
+	},
+	{
+		ID: "np-enforcer-restarts", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "cilium#5290; antrea#3468",
+		Why:   "While an enforcer is away and when it comes back, what was allowed is allowed and what was denied is denied, at every instant.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			rows := append(judged, spec.Row{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}})
+			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+				for range 3 {
+					for _, node := range []string{"n1", "n2"} {
+						if err := restart(ctx, w, t, w.Enforcer(node)); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			})
+		}}},
+	},
+	{
+		ID: "np-change-while-away", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "policies that change while nobody looks",
+		Why:   "While the enforcer of a node is away, its policies hold as they were; when it is back, what has changed is in force, and nothing that is gone.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
+		Steps: []spec.Step{
+			step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
+			{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Enforcer("n1").Kill(ctx); err != nil {
+					return err
+				}
+				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
+			}},
+			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))), Delete("NetworkPolicy", "gone")),
+				Check: func(ctx context.Context, w spec.World) error {
+					if err := w.Enforcer("n1").Start(ctx); err != nil {
+						return err
+					}
+					return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
+				}},
+		},
+	},
+	{
+		ID: "np-proxier-comes-later", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "KUBE-FORWARD accepts what is marked; Calico, ChainInsertMode",
+		Why:   "When a proxier comes after the enforcer, it does not open isolated pods: what its rules let through is judged all the same. Who may talk is not disturbed.",
+		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()), policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{
+			{Name: "before", Rows: throughPorts},
+			{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
+				rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
+				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+					for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
+						if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}},
+			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
+				// An enforcer that has to find its way back to the first place is given the time for it.
+				err := soon(ctx, func(ctx context.Context) error { return nothingServed(ctx, w, throughPorts) })
+				if err != nil {
+					return err
+				}
+				return w.Expect(ctx, throughPorts...)
+			}},
+		},
+	},
+	{
+		ID: "np-enforcer-leaves", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "kube-network-policies: clean-up; kube-router --cleanup-config",
+		Why:   "When an enforcer leaves a node for good, nothing of it stays there, and its pods are open.",
+		Needs: enforced,
+		Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
+		Steps: []spec.Step{
+			step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
+			{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Enforcer("n1").Cleanup(ctx); err != nil {
+					return err
+				}
+				if err := w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...); err != nil {
+					return err
+				}
+				return nothingOf(ctx, w, "n1", "cali", "network-policy", "KUBE-ROUTER", "KUBE-NWPLCY", "KUBE-POD-FW")
+			}},
+		},
+	},
+	{
+		ID: "np-forward-policy-drop", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "kube-router#984, #1076; moby: FORWARD policy DROP",
+		Why:   "Where the node's FORWARD chain drops what nobody accepts, policies still deny what they deny; whether what they allow passes is the enforcer's choice.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
+			From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"}, Profile: "allowed traffic through a FORWARD chain whose policy is DROP",
+		})}},
+	},
+}
+
+// judged are rows of who is allowed and who is denied by the policies p and q.
+var judged = []spec.Row{
+	{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
+	{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+	{From: "c2", To: spec.HostAt("b1", 8080), Proto: "udp", Want: denied},
+	{From: "b1", To: spec.HostAt("c2", 8080), Proto: "udp", By: []string{"c2"}},
+}
+
+// throughPorts are rows to a pod that b2 alone may reach, through a NodePort, whose packets proxiers mark.
+var throughPorts = []spec.Row{
+	{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+	{From: "c2", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+	{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
+	{From: "b1", To: spec.ClusterIPOf("db", 80), Want: denied},
+	{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+}
+
+// nothingServed wants no answer where rows want none.
+func nothingServed(ctx context.Context, w spec.World, rows []spec.Row) error {
+	for _, r := range rows {
+		seen, err := w.Observe(ctx, r)
+		if err != nil {
+			return err
+		}
+		for _, o := range seen {
+			if !r.Want.Allows(o.Outcome) {
+				return fmt.Errorf("%s: %s", r.Probe(o.Family), o.Outcome)
+			}
+		}
+	}
+	return nil
+}
+
+// restart ends a program and starts it again, with traffic in each state.
+func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) error {
+	for _, do := range []func(context.Context) error{life.Kill, life.Start, w.Settle} {
+		if err := do(ctx); err != nil {
+			return err
+		}
+		if err := t.Rounds(ctx, 2); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// births lets pods begin that others are already sending to: their address is known from a pod that has had it before. What
+// a pod has received since its first moment, its counters tell.
+func births(ctx context.Context, w spec.World) error {
+	d := echo("d1", "n1")
+	if err := w.Apply(d); err != nil {
+		return &spec.Fault{Err: err}
+	}
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	tcp, err := Pin(w, spec.HostAt("d1", 8080), "tcp")
+	if err != nil {
+		return err
+	}
+	end := func() error {
+		if err := w.Kube().Delete(kube.KindPod, w.Namespace(), "d1"); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		return w.Settle(ctx)
+	}
+	if err := end(); err != nil {
+		return err
+	}
+	var rows []spec.Row
+	for _, from := range []string{"b1", "b2"} {
+		rows = append(rows, spec.Row{From: from, To: tcp, Want: spec.NotServed}, spec.Row{From: from, To: tcp, Proto: "udp", Want: spec.NotServed})
+	}
+	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+		for range 10 {
+			if err := w.Apply(d); err != nil {
+				return &spec.Fault{Err: err}
+			}
+			if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)); err != nil {
+				return err
+			}
+			if now, err := Pin(w, spec.HostAt("d1", 8080), "tcp"); err != nil || now != tcp {
+				return spec.Faultf("d1 is at %s, not at %s: %w", now, tcp, err)
+			}
+			if err := errors.Join(receivedNothing(ctx, w, "d1"), end()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// received are the counters of segments and datagrams that have come to a host. Those of TCP are of both families.
+var received = map[string]bool{
+	"Tcp.InSegs": true, "Udp.InDatagrams": true, "Udp.NoPorts": true, "Udp6InDatagrams": true, "Udp6NoPorts": true,
+}
+
+// receivedNothing wants all of these counters of a pod to be 0.
+func receivedNothing(ctx context.Context, w spec.World, pod string) error {
+	text, err := w.Run(ctx, pod, "cat", "/proc/net/snmp", "/proc/net/snmp6")
+	if err != nil {
+		return err
+	}
+	var names []string
+	seen := 0
+	check := func(name, value string) error {
+		if !received[name] {
+			return nil
+		}
+		if seen++; value != "0" {
+			return fmt.Errorf("pod %s has received packets: %s is %s", pod, name, value)
+		}
+		return nil
+	}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) == 2 { // snmp6: a name and a number
+			if err := check(words[0], words[1]); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(names) == 0 { // snmp: a line of names, and one of numbers
+			names = words
+			continue
+		}
+		for i, value := range words {
+			if err := check(strings.TrimSuffix(names[0], ":")+"."+names[i], value); err != nil {
+				return err
+			}
+		}
+		names = nil
+	}
+	if seen != len(received) {
+		return spec.Faultf("pod %s has %d of %d counters", pod, seen, len(received))
+	}
+	return nil
+}
+
+// nothingOf looks for names of tables, chains and sets that begin like those of enforcers.
+func nothingOf(ctx context.Context, w spec.World, node string, prefixes ...string) error {
+	for _, argv := range [][]string{{"nft", "list", "ruleset"}, {"ipset", "list", "-n"}} {
+		text, err := w.Run(ctx, node, argv...)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(text) {
+			for _, p := range prefixes {
+				if words := strings.Fields(line); len(words) > 0 && (strings.HasPrefix(words[0], p) || strings.HasPrefix(line, "table") && strings.Contains(line, " "+p) || words[0] == "chain" && strings.HasPrefix(words[1], p)) {
+					return fmt.Errorf("%s still has %s", node, strings.TrimSpace(line))
+				}
+			}
+		}
+	}
+	return nil
+}

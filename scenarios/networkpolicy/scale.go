@@ -1,0 +1,218 @@
+package networkpolicy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/viplab/viplab/lab/kube"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// scale are the scenarios of much. They have clusters of their own, where nobody else has to wait for what it takes to write all that.
+var scale = []spec.Scenario{
+	{
+		ID: "np-many-pods", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "tables of 9 pods, three times as large",
+		Why:   "Among 27 pods in three groups, of which one may talk to one other, every pair is as the policies say.",
+		Needs: enforced,
+		Given: crowd(),
+		Steps: []spec.Step{{Rows: crowdRows()}},
+	},
+	{
+		ID: "np-nothing-piles-up", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "kube-router#2059",
+		Why:   "After a thousand policies have come and gone, the node holds what it held before the first.",
+		Needs: enforced,
+		Given: four(policy("stays", pod("a1"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{{Check: thousandCycles}},
+	},
+	{
+		ID: "np-many-policies", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "kube-router: one chain for each policy; Calico: per-rule updates",
+		Why:   "Each of three hundred policies for a pod opens its part, the last one as well as the first, also when one in the middle has changed.",
+		Needs: enforced,
+		Given: append(four(), manyPolicies(300)...),
+		Steps: []spec.Step{
+			{Name: "three hundred", Rows: []spec.Row{
+				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}}, {From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+			}},
+			{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
+				s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
+			})),
+				Rows: []spec.Row{
+					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}}, {From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+					{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+				}},
+		},
+	},
+	{
+		ID: "np-many-blocks", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "sets and lists of addresses",
+		Why:   "A rule of ten thousand blocks lets in those that are in one of them, and nobody else.",
+		Needs: enforced,
+		Given: four(policy("p", pod("b1"), ingress(allow(pods(pod("c2")))))),
+		Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"), shut("a1", "b1", "c2"), open("b1", "c2"))}},
+	},
+}
+
+// colours are the groups of a crowd: red may ask green, nobody else may ask green or blue, and everybody may ask red.
+var colours = []string{"red", "green", "blue"}
+
+const crowdSize = 27
+
+// member is a pod of the crowd: its name, its node and its group. On each node are nine, three of each group.
+func member(i int) (name, node, colour string) {
+	colour = colours[i/3%3]
+	return fmt.Sprintf("%s-%d", colour, i), fmt.Sprintf("n%d", i%3+1), colour
+}
+
+func crowd() []kube.Object {
+	all := []kube.Object{
+		policy("green", labels("app", "green"), ingress(allow(pods(labels("app", "red"))))), policy("blue", labels("app", "blue"), ingress()),
+	}
+	for i := range crowdSize {
+		name, node, colour := member(i)
+		all = append(all, echo(name, node, App(colour)))
+	}
+	return all
+}
+
+// crowdRows are rows of every pair, one half of them over TCP and the other over UDP.
+func crowdRows() []spec.Row {
+	var rows []spec.Row
+	for i := range crowdSize {
+		from, _, asks := member(i)
+		for j := range crowdSize {
+			to, _, asked := member(j)
+			if i == j {
+				continue
+			}
+			row := spec.Row{From: from, To: spec.HostAt(to, 8080), Proto: []string{"tcp", "udp"}[(i+j)%2], Want: denied}
+			if asked == "red" || asked == "green" && asks == "red" {
+				row.Want, row.By = spec.Reply, []string{to}
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// thousandCycles applies and deletes fifty times twenty policies, each of a name and with a block of its own.
+func thousandCycles(ctx context.Context, w spec.World) error {
+	const rounds, each = 50, 20
+	before, err := holdings(ctx, w, "n1")
+	if err != nil {
+		return err
+	}
+	for i := range rounds {
+		var all []kube.Object
+		for j := range each {
+			n := i*each + j
+			all = append(all, policy(fmt.Sprintf("p%d", n), pod("a1"), ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
+		}
+		if err := w.Apply(all...); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		if during, err := holdings(ctx, w, "n1"); i == 0 && (err != nil || during == before) {
+			return fmt.Errorf("with %d policies more there is nothing more on n1: %w", each, err)
+		}
+		err := w.Kube().Do(func(tx *kube.Tx) error {
+			for _, o := range all {
+				if err := tx.Delete(kube.KindNetworkPolicy, w.Namespace(), o.GetName()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return &spec.Fault{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	// What nothing looks at any more, the kernel may let go of only a little later, and an enforcer with its next change.
+	var after string
+	err = soon(ctx, func(ctx context.Context) error {
+		if err := w.Apply(toldBy("last", "")); err != nil {
+			return err
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		if err := w.Kube().Delete(kube.KindNetworkPolicy, w.Namespace(), "last"); err != nil {
+			return err
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		if after, err = holdings(ctx, w, "n1"); err == nil && after != before {
+			err = fmt.Errorf("n1 holds after a thousand policies\n%s\nIt held before\n%s", after, before)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.Expect(ctx, append(open("a1", "b2"), shut("a1", "c2")...)...)
+}
+
+// holdings are the names of everything that a firewall holds on a node: tables, chains, sets and maps, and how many rules
+// and elements.
+func holdings(ctx context.Context, w spec.World, node string) (string, error) {
+	ruleset, err := w.Run(ctx, node, "nft", "list", "ruleset")
+	if err != nil {
+		return "", err
+	}
+	sets, err := w.Run(ctx, node, "ipset", "list", "-n")
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	rules := 0
+	for line := range strings.Lines(ruleset) {
+		line = strings.TrimSpace(line)
+		if kind, _, _ := strings.Cut(line, " "); slices.Contains([]string{"table", "chain", "set", "map"}, kind) {
+			names = append(names, line)
+		} else {
+			rules++
+		}
+	}
+	slices.Sort(names)
+	setNames := strings.Fields(sets)
+	slices.Sort(setNames)
+	return fmt.Sprintf("%s\nsets %v\n%d other lines", strings.Join(names, "\n"), setNames, rules), nil
+}
+
+// manyPolicies are policies for a1 with a block each, of which the first lets b1 in on another port, and the last b2.
+func manyPolicies(n int) []kube.Object {
+	var all []kube.Object
+	for i := range n {
+		r := allow(block(fmt.Sprintf("198.18.%d.0/24", i%250)))
+		switch i {
+		case 0:
+			r = allow(pods(pod("b1"))).on("TCP", 8081)
+		case n - 1:
+			r = allow(pods(pod("b2")))
+		}
+		all = append(all, policy(fmt.Sprintf("p%03d", i), pod("a1"), ingress(r)))
+	}
+	return all
+}
+
+// amongManyBlocks lets a host come to a pod, by its addresses among ten thousand others in a rule.
+func amongManyBlocks(to, from string) spec.Action {
+	return applyBlocks("blocks", pod(to), ingress, func(w spec.World) ([]netip.Addr, error) {
+		all, err := addrsOf(w, []string{from})
+		for i := range 5000 {
+			all = append(all, netip.AddrFrom4([4]byte{198, 18, byte(i / 250), byte(i % 250)}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 14: byte(i / 256), 15: byte(i)}))
+		}
+		return all, err
+	})
+}

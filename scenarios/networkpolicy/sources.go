@@ -1,0 +1,176 @@
+package networkpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// sources are the scenarios of packets that are not what they say, and of packets as no socket sends them.
+var sources = []spec.Scenario{
+	{
+		ID: "np-spoofed-pod", Group: group, Priority: spec.P0, Source: "calico#5643",
+		Why:   "A pod that sends from the address of one that is allowed is not let in with it, from the same node or from another.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{{Check: eachSpoofed("b2", "b1", "c2")}},
+	},
+	{
+		ID: "np-spoofed-node", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: the pod's own node; calico#5643",
+		Why:   "Only the node of a pod reaches it whatever policies say, not a pod that sends from the node's address.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{{Check: eachSpoofed("n1", "b1", "c2")}},
+	},
+	{
+		ID: "np-segment-of-no-connection", Group: group, Priority: spec.P1, Source: "conntrack: packets without an entry",
+		Why:   "A TCP segment that belongs to no connection does not come to an isolated pod as if it were part of one.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return eachFamily(w, func(f lab.Family) error {
+				return arriveNot(ctx, w, f, func(port uint16) error {
+					var errs []error
+					for _, from := range []string{"b1", "c2"} {
+						h, err := w.Host(from)
+						if err != nil {
+							return err
+						}
+						for _, s := range []traffic.Segment{{ACK: true, PSH: true, Payload: []byte("x")}, {FIN: true, ACK: true}, {SYN: true, ACK: true}, {RST: true}} {
+							s.Src, s.Seq, s.Ack, s.Window = netip.AddrPortFrom(h.Addr(f), port), 1000, 2000, 1000
+							if s.Dst, err = w.Resolve(spec.HostAt("a1", 8080), f, "tcp"); err != nil {
+								return err
+							}
+							packet, err := s.Packet()
+							errs = append(errs, err, traffic.SendRaw(h.NS, packet))
+						}
+					}
+					return errors.Join(errs...)
+				})
+			})
+		}}},
+	},
+	{
+		ID: "np-marks-of-pods", Group: group, Priority: spec.P1, Source: "enforcers that keep their verdict in the mark of a packet",
+		Why:   "Whatever mark a pod gives its packets, what is denied stays denied.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress()), policy("q", pod("c2"), egress())),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return eachFamily(w, func(f lab.Family) error { return marked(ctx, w, f) })
+		}}},
+	},
+}
+
+// spoofPort and the ports after it are those that made-up packets come from.
+const spoofPort = 31900
+
+// eachSpoofed sends a datagram and a SYN to a1 from pods in somebody else's name, and wants none of them to arrive.
+func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) error {
+	return func(ctx context.Context, w spec.World) error {
+		as, err := w.Host(name)
+		if err != nil {
+			return err
+		}
+		return eachFamily(w, func(f lab.Family) error {
+			return arriveNot(ctx, w, f, func(port uint16) error {
+				src := netip.AddrPortFrom(as.Addr(f), port)
+				dst, err := w.Resolve(spec.HostAt("a1", 8080), f, "udp")
+				if err != nil {
+					return err
+				}
+				datagram, err := traffic.Datagram{Src: src, Dst: dst, Payload: []byte("spoofed\n")}.Packet()
+				if err != nil {
+					return err
+				}
+				segment, err := traffic.Segment{Src: src, Dst: dst, SYN: true, Seq: 1000, Window: 1000}.Packet()
+				if err != nil {
+					return err
+				}
+				var errs []error
+				for _, from := range pods {
+					h, err := w.Host(from)
+					if err != nil {
+						return err
+					}
+					errs = append(errs, traffic.SendRaw(h.NS, datagram), traffic.SendRaw(h.NS, segment))
+				}
+				return errors.Join(errs...)
+			})
+		})
+	}
+}
+
+func eachFamily(w spec.World, do func(lab.Family) error) error {
+	var errs []error
+	for _, f := range w.Lab().Stack().Families() {
+		errs = append(errs, do(f))
+	}
+	return errors.Join(errs...)
+}
+
+// arriveNot looks at what comes to a1 while packets are sent from a port, and until b2, who is allowed, has been answered, and
+// b1 and c2 have not.
+func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port uint16) error) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	rows := append(open("a1", "b2"), shut("a1", "b1", "c2")...)
+	caught, err := Catch(w, func() error {
+		if err := send(spoofPort); err != nil {
+			return &spec.Fault{Err: err}
+		}
+		return w.Expect(ctx, rows...)
+	}, "a1")
+	if err != nil {
+		return err
+	}
+	for _, c := range caught {
+		if p := c.Packet; p.Src.Port() == spoofPort && lab.FamilyOf(p.Src.Addr()) == f {
+			return fmt.Errorf("a1 has received %s", p)
+		}
+	}
+	return nil
+}
+
+// marked sends from b1 to a1, and from c2 to b1, with each bit of the mark set, and with all of them.
+func marked(ctx context.Context, w spec.World, f lab.Family) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	for _, way := range [][2]string{{"b1", "a1"}, {"b2", "a1"}, {"c2", "b1"}} {
+		from, err := w.Host(way[0])
+		if err != nil {
+			return err
+		}
+		p := w.Lab().Pod(w.Namespace() + "/" + way[0])
+		if p == nil {
+			return spec.Faultf("there is no pod %s", way[0])
+		}
+		to, err := w.Resolve(spec.HostAt(way[1], 8080), f, "udp")
+		if err != nil {
+			return err
+		}
+		for bit := range 33 {
+			mark := uint32(1) << bit
+			if bit == 32 {
+				mark = math.MaxUint32
+			}
+			probe := traffic.Probe{
+				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark, Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
+			}
+			if a := probe.Do(ctx); a.Fault != nil {
+				return &spec.Fault{Err: a.Fault}
+			} else if a.Outcome == traffic.Reply {
+				return fmt.Errorf("%s is answered by %s with mark %#x", way[0], way[1], probe.Mark)
+			}
+		}
+	}
+	return nil
+}
