@@ -64,27 +64,6 @@ func (c *Conntrack) dump(ctx context.Context) ([]conntrack.Flow, error) {
 	}
 }
 
-// Flow looks up the entry of a flow by its protocol and the way its first packet came in. It costs the same however
-// many entries there are.
-func (c *Conntrack) Flow(proto string, orig Tuple) (f Flow, found bool, err error) {
-	wanted := Flow{Proto: proto}
-	there, err := wanted.tupleTo(orig)
-	if err == nil {
-		var back conntrack.Tuple
-		if back, err = wanted.tupleTo(Tuple{Src: orig.Dst, Dst: orig.Src}); err == nil { // the library wants both, the kernel takes the first
-			var got conntrack.Flow
-			got, err = c.conn.Get(conntrack.Flow{TupleOrig: there, TupleReply: back})
-			if err == nil {
-				return flowFrom(&got), true, nil
-			}
-		}
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return Flow{}, false, nil
-	}
-	return Flow{}, false, fmt.Errorf("%s: look up conntrack entry %s %s: %w", c.ns.Name(), proto, orig, err)
-}
-
 // Delete removes an entry. One that is gone already is no error.
 func (c *Conntrack) Delete(f Flow) error {
 	orig, err := f.tupleTo(f.Orig)
