@@ -105,7 +105,7 @@ func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 	if !f.stale {
 		return nil
 	}
-	err := conntrack.Clean(ctx, f.ns, f.ip, f.wanted(local))
+	err := conntrack.Clean(ctx, f.ns, f.wanted(local))
 	f.stale = err != nil
 	return err
 }

@@ -4,23 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
-	"github.com/ti-mo/netfilter"
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Clean deletes the stale flows of a family from a namespace. Call it when the rules that make the wanted flows are in
-// force: a flow that is deleted starts anew under them.
+// Clean deletes the flows from a namespace that are stale by any of the answers, which are about one family each. Call it
+// when the rules that make the wanted flows are in force: a flow that is deleted starts anew under them.
 //
 // It looks again until it finds nothing more. A packet that was on its way through the old rules may have made a flow
 // while the list was being read, and a list read while the table is resized may lack some.
-func Clean(ctx context.Context, ns *netns.NS, f lab.Family, want *Wanted) error {
-	if len(want.virtual) == 0 && len(want.nodePorts) == 0 {
+//
+// A listing takes milliseconds even where there are no flows: the kernel goes through the table that all namespaces share
+// (ctnetlink_dump_table). So there is none if no flow can be stale, and one for all answers.
+func Clean(ctx context.Context, ns *netns.NS, answers ...*Wanted) error {
+	answers = slices.DeleteFunc(slices.Clone(answers), (*Wanted).empty)
+	if len(answers) == 0 {
 		return nil
 	}
 	c, err := conntrack.Dial(&netlink.Config{NetNS: ns.Fd()})
@@ -29,7 +32,7 @@ func Clean(ctx context.Context, ns *netns.NS, f lab.Family, want *Wanted) error 
 	}
 	defer c.Close()
 	for {
-		deleted, err := pass(c, f, want)
+		deleted, err := pass(c, answers)
 		if err != nil {
 			return fmt.Errorf("%s: delete stale flows: %w", ns.Name(), err)
 		}
@@ -43,18 +46,14 @@ func Clean(ctx context.Context, ns *netns.NS, f lab.Family, want *Wanted) error 
 }
 
 // pass deletes the stale flows of one listing and says how many there were.
-func pass(c *conntrack.Conn, f lab.Family, want *Wanted) (int, error) {
-	family := netfilter.ProtoIPv4
-	if f == lab.V6 {
-		family = netfilter.ProtoIPv6
-	}
-	flows, err := c.DumpFilter(conntrack.NewFilter().Family(family), nil)
+func pass(c *conntrack.Conn, answers []*Wanted) (int, error) {
+	flows, err := c.Dump(nil)
 	if err != nil {
 		return 0, err
 	}
 	deleted := 0
 	for i := range flows {
-		if !want.Stale(&flows[i]) {
+		if !slices.ContainsFunc(answers, func(w *Wanted) bool { return w.Stale(&flows[i]) }) {
 			continue
 		}
 		deleted++

@@ -43,14 +43,15 @@ func TestClean(t *testing.T) {
 		}
 	}
 	for _, step := range []struct {
-		name string
-		do   lab.Family
-		want []string
+		name    string
+		answers []*Wanted
+		want    []string
 	}{
-		{"IPv4", lab.V4, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201", "fd00:10:96::10"}},
-		{"IPv6", lab.V6, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201"}},
+		{"nothing to say", []*Wanted{wanted().Of(nil), NewWanted(nil)}, []string{"10.96.0.10", "10.96.0.12", "192.0.2.1", "192.168.7.11", "192.168.7.201", "fd00:10:96::10"}},
+		{"IPv4", []*Wanted{wanted().Of(services(lab.V4))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201", "fd00:10:96::10"}},
+		{"both", []*Wanted{wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201"}},
 	} {
-		if err := Clean(t.Context(), ns, step.do, wanted()); err != nil {
+		if err := Clean(t.Context(), ns, step.answers...); err != nil {
 			t.Fatal(err)
 		}
 		flows, err := c.Dump(nil)

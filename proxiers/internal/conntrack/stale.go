@@ -9,6 +9,7 @@ package conntrack
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
@@ -61,16 +62,50 @@ func (w *Wanted) Add(p *model.Port, to []netip.AddrPort) {
 	for _, e := range to {
 		set[e] = true
 	}
-	w.virtual[netip.AddrPortFrom(p.ClusterIP, p.Number)] = set
-	for _, ips := range [][]netip.Addr{p.ExternalIPs, p.LoadBalancerIPs} {
-		for _, ip := range ips {
-			w.virtual[netip.AddrPortFrom(ip, p.Number)] = set
-		}
+	for _, at := range virtual(p) {
+		w.virtual[at] = set
 	}
 	if p.NodePort != 0 {
 		w.nodePorts[p.NodePort] = set
 	}
 }
+
+// virtual are the addresses of a port that no machine has.
+func virtual(p *model.Port) []netip.AddrPort {
+	all := []netip.AddrPort{netip.AddrPortFrom(p.ClusterIP, p.Number)}
+	for _, ip := range slices.Concat(p.ExternalIPs, p.LoadBalancerIPs) {
+		all = append(all, netip.AddrPortFrom(ip, p.Number))
+	}
+	return all
+}
+
+// Of is the part of the answer about the frontends that some Services have, as they are or as they were: when nothing else has
+// changed, flows to all others are as right as before. It is nil if there is nothing to say about any of them.
+func (w *Wanted) Of(services []*model.Service) *Wanted {
+	part := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: w.local}
+	for _, s := range services {
+		for _, p := range s.Ports {
+			if p.ID.Protocol != corev1.ProtocolUDP {
+				continue
+			}
+			for _, at := range virtual(p) {
+				if set, ours := w.virtual[at]; ours {
+					part.virtual[at] = set
+				}
+			}
+			if set, ours := w.nodePorts[p.NodePort]; ours {
+				part.nodePorts[p.NodePort] = set
+			}
+		}
+	}
+	if part.empty() {
+		return nil
+	}
+	return part
+}
+
+// empty says that no flow can be stale.
+func (w *Wanted) empty() bool { return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 }
 
 // Stale says whether a flow has to go: it was sent to a frontend of ours, and what answers it (the source of the
 // replies) is not one of the endpoints behind that frontend. That takes in flows to endpoints that are gone and flows

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -114,7 +115,23 @@ func (k *Keeper) Disregard(device string) {
 
 // Apply implements spec.Instance. The families go their own ways: one that fails does not hold up the other.
 func (k *Keeper) Apply(ctx context.Context, want *kube.Snapshot) error {
-	return k.each(func(f *family) error { return f.apply(ctx, want) })
+	err := k.each(func(f *family) error { return f.apply(ctx, want) })
+	return errors.Join(err, k.forget(ctx))
+}
+
+// forget takes flows out of connection tracking that lead to endpoints which are gone.
+func (k *Keeper) forget(ctx context.Context) error {
+	var answers []*conntrack.Wanted
+	for _, f := range k.families {
+		answers = append(answers, f.stale())
+	}
+	if err := conntrack.Clean(ctx, k.node.Host.NS, answers...); err != nil {
+		return err
+	}
+	for _, f := range k.families {
+		f.tracked = f.programmed
+	}
+	return nil
 }
 
 // Dump implements spec.Instance.
@@ -193,6 +210,9 @@ type family struct {
 	model     *model.Builder
 	health    *healthcheck.Server
 	addrs     *nodeaddr.Watcher
+	// programmed is the state that the node obeys, and local the addresses it had then.
+	programmed *model.State
+	local      []netip.Addr
 	// tracked is the state for which connection tracking was last cleaned up.
 	tracked *model.State
 	hooks   Hooks
@@ -211,30 +231,25 @@ func (f *family) apply(ctx context.Context, s *kube.Snapshot) error {
 	if err := f.health.Sync(ctx, f.checks(state), at.NodePorts); err != nil {
 		f.node.Log.Warn(err.Error(), "node", f.node.Name) // a port that did not close in peace
 	}
-	return f.forget(ctx, state, local)
-}
-
-// forget takes flows out of connection tracking that lead to endpoints which are gone.
-func (f *family) forget(ctx context.Context, state *model.State, local []netip.Addr) error {
-	if f.flows == Relayed || state == f.tracked {
-		return nil
-	}
-	gone, come := model.Diff(f.tracked, state)
-	if conntrack.Concerns(gone) || conntrack.Concerns(come) {
-		wanted := conntrack.WantedOf(state, local)
-		if f.hooks.Stale != nil {
-			wanted = f.hooks.Stale(wanted)
-		}
-		if err := conntrack.Clean(ctx, f.node.Host.NS, f.ip, wanted); err != nil {
-			return err
-		}
-	}
-	f.tracked = state
+	f.programmed, f.local = state, local
 	return nil
 }
 
+// stale is what is wanted of the flows that the newest state may have made stale, nil if it concerns none.
+func (f *family) stale() *conntrack.Wanted {
+	if f.flows == Relayed || f.programmed == f.tracked {
+		return nil
+	}
+	gone, come := model.Diff(f.tracked, f.programmed)
+	wanted := conntrack.WantedOf(f.programmed, f.local).Of(slices.Concat(gone, come))
+	if wanted != nil && f.hooks.Stale != nil {
+		wanted = f.hooks.Stale(wanted)
+	}
+	return wanted
+}
+
 func (f *family) remove(ctx context.Context) error {
-	f.tracked = nil
+	f.programmed, f.tracked = nil, nil
 	return errors.Join(f.health.Close(), f.addrs.Close(), f.mechanism.Remove(ctx))
 }
 
