@@ -109,7 +109,7 @@ var Scenarios = []spec.Scenario{
 		}},
 	},
 	{
-		ID: "affinity-survives-resync", Group: "session-affinity", Priority: spec.P2, Own: &spec.Own{},
+		ID: "affinity-survives-resync", Group: "session-affinity", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "Calico's tests: 'keeping the affinity across a kube-proxy sync'",
 		Why:    "A client stays with its pod while the proxier of the node ends, comes back and writes all it has to write.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.SurvivesRestart},

@@ -69,7 +69,8 @@ var edges = []spec.Scenario{
 		}}},
 	},
 	{
-		ID: "clusterip-masquerade-all", Group: "clusterip", Priority: spec.P1, Own: &spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}},
+		ID: "clusterip-masquerade-all", Group: "clusterip", Priority: spec.P1,
+		Own:    &spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Nodes: []string{"n1"}},
 		Source: "TestInternalExternalMasquerade 'masqueradeAll'; kube-proxy's --masquerade-all",
 		Why:    "An administrator can have all Service traffic come from the node: pods see it, not the pod that asks.",
 		Needs:  []spec.Feature{spec.ClusterIP},

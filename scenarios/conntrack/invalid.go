@@ -31,7 +31,7 @@ var invalidNotLeaked = spec.Scenario{
 // liberal has a cluster of its own, where the node is told to take any segment of a known connection for a part of it.
 var liberal = spec.Scenario{
 	ID: "ct-be-liberal", Group: "conntrack", Priority: spec.P2,
-	Own:    &spec.Own{Sysctls: liberalTracking},
+	Own:    &spec.Own{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
 	Source: "TestDropInvalidRule; kubernetes#117924",
 	Why:    "Where connection tracking is set to be liberal, a segment outside of the window is translated as any other, and nothing drops what is INVALID.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},

@@ -14,7 +14,7 @@ import (
 
 // states has a cluster of its own, because it counts packets by their conntrack state.
 var states = spec.Scenario{
-	ID: "ct-states", Group: "conntrack", Priority: spec.P0, Own: &spec.Own{},
+	ID: "ct-states", Group: "conntrack", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "the states NEW, ESTABLISHED, RELATED and INVALID, on which the rules of KUBE-FORWARD rest",
 	Why:    "The node sees a handshake as NEW and then ESTABLISHED, an ICMP error about a Service as RELATED, which the client gets in terms of the ClusterIP, and a stray packet as INVALID.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},

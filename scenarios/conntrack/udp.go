@@ -147,7 +147,7 @@ var udpNoEndpoints = spec.Scenario{
 // udpFrontendOnlyChange moves frontends of a Service to where the client has been sending to. Its endpoints stay, and so do
 // those of all others: it has a cluster of its own, because a proxier may look for stale flows of all Services at once.
 var udpFrontendOnlyChange = spec.Scenario{
-	ID: "ct-udp-frontend-only-change", Group: "conntrack", Priority: spec.P2, Own: &spec.Own{},
+	ID: "ct-udp-frontend-only-change", Group: "conntrack", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "derived: kube-proxy looks for stale flows when an EndpointSlice has changed, and not when a Service has",
 	Why:    "A UDP client that has been sending to a NodePort or load balancer address before a Service got it is served as soon as one has.",
 	Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},

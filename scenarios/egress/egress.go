@@ -47,7 +47,7 @@ var Scenarios = []spec.Scenario{
 		}}},
 	},
 	{
-		ID: "base-ip-forward", Group: "node-egress-masquerade", Priority: spec.P0, Own: &spec.Own{},
+		ID: "base-ip-forward", Group: "node-egress-masquerade", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "ip_forward: without it a node is no router",
 		Why:    "A node that does not forward leaves a NodePort with a remote pod silent; once it forwards, the NodePort works.",
 		Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},

@@ -65,7 +65,7 @@ func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
 
 // markCleared has a cluster of its own, because it counts marked packets and turns checksum offload off.
 var markCleared = spec.Scenario{
-	ID: "masq-mark-cleared", Group: "node-egress-masquerade", Priority: spec.P0, NeedsOverlay: true, Own: &spec.Own{},
+	ID: "masq-mark-cleared", Group: "node-egress-masquerade", Priority: spec.P0, NeedsOverlay: true, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "the mark is cleared before MASQUERADE, so that an encapsulated packet is not masqueraded again",
 	Why:    "The mark is gone once a packet is masqueraded: the tunnel's outer packet keeps the node's address, and the checksums inside are right.",
 	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},

@@ -98,7 +98,8 @@ var Scenarios = []spec.Scenario{
 		},
 	},
 	{
-		ID: "externalip-gate-off", Group: "externalips", Priority: spec.P2, Own: &spec.Own{Proxy: spec.ProxyConfig{NoExternalIPs: true}},
+		ID: "externalip-gate-off", Group: "externalips", Priority: spec.P2,
+		Own:    &spec.Own{Proxy: spec.ProxyConfig{NoExternalIPs: true}, Nodes: []string{"n1"}},
 		Source: "KEP-5707; the feature gate AllowServiceExternalIPs",
 		Why:    "Where an administrator forbids external IPs, they are not served; the ClusterIP and the NodePort of the Service are.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.ExternalIPsGate},

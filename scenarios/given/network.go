@@ -43,6 +43,13 @@ func Alias(host, v4, v6 string) spec.Action {
 	}}
 }
 
+// OnPrimaryAddresses asks for a cluster whose nodes serve NodePorts on their primary addresses, and on none of the others.
+func OnPrimaryAddresses() *spec.Own {
+	return &spec.Own{Shared: true, Proxy: spec.ProxyConfig{NodePortAddresses: []netip.Prefix{
+		netip.MustParsePrefix("192.168.7.8/29"), netip.MustParsePrefix("fd00:7::10/124"),
+	}}}
+}
+
 // RouteService makes a host outside of the cluster send what goes to a Service's ClusterIP to a node.
 func RouteService(host, service, node string) spec.Action {
 	return spec.Action{Name: fmt.Sprintf("route the ClusterIP of %s via %s on %s", service, node, host), Run: func(_ context.Context, w spec.World) error {

@@ -3,7 +3,6 @@ package healthcheck
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,7 +13,7 @@ import (
 
 // allowedByFirewall closes the INPUT chain of n1 to new TCP connections from outside.
 var allowedByFirewall = spec.Scenario{
-	ID: "hc-allowed-by-firewall", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{},
+	ID: "hc-allowed-by-firewall", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
 	Source: "TestHealthCheckNodePort: the rule 'health check node port' in KUBE-NODEPORTS",
 	Why:    "A node whose INPUT chain drops what it does not know lets load balancers reach the health-check port.",
 	Needs:  append([]spec.Feature{spec.HealthCheckAccept}, needs...),
@@ -45,16 +44,11 @@ func closeInput(node string) spec.Action {
 	}}
 }
 
-// primaryOnly are ranges that hold the primary addresses of all nodes, and none of the others.
-var primaryOnly = spec.ProxyConfig{NodePortAddresses: []netip.Prefix{
-	netip.MustParsePrefix("192.168.7.8/29"), netip.MustParsePrefix("fd00:7::10/124"),
-}}
-
 // busyPort is a health-check port that another process has taken.
 const busyPort = 30031
 
 var listenScope = spec.Scenario{
-	ID: "hc-listen-scope", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{Proxy: primaryOnly},
+	ID: "hc-listen-scope", Group: "healthcheck-nodeport", Priority: spec.P2, Own: OnPrimaryAddresses(),
 	Source: "TestServerWithSelectiveListeningAddress; pkg/proxy/healthcheck: a port that cannot be opened is an Event",
 	Why:    "The health-check port is open where NodePorts are, and nowhere else; where another process has the port, the Service is served all the same.",
 	Needs:  needs,
@@ -107,8 +101,9 @@ func closedElsewhere(ctx context.Context, w spec.World) error {
 // proxierPort is where kube-proxy tells of its own health, by default.
 const proxierPort = 10256
 
+// proxierHealth has a cluster of its own, because pods of Deployments keep away from a node that is to be deleted.
 var proxierHealth = spec.Scenario{
-	ID: "hc-proxier-health", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{},
+	ID: "hc-proxier-health", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
 	Source: "KEP-3836; TestHealthzServer, TestLivezServer",
 	Why:    "On a node that the autoscaler is about to delete, the proxier's /healthz sends load balancers elsewhere, while /livez says that it is well, and Services go on to tell of their own pods.",
 	Needs:  append([]spec.Feature{spec.ProxierHealthz}, needs...),

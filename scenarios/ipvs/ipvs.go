@@ -23,7 +23,7 @@ var Scenarios = append(schedulers(), objects, accessFilter)
 
 // objects has a cluster of its own, because it counts rules.
 var objects = spec.Scenario{
-	ID: "rs-ipvs-objects", Group: "ruleset-shape", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rs-ipvs-objects", Group: "ruleset-shape", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Needs:  append([]spec.Feature{spec.SessionAffinity}, needs...),
 	Source: "TestNodePortIPv4, TestMultiPortServiceBindAddr, TestSessionAffinity in pkg/proxy/ipvs",
 	Why:    "Each address and port of a Service is a virtual server with the pods as destinations; ClusterIPs are on kube-ipvs0, IP sets list what is masqueraded, and the number of iptables rules does not depend on Services.",

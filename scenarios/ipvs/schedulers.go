@@ -30,7 +30,7 @@ func scheduler(name, long string, h habit) spec.Scenario {
 		Needs:  []spec.Feature{spec.IPVS, spec.ClusterIP},
 		Source: "kubernetes.io virtual-ips, the schedulers of ipvs mode",
 		Why:    fmt.Sprintf("The scheduler %s (%s) %s.", name, long, h.why),
-		Own:    &spec.Own{Proxy: spec.ProxyConfig{IPVSScheduler: name}},
+		Own:    &spec.Own{Proxy: spec.ProxyConfig{IPVSScheduler: name}, Nodes: []string{"n1"}},
 		Given:  h.given(),
 		Steps:  []spec.Step{{Check: eachFamily(h.show)}},
 	}

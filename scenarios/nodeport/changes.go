@@ -1,8 +1,6 @@
 package nodeport
 
 import (
-	"net/netip"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/kube"
@@ -14,10 +12,7 @@ import (
 var changes = []spec.Scenario{
 	{
 		ID: "nodeport-address-filter", Group: "nodeport", Priority: spec.P1,
-		Own: &spec.Own{Proxy: spec.ProxyConfig{NodePortAddresses: []netip.Prefix{
-			// The primary addresses of all nodes, and none of the others.
-			netip.MustParsePrefix("192.168.7.8/29"), netip.MustParsePrefix("fd00:7::10/124"),
-		}}},
+		Own:    OnPrimaryAddresses(),
 		Source: "TestNodePorts 'secondary nodeIP ignores NodePorts'; kube-proxy's --nodeport-addresses",
 		Why:    "An administrator can limit NodePorts to some addresses of nodes; the others refuse them.",
 		Needs:  []spec.Feature{spec.NodePort},

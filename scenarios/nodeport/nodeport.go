@@ -81,7 +81,7 @@ var served = []spec.Scenario{
 		}}},
 	},
 	{
-		ID: "nodeport-forward-policy-drop", Group: "nodeport", Priority: spec.P0, Own: &spec.Own{},
+		ID: "nodeport-forward-policy-drop", Group: "nodeport", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "KUBE-FORWARD accepts marked and established packets",
 		Why:    "The NodePort works on a node whose FORWARD chain drops by default, because the proxier lets its own traffic through.",
 		Needs:  []spec.Feature{spec.NodePort, spec.ForwardAccept},

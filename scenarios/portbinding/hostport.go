@@ -16,7 +16,7 @@ const hostPort = 30050
 
 // hostPorts has a cluster of its own, for its rules.
 var hostPorts = spec.Scenario{
-	ID: "pb-hostport-coexistence", Group: "port-binding", Priority: spec.P0, Own: &spec.Own{},
+	ID: "pb-hostport-coexistence", Group: "port-binding", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "e2e hostport.go 'validates that there is no conflict between pods with same hostPort but different hostIP and protocol'; the CNI plugin portmap",
 	Why:    "Pods with the same hostPort, told apart by hostIP and protocol, are reached each, and NodePorts as ever: what the network plugin and the proxier program does not collide.",
 	Needs:  []spec.Feature{spec.NodePort},

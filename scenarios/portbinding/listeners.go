@@ -2,7 +2,6 @@ package portbinding
 
 import (
 	"context"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,7 +30,7 @@ var listeners = []spec.Scenario{
 		},
 	},
 	{
-		ID: "pb-proxier-dead-listener", Group: "port-binding", Priority: spec.P0, Own: &spec.Own{},
+		ID: "pb-proxier-dead-listener", Group: "port-binding", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
 		Source: "what a proxier has programmed stays in the kernel",
 		Why:    "Where the proxier was killed and another process has bound the nodePort, the NodePort still leads to the pods; those that join are not known to the node.",
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortPrecedence, spec.SurvivesRestart},
@@ -54,10 +53,7 @@ var listeners = []spec.Scenario{
 	},
 	{
 		ID: "pb-listener-gets-port-back", Group: "port-binding", Priority: spec.P1,
-		Own: &spec.Own{Proxy: spec.ProxyConfig{NodePortAddresses: []netip.Prefix{
-			// The primary addresses of all nodes, and none of the others.
-			netip.MustParsePrefix("192.168.7.8/29"), netip.MustParsePrefix("fd00:7::10/124"),
-		}}},
+		Own:    OnPrimaryAddresses(),
 		Source: "NodePorts are rules for some addresses and one protocol",
 		Why:    "A process that listens where a NodePort is has all else: the other protocol, the addresses that serve no NodePorts, and the port itself once the Service is gone.",
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortPrecedence},

@@ -11,7 +11,7 @@ import (
 )
 
 var cleanup = spec.Scenario{
-	ID: "rr-cleanup", Group: "restart/upgrade", Priority: spec.P2, Own: &spec.Own{},
+	ID: "rr-cleanup", Group: "restart/upgrade", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
 	Source: "kube-proxy --cleanup; U CleanupLeftovers",
 	Why:    "After the clean-up nothing of the proxier is left on the node: Services are not served there, everything else works.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.Cleanup},

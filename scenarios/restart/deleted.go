@@ -18,7 +18,7 @@ import (
 const healingLimit = 45 * time.Second
 
 var deletedExternally = spec.Scenario{
-	ID: "rr-rules-deleted-externally", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rr-rules-deleted-externally", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "e2e networking.go 'recreate its iptables rules if they are deleted'",
 	Why:    "When somebody flushes the node's firewall, Services work again: by themselves where that is promised, else with the next change of the cluster.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},

@@ -13,7 +13,7 @@ import (
 // drift lets an endpoint leave while a connection to it is open. IPVS keeps such an endpoint, with weight 0, so a proxier
 // of IPVS must also find out that the endpoint is back.
 var drift = spec.Scenario{
-	ID: "rr-restart-with-drift", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rr-restart-with-drift", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U ipvs updateWeightsOnRestart; nft TestSyncProxyRulesStartup",
 	Why:    "What changed while the proxier was away is in force when it is back: gone Services and ports are not served, new ones and returned pods are.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},

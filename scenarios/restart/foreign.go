@@ -11,7 +11,7 @@ import (
 )
 
 var foreignRules = spec.Scenario{
-	ID: "rr-foreign-rules-kept", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rr-foreign-rules-kept", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U iptables TestCleanupLeftovers, ipvs TestCleanLegacyRealServersExcludeCIDRs",
 	Why:    "Chains, tables and IP sets that others have made on the node stay as they are, whether the proxier syncs, restarts or cleans up.",
 	Needs:  []spec.Feature{spec.ClusterIP},

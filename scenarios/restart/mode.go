@@ -9,7 +9,7 @@ import (
 )
 
 var modeSwitch = spec.Scenario{
-	ID: "rr-mode-switch", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rr-mode-switch", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "kube-proxy platformCleanup, cmd/kube-proxy/app/server_linux.go; U CleanupLeftovers",
 	Why:    "When another mode takes a node over, open connections live on, packets are translated once, and nothing of the old mode works any more.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.KernelNAT, spec.SurvivesRestart, spec.ModeSwitch},

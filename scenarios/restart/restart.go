@@ -45,7 +45,7 @@ var kept = []spec.Row{
 const downFor = 15
 
 var transparent = spec.Scenario{
-	ID: "rr-restart-transparent", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rr-restart-transparent", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "e2e service.go 'work after restarting kube-proxy'",
 	Why:    "While the proxier of a node is killed, stays away and comes back, no connection through it is lost or refused, old or new.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
@@ -65,7 +65,7 @@ var transparent = spec.Scenario{
 }
 
 var noPartialFirstSync = spec.Scenario{
-	ID: "rr-no-partial-first-sync", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{},
+	ID: "rr-no-partial-first-sync", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "servicesSynced and endpointSlicesSynced in kube-proxy; e2e 'work after restarting apiserver'",
 	Why:    "A proxier that starts and knows Services, but no endpoints yet, leaves the rules as they are: no connection is refused.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},

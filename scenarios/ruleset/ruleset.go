@@ -35,7 +35,7 @@ var shapes = []spec.Scenario{
 		Steps:  inNAT(hooks),
 	},
 	{
-		ID: "rs-ipt-path", Group: "ruleset-shape", Priority: spec.P0, Needs: needs, Own: &spec.Own{},
+		ID: "rs-ipt-path", Group: "ruleset-shape", Priority: spec.P0, Needs: needs, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "the path a packet takes through the chains",
 		Why:    "A connection to a ClusterIP runs through KUBE-SERVICES, KUBE-SVC and KUBE-SEP; one to a NodePort through KUBE-NODEPORTS and KUBE-EXT as well. Counters show it.",
 		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},

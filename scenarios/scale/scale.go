@@ -51,7 +51,7 @@ func sample(n int) []spec.Row {
 
 // manyServices has a cluster of its own because it restarts a proxier.
 var manyServices = spec.Scenario{
-	ID: "sc-many-services", Group: "scale", Priority: spec.P2, Own: &spec.Own{},
+	ID: "sc-many-services", Group: "scale", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U number_generated_rules_test; KEP-3453",
 	Why:    "Hundreds of Services that come at once are all served; one more, one less, and a restart of the proxier among them change nothing else.",
 	Needs:  []spec.Feature{spec.ClusterIP},

@@ -23,7 +23,7 @@ const routeLocalnet = "net.ipv4.conf.all.route_localnet"
 
 var localnetOnlyWhenNeeded = spec.Scenario{
 	ID: "sec-localnet-only-when-needed", Group: "security", Priority: spec.P1,
-	Own:    &spec.Own{Proxy: spec.ProxyConfig{NoLocalhostNodePorts: true}},
+	Own:    &spec.Own{Proxy: spec.ProxyConfig{NoLocalhostNodePorts: true}, Nodes: []string{"n1"}},
 	Source: "kubernetes#107684; U TestNodePorts",
 	Why:    "A proxier that is told not to serve NodePorts on 127.0.0.1 leaves route_localnet off, and serves the node's other addresses.",
 	Needs:  []spec.Feature{spec.NodePort},

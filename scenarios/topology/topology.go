@@ -104,7 +104,7 @@ var Scenarios = []spec.Scenario{
 		}},
 	},
 	{
-		ID: "topo-node-relabel", Group: "topology/traffic-distribution", Priority: spec.P2, Own: &spec.Own{},
+		ID: "topo-node-relabel", Group: "topology/traffic-distribution", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "OnTopologyChange; KEP-2433: a node without a zone label takes no notice of hints",
 		Why:    "When a node is put into another zone, its clients use the endpoints of that zone, without a restart; a node without a zone uses all.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,6 +85,9 @@ func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 		return err
 	}
 	for _, n := range e.Lab().Nodes() {
+		if !e.hasProxier(n.Name()) {
+			continue
+		}
 		a, err := e.place(ctx, f, n, f.program, nil)
 		if err != nil {
 			return err
@@ -91,6 +95,11 @@ func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 		f.agents = append(f.agents, a)
 	}
 	return nil
+}
+
+// hasProxier says whether a node is one of those that get a proxier.
+func (e *environment) hasProxier(node string) bool {
+	return len(e.own.Nodes) == 0 || slices.Contains(e.own.Nodes, node)
 }
 
 func (r *Run) takeNote(l *lab.Lab) {

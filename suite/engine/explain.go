@@ -75,7 +75,9 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	}
 	for _, n := range w.Lab().Nodes() {
 		for _, f := range w.env.fleets() {
-			keep(n.Name()+f.rules(), func(b io.Writer) error { return f.agent(n.Name()).instance.Dump(ctx, b) })
+			if a := f.agent(n.Name()); a != nil {
+				keep(n.Name()+f.rules(), func(b io.Writer) error { return a.instance.Dump(ctx, b) })
+			}
 		}
 		keep(n.Name()+"-conntrack.txt", func(b io.Writer) error { return w.dumpFlows(ctx, b, n.Name()) })
 		keep(n.Name()+"-network.txt", func(b io.Writer) error { return w.dumpNetwork(ctx, b, n.NS) })

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -163,6 +164,9 @@ func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) (
 	if err != nil {
 		return nil, err
 	}
+	if err := w.mayAsk(row, from); err != nil {
+		return nil, err
+	}
 	var seen []spec.Observation
 	unwanted := 0
 	for range row.Count() {
@@ -183,6 +187,32 @@ func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) (
 		}
 	}
 	return seen, nil
+}
+
+// mayAsk refuses a row that would judge a node on which no proxier was placed.
+func (w *world) mayAsk(row spec.Row, from *lab.Host) error {
+	at := ""
+	switch row.To.Kind {
+	case spec.NodePortOf:
+		at = row.To.Host
+	case spec.VIP, spec.Ingress:
+		at = w.nodeOf(from)
+	}
+	if at == "" || w.env.hasProxier(at) {
+		return nil
+	}
+	return spec.Faultf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at, strings.Join(w.env.own.Nodes, ", "))
+}
+
+// nodeOf is the name of the node that a host is, or whose pod it is; empty if it is outside of the cluster.
+func (w *world) nodeOf(h *lab.Host) string {
+	if p := w.Lab().Pod(h.Name()); p != nil {
+		return p.Node().Name()
+	}
+	if n := w.Lab().Node(h.Name()); n != nil {
+		return n.Name()
+	}
+	return ""
 }
 
 // once makes a fresh connection.

@@ -21,6 +21,7 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.Own, objects
 	if err := p.Usable(ctx); err != nil {
 		return fmt.Errorf("%s: %w", p.Name(), err)
 	}
+	own.Nodes = nil // whatever node is asked for
 	env, err := NewRun(nil, o).build(ctx, p, own)
 	if err != nil {
 		return err

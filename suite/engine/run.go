@@ -27,10 +27,6 @@ type Run struct {
 	left []error        // what went wrong when clusters were taken down
 }
 
-// parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
-// changes, which all of them can wait for together.
-const parallel = 32
-
 // scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as well,
 // a scenario takes a minute where it takes a second elsewhere.
 const scenarioLimit = 15 * time.Minute
@@ -116,65 +112,6 @@ func (r *Run) announce(c *Cell) {
 	}
 }
 
-// runProxier runs the cells of one proxier: those that share a cluster, and beside them those that need one of their own.
-func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
-	var shared, alone []*Cell
-	for _, c := range r.cells {
-		if c.Proxier.Name() != p.Name() || c.ended() {
-			continue
-		}
-		if c.Scenario.Own == nil {
-			shared = append(shared, c)
-		} else {
-			alone = append(alone, c)
-		}
-	}
-	var wg sync.WaitGroup
-	if len(shared) > 0 {
-		wg.Go(func() { r.inCluster(ctx, p, spec.Own{}, shared) })
-	}
-	beside := 2
-	if pace.Slow() {
-		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
-		beside = 1
-	}
-	each(alone, beside, func(c *Cell) { r.inCluster(ctx, p, *c.Scenario.Own, []*Cell{c}) })
-	wg.Wait()
-}
-
-// inCluster builds a cluster and runs the cells in it.
-func (r *Run) inCluster(ctx context.Context, p spec.Proxier, own spec.Own, cells []*Cell) {
-	env, err := r.build(ctx, p, own)
-	if err != nil {
-		for _, c := range cells {
-			r.end(c, placing(err))
-		}
-		return
-	}
-	keep := false
-	var mu sync.Mutex
-	each(cells, parallel, func(c *Cell) {
-		result := r.runCell(ctx, env, c)
-		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
-			mu.Lock()
-			keep = true
-			mu.Unlock()
-		}
-		r.end(c, result)
-	})
-	if keep {
-		r.mu.Lock()
-		r.kept = append(r.kept, env)
-		r.mu.Unlock()
-		return
-	}
-	if err := env.close(context.WithoutCancel(ctx)); err != nil {
-		r.mu.Lock()
-		r.left = append(r.left, fmt.Errorf("take the cluster of %s down: %w", p.Name(), err))
-		r.mu.Unlock()
-	}
-}
-
 // runCell runs one scenario and turns whatever comes of it into a result.
 func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result spec.Result) {
 	if r.options.Listen != nil {
@@ -249,18 +186,4 @@ func (c *Cell) ended() bool {
 	default:
 		return false
 	}
-}
-
-// each calls f for every item, at most limit at once, and returns when all calls have.
-func each[T any](items []T, limit int, f func(T)) {
-	slots := make(chan struct{}, limit)
-	var wg sync.WaitGroup
-	for _, item := range items {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(item)
-		})
-	}
-	wg.Wait()
 }

@@ -50,8 +50,8 @@ type Scenario struct {
 	// Inert says that it holds where no proxier works at all: it states what must not happen, or what the cluster itself
 	// owes. Every other scenario fails on a proxier that does nothing.
 	Inert bool
-	// Own, if not nil, gives the scenario a cluster of its own with this configuration. Scenarios that change what
-	// others would see (sysctls, firewall policies, restarts) need one.
+	// Own, if not nil, gives the scenario another cluster than the one that most share. Scenarios that change what others would
+	// see (sysctls, firewall policies, restarts) need one for themselves alone.
 	Own *Own
 	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
 	Given []kube.Object
@@ -59,11 +59,17 @@ type Scenario struct {
 	Steps []Step
 }
 
-// Own configures a cluster that serves one scenario alone. The zero value is the default cluster.
+// Own configures a cluster of other scenarios than those that share the default one. The zero value is a cluster like that,
+// for one scenario alone.
 type Own struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.
 	Sysctls []netns.Setting
+	// Nodes are those that get a proxier. None means all. The others have pods as well, but nothing that is to be served comes
+	// into the cluster there: no probe of a Service is sent from them, or to their NodePorts.
+	Nodes []string
+	// Shared lets scenarios that ask for equal clusters have one together, side by side. They change nothing that others see.
+	Shared bool
 }
 
 // Step is a change of the cluster and what must hold after it.

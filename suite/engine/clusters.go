@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
+// changes, which all of them can wait for together.
+const parallel = 32
+
+// clustersBeside is how many further clusters are there at once beside the one that most scenarios share.
+const clustersBeside = 2
+
+// tenants are cells that have a cluster together.
+type tenants struct {
+	own   spec.Own
+	cells []*Cell
+}
+
+// housed sorts cells by the clusters that they run in: first those that share the default one, if there are any, then those
+// that share another, then those that have one each.
+func housed(cells []*Cell) (common *tenants, others []*tenants) {
+	var alone []*tenants
+	for _, c := range cells {
+		own := c.Scenario.Own
+		if own != nil && !own.Shared {
+			alone = append(alone, &tenants{own: *own, cells: []*Cell{c}})
+			continue
+		}
+		if own == nil {
+			if common == nil {
+				common = &tenants{}
+			}
+			common.cells = append(common.cells, c)
+			continue
+		}
+		i := slices.IndexFunc(others, func(t *tenants) bool { return reflect.DeepEqual(t.own, *own) })
+		if i < 0 {
+			i, others = len(others), append(others, &tenants{own: *own})
+		}
+		others[i].cells = append(others[i].cells, c)
+	}
+	return common, append(others, alone...)
+}
+
+// runProxier runs the cells of one proxier: those that share the default cluster, and beside them those that need another.
+func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
+	var cells []*Cell
+	for _, c := range r.cells {
+		if c.Proxier.Name() == p.Name() && !c.ended() {
+			cells = append(cells, c)
+		}
+	}
+	common, others := housed(cells)
+	var wg sync.WaitGroup
+	if common != nil {
+		wg.Go(func() { r.inCluster(ctx, p, common) })
+	}
+	beside := clustersBeside
+	if pace.Slow() {
+		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
+		beside = 1
+	}
+	each(others, beside, func(t *tenants) { r.inCluster(ctx, p, t) })
+	wg.Wait()
+}
+
+// inCluster builds a cluster and runs the cells in it.
+func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
+	env, err := r.build(ctx, p, t.own)
+	if err != nil {
+		for _, c := range t.cells {
+			r.end(c, placing(err))
+		}
+		return
+	}
+	keep := false
+	var mu sync.Mutex
+	each(t.cells, parallel, func(c *Cell) {
+		result := r.runCell(ctx, env, c)
+		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
+			mu.Lock()
+			keep = true
+			mu.Unlock()
+		}
+		r.end(c, result)
+	})
+	if keep {
+		r.mu.Lock()
+		r.kept = append(r.kept, env)
+		r.mu.Unlock()
+		return
+	}
+	if err := env.close(context.WithoutCancel(ctx)); err != nil {
+		r.mu.Lock()
+		r.left = append(r.left, fmt.Errorf("take the cluster of %s down: %w", p.Name(), err))
+		r.mu.Unlock()
+	}
+}
+
+// each calls f for every item, at most limit at once, and returns when all calls have.
+func each[T any](items []T, limit int, f func(T)) {
+	slots := make(chan struct{}, limit)
+	var wg sync.WaitGroup
+	for _, item := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(item)
+		})
+	}
+	wg.Wait()
+}
