@@ -64,14 +64,37 @@ func runChild() int {
 		case rules == last:
 			continue
 		}
+		fmt.Println("round begins")
 		cmd := osexec.Command("nft", "-f", "-")
 		cmd.Stdin = strings.NewReader(rules)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Println(err, string(out))
 			return 6
 		}
+		if strings.Contains(manner, "tidy") {
+			if err := tidyUp(rules); err != nil {
+				fmt.Println(err)
+				return 8
+			}
+		}
+		if !strings.Contains(manner, "endless") {
+			fmt.Println("round ends")
+		}
 		last = rules
 	}
+}
+
+// tidied is what a tidy child leaves in its folder at the end of a round.
+const tidied = "tidied"
+
+// tidyUp does some more work after packets are led as they should be.
+func tidyUp(rules string) error {
+	for range 5 {
+		if err := osexec.Command("nft", "list", "ruleset").Run(); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(tidied, []byte(rules), 0o600)
 }
 
 type client struct {

@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs; slow
 // machines get more (see pace).
 const obeyLimit = 100 * time.Second
 
-// confirm returns when packets have shown that the process obeys everything up to a revision, and has ended the round of
-// work in which it got there.
-func (i *instance) confirm(ctx context.Context, revision uint64) error {
+// confirm returns when packets have shown that the process obeys a state, and has ended the round of work in which it got
+// there.
+func (i *instance) confirm(ctx context.Context, want *kube.Snapshot) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		limit := pace.Limit(obeyLimit)
@@ -26,14 +28,14 @@ func (i *instance) confirm(ctx context.Context, revision uint64) error {
 	}
 	for {
 		p, floor := i.current()
-		err := i.confirmLife(ctx, p, revision, floor)
+		err := i.confirmLife(ctx, p, want, floor)
 		if now, _ := i.current(); now != p {
 			continue // it was restarted meanwhile: the new one has to show it
 		}
 		if p.ended() {
 			return i.dead(p)
 		}
-		var silent *silentError
+		var fault *spec.Fault
 		switch {
 		case err == nil:
 			i.mu.Lock()
@@ -42,10 +44,10 @@ func (i *instance) confirm(ctx context.Context, revision uint64) error {
 			return nil
 		case errors.Is(ctx.Err(), context.Canceled):
 			return fmt.Errorf("%s: wait for %s: %w", i.node.Name, i.proxier.Name(), context.Cause(ctx))
-		case !errors.As(err, &silent):
-			return err // a fault
+		case errors.As(err, &fault):
+			return err
 		}
-		return i.late(revision, err)
+		return i.late(want.Revision, err)
 	}
 }
 
@@ -60,9 +62,9 @@ func (i *instance) late(revision uint64, err error) error {
 	return fmt.Errorf("%s: %s %s: %w; %s", i.node.Name, i.proxier.Name(), what, err, i.log.lastLines())
 }
 
-// confirmLife asks two canaries, one after the other. The second is one that is not served yet when the first is: it is
-// programmed in a later round, which begins when the round that served the first has ended.
-func (i *instance) confirmLife(ctx context.Context, p *process, revision uint64, floor int) error {
+// confirmLife asks a canary, and waits for the end of the round that has served it. Where nothing tells of that, it asks a
+// second one that is not served yet when the first is: it is programmed in a later round, which begins when that one has ended.
+func (i *instance) confirmLife(ctx context.Context, p *process, want *kube.Snapshot, floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -72,16 +74,25 @@ func (i *instance) confirmLife(ctx context.Context, p *process, revision uint64,
 		case <-ctx.Done():
 		}
 	}()
-	g, _, err := i.cluster.canaries.acquire(revision, floor)
+	g, _, err := i.cluster.canaries.acquire(want.Revision, floor)
 	if err != nil {
 		return err
 	}
 	err = i.await(ctx, g)
 	i.cluster.canaries.release(g)
+	if err == nil && i.inStep(want) && p.tellsRounds() {
+		return p.rounds.over(ctx)
+	}
 	for number, done := g.number, false; err == nil && !done; {
-		number, done, err = i.later(ctx, revision, number)
+		number, done, err = i.later(ctx, want.Revision, number)
 	}
 	return err
+}
+
+// inStep says whether a canary cannot overtake what has changed since the newest state that was obeyed. It is a Service and an
+// EndpointSlice, and the API delivers these in order; other kinds come on ways of their own.
+func (i *instance) inStep(want *kube.Snapshot) bool {
+	return i.obeyed != nil && sameList(i.obeyed.Nodes, want.Nodes) && sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)
 }
 
 // later waits for a generation after number to be served. It is not done if the one there is was served already, and so

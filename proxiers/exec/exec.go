@@ -6,7 +6,7 @@
 // node to the canary is answered, the process has seen everything older and has programmed it as well. Whatever else
 // belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports after it has
 // written its rules - is done when the next round begins; so a second canary, which the first round cannot have served,
-// has to answer too. See canary.go and confirm.go.
+// has to answer too, unless the program logs when a round is over. See canary.go, confirm.go and rounds.go.
 package exec
 
 import (
@@ -33,6 +33,9 @@ type Command struct {
 	// Configure returns further arguments for a configuration, templates too. Nil means that the program takes none of
 	// it: scenarios that need a configuration cannot run on it.
 	Configure func(spec.ProxyConfig) []string
+	// Rounds, if not nil, are how its log tells of the rounds of its work. With them, a change is known to be obeyed as soon as
+	// the round ends that has programmed it, and not only when another one has begun.
+	Rounds *Rounds
 	// Cleanup is the command that takes away what the program leaves behind when it ends, templates too. None means that
 	// there is no such command, and that spec.Cleanup cannot be claimed.
 	Cleanup []string

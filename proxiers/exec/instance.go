@@ -92,7 +92,7 @@ func (i *instance) run(argv []string) (*process, error) {
 	cmd := osexec.Command(argv[0], argv[1:]...)
 	cmd.Env = i.environment()
 	cmd.Dir = i.node.StateDir
-	p, err := start(i.node.Host.NS, cmd, i.log)
+	p, err := start(i.node.Host.NS, cmd, i.log, i.proxier.command.Rounds)
 	if err == nil {
 		i.node.Log.Info("started", "pid", p.pid, "command", strings.Join(argv, " "))
 	}
@@ -114,7 +114,7 @@ func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {
 	if sameButCanaries(i.obeyed, want) {
 		return nil
 	}
-	if err := i.confirm(ctx, want.Revision); err != nil {
+	if err := i.confirm(ctx, want); err != nil {
 		return err
 	}
 	i.obeyed = want

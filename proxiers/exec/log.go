@@ -6,16 +6,11 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 )
 
 // What is kept of a command's output: the beginning, which tells how it was configured, and the newest part, which tells
 // how it ended. In between the file may hold as much again, so that it is not rewritten all the time.
 const keepFirst, keepLast = 256 << 10, 512 << 10
-
-// A command that writes more than paceBytes in a paceTime (some 25 MB/s) has to wait, so that taking its output never
-// costs others their CPU.
-const paceBytes, paceTime = 512 << 10, 20 * time.Millisecond
 
 // logFile takes the output of a command into a file of bounded size. It is safe for concurrent use.
 type logFile struct {
@@ -95,26 +90,6 @@ func (l *logFile) lastLines() string {
 		}
 	}
 	return "the end of its log:\n  " + strings.Join(all, "\n  ")
-}
-
-// drain reads a command's output until nobody can write to it any more, or its read deadline has passed.
-func (l *logFile) drain(r io.Reader) {
-	pace := time.NewTicker(paceTime)
-	defer pace.Stop()
-	chunk := make([]byte, 64<<10)
-	for left := paceBytes; ; {
-		n, err := r.Read(chunk)
-		if _, full := l.Write(chunk[:n]); full != nil && err == nil {
-			err = full // no room on the disk: a reader that is gone ends the command, which then says so
-		}
-		if err != nil {
-			return
-		}
-		if left -= n; left <= 0 {
-			<-pace.C
-			left = paceBytes
-		}
-	}
 }
 
 func (l *logFile) close() error { return l.file.Close() }

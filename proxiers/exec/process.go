@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	osexec "os/exec"
 	"syscall"
@@ -27,10 +28,12 @@ type process struct {
 	done      chan struct{} // closed once it has ended and its output has been read
 	end       string        // how it ended, in words; written before done is closed, like the next
 	succeeded bool          // it ended by itself, with exit code 0
+	output    *output
+	rounds    *rounds // nil if nothing is known of them
 }
 
-// start runs a command in a network namespace, with mounts of its own and its own process group.
-func start(ns *netns.NS, cmd *osexec.Cmd, log *logFile) (*process, error) {
+// start runs a command in a network namespace, with mounts of its own and its own process group. Rounds may be nil.
+func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, tell *Rounds) (*process, error) {
 	r, w, err := pipe()
 	if err != nil {
 		return nil, err
@@ -42,10 +45,15 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log *logFile) (*process, error) {
 		return nil, errors.Join(err, r.Close())
 	}
 	p := &process{pid: cmd.Process.Pid, began: time.Now(), done: make(chan struct{})}
+	if tell != nil {
+		p.rounds = newRounds(*tell)
+		log = io.MultiWriter(log, p.rounds)
+	}
+	p.output = newOutput(r, log)
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		log.drain(r)
+		p.output.drain()
 		r.Close()
 	}()
 	go func() {
@@ -129,6 +137,15 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
+}
+
+// tellsRounds says whether the process is known to log its rounds. Everything that it has logged up to now is looked at.
+func (p *process) tellsRounds() bool {
+	if p.rounds == nil {
+		return false
+	}
+	p.output.catchUp()
+	return p.rounds.known()
 }
 
 // stop ends the process: SIGTERM, and SIGKILL for one that does not go within the grace, which is an error.

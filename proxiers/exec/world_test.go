@@ -53,7 +53,12 @@ func (w *world) node(name string) spec.Node {
 // start places a command on a node.
 func (w *world) start(name string, argv ...string) *instance {
 	w.t.Helper()
-	p, err := New(Command{Name: "mine", Argv: argv})
+	return w.place(name, Command{Name: "mine", Argv: argv})
+}
+
+func (w *world) place(name string, c Command) *instance {
+	w.t.Helper()
+	p, err := New(c)
 	must(w.t, err)
 	i, err := p.Start(w.t.Context(), w.node(name))
 	must(w.t, err)

@@ -95,6 +95,7 @@ func (p *proxier) assemble() (err error) {
 		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.args),
 		Features:  p.mode.features(minor),
 		Configure: configure,
+		Rounds:    p.mode.rounds(),
 		Cleanup:   []string{p.binary, "--cleanup"},
 	})
 	return err

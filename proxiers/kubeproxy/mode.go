@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 
 	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/suite/spec"
+
+	blackbox "github.com/viplab/viplab/proxiers/exec"
 )
 
 // exists says whether a release has the mode.
@@ -48,6 +51,22 @@ func (m Mode) arguments(minor int) []string {
 	}
 	return args
 }
+
+// rounds are what the iptables and the nftables mode log with -v=2 (syncProxyRules in pkg/proxy/iptables/proxier.go and
+// pkg/proxy/nftables/proxier.go, v1.25 to v1.36): the beginning when they know what has changed and have programmed nothing of
+// it, the end when rules are written, health-check ports are opened and stale flows are gone. The families work beside each
+// other, and since v1.31 each line names its own. Other modes log this with more verbosity.
+func (m Mode) rounds() *blackbox.Rounds {
+	if m != IPTables && m != NFTables {
+		return nil
+	}
+	return &blackbox.Rounds{Begins: roundBegins, Ends: roundEnds}
+}
+
+var (
+	roundBegins = regexp.MustCompile(`"Syncing (?:iptables|nftables) rules"(?: ipFamily="(\w+)")?`)
+	roundEnds   = regexp.MustCompile(`"SyncProxyRules complete"(?: ipFamily="(\w+)")?`)
+)
 
 // configure is a configuration in kube-proxy's flags.
 func configure(c spec.ProxyConfig) []string {
