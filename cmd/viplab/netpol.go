@@ -15,8 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/faults"
 	"github.com/viplab/viplab/suite/engine"
 	"github.com/viplab/viplab/suite/netpol"
 	"github.com/viplab/viplab/suite/netpol/misread"
@@ -36,6 +38,7 @@ type netpolFlags struct {
 	out       string
 	parallel  int
 	tables    bool
+	prove     bool
 }
 
 func newNetpol() *cobra.Command {
@@ -50,13 +53,15 @@ which must be answered by the right pod or be dropped. A drop counts only with e
 A line of a table is a sender, a column a target, and a cell has a mark for each of ` + portList() + `:
   .  the right pod answered        X  dropped, and logged as such     R  refused (RST or ICMP)
   ?  silence that nobody owns up to                                   W  another pod answered
-A case that fails is printed with the cells that are wrong, and a dash for all others.
+  A  arrived, but the answer was dropped, and logged as such
+A case that fails is printed with its policies in words, the cells that are wrong, and a dash for all others.
 
-Exit code: 0 all cases passed; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
+Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
 		Example: `  viplab netpol
   viplab netpol --enforcer policy-nftables --ip 4 --pods routed --focus '^IPB-' --tables
   viplab netpol --cases my-policies.yaml --tables
-  viplab netpol --random 1000 --seed 7`,
+  viplab netpol --random 1000 --seed 7
+  viplab netpol --prove --ip 4`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -71,13 +76,14 @@ Exit code: 0 all cases passed; 1 a failure; 2 the harness broke, nothing ran, or
 	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first that fails is made as small as it can be, and left as a file for --cases")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
-	flags.StringVar(&f.fault, "fault", "", "give the enforcers the policies of someone who reads the API wrongly, to see what notices it: "+strings.Join(misread.Names(), ", "))
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers, to see what notices it: the policies of someone who reads the API wrongly, or something in what they write (--prove lists them)")
+	flags.BoolVar(&f.prove, "prove", false, "put one fault after another into the enforcers, and show which cases notice")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
-	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json")
+	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json and junit.xml")
 	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	complete(cmd, "enforcer", enforcerNames()...)
-	complete(cmd, "fault", misread.Names()...)
+	complete(cmd, "fault", enforcerFaults()...)
 	return cmd
 }
 
@@ -96,6 +102,8 @@ type netpolRun struct {
 	random    int // this many generated cases instead, of this seed and focus
 	seed      uint64
 	focus     *regexp.Regexp
+	file      string        // of cases
+	fault     *faults.Fault // in what enforcers write
 	options   netpol.Options
 	parallel  int
 	tables    bool
@@ -106,7 +114,7 @@ type netpolRun struct {
 
 // plan checks all flags before anything is built and tells every mistake at once.
 func (f *netpolFlags) plan() (*netpolRun, error) {
-	r := &netpolRun{tables: f.tables, parallel: f.parallel, random: f.random, seed: f.seed}
+	r := &netpolRun{tables: f.tables, parallel: f.parallel, random: f.random, seed: f.seed, file: f.cases}
 	var cluster engine.Options
 	errs := []error{f.cluster.set(&cluster)}
 	r.options = netpol.Options{Stack: cluster.Stack, PodNetwork: cluster.PodNetwork, Overlay: cluster.Overlay}
@@ -118,16 +126,16 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	if f.parallel < 1 {
 		errs = append(errs, fmt.Errorf("--parallel: %d: want 1 or more", f.parallel))
 	}
-	if f.fault != "" {
-		reading, err := misread.Find(f.fault)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--fault: %w", err))
-		}
-		r.options.Misread = &reading
-	}
+	errs = append(errs, r.seedWith(f.fault))
 	var err error
 	if r.focus, err = regexp.Compile(f.focus); err != nil {
 		errs = append(errs, fmt.Errorf("--focus: %w", err))
+	}
+	if f.prove && (f.random > 0 || f.fault != "") {
+		errs = append(errs, errors.New("--prove: puts in all faults, on written cases: no --random and no --fault beside it"))
+	}
+	if f.prove && cluster.Stack == lab.IPv6 {
+		errs = append(errs, errors.New("--prove: which cases must notice is known for IPv4: want --ip 4 or dual"))
 	}
 	if f.random < 0 || f.random > 0 && f.cases != "" {
 		errs = append(errs, errors.New("--random: want a number of cases, and no --cases beside it"))
@@ -151,6 +159,32 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	}
 	r.options.NamedPorts, err = netpol.NamesOf(r.cases)
 	return r, err
+}
+
+// seedWith finds a fault: a wrong reading, or something in what enforcers write.
+func (r *netpolRun) seedWith(fault string) error {
+	if fault == "" {
+		return nil
+	}
+	if reading, err := misread.Find(fault); err == nil {
+		r.options.Misread = &reading
+		return nil
+	}
+	i := slices.IndexFunc(faults.Enforced, func(f faults.Fault) bool { return f.Name == fault })
+	if i < 0 {
+		return fmt.Errorf("--fault: unknown fault %q: there are %s", fault, strings.Join(enforcerFaults(), ", "))
+	}
+	r.fault = &faults.Enforced[i]
+	return nil
+}
+
+// enforcerFaults are the values of --fault.
+func enforcerFaults() []string {
+	names := misread.Names()
+	for _, f := range faults.Enforced {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 func (f *netpolFlags) load() ([]netpol.Case, error) {
@@ -186,6 +220,16 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
+	if f.prove {
+		return r.prove(ctx)
+	}
+	if r.fault != nil {
+		s, err := faults.Seed(ctx, *r.fault, r.enforcers...)
+		if err != nil {
+			return err
+		}
+		r.enforcers = s.Proxiers
+	}
 	var results []spec.Result
 	for _, e := range r.enforcers {
 		judge := r.judge
@@ -200,10 +244,10 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	note := fmt.Sprintf("%s pods, overlay %s, %s", r.options.PodNetwork, r.options.Overlay, r.options.Stack)
 	all := report.New(version(), kernelRelease(), note, results)
-	if err := all.WriteJSON(r.out); err != nil {
+	if err := errors.Join(all.WriteJSON(r.out), all.WriteJUnit(r.out)); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(r.out, "report.json"))
+	fmt.Fprintf(stdout, "report: %s and junit.xml\n", filepath.Join(r.out, "report.json"))
 	if code := all.ExitCode(); code != 0 {
 		return exitCode(code)
 	}

@@ -116,6 +116,7 @@ func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
 	}
 	if v.Verdict != spec.Pass {
 		fmt.Fprintf(w, "%s: %d cells are wrong\n", title, len(v.Wrong))
+		_ = netpol.WriteWords(w, c)
 		_ = v.WriteDifferences(w)
 	}
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/proxiers/faults"
+	"github.com/viplab/viplab/suite/netpol"
 	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -100,5 +103,33 @@ func TestNetpolRandom(t *testing.T) {
 		if code, stdout, _ := outcome(t, append(args, "--cases", files[0], "--fault", fault)...); code != want {
 			t.Errorf("fault %q: exit code %d, want %d:\n%s", fault, code, want, stdout)
 		}
+	}
+}
+
+// What an enforcer writes wrongly is noticed, each by the cases that the fault names, which there are; and so is a wrong
+// reading of the API.
+func TestNetpolProve(t *testing.T) {
+	cases, err := netpol.Static()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults.Enforced {
+		for _, r := range f.Rows {
+			if !slices.ContainsFunc(cases, func(c netpol.Case) bool { return c.ID == r }) {
+				t.Errorf("%s names the case %s, which is not there", f.Name, r)
+			}
+		}
+		if err := f.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+	code, stdout, stderr := outcome(t, "netpol", "--prove", "--ip", "4", "--enforcer", "policy-calico", "--focus", "^(DIR-02|TGT-02|SEL-04)$", "--out", t.TempDir())
+	for _, want := range []string{"✓  cali-replies-judged ", "✓  cali-mark-stays ", "✓  NotIn-needs-key ", " 0 survived, 0 broken,", "3 proved, 0 missing a fault"} {
+		if code != 0 || !strings.Contains(stdout, want) {
+			t.Errorf("exit code %d; the output must have %q:\n%s%s", code, want, stdout, stderr)
+		}
+	}
+	if code, _, stderr := outcome(t, "netpol", "--prove", "--ip", "6", "--random", "3"); code != 2 || strings.Count(stderr, "--prove:") != 2 {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }

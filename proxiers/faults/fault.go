@@ -55,7 +55,7 @@ func All() []Fault {
 
 // Find is the fault of a name.
 func Find(name string) (Fault, error) {
-	all := All()
+	all := slices.Concat(All(), Enforced)
 	i := slices.IndexFunc(all, func(f Fault) bool { return f.Name == name })
 	if i < 0 {
 		return Fault{}, fmt.Errorf("unknown fault %q (viplab prove --list shows them)", name)

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/viplab/viplab/lab"
@@ -19,6 +20,7 @@ import (
 	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/netpol/oracle"
+	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -45,7 +47,7 @@ type Bench struct {
 	volleys   map[lab.Family]*traffic.Volley
 	logs      []*watch.LogGroups // of every node, if the enforcer declares its drop log
 	tracked   []*watch.Conntrack // what every node knows of connections
-	fired     int                // tables
+	applied   int                // cases
 }
 
 // groups are the NFLOG groups of packets that ingress and egress rules deny.
@@ -175,11 +177,11 @@ func (b *Bench) place(ctx context.Context) (err error) {
 	return nil
 }
 
-// forget makes the nodes forget the connections of former tables, every now and then: a volley ends without a packet, so that
-// they would be taken for alive, and a node can know only so many.
+// forget makes the nodes forget the connections of former cases, every now and then: a volley ends without a packet, so that
+// they would be taken for alive, and a node can know only so many. That takes time, but less than policies do.
 func (b *Bench) forget() error {
-	const often = 64 // tables, of some hundred connections each
-	if b.fired++; b.fired%often != 0 {
+	const often = 16 // cases, of some hundred connections in each family
+	if b.applied++; b.applied%often != 0 {
 		return nil
 	}
 	var errs []error
@@ -191,12 +193,17 @@ func (b *Bench) forget() error {
 
 // Apply makes the policies of a case the only ones, and returns when every node obeys them.
 func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
+	return b.apply(ctx, c, b.options.Misread)
+}
+
+// apply gives the enforcers what a reading takes the policies of the case for, and the caller what they are.
+func (b *Bench) apply(ctx context.Context, c Case, reading *misread.Reading) (*oracle.Cluster, error) {
 	clear(b.old)
 	told := translated(c.Policies, b.options.Stack)
-	if r := b.options.Misread; r != nil {
+	if reading != nil {
 		pods := oracle.FromSnapshot(b.view.Snapshot())
 		pods.Policies = nil
-		told = r.Policies(pods, told)
+		told = reading.Policies(pods, told)
 	}
 	former := b.cluster.Store().Snapshot().NetworkPolicies
 	err := b.cluster.Store().Do(func(tx *kube.Tx) error {
@@ -218,6 +225,8 @@ func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 	snapshot := b.view.Snapshot()
 	errs := make([]error, len(b.instances))
 	var all sync.WaitGroup
+	var forgot error
+	all.Go(func() { forgot = b.forget() })
 	for i, in := range b.instances {
 		all.Go(func() {
 			if err := in.Apply(ctx, snapshot); err != nil {
@@ -226,12 +235,12 @@ func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
 		})
 	}
 	judged, err := oracle.FromSnapshot(snapshot), error(nil)
-	if b.options.Misread != nil {
+	if reading != nil {
 		c.NamedPorts = b.options.NamedPorts
 		judged, err = c.judgeAt(b.options.Placement, b.options.Stack)
 	}
 	all.Wait()
-	return judged, errors.Join(append(errs, err)...)
+	return judged, errors.Join(append(errs, err, forgot)...)
 }
 
 // ApplyError is an enforcer's failure to take policies.
@@ -241,7 +250,17 @@ type ApplyError struct {
 }
 
 func (e *ApplyError) Error() string {
-	return fmt.Sprintf("%s: the policies were not applied: %v", e.Node, e.Err)
+	return fmt.Sprintf("%s: %s: %v", e.Node, notApplied, e.Err)
+}
+
+const notApplied = "the policies were not applied"
+
+// Refusal is why a case has failed if that was because the enforcer has not taken its policies. Otherwise it is empty.
+func Refusal(r report.Result) string {
+	if strings.Contains(r.Reason, notApplied) {
+		return r.Reason
+	}
+	return ""
 }
 
 // Unwrap is what the enforcer said.

@@ -11,6 +11,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/netpol/oracle"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -25,6 +26,7 @@ const (
 	Refused Mark = 'R' // a RST or an ICMP error came back
 	Lost    Mark = '?' // silence, and nobody can be shown to have dropped the packet
 	Wrong   Mark = 'W' // another pod answered
+	Arrived Mark = 'A' // the packet has arrived, and the answer was dropped
 )
 
 // Seen is what came of every cell.
@@ -35,9 +37,6 @@ func protoOf(p Port) string { return strings.ToLower(string(p.Protocol)) }
 // Probe fires a table in one family.
 func (b *Bench) Probe(ctx context.Context, f lab.Family) (*Seen, error) {
 	if _, err := b.logged(); err != nil { // what is left of the change of policies
-		return nil, err
-	}
-	if err := b.forget(); err != nil {
 		return nil, err
 	}
 	shots := make([]traffic.Shot, Cells)
@@ -59,8 +58,14 @@ func (b *Bench) Probe(ctx context.Context, f lab.Family) (*Seen, error) {
 	for i, hit := range hits {
 		seen[i] = markOf(CellAt(i), hit)
 		from := netip.AddrPortFrom(b.cluster.Lab().Pod(Pods[CellAt(i).From]).Addr(f), hit.Port)
-		if seen[i] == Lost && dropped[flowKey{shots[i].Proto, from, shots[i].To}] {
+		if seen[i] != Lost {
+			continue
+		}
+		switch proto, to := shots[i].Proto, shots[i].To; {
+		case dropped[flowKey{proto, from, to}]:
 			seen[i] = Dropped
+		case dropped[flowKey{proto, to, from}]:
+			seen[i] = Arrived
 		}
 	}
 	return &seen, nil
@@ -127,7 +132,12 @@ func judge(want *Table, seen *Seen) (wrong []int, verdict spec.Verdict) {
 
 // Judge applies a case and probes it in every family.
 func (b *Bench) Judge(ctx context.Context, c Case) ([]Verdict, error) {
-	judged, err := b.Apply(ctx, c)
+	return b.JudgeMisread(ctx, c, b.options.Misread)
+}
+
+// JudgeMisread judges enforcers that get what a reading takes the policies for.
+func (b *Bench) JudgeMisread(ctx context.Context, c Case, reading *misread.Reading) ([]Verdict, error) {
+	judged, err := b.apply(ctx, c, reading)
 	if err != nil {
 		return nil, err
 	}
