@@ -194,6 +194,29 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 	}
 }
 
+// What rows of profiles find out, and what scenarios remark, is told with a pass, once.
+func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
+	s := simple("finds-out")
+	served := spec.HostAt("a1", 8080)
+	s.Given = []kube.Object{Backend("a1", "n1"), Pod("c1", "n1")}
+	s.Steps = []spec.Step{{
+		Rows: []spec.Row{
+			{From: "c1", To: served, Want: spec.Reply | spec.Silence, By: []string{"a1"}, Profile: "a server"},
+			{From: "c1", To: spec.HostAt("a1", 9), Want: spec.Refused | spec.Silence, Profile: "nobody"},
+			{From: "c1", To: served, By: []string{"a1"}},
+		},
+		Check: func(_ context.Context, w spec.World) error {
+			w.Remark("it took 3ms")
+			w.Remark("it took 3ms")
+			return nil
+		},
+	}}
+	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Stack: lab.Dual})[s.ID]
+	if r.Verdict != spec.Pass || r.Reason != "a server: Reply\nnobody: Refused\nit took 3ms" {
+		t.Errorf("%s: %q", r.Verdict, r.Reason)
+	}
+}
+
 // A proxier that fails now and then, but gets it right when asked again, has only been slow.
 func TestAFailedApplyIsTriedAgain(t *testing.T) {
 	b := bad{Proxier: none.New(), name: "moody", apply: func(_ context.Context, n int64) error {

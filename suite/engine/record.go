@@ -27,7 +27,7 @@ func (w *world) record(probes []*probed, facts spec.Facts) {
 	w.probed = append(w.probed, out...)
 }
 
-// remark keeps what a row of a profile has found out. It is said once where families agree.
+// remark keeps what a row of a profile has found out. What families agree on is said once.
 func (w *world) remark(p *probed) {
 	if p.row.Profile == "" {
 		return
@@ -38,7 +38,10 @@ func (w *world) remark(p *probed) {
 			outcomes = append(outcomes, text)
 		}
 	}
-	text := p.row.Profile + ": " + strings.Join(outcomes, ", ")
+	w.Remark(p.row.Profile + ": " + strings.Join(outcomes, ", "))
+}
+
+func (w *world) Remark(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.remarks, text) {

@@ -37,7 +37,7 @@ type world struct {
 	others   []string                   // further namespaces that the scenario has made
 	failures []failedRows               // what did not hold, for the account of a failure
 	probed   []spec.Probed              // every row that was judged
-	remarks  []string                   // what rows of profiles have found out
+	remarks  []string                   // what is told with the verdict of a pass
 }
 
 // keptConn is a connection that stays open between rows.

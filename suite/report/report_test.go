@@ -77,9 +77,9 @@ func TestJSONKeepsItsFields(t *testing.T) {
 func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 	skip := result("a-one", "q", spec.Skip)
 	skip.Reason = "q does not declare hairpin"
-	r := New("v", "k", "c", []spec.Result{
-		result("a-one", "p", spec.Pass), result("b-two", "p", spec.Fail), skip, result("b-two", "q", spec.Broken),
-	})
+	pass := result("a-one", "p", spec.Pass)
+	pass.Reason = "an open connection: Reply\nit took 3ms"
+	r := New("v", "k", "c", []spec.Result{pass, result("b-two", "p", spec.Fail), skip, result("b-two", "q", spec.Broken)})
 	var b bytes.Buffer
 	if err := r.WriteMatrix(&b); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 	for _, want := range []string{
 		"scenario p q", "a-one P0 ✓ 20ms –", "b-two P0 ✗ 20ms ! 20ms",
 		"p fail: 1 passed, 1 failed, 0 skipped, 0 broken", "q fail: 0 passed, 0 failed, 1 skipped, 1 broken",
-		"– q does not declare hairpin: a-one",
+		"– q does not declare hairpin: a-one", "· a-one on p: an open connection: Reply", "· a-one on p: it took 3ms",
 	} {
 		found := false
 		for _, l := range lines {

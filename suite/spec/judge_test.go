@@ -138,8 +138,9 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 			r := &s.Steps[0].Rows[0]
 			r.Even, r.Times, r.Want = true, 59, Reply|Refused
 		},
-		"only a kept connection":      func(s *Scenario) { s.Steps[0].Rows[0].Moves = true },
-		`unknown feature "warp-gate"`: func(s *Scenario) { s.Steps[0].Rows[0].Unless = "warp-gate" },
+		"a profile of which there is one kind": func(s *Scenario) { s.Steps[0].Rows[0].Profile = "whether it answers" },
+		"only a kept connection":               func(s *Scenario) { s.Steps[0].Rows[0].Moves = true },
+		`unknown feature "warp-gate"`:          func(s *Scenario) { s.Steps[0].Rows[0].Unless = "warp-gate" },
 	} {
 		s := good()
 		spoil(&s)

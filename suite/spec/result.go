@@ -18,8 +18,8 @@ type Result struct {
 	Scenario Scenario
 	Proxier  string
 	Verdict  Verdict
-	// Reason is one line for a skip or a broken run, the whole account of a failure, and for a pass a line for each profile
-	// (Row.Profile).
+	// Reason is one line for a skip or a broken run, the whole account of a failure, and for a pass a line for each remark
+	// (Row.Profile, World.Remark).
 	Reason string
 	// Missing are the features whose lack made it a skip.
 	Missing []Feature

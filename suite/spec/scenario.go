@@ -122,6 +122,8 @@ type World interface {
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
 	// Flows lists the conntrack entries of a node.
 	Flows(ctx context.Context, node string, keep func(watch.Flow) bool) ([]watch.Flow, error)
+	// Remark adds a line to what is told with the verdict of a scenario that passes: a figure, or a choice of the proxier's.
+	Remark(text string)
 	// Apply creates or updates objects, those without a namespace in the scenario's.
 	Apply(objs ...kube.Object) error
 	// Settle returns when every node obeys every change made so far.
