@@ -103,21 +103,31 @@ func conformanceParts() ([]*suite.Part, error) {
 }
 
 // policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods, which all
-// enforcers take.
+// enforcers take. What has a cluster of its own and needs nothing of the proxier is judged beside the first one alone.
 func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*suite.Part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
 	}
 	policies := slices.DeleteFunc(scenarios.All(), func(s spec.Scenario) bool { return !slices.Contains(s.Needs, spec.NetworkPolicy) })
+	shared := slices.DeleteFunc(slices.Clone(policies), func(s spec.Scenario) bool { return s.Own != nil && len(s.Needs) == 1 })
 	var parts []*suite.Part
 	for _, e := range proxiers.Enforcers() {
-		parts = append(parts, &suite.Part{
-			Title: "network policies by " + e.Name() + ",",
-			Options: engine.Options{
-				Proxiers: beside, Enforcer: e, Scenarios: policies, Focus: matching, Stack: lab.Dual, PodNetwork: lab.Routed, Overlay: how,
-				Out: filepath.Join(*out, e.Name()),
-			},
-		})
+		for i, p := range beside {
+			judge := shared
+			if i == 0 {
+				judge = policies
+			}
+			if !slices.ContainsFunc(judge, func(s spec.Scenario) bool { return matching.MatchString(s.ID) }) {
+				continue
+			}
+			parts = append(parts, &suite.Part{
+				Title: "network policies by " + e.Name() + ",",
+				Options: engine.Options{
+					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Stack: lab.Dual, PodNetwork: lab.Routed, Overlay: how,
+					Out: filepath.Join(*out, e.Name()),
+				},
+			})
+		}
 	}
 	return parts
 }
