@@ -1,11 +1,6 @@
 package portbinding
 
 import (
-	"context"
-	"fmt"
-	"net/netip"
-
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -25,7 +20,8 @@ var hostPorts = spec.Scenario{
 	},
 	Steps: []spec.Step{{
 		Do: []spec.Action{
-			portmap("n1"), mapPort("p1", "tcp", spec.Primary), mapPort("p2", "tcp", spec.Secondary), mapPort("p3", "udp", spec.Primary),
+			Portmap("n1"), MapPort(spec.HostAt("n1", hostPort), "tcp", "p1"),
+			MapPort(spec.HostAt("n1", hostPort).On(spec.Secondary), "tcp", "p2"), MapPort(spec.HostAt("n1", hostPort), "udp", "p3"),
 			Apply(Service("later", Selecting("web"), NodePort())), // which makes proxiers sync after the plugin
 		},
 		Rows: []spec.Row{
@@ -37,56 +33,4 @@ var hostPorts = spec.Scenario{
 			{From: "client", To: spec.NodePortAt("n1", "later", 80), Times: 3, By: []string{"a2"}},
 		},
 	}},
-}
-
-// hostPortChain is where portmap has its rules, one for each port of a pod.
-const hostPortChain = "CNI-HOSTPORT-DNAT"
-
-// portmap prepares a node as the CNI plugin of that name does.
-func portmap(node string) spec.Action {
-	return onEachFamily("prepare host ports on "+node, func(ctx context.Context, w spec.World, f lab.Family) error {
-		for _, rule := range [][]string{
-			{"-N", hostPortChain},
-			{"-A", "PREROUTING", "-m", "addrtype", "--dst-type", "LOCAL", "-j", hostPortChain},
-			{"-A", "OUTPUT", "-m", "addrtype", "--dst-type", "LOCAL", "-j", hostPortChain},
-		} {
-			if err := nat(ctx, w, node, f, rule...); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// mapPort gives a pod of n1 the hostPort at one of the node's addresses.
-func mapPort(pod, proto string, which spec.Which) spec.Action {
-	return onEachFamily("map a host port to "+pod, func(ctx context.Context, w spec.World, f lab.Family) error {
-		from, err := w.Resolve(spec.HostAt("n1", hostPort).On(which), f, proto)
-		if err != nil {
-			return err
-		}
-		h, err := w.Host(pod)
-		if err != nil {
-			return err
-		}
-		return nat(ctx, w, "n1", f, "-A", hostPortChain, "-p", proto, "-d", from.Addr().String(), "--dport", fmt.Sprint(hostPort),
-			"-j", "DNAT", "--to-destination", netip.AddrPortFrom(h.Addr(f), 8080).String())
-	})
-}
-
-func onEachFamily(name string, do func(context.Context, spec.World, lab.Family) error) spec.Action {
-	return spec.Action{Name: name, Run: func(ctx context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			if err := do(ctx, w, f); err != nil {
-				return err
-			}
-		}
-		return nil
-	}}
-}
-
-// nat changes the nat table of a node.
-func nat(ctx context.Context, w spec.World, node string, f lab.Family, args ...string) error {
-	_, err := w.Run(ctx, node, append([]string{IPTables(w, f), "-w", "-t", "nat"}, args...)...)
-	return err
 }
