@@ -29,7 +29,10 @@ var toldOfPolicies = []Fault{
 			"np-enforcer-restarts", "np-change-while-away", "np-proxier-comes-later", "np-enforcer-leaves",
 			"np-forward-policy-drop", "np-reapplied", "np-others-come-and-go", "np-members-change", "np-policy-handed-over",
 			"np-large-set-rewritten", "np-once-closed", "np-many-pods", "np-nothing-piles-up", "np-many-policies",
-			"np-many-blocks", "np-calico-workload-chain",
+			"np-many-blocks", "np-calico-workload-chain", "np-host-port", "np-source-port", "np-fragments", "np-errors-come-back",
+			"np-narrow-path", "np-sctp", "np-same-ports-again", "np-connection-outlasts-policy", "np-forgotten-flow",
+			"np-long-names", "np-label-values", "np-initializing-pod", "np-hundred-pods", "np-programming-latency",
+			"np-tunnels-of-pods",
 		},
 		State: see(func(o kube.Object) kube.Object {
 			if _, ok := o.(*networkingv1.NetworkPolicy); ok {
@@ -52,7 +55,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
-		Rows: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port", "np-services-same-verdicts"},
+		Rows: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port", "np-services-same-verdicts", "np-source-port", "np-fragments"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			for i := range p.Spec.Ingress {
 				p.Spec.Ingress[i].Ports = nil

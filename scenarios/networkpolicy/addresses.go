@@ -79,10 +79,15 @@ func ofPorts(to string, opened, closed uint16) []spec.Row {
 	return rows
 }
 
-// complete lets all containers of a pod end well.
-func complete(name string) spec.Action {
-	return spec.Action{Name: "pod " + name + " completes", Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), name, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+// complete lets all containers of a pod end well, initializes says that they have not begun, and runs that they have.
+func complete(name string) spec.Action    { return inPhase(name, corev1.PodSucceeded) }
+func initializes(name string) spec.Action { return inPhase(name, corev1.PodPending) }
+func runs(name string) spec.Action        { return inPhase(name, corev1.PodRunning) }
+
+// inPhase reports of a pod what its kubelet would.
+func inPhase(name string, phase corev1.PodPhase) spec.Action {
+	return spec.Action{Name: "pod " + name + " is " + string(phase), Run: func(_ context.Context, w spec.World) error {
+		return kube.UpdateStatus(w.Kube(), w.Namespace(), name, func(p *corev1.Pod) { p.Status.Phase = phase })
 	}}
 }
 

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -38,9 +37,7 @@ var atomic = []spec.Scenario{
 		Why:   "When a policy comes to deny, then from the first datagram that is dropped on none passes, and when it goes, from the first that passes on none is dropped.",
 		Needs: enforced,
 		Given: four(),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return eachFamily(w, func(f lab.Family) error { return turns(ctx, w, f) })
-		}}},
+		Steps: []spec.Step{{Check: eachFlow(turns)}},
 	},
 }
 

@@ -2,7 +2,6 @@ package networkpolicy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,13 +31,7 @@ var flows = []spec.Scenario{
 		Why:   "A UDP flow that nobody has answered so far is no connection: the next datagram after a policy denies it is dropped, and when it is allowed again, the next one arrives.",
 		Needs: enforced,
 		Given: four(),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			var errs []error
-			for _, f := range w.Lab().Stack().Families() {
-				errs = append(errs, oneWay(ctx, w, f))
-			}
-			return errors.Join(errs...)
-		}}},
+		Steps: []spec.Step{{Check: eachFlow(oneWay)}},
 	},
 }
 
@@ -56,18 +49,30 @@ func ongoing(row spec.Row) []spec.Row {
 	return rows
 }
 
+// eachFlow does something in each family with a socket of b2 and one of a1.
+func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context, spec.World) error {
+	return func(ctx context.Context, w spec.World) error {
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		return eachFamily(w, func(f lab.Family) error {
+			b2, err := OpenSocket(ctx, w, "b2", f)
+			if err != nil {
+				return err
+			}
+			defer b2.Close()
+			a1, err := OpenSocket(ctx, w, "a1", f)
+			if err != nil {
+				return err
+			}
+			defer a1.Close()
+			return do(ctx, w, f, b2, a1)
+		})
+	}
+}
+
 // oneWay sends from one socket of b2 to one of a1 that never answers: while that is allowed, denied, and allowed again.
-func oneWay(ctx context.Context, w spec.World, f lab.Family) error {
-	from, err := OpenSocket(ctx, w, "b2", f)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := OpenSocket(ctx, w, "a1", f)
-	if err != nil {
-		return err
-	}
-	defer to.Close()
+func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) error {
 	for i, change := range []spec.Action{
 		Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))), Apply(policy("p", pod("a1"), ingress())),
 		Delete("NetworkPolicy", "p"),

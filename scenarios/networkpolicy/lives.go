@@ -92,7 +92,7 @@ var lives = []spec.Scenario{
 			}},
 			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
 				// An enforcer that has to find its way back to the first place is given the time for it.
-				err := soon(ctx, func(ctx context.Context) error { return nothingServed(ctx, w, throughPorts) })
+				err := soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
 				if err != nil {
 					return err
 				}
@@ -123,7 +123,7 @@ var lives = []spec.Scenario{
 		Why:   "Where the node's FORWARD chain drops what nobody accepts, policies still deny what they deny; whether what they allow passes is the enforcer's choice.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
+		Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")), {Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
 			From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"}, Profile: "allowed traffic through a FORWARD chain whose policy is DROP",
 		})}},
 	},
@@ -148,8 +148,8 @@ var throughPorts = []spec.Row{
 	{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
 }
 
-// nothingServed wants no answer where rows want none.
-func nothingServed(ctx context.Context, w spec.World, rows []spec.Row) error {
+// asWanted says which of the rows has another outcome than it wants.
+func asWanted(ctx context.Context, w spec.World, rows []spec.Row) error {
 	for _, r := range rows {
 		seen, err := w.Observe(ctx, r)
 		if err != nil {

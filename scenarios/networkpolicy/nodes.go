@@ -58,4 +58,19 @@ var nodes = []spec.Scenario{
 			step("and the addresses of n2", do(applyFrom("node", pod("a1"), "n2")), open("a1", "b2", "n1", "n2"), shut("a1", "n3"), shut("b1", "n2")),
 		},
 	},
+	{
+		ID: "np-host-port", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "CNI plugin portmap: translated, then judged",
+		Why:   "A hostPort of an isolated pod is as closed as the pod; a rule for a client outside opens it for that one.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress())),
+		Steps: []spec.Step{
+			{Name: "nobody is allowed", Do: do(Portmap("n1"), MapPort(spec.HostAt("n1", 30060), "tcp", "a1"), MapPort(spec.HostAt("n1", 30061), "tcp", "b1")), Rows: []spec.Row{
+				{From: "client", To: spec.HostAt("n1", 30060), Want: denied}, {From: "b2", To: spec.HostAt("n1", 30060), Want: denied},
+				{From: "client", To: spec.HostAt("n1", 30061), By: []string{"b1"}},
+			}},
+			{Name: "the client is allowed", Do: do(applyFrom("outside", pod("a1"), "client")), Rows: []spec.Row{
+				{From: "client", To: spec.HostAt("n1", 30060), By: []string{"a1"}}, {From: "router", To: spec.HostAt("n1", 30060), Want: denied},
+			}},
+		},
+	},
 }

@@ -24,6 +24,13 @@ var scale = []spec.Scenario{
 		Steps: []spec.Step{{Rows: crowdRows()}},
 	},
 	{
+		ID: "np-hundred-pods", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "tables of 9 pods, and more than ten times as many",
+		Why:   "Among a hundred pods, each with a policy of its own that lets its neighbour in, ten of them are reached by those and by nobody else.",
+		Needs: enforced,
+		Given: hundred(),
+		Steps: []spec.Step{{Rows: hundredRows()}},
+	},
+	{
 		ID: "np-nothing-piles-up", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "kube-router#2059",
 		Why:   "After a thousand policies have come and gone, the node holds what it held before the first.",
 		Needs: enforced,
@@ -215,4 +222,34 @@ func amongManyBlocks(to, from string) spec.Action {
 		}
 		return all, err
 	})
+}
+
+// neighbours are a hundred pods p0 to p99, of which each lets the next one in.
+const neighbours = 100
+
+func neighbour(i int) string { return fmt.Sprintf("p%d", i%neighbours) }
+
+func hundred() []kube.Object {
+	var all []kube.Object
+	for i := range neighbours {
+		all = append(all, echo(neighbour(i), fmt.Sprintf("n%d", i%3+1)), policy(neighbour(i), pod(neighbour(i)), ingress(allow(pods(pod(neighbour(i+1)))))))
+	}
+	return all
+}
+
+// hundredRows are rows from everybody to every tenth.
+func hundredRows() []spec.Row {
+	var rows []spec.Row
+	for to := 0; to < neighbours; to += 10 {
+		for from := range neighbours {
+			row := spec.Row{From: neighbour(from), To: spec.HostAt(neighbour(to), 8080), Proto: "udp", Want: denied}
+			if from == to+1 {
+				row.Want, row.By = spec.Reply, []string{neighbour(to)}
+			}
+			if from != to {
+				rows = append(rows, row)
+			}
+		}
+	}
+	return rows
 }

@@ -14,17 +14,7 @@ import (
 
 // turns closes a flow that nobody answers, and opens it again. Of what was sent meanwhile, a first part must have arrived,
 // and then a last one.
-func turns(ctx context.Context, w spec.World, f lab.Family) error {
-	from, err := OpenSocket(ctx, w, "b2", f)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := OpenSocket(ctx, w, "a1", f)
-	if err != nil {
-		return err
-	}
-	defer to.Close()
+func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) error {
 	for _, turn := range []struct {
 		change spec.Action
 		first  bool // what arrives is the first part
