@@ -77,6 +77,23 @@ func TestRulesetChanges(t *testing.T) {
 	}
 }
 
+func TestRulesetGeneration(t *testing.T) {
+	w := newWorld(t)
+	generation := func() uint32 {
+		n, err := RulesetGeneration(w.router)
+		must(t, err)
+		return n
+	}
+	before := generation()
+	if now := generation(); now != before {
+		t.Errorf("without a change: %d after %d", now, before)
+	}
+	nft(t, w.router, "table inet x { }")
+	if now := generation(); now == before {
+		t.Errorf("after a change: still %d", now)
+	}
+}
+
 func TestChainChanges(t *testing.T) {
 	w := newWorld(t)
 	ctx := within(t)

@@ -67,19 +67,21 @@ func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool
 	return ticks, nil
 }
 
+// nfgenmsgSize is the size of the header of messages of nftables, struct nfgenmsg. It begins with the protocol.
+const nfgenmsgSize = 4
+
 // isNewGeneration is true for NFT_MSG_NEWGEN, the last message of every transaction.
 func isNewGeneration(m netlink.Message) bool { return m.Header.Type == nftMessage(unix.NFT_MSG_NEWGEN) }
 
 // isRuleOf is true for a rule that has come or gone.
 func isRuleOf(m netlink.Message, protocol uint8, chain func(string) bool) bool {
-	const header = 4 // struct nfgenmsg, which begins with the protocol
 	if t := m.Header.Type; t != nftMessage(unix.NFT_MSG_NEWRULE) && t != nftMessage(unix.NFT_MSG_DELRULE) {
 		return false
 	}
-	if len(m.Data) < header || m.Data[0] != protocol {
+	if len(m.Data) < nfgenmsgSize || m.Data[0] != protocol {
 		return false
 	}
-	attributes, err := netlink.NewAttributeDecoder(m.Data[header:])
+	attributes, err := netlink.NewAttributeDecoder(m.Data[nfgenmsgSize:])
 	for err == nil && attributes.Next() {
 		if attributes.Type() == unix.NFTA_RULE_CHAIN {
 			return chain(attributes.String())

@@ -157,6 +157,36 @@ func TestUDPMovesAtOnce(t *testing.T) {
 	}
 }
 
+// TestUDPStaysWhileServed: a flow stays with a backend that terminates for as long as it serves, and new ones do not.
+func TestUDPStaysWhileServed(t *testing.T) {
+	in := drainNode(t)
+	proxiertest.Apply(t, in, servedBy(backendA, backendB))
+	flow := openTo(t, in, vipUDP, "udp", backendA)
+	for _, step := range []struct {
+		serves  bool
+		weights string
+		server  netip.AddrPort
+	}{
+		{true, "192.0.2.10=0 192.0.2.11=1 ", backendA},
+		{false, "192.0.2.11=1 ", backendB},
+	} {
+		state := servedBy(backendA, backendB)
+		state.EndpointSlices[0].Endpoints[0].Conditions = discoveryv1.EndpointConditions{
+			Ready: proxiertest.Ptr(false), Serving: &step.serves, Terminating: proxiertest.Ptr(true),
+		}
+		proxiertest.Apply(t, in, state)
+		expectWeights(t, in, vipUDP, step.weights)
+		for range 4 {
+			if a := (traffic.Probe{From: in.node.Host.NS, To: vipUDP.at, Proto: "udp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
+				t.Errorf("serves %t: a new flow: %s", step.serves, a)
+			}
+		}
+		if a := flow.Exchange(t.Context()); a.Server != step.server.Addr().String() {
+			t.Errorf("serves %t: the flow: %s", step.serves, a)
+		}
+	}
+}
+
 // TestIdleBackendGoesAtOnce: what has no connections need not wait for their end.
 func TestIdleBackendGoesAtOnce(t *testing.T) {
 	in := drainNode(t)

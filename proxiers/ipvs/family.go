@@ -38,12 +38,19 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 	if f.known && state == f.want.state && place.equal(f.want.at) {
 		return nil
 	}
+	if f.known {
+		stand, err := f.kernel.rulesStand(ctx)
+		if err != nil {
+			return err
+		}
+		f.known = stand // who has deleted rules may have deleted more
+	}
 	t := f.want.advance(state, place)
 	if !f.known {
 		if err := f.kernel.load(f.want); err != nil {
 			return err
 		}
-		if err := f.kernel.rules.program(ctx, f.kernel.programs); err != nil {
+		if err := f.kernel.writeRules(ctx); err != nil {
 			return err
 		}
 		t = f.want.everything(f.kernel)

@@ -3,22 +3,27 @@ package ipvs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/proxiers/internal/ipset"
 	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // kernel is what a family of a namespace holds.
 type kernel struct {
+	ns       *netns.NS
 	programs *xtables.Programs
 	rules    rules
 	sets     *sets
 	servers  *servers
 	device   *device
+	// generation is that of the ruleset when our rules were seen to stand in it.
+	generation uint32
 }
 
 // open opens the ways to the kernel. dir is a folder for a lock.
@@ -36,7 +41,7 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 		return nil, errors.Join(err, conn.Close())
 	}
 	return &kernel{
-		programs: programs, rules: r, servers: servers,
+		ns: ns, programs: programs, rules: r, servers: servers,
 		sets: &sets{family: r.family, conn: conn}, device: &device{ns: ns, family: r.family},
 	}, nil
 }
@@ -74,6 +79,44 @@ func (k *kernel) listed(fr frontend) bool {
 		return k.sets.have[member{sets.all, vip}]
 	}
 	return k.sets.have[member{sets.all, ipset.Entry{Port: fr.at.Port()}}]
+}
+
+// writeRules writes all rules, and sees that they stand.
+func (k *kernel) writeRules(ctx context.Context) error {
+	const tries = 3 // somebody else may be writing too
+	for try := range tries + 1 {
+		generation, err := watch.RulesetGeneration(k.ns)
+		if err != nil {
+			return err
+		}
+		saved, err := k.programs.SaveAll(ctx)
+		if err != nil {
+			return err
+		}
+		if try > 0 && k.rules.stand(saved) {
+			k.generation = generation
+			return nil
+		}
+		if err := k.rules.program(ctx, k.programs, saved); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: IPv%s: the rules have been written %d times, and were taken away each time", k.ns.Name(), k.family(), tries+1)
+}
+
+// rulesStand says whether the rules are there, which somebody else may have deleted. It costs one message where nobody has
+// written any rule.
+func (k *kernel) rulesStand(ctx context.Context) (bool, error) {
+	generation, err := watch.RulesetGeneration(k.ns)
+	if err != nil || generation == k.generation {
+		return err == nil, err
+	}
+	saved, err := k.programs.SaveAll(ctx)
+	if err != nil || !k.rules.stand(saved) {
+		return false, err
+	}
+	k.generation = generation
+	return true, nil
 }
 
 // commit makes the things that were touched what they shall be. Entries of sets come first and go last, so that no packet

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,24 @@ func TestHealing(t *testing.T) {
 	expectLines(t, "healed", contents(t, in), contents(t, fresh))
 }
 
+// TestFlushedRules: after somebody has flushed the firewall, the next change brings the rules back.
+func TestFlushedRules(t *testing.T) {
+	node := proxiertest.UpNode(t, lab.V4)
+	in := start(t, node)
+	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
+	for _, script := range []string{"flush ruleset", "flush chain ip nat KUBE-POSTROUTING", "flush chain ip filter INPUT"} {
+		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), "nft", script)); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 {
+			proxiertest.Apply(t, in, proxiertest.Cluster(4+n, 2))
+		}
+		fresh := start(t, proxiertest.UpNode(t, lab.V4))
+		proxiertest.Apply(t, fresh, proxiertest.Cluster(5, 2))
+		expectLines(t, "after "+script, contents(t, in), contents(t, fresh))
+	}
+}
+
 // TestRefusedEndpoint: an address that the kernel never sends to does not keep others from being served.
 func TestRefusedEndpoint(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
@@ -138,6 +157,7 @@ func TestRefusedEndpoint(t *testing.T) {
 func TestChangesRunNoProgram(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
+	proxiertest.Apply(t, in, proxiertest.Cluster(4, 3)) // each family has seen the other's rules come, and has looked after its own
 	for n := range 4 {
 		proxiertest.Idle(t, in, proxiertest.Cluster(n, 3))
 	}

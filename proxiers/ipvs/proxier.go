@@ -44,7 +44,9 @@ func (proxier) Name() string { return "ipvs" }
 //   - RandomSpread: the default scheduler, rr, takes turns.
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
-//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP backend at once, and with it its flows.
+//   - UDPKeepsLast: a virtual server loses a UDP backend that serves no more at once, and with it its flows.
+//   - ResolvesClashes: IPVS finds the connection of a reply by client and backend alone.
+//   - ETPLocalShortcut: one set of endpoints serves everybody (above).
 //   - OutlivesService: a connection whose virtual server is gone leads nowhere.
 //   - IPTables: a few rules and IP sets of another shape.
 func (proxier) Features() spec.FeatureSet {
@@ -55,7 +57,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS, spec.NodeHints,
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.ClusterIPFromOutside,
 		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
-		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.AffinityManyClients,
+		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.AffinityManyClients, spec.UDPDrains,
 	)
 }
 

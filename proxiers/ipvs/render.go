@@ -24,6 +24,8 @@ type server struct {
 	affinity uint32
 	// backends are sorted; none is twice.
 	backends []netip.AddrPort
+	// serving are the endpoints that answer flows which they have, backends or not.
+	serving []netip.AddrPort
 }
 
 // member is an entry of a set.
@@ -93,7 +95,7 @@ func (r *rendering) member(what string, id setID, e ipset.Entry) {
 
 // serve makes a virtual server.
 func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endpoint) {
-	s := &server{affinity: uint32(r.port.Affinity / time.Second)}
+	s := &server{affinity: uint32(r.port.Affinity / time.Second), serving: r.port.Serving}
 	for _, e := range endpoints {
 		s.backends = append(s.backends, e.Addr)
 	}

@@ -176,11 +176,7 @@ func (r rules) mangle() table {
 }
 
 // program writes all rules, whatever there is. The sets have to be there.
-func (r rules) program(ctx context.Context, p *xtables.Programs) error {
-	saved, err := p.SaveAll(ctx)
-	if err != nil {
-		return err
-	}
+func (r rules) program(ctx context.Context, p *xtables.Programs, saved map[xtables.TableName]*xtables.Saved) error {
 	var all []*xtables.Transaction
 	for _, t := range r.tables() {
 		tx := &xtables.Transaction{Table: t.name}
@@ -195,6 +191,23 @@ func (r rules) program(ctx context.Context, p *xtables.Programs) error {
 		all = append(all, tx)
 	}
 	return p.Restore(ctx, all...)
+}
+
+// stand says whether all chains have as many rules as they were given, and all jumps are there.
+func (r rules) stand(saved map[xtables.TableName]*xtables.Saved) bool {
+	for _, t := range r.tables() {
+		for _, j := range t.jumps {
+			if len(saved[t.name].Jumps(j.from, j.to)) == 0 {
+				return false
+			}
+		}
+		for _, c := range t.chains {
+			if len(saved[t.name].Chains[c.name]) != len(c.rules) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // remove takes all rules away.

@@ -113,7 +113,7 @@ func (s *servers) set(fr frontend, want *server) error {
 	if err := s.enlist(fr, service, v, want.backends); err != nil {
 		return err
 	}
-	return s.retire(fr, service, v, want.backends)
+	return s.retire(fr, service, v, want)
 }
 
 // enlist gives a virtual server the backends that it lacks.
@@ -139,12 +139,12 @@ func (s *servers) enlist(fr frontend, service *ipvs.Service, v *virtual, want []
 
 // retire takes backends away that a virtual server has too much. One with connections stays until they have ended, with
 // no weight: it gets no new ones.
-func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want []netip.AddrPort) error {
+func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *server) error {
 	for to, weight := range v.weights {
-		if _, found := slices.BinarySearchFunc(want, to, netip.AddrPort.Compare); found {
+		if _, found := slices.BinarySearchFunc(want.backends, to, netip.AddrPort.Compare); found {
 			continue
 		}
-		if !s.graceful(fr) {
+		if !s.graceful(fr, slices.Contains(want.serving, to)) {
 			if err := s.handle.DelDestination(service, destination(to, 0)); err != nil {
 				return s.failed(fr, "remove backend "+to.String()+" of", err)
 			}
@@ -165,11 +165,12 @@ func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want []
 	return nil
 }
 
-// graceful says whether backends that go may end what they have begun. The packets of UDP (and SCTP, with its several
-// paths) begin anew with any backend. The scheduler dh leads all connections to an address to one backend, and refuses
-// them as long as that has no weight.
-func (s *servers) graceful(fr frontend) bool {
-	return fr.proto == unix.IPPROTO_TCP && s.scheduler != "dh"
+// graceful says whether a backend that goes may end what it has begun. The packets of UDP (and SCTP, with its several
+// paths) begin anew with any backend: they stay with one that takes no new flows, by a policy or because it terminates, as
+// long as it serves. The scheduler dh leads all connections to an address to one backend, and refuses them as long as that
+// has no weight.
+func (s *servers) graceful(fr frontend, serves bool) bool {
+	return (fr.proto == unix.IPPROTO_TCP || serves) && s.scheduler != "dh"
 }
 
 // release takes those retired backends of a virtual server away that have no connection any more.

@@ -59,7 +59,7 @@ func iptablesFeatures() spec.FeatureSet {
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
 		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
-		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout,
+		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut,
 	} {
 		set[f] = true
 	}
@@ -87,6 +87,8 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.UDPDrains] = true
 	set[spec.UDPKeepsLast] = true
 	set[spec.PodsByAddress] = true
+	set[spec.ResolvesClashes] = true
+	set[spec.ETPLocalShortcut] = true
 	return set
 }
 
@@ -98,6 +100,8 @@ func nftablesFeatures() spec.FeatureSet {
 //   - AffinityTimeout: a client is remembered as long as it has connections, UDP ones and closed TCP ones included.
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
 //   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and with it its flows.
+//   - ResolvesClashes: IPVS finds the connection of a reply by client and endpoint alone.
+//   - ETPLocalShortcut: one set of endpoints serves everybody.
 //   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
 //   - PodsByAddress: under policy Local, whoever comes to a node without an endpoint is sent to those of other nodes.
@@ -144,6 +148,6 @@ func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService, spec.Cleanup,
+		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService, spec.Cleanup, spec.ResolvesClashes,
 	)
 }

@@ -22,7 +22,7 @@ var toggle = spec.Scenario{
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		return w.During(ctx, []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "stream", By: []string{"a2"}},
-			{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", By: []string{"a2"}},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", If: spec.UDPDrains, By: []string{"a2"}},
 		}, func(ctx context.Context, t spec.Traffic) error {
 			if err := w.Apply(Backend("a1", "n1", UDP(8080))); err != nil {
 				return &spec.Fault{Err: err}

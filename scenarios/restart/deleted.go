@@ -36,6 +36,9 @@ var deletedExternally = spec.Scenario{
 		}},
 		{Name: "a Service comes", Do: []spec.Action{Apply(Service("new", Selecting("web")))}, Rows: append([]spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("new", 80), By: backends},
+			// What comes from elsewhere to a pod elsewhere has to be masqueraded, which the first one drawn may not show.
+			{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends, Times: 20},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends, Times: 20},
 		}, fresh...)},
 	},
 }

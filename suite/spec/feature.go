@@ -52,7 +52,8 @@ const (
 	ConntrackSparesOthers Feature = "conntrack-spares-others"
 	// ConntrackFollowsFrontends: a UDP flow to an address or port that a Service gets while its endpoints stay is served.
 	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
-	// UDPDrains: a UDP flow stays with an endpoint that terminates, as long as it serves.
+	// UDPDrains: a UDP flow stays with an endpoint that gets no new ones, because it terminates or by a policy, as long as it
+	// serves.
 	UDPDrains Feature = "udp-drains"
 	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service has none any more.
 	UDPKeepsLast Feature = "udp-keeps-last"
@@ -60,6 +61,12 @@ const (
 	NodeHints Feature = "node-hints"
 	// DialsAgain: a TCP connection that one endpoint does not take is offered to another.
 	DialsAgain Feature = "dials-again"
+	// ResolvesClashes: flows of one client that would look alike once they are translated, as those from one port to two
+	// Services with the same endpoint, are told apart by another source port.
+	ResolvesClashes Feature = "resolves-clashes"
+	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even where
+	// this node has one.
+	ETPLocalShortcut Feature = "etp-local-shortcut"
 	// OutlivesService: a connection goes on when its Service is deleted.
 	OutlivesService Feature = "outlives-service"
 	// SurvivesRestart: while the proxier is away, its node goes on to serve connections, old and new ones.
@@ -122,11 +129,11 @@ const (
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
 	AffinityManyClients, AffinityTimeout, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
-	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ExternalIPs,
+	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ETPLocalShortcut, ExternalIPs,
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
 	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
 	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
-	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread, SCTP, SelfHealing,
+	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread, ResolvesClashes, SCTP, SelfHealing,
 	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
 	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
 }
@@ -134,7 +141,7 @@ var AllFeatures = []Feature{
 // Mechanisms are the features that tell how a proxier works, what its command line knows beside serving, or what it may do
 // beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
 var Mechanisms = []Feature{
-	CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
+	CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
 	MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress,
 	PolicyDropLog, ProxierHealthz, SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
 }
