@@ -12,16 +12,15 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/proxiers/faults"
 	"github.com/viplab/viplab/suite/engine"
 	"github.com/viplab/viplab/suite/netpol"
-	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -30,6 +29,10 @@ import (
 type netpolFlags struct {
 	cluster   clusterFlags
 	enforcers []string
+	exec      string
+	name      string
+	patience  time.Duration
+	proxier   string
 	cases     string
 	random    int
 	seed      uint64
@@ -47,13 +50,14 @@ func newNetpol() *cobra.Command {
 		Use:   "netpol",
 		Short: "Prove with real packets that an enforcer of NetworkPolicy opens and blocks what it must",
 		Long: `netpol builds three namespaces of three pods on three nodes, places the enforcer on every node, and applies the policies
-of one case after another. After each, every pod sends to every pod on two ports, with TCP and UDP: 324 probes, each of
-which must be answered by the right pod or be dropped. A drop counts only with evidence that the enforcer has made it.
+of one case after another. After each, every pod sends to every pod on two ports, with TCP and UDP: 324 probes, each of which
+must be answered by the right pod or be dropped. A drop counts only with evidence: the enforcer has logged this very
+packet, or, where it logs nothing, the packet was seen leaving its pod and nowhere else.
 
 A line of a table is a sender, a column a target, and a cell has a mark for each of ` + portList() + `:
   .  the right pod answered        X  dropped, and logged as such     R  refused (RST or ICMP)
   ?  silence that nobody owns up to                                   W  another pod answered
-  A  arrived, but the answer was dropped, and logged as such
+  A  arrived, but no answer came back                                 (blank)  not probed
 A case that fails is printed with its policies in words, the cells that are wrong, and a dash for all others.
 
 Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
@@ -69,6 +73,10 @@ Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a fa
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.enforcers, "enforcer", enforcerNames(), "enforcers to judge")
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig, as that of viplab conform; what it drops is known by packets that leave a pod and come nowhere")
+	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
+	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long the command of --exec may take to obey a change")
+	flags.StringVar(&f.proxier, "proxier", "", "place this proxier beside the enforcer, and fire each table through Services as well: "+strings.Join(proxierNames(), ", "))
 	f.cluster.add(cmd)
 	_ = flags.Set("pods", "routed") // which every enforcer takes
 	flags.Lookup("pods").DefValue = "routed"
@@ -83,6 +91,7 @@ Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a fa
 	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	complete(cmd, "enforcer", enforcerNames()...)
+	complete(cmd, "proxier", proxierNames()...)
 	complete(cmd, "fault", enforcerFaults()...)
 	return cmd
 }
@@ -118,11 +127,14 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	var cluster engine.Options
 	errs := []error{f.cluster.set(&cluster)}
 	r.options = netpol.Options{Stack: cluster.Stack, PodNetwork: cluster.PodNetwork, Overlay: cluster.Overlay}
-	for _, name := range f.enforcers {
-		e, err := enforcerNamed(name)
-		errs = append(errs, err)
-		r.enforcers = append(r.enforcers, e)
+	if f.exec == "" {
+		for _, name := range f.enforcers {
+			e, err := enforcerNamed(name)
+			errs = append(errs, err)
+			r.enforcers = append(r.enforcers, e)
+		}
 	}
+	errs = append(errs, f.outside(r), f.beside(r))
 	if f.parallel < 1 {
 		errs = append(errs, fmt.Errorf("--parallel: %d: want 1 or more", f.parallel))
 	}
@@ -161,32 +173,6 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	return r, err
 }
 
-// seedWith finds a fault: a wrong reading, or something in what enforcers write.
-func (r *netpolRun) seedWith(fault string) error {
-	if fault == "" {
-		return nil
-	}
-	if reading, err := misread.Find(fault); err == nil {
-		r.options.Misread = &reading
-		return nil
-	}
-	i := slices.IndexFunc(faults.Enforced, func(f faults.Fault) bool { return f.Name == fault })
-	if i < 0 {
-		return fmt.Errorf("--fault: unknown fault %q: there are %s", fault, strings.Join(enforcerFaults(), ", "))
-	}
-	r.fault = &faults.Enforced[i]
-	return nil
-}
-
-// enforcerFaults are the values of --fault.
-func enforcerFaults() []string {
-	names := misread.Names()
-	for _, f := range faults.Enforced {
-		names = append(names, f.Name)
-	}
-	return names
-}
-
 func (f *netpolFlags) load() ([]netpol.Case, error) {
 	if f.cases == "" {
 		return netpol.Static()
@@ -198,16 +184,6 @@ func (f *netpolFlags) load() ([]netpol.Case, error) {
 	return netpol.Load(f.cases, data)
 }
 
-// enforcerNamed is a built-in enforcer.
-func enforcerNamed(name string) (spec.Proxier, error) {
-	all := proxiers.Enforcers()
-	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == name })
-	if i < 0 {
-		return nil, fmt.Errorf("--enforcer: unknown enforcer %q: there are %s", name, strings.Join(enforcerNames(), ", "))
-	}
-	return all[i], nil
-}
-
 func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	r, err := f.plan()
 	if err != nil {
@@ -216,6 +192,11 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	r.stdout, r.progress = stdout, stderr
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
+	}
+	if p := r.options.Proxier; p != nil {
+		if err := prepare(ctx, []spec.Proxier{p}, stderr); err != nil {
+			return err
+		}
 	}
 	if err := sandbox.Enter(); err != nil {
 		return err

@@ -49,7 +49,10 @@ func (r *netpolRun) build(ctx context.Context, e spec.Proxier) (pool netpol.Pool
 	if r.random == 0 {
 		size = min(size, len(r.cases))
 	}
-	if err = e.Usable(ctx); err == nil {
+	if err = e.Usable(ctx); err == nil && r.options.Proxier != nil {
+		err = r.options.Proxier.Usable(ctx)
+	}
+	if err == nil {
 		pool, err = netpol.NewPool(ctx, size, e, r.options)
 	}
 	if cannot := (*spec.UnusableError)(nil); errors.As(err, &cannot) {
@@ -109,7 +112,7 @@ func (j *judged) add(i int, verdicts []netpol.Verdict, err error) {
 
 // show prints a table where it was asked for, and what is wrong in it in any case.
 func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
-	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Family, v.Verdict, c.Given)
+	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Title(), v.Verdict, c.Given)
 	if r.tables {
 		fmt.Fprintf(w, "%s\n", title)
 		_ = v.WriteSeen(w)

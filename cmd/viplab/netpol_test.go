@@ -133,3 +133,22 @@ func TestNetpolProve(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
+
+// A program that ends at once enforces nothing, and the report says why; a proxier that hides clients is refused.
+func TestNetpolOfOtherMakes(t *testing.T) {
+	code, stdout, stderr := outcome(t, "netpol", "--exec", "sh -c 'echo no such flag >&2; exit 3'", "--name", "short-lived", "--ip", "4", "--focus", "^DIR-01$", "--out", t.TempDir())
+	for _, want := range []string{"short-lived", "no such flag", "0 passed, 1 failed"} {
+		if code != 1 || !strings.Contains(stdout, want) {
+			t.Errorf("exit code %d; the output must have %q:\n%s%s", code, want, stdout, stderr)
+		}
+	}
+	code, stdout, stderr = outcome(t, "netpol", "--proxier", "iptables", "--enforcer", "policy-nftables", "--ip", "4", "--focus", "^DIR-01$", "--tables", "--out", t.TempDir())
+	if code != 0 || !strings.Contains(stdout, "DIR-01 P0 v4 through Services: pass") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for _, args := range [][]string{{"--proxier", "userspace"}, {"--proxier", "typo"}, {"--name", "nobody"}, {"--exec", "x", "--prove"}, {"--exec", "x", "--patience", "0s"}} {
+		if code, _, stderr := outcome(t, append([]string{"netpol"}, args...)...); code != 2 || !strings.Contains(stderr, args[0]) && !strings.Contains(stderr, args[len(args)-1]) {
+			t.Errorf("%v: exit code %d: %s", args, code, stderr)
+		}
+	}
+}

@@ -218,6 +218,15 @@ func primaryAddrs(h *lab.Host, stack lab.Stack) []netip.Addr {
 	return out
 }
 
+// hostAddrs are the addresses of a node.
+func (c *Cluster) hostAddrs(node string) []netip.Addr {
+	var out []netip.Addr
+	for _, f := range c.lab.Stack().Families() {
+		out = append(out, c.lab.Node(node).Addr(f))
+	}
+	return out
+}
+
 // report writes the status of pods that have just started, all at once. A pod with readiness gates becomes ready when
 // someone says so, any other at once. A pod that was deleted meanwhile has no status any more; the next round ends it.
 func (c *Cluster) report(started map[podKey]*workload) {
@@ -225,8 +234,10 @@ func (c *Cluster) report(started map[podKey]*workload) {
 		there := c.still(started)
 		err := c.store.Do(func(tx *kube.Tx) error {
 			for k, p := range there {
-				ready := len(p.Spec.ReadinessGates) == 0
-				if err := kube.UpdateStatus(tx, k.namespace, k.name, kube.ReportRunning(ready, started[k].addrs...)); err != nil {
+				running := kube.ReportRunning(len(p.Spec.ReadinessGates) == 0, started[k].addrs...)
+				host := kube.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
+				err := kube.UpdateStatus(tx, k.namespace, k.name, func(p *corev1.Pod) { running(p); host(p) })
+				if err != nil {
 					return err
 				}
 			}

@@ -98,6 +98,19 @@ func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	}
 }
 
+// ReportHost returns what a kubelet reports of where a pod runs: the addresses of the node, the primary one first.
+func ReportHost(addresses ...netip.Addr) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.HostIPs, p.Status.HostIP = nil, ""
+		for _, a := range addresses {
+			p.Status.HostIPs = append(p.Status.HostIPs, corev1.HostIP{IP: a.String()})
+		}
+		if len(addresses) > 0 {
+			p.Status.HostIP = addresses[0].String()
+		}
+	}
+}
+
 func setCondition(p *corev1.Pod, t corev1.PodConditionType, status corev1.ConditionStatus, now metav1.Time) {
 	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
 	if i < 0 {

@@ -128,6 +128,16 @@ func (c *Capture) Packets() []Frame {
 	return c.frames[:len(c.frames):len(c.frames)]
 }
 
+// Take are the frames that have been recorded since the last call, as Packets has them. They are not kept.
+func (c *Capture) Take() []Frame {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drain()
+	taken := c.frames
+	c.frames = nil
+	return taken
+}
+
 // Lost is how many frames were lost since the last call, for want of room in the buffer.
 func (c *Capture) Lost() (int, error) {
 	c.mu.Lock()

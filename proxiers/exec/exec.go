@@ -33,6 +33,9 @@ type Command struct {
 	// Configure returns further arguments for a configuration, templates too. Nil means that the program takes none of
 	// it: scenarios that need a configuration cannot run on it.
 	Configure func(spec.ProxyConfig) []string
+	// Unconfirmed is a program that serves no Services, by which it could be told how far it has come. Applying a state then
+	// returns at once, and the caller finds out by packets of his own when it is obeyed.
+	Unconfirmed bool
 	// Rounds, if not nil, are how its log tells of the rounds of its work. With them, a change is known to be obeyed as soon as
 	// the round ends that has programmed it, and not only when another one has begun.
 	Rounds *Rounds

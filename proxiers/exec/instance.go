@@ -111,7 +111,7 @@ func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {
 	if p, _ := i.current(); p.ended() {
 		return i.dead(p)
 	}
-	if sameButCanaries(i.obeyed, want) {
+	if i.proxier.command.Unconfirmed || sameButCanaries(i.obeyed, want) {
 		return nil
 	}
 	if err := i.confirm(ctx, want); err != nil {

@@ -4,18 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/suite/netpol/misread"
@@ -31,6 +30,10 @@ type Options struct {
 	Overlay    lab.Overlay
 	Placement  Placement
 	NamedPorts NamedPorts
+	// Proxier, if not nil, serves Services beside the enforcer, and tables are fired through a Service for each pod as well.
+	Proxier spec.Proxier
+	// Patience is how long an enforcer may take to obey that does not tell when it does. None: it obeys when it has been told.
+	Patience time.Duration
 	// Misread is how the API is read wrongly on the way to the enforcers. Nil: rightly.
 	Misread *misread.Reading
 }
@@ -43,15 +46,13 @@ type Bench struct {
 	view      *kube.Store // the cluster's state as enforcers are told of it
 	enforcer  spec.Proxier
 	instances []spec.Instance
-	state     string
+	states    []string // folders of programs
 	volleys   map[lab.Family]*traffic.Volley
-	logs      []*watch.LogGroups // of every node, if the enforcer declares its drop log
+	services  services
+	evidence  evidence
 	tracked   []*watch.Conntrack // what every node knows of connections
 	applied   int                // cases
 }
-
-// groups are the NFLOG groups of packets that ingress and egress rules deny.
-var groups = []uint16{1, 2}
 
 // NewBench builds it.
 func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (b *Bench, err error) {
@@ -67,7 +68,7 @@ func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (b *Bench, 
 			b = nil
 		}
 	}()
-	for _, step := range []func(context.Context) error{b.startPods, b.listen, b.place} {
+	for _, step := range []func(context.Context) error{b.startPods, b.serve, b.listen, b.place, b.gather, b.control} {
 		if err := step(ctx); err != nil {
 			return b, err
 		}
@@ -140,41 +141,6 @@ func targetPorts() []traffic.Port {
 		out = append(out, traffic.Port{Proto: protoOf(p), Number: uint16(p.Number)})
 	}
 	return out
-}
-
-// place starts the enforcer on every node, and listens to its log.
-func (b *Bench) place(ctx context.Context) (err error) {
-	if b.state, err = sandbox.TempDir("enforcer-"); err != nil {
-		return err
-	}
-	l := b.cluster.Lab()
-	for _, n := range l.Nodes() {
-		if b.enforcer.Features()[spec.PolicyDropLog] {
-			logs, err := watch.OpenLogGroups(n.NS, groups...)
-			if err != nil {
-				return err
-			}
-			b.logs = append(b.logs, logs)
-		}
-		state, err := os.MkdirTemp(b.state, n.Name()+"-")
-		if err != nil {
-			return err
-		}
-		in, err := b.enforcer.Start(ctx, spec.Node{
-			Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
-			ServiceCIDRs: b.view.ServiceCIDRs(), Store: b.view, StateDir: state, Log: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			return fmt.Errorf("%s: start %s: %w", n.Name(), b.enforcer.Name(), err)
-		}
-		b.instances = append(b.instances, in)
-		tracked, err := watch.NewConntrack(n.NS)
-		if err != nil {
-			return err
-		}
-		b.tracked = append(b.tracked, tracked)
-	}
-	return nil
 }
 
 // forget makes the nodes forget the connections of former cases, every now and then: a volley ends without a packet, so that
@@ -272,8 +238,9 @@ func (b *Bench) Close(ctx context.Context) error {
 	for _, in := range b.instances {
 		errs = append(errs, in.Stop(ctx))
 	}
-	for _, l := range b.logs {
-		errs = append(errs, l.Close())
+	errs = append(errs, b.services.stop(ctx))
+	if b.evidence != nil {
+		errs = append(errs, b.evidence.close())
 	}
 	for _, c := range b.tracked {
 		errs = append(errs, c.Close())
@@ -281,8 +248,8 @@ func (b *Bench) Close(ctx context.Context) error {
 	for _, v := range b.volleys {
 		errs = append(errs, v.Close())
 	}
-	if b.state != "" {
-		errs = append(errs, os.RemoveAll(b.state))
+	for _, folder := range b.states {
+		errs = append(errs, os.RemoveAll(folder))
 	}
 	return errors.Join(append(errs, b.cluster.Close())...)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/netpol/oracle"
 	"github.com/viplab/viplab/suite/spec"
@@ -27,6 +26,7 @@ const (
 	Lost    Mark = '?' // silence, and nobody can be shown to have dropped the packet
 	Wrong   Mark = 'W' // another pod answered
 	Arrived Mark = 'A' // the packet has arrived, and the answer was dropped
+	Unasked Mark = ' ' // the cell was not probed
 )
 
 // Seen is what came of every cell.
@@ -34,42 +34,70 @@ type Seen [Cells]Mark
 
 func protoOf(p Port) string { return strings.ToLower(string(p.Protocol)) }
 
-// Probe fires a table in one family.
-func (b *Bench) Probe(ctx context.Context, f lab.Family) (*Seen, error) {
-	if _, err := b.logged(); err != nil { // what is left of the change of policies
+// Way is how a table reaches its targets.
+type Way string
+
+// The ways.
+const (
+	Direct   Way = ""                 // at the pods' own addresses
+	Services Way = "through Services" // at that of a Service of each pod
+)
+
+// ways are those of the bench.
+func (b *Bench) ways() []Way {
+	if b.options.Proxier == nil {
+		return []Way{Direct}
+	}
+	return []Way{Direct, Services}
+}
+
+// Probe fires a table in one family. What becomes of a pod that calls itself through its Service, the API leaves open: those
+// cells are not probed, and Unasked.
+func (b *Bench) Probe(ctx context.Context, f lab.Family, way Way) (*Seen, error) {
+	if _, err := b.evidence.collect(); err != nil { // what is left of the change of policies
 		return nil, err
 	}
-	shots := make([]traffic.Shot, Cells)
-	for i := range shots {
+	var seen Seen
+	var cells []int
+	var shots []traffic.Shot
+	for i := range seen {
 		c := CellAt(i)
-		port := Ports[c.Port]
-		to := b.cluster.Lab().Pod(Pods[c.To]).Addr(f)
-		shots[i] = traffic.Shot{From: b.ns(c.From), To: netip.AddrPortFrom(to, uint16(port.Number)), Proto: protoOf(port)}
+		seen[i] = Unasked
+		if way == Direct || !c.Self() {
+			cells, shots = append(cells, i), append(shots, b.shot(c, f, way))
+		}
 	}
 	hits, err := b.volleys[f].Fire(ctx, shots)
 	if err != nil {
 		return nil, err
 	}
-	dropped, err := b.logged()
+	became, err := b.evidence.collect()
 	if err != nil {
 		return nil, err
 	}
-	var seen Seen
 	for i, hit := range hits {
-		seen[i] = markOf(CellAt(i), hit)
-		from := netip.AddrPortFrom(b.cluster.Lab().Pod(Pods[CellAt(i).From]).Addr(f), hit.Port)
-		if seen[i] != Lost {
-			continue
-		}
-		switch proto, to := shots[i].Proto, shots[i].To; {
-		case dropped[flowKey{proto, from, to}]:
-			seen[i] = Dropped
-		case dropped[flowKey{proto, to, from}]:
-			seen[i] = Arrived
+		c := CellAt(cells[i])
+		seen[cells[i]] = markOf(c, hit)
+		if seen[cells[i]] == Lost {
+			from := netip.AddrPortFrom(b.addr(c.From, f), hit.Port)
+			to := netip.AddrPortFrom(b.addr(c.To, f), shots[i].To.Port())
+			seen[cells[i]] = became(flowKey{shots[i].Proto, from, shots[i].To}, flowKey{shots[i].Proto, from, to})
 		}
 	}
 	return &seen, nil
 }
+
+// shot is the probe of a cell.
+func (b *Bench) shot(c Cell, f lab.Family, way Way) traffic.Shot {
+	port, to := Ports[c.Port], b.addr(c.To, f)
+	if way == Services {
+		to = b.services.addrs[f][c.To]
+	}
+	return traffic.Shot{From: b.ns(c.From), To: netip.AddrPortFrom(to, uint16(port.Number)), Proto: protoOf(port)}
+}
+
+// addr is the address of a pod, by its number in Pods.
+func (b *Bench) addr(pod int, f lab.Family) netip.Addr { return b.cluster.Lab().Pod(Pods[pod]).Addr(f) }
 
 func markOf(c Cell, hit traffic.Hit) Mark {
 	switch {
@@ -83,39 +111,13 @@ func markOf(c Cell, hit traffic.Hit) Mark {
 	return Refused
 }
 
-// flowKey is what tells the packets of one cell from all others.
-type flowKey struct {
-	proto    string
-	from, to netip.AddrPort
-}
-
-// logged are the packets that enforcers say they have dropped since they were last asked.
-func (b *Bench) logged() (map[flowKey]bool, error) {
-	out := map[flowKey]bool{}
-	for _, l := range b.logs {
-		packets, err := l.Drain()
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range packets {
-			if !strings.HasPrefix(p.Prefix, "DPI|") && !strings.HasPrefix(p.Prefix, "DPE|") {
-				continue
-			}
-			d, err := watch.DecodeIP(p.Packet)
-			if err != nil {
-				return nil, fmt.Errorf("a logged packet: %w", err)
-			}
-			out[flowKey{d.Proto, d.Src, d.Dst}] = true
-		}
-	}
-	return out, nil
-}
-
 // judge compares what was seen with what the policies say.
 func judge(want *Table, seen *Seen) (wrong []int, verdict spec.Verdict) {
 	verdict = spec.Pass
 	for i, mark := range seen {
 		switch {
+		case mark == Unasked:
+			continue
 		case mark == Lost: // a drop that nobody owns up to may be a fault of the lab
 			if verdict == spec.Pass {
 				verdict = spec.Broken
@@ -137,6 +139,9 @@ func (b *Bench) Judge(ctx context.Context, c Case) ([]Verdict, error) {
 
 // JudgeMisread judges enforcers that get what a reading takes the policies for.
 func (b *Bench) JudgeMisread(ctx context.Context, c Case, reading *misread.Reading) ([]Verdict, error) {
+	if b.options.Patience > 0 {
+		return b.judgePatiently(ctx, c, reading)
+	}
 	judged, err := b.apply(ctx, c, reading)
 	if err != nil {
 		return nil, err
@@ -165,7 +170,7 @@ func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
 		if v.Verdict == spec.Pass {
 			continue
 		}
-		wrong = append(wrong, fmt.Sprintf("%s: %s", v.Family, v.Differences()))
+		wrong = append(wrong, fmt.Sprintf("%s: %s", v.Title(), v.Differences()))
 		if sum != spec.Fail {
 			sum = v.Verdict
 		}
@@ -179,6 +184,7 @@ func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
 // Verdict is what came of a table in one family.
 type Verdict struct {
 	Family  lab.Family
+	Way     Way
 	Want    Table
 	Seen    Seen
 	Wrong   []int // cells
@@ -204,17 +210,23 @@ func (v *Verdict) Differences() string {
 	return strings.Join(out, "; ")
 }
 
+// Title is the family, and the way if it is not the direct one.
+func (v *Verdict) Title() string { return strings.TrimSpace(fmt.Sprintf("%s %s", v.Family, v.Way)) }
+
 func (b *Bench) compare(ctx context.Context, judged *oracle.Cluster) ([]Verdict, error) {
 	var out []Verdict
 	for _, f := range b.options.Stack.Families() {
-		began := time.Now()
-		seen, err := b.Probe(ctx, f)
-		if err != nil {
-			return nil, err
+		want := tableOf(judged, f)
+		for _, way := range b.ways() {
+			began := time.Now()
+			seen, err := b.Probe(ctx, f, way)
+			if err != nil {
+				return nil, err
+			}
+			v := Verdict{Family: f, Way: way, Want: want, Seen: *seen, Took: time.Since(began)}
+			v.Wrong, v.Verdict = judge(&v.Want, seen)
+			out = append(out, v)
 		}
-		v := Verdict{Family: f, Want: tableOf(judged, f), Seen: *seen, Took: time.Since(began)}
-		v.Wrong, v.Verdict = judge(&v.Want, seen)
-		out = append(out, v)
 	}
 	return out, nil
 }

@@ -28,7 +28,7 @@ func BenchmarkTable(b *testing.B) {
 			}
 			b.Run(e.Name()+"/"+c.ID, func(b *testing.B) {
 				for b.Loop() {
-					if _, err := bench.Probe(b.Context(), lab.V4); err != nil {
+					if _, err := bench.Probe(b.Context(), lab.V4, netpol.Direct); err != nil {
 						b.Fatal(err)
 					}
 				}
