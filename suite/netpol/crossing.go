@@ -58,10 +58,4 @@ func (c crossing) collect() (func(sent, delivered flowKey) Mark, error) {
 	}, nil
 }
 
-func (c crossing) close() error {
-	var errs []error
-	for _, capture := range c {
-		errs = append(errs, capture.Close())
-	}
-	return errors.Join(errs...)
-}
+func (c crossing) close() error { return closeAll(c) }

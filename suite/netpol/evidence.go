@@ -3,6 +3,7 @@ package netpol
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"strings"
 
@@ -74,10 +75,12 @@ func (d dropLog) collect() (func(sent, delivered flowKey) Mark, error) {
 	}, nil
 }
 
-func (d dropLog) close() error {
+func (d dropLog) close() error { return closeAll(d) }
+
+func closeAll[T io.Closer](all []T) error {
 	var errs []error
-	for _, l := range d {
-		errs = append(errs, l.Close())
+	for _, one := range all {
+		errs = append(errs, one.Close())
 	}
 	return errors.Join(errs...)
 }
