@@ -32,7 +32,8 @@ type Options struct {
 	NamedPorts NamedPorts
 	// Proxier, if not nil, serves Services beside the enforcer, and tables are fired through a Service for each pod as well.
 	Proxier spec.Proxier
-	// Patience is how long an enforcer may take to obey that does not tell when it does. None: it obeys when it has been told.
+	// Patience is how long an enforcer may take to obey that does not tell when it does, on a machine of usual
+	// speed. None: it obeys when it has been told.
 	Patience time.Duration
 	// Misread is how the API is read wrongly on the way to the enforcers. Nil: rightly.
 	Misread *misread.Reading

@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/netpol/oracle"
@@ -64,7 +65,7 @@ func denyAll() []*networkingv1.NetworkPolicy {
 
 // await fires tables until all are right, twice in a row, or patience ends; then it returns the last ones.
 func (b *Bench) await(ctx context.Context, judged *oracle.Cluster) (verdicts []Verdict, err error) {
-	patient, cancel := context.WithTimeout(ctx, b.options.Patience)
+	patient, cancel := context.WithTimeout(ctx, pace.Limit(b.options.Patience))
 	defer cancel()
 	row := 0
 	var broken error
