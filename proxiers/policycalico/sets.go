@@ -2,6 +2,7 @@ package policycalico
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,8 +26,8 @@ func (d *desired) peer(ip lab.Family, at string, p policy.Peer) (xtables.Part, b
 	switch {
 	case p.Any:
 		return "", true
-	case p.Block.IsValid():
-		entries = ofBlock(ip, p)
+	case len(p.Blocks) > 0:
+		entries = ofBlocks(ip, p)
 	default:
 		for _, a := range p.Addrs {
 			if lab.FamilyOf(a) == ip {
@@ -40,13 +41,15 @@ func (d *desired) peer(ip lab.Family, at string, p policy.Peer) (xtables.Part, b
 	return d.use(newSet(ip, ipset.Net, entries), at), true
 }
 
-// ofBlock are the entries for a block without what is excepted from it: the longest prefix decides.
-func ofBlock(ip lab.Family, p policy.Peer) []ipset.Entry {
-	if lab.FamilyOf(p.Block.Addr()) != ip {
+// ofBlocks are the entries for blocks without what is excepted: the longest prefix decides.
+func ofBlocks(ip lab.Family, p policy.Peer) []ipset.Entry {
+	other := func(b netip.Prefix) bool { return lab.FamilyOf(b.Addr()) != ip }
+	blocks := slices.DeleteFunc(slices.Clone(p.Blocks), other)
+	if len(blocks) == 0 {
 		return nil
 	}
 	var entries []ipset.Entry
-	seen := map[netip.Prefix]bool{} // an except as large as the block leaves nothing of it
+	seen := map[netip.Prefix]bool{} // twice the same block is one, and an except as large as the block leaves nothing of it
 	add := func(prefix netip.Prefix, except bool) {
 		for _, half := range halves(prefix) {
 			if !seen[half] {
@@ -56,11 +59,13 @@ func ofBlock(ip lab.Family, p policy.Peer) []ipset.Entry {
 		}
 	}
 	for _, e := range p.Except {
-		if lab.FamilyOf(e.Addr()) == ip {
+		if !other(e) {
 			add(e, true)
 		}
 	}
-	add(p.Block, false)
+	for _, b := range blocks {
+		add(b, false)
+	}
 	return entries
 }
 

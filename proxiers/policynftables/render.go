@@ -112,8 +112,8 @@ func peerMatches(d policy.Direction, p policy.Peer) []match {
 	switch {
 	case p.Any:
 		return []match{{}}
-	case p.Block.IsValid():
-		return []match{blockMatch(side, p)}
+	case len(p.Blocks) > 0:
+		return blockMatches(side, p)
 	}
 	var out []match
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
@@ -124,25 +124,37 @@ func peerMatches(d policy.Direction, p policy.Peer) []match {
 	return out
 }
 
-func blockMatch(side string, p policy.Peer) match {
-	f := lab.FamilyOf(p.Block.Addr())
-	m := match{f, fmt.Sprintf("%s %s %s", ipWord(f), side, p.Block)}
-	if p.Block.Bits() == 0 {
-		m.text = "meta nfproto ip" + f.String()
+// blockMatches match blocks without what is excepted, family by family.
+func blockMatches(side string, p policy.Peer) []match {
+	var out []match
+	for _, f := range []lab.Family{lab.V4, lab.V6} {
+		blocks, except := disjoint(p.Blocks, f), disjoint(p.Except, f)
+		if len(blocks) == 0 {
+			continue
+		}
+		m := match{f, fmt.Sprintf("%s %s %s", ipWord(f), side, set(blocks))}
+		if len(blocks) == 1 {
+			m.text = fmt.Sprintf("%s %s %s", ipWord(f), side, blocks[0])
+		}
+		if blocks[0].Bits() == 0 {
+			m.text = "meta nfproto ip" + f.String()
+		}
+		if len(except) > 0 {
+			m.text += fmt.Sprintf(" %s %s != %s", ipWord(f), side, set(except))
+		}
+		out = append(out, m)
 	}
-	if except := disjoint(p.Except); len(except) > 0 {
-		m.text += fmt.Sprintf(" %s %s != %s", ipWord(f), side, set(except))
-	}
-	return m
+	return out
 }
 
-// disjoint are prefixes without those that others cover: a set has no place for them.
-func disjoint(all []netip.Prefix) []netip.Prefix {
-	sorted := slices.Clone(all)
+// disjoint are the prefixes of a family without those that others cover: a set has no place for them.
+func disjoint(all []netip.Prefix, f lab.Family) []netip.Prefix {
+	sorted := slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
 	slices.SortFunc(sorted, netip.Prefix.Compare)
 	var out []netip.Prefix
 	for _, p := range sorted {
-		if !slices.ContainsFunc(out, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) }) {
+		// In this order whatever covers a prefix comes before it, and nothing that it does not cover comes between.
+		if last := len(out) - 1; last < 0 || !out[last].Overlaps(p) {
 			out = append(out, p)
 		}
 	}

@@ -39,10 +39,23 @@ func (r rules) rule(d Direction, at, word string, peers []networkingv1.NetworkPo
 		return r.ports(d, at, side{Peer: Peer{Any: true}, pods: r.all.pods}, ports)
 	}
 	var out []Allow
+	var blocks side // those without exceptions are one peer: ten thousand of them are to cost one rule
+	var which []int
 	for i, p := range peers {
-		if s, ok := r.side(p); ok {
+		s, ok := r.side(p)
+		switch {
+		case !ok:
+		case len(s.Blocks) > 0 && len(s.Except) == 0:
+			blocks.Blocks, blocks.pods = append(blocks.Blocks, s.Blocks...), append(blocks.pods, s.pods...)
+			which = append(which, i)
+		default:
 			out = append(out, r.ports(d, fmt.Sprintf("%s%s[%d]", at, word, i), s, ports)...)
 		}
+	}
+	if n := len(which); n == 1 {
+		out = append(out, r.ports(d, fmt.Sprintf("%s%s[%d]", at, word, which[0]), blocks, ports)...)
+	} else if n > 1 {
+		out = append(out, r.ports(d, fmt.Sprintf("%s%s[%d] and %d more blocks", at, word, which[0], n-1), blocks, ports)...)
 	}
 	return out
 }
@@ -80,7 +93,7 @@ func (r rules) block(b *networkingv1.IPBlock) (side, bool) {
 	if !ok {
 		return side{}, false
 	}
-	s := side{Peer: Peer{Block: cidr}}
+	s := side{Peer: Peer{Blocks: []netip.Prefix{cidr}}}
 	for _, e := range b.Except {
 		except, ok := parseCIDR(e)
 		if !ok {
@@ -96,9 +109,9 @@ func (r rules) block(b *networkingv1.IPBlock) (side, bool) {
 	return s, true
 }
 
-// contains says whether an address is in the block.
+// contains says whether an address is in one of the blocks.
 func (p Peer) contains(a netip.Addr) bool {
-	return p.Block.Contains(a) && !slices.ContainsFunc(p.Except, func(e netip.Prefix) bool { return e.Contains(a) })
+	return slices.ContainsFunc(p.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) && !slices.ContainsFunc(p.Except, func(e netip.Prefix) bool { return e.Contains(a) })
 }
 
 // parseCIDR reads a range as the API does: leading zeros and bits beyond the mask are no matter.
@@ -200,6 +213,7 @@ func (r rules) named(d Direction, at string, s side, proto corev1.Protocol, port
 		}
 		if len(a.Named) > 0 {
 			slices.SortFunc(a.Named, netip.AddrPort.Compare)
+			a.Named = slices.Compact(a.Named) // blocks may have a pod in common
 			out = append(out, a)
 		}
 	}

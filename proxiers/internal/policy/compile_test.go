@@ -22,8 +22,8 @@ func text(a Allow) string {
 	switch {
 	case a.Peer.Any:
 		peer = "any"
-	case a.Peer.Block.IsValid():
-		peer = fmt.Sprintf("%s except %s", a.Peer.Block, a.Peer.Except)
+	case len(a.Peer.Blocks) > 0:
+		peer = fmt.Sprintf("%s except %s", strings.Trim(fmt.Sprint(a.Peer.Blocks), "[]"), a.Peer.Except)
 	default:
 		peer = fmt.Sprint(a.Peer.Addrs)
 	}
@@ -124,6 +124,9 @@ func TestAllows(t *testing.T) {
 		"named, in a block":     {egress: []to{{To: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24", Except: []string{"10.0.1.2/32"}}}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}}, want: []string{"any TCP 10.0.1.1:81"}},
 		"host bits":             {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.9/24"}}}}}, want: []string{"10.0.1.0/24 except []"}},
 		"leading zeros":         {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "010.000.001.000/24"}}}}}, want: []string{"10.0.1.0/24 except []"}},
+		"blocks are one":        {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24"}}, {PodSelector: labeled("pod", "b")}, {IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}}, Ports: []networkingv1.NetworkPolicyPort{port(80)}}}, want: []string{"[10.0.0.2] TCP 80", "10.0.1.0/24 fd00::/64 except [] TCP 80"}},
+		"named, in two blocks":  {egress: []to{{To: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.2/32"}}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}}, want: []string{"any TCP 10.0.1.1:81 10.0.1.2:82"}},
+		"one has an exception":  {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10.0.1.0/24"}}}, {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.2/32"}}}}}, want: []string{"10.0.0.0/8 except [10.0.1.0/24]", "10.0.1.2/32 except []"}},
 		"block not valid":       {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1/24"}}}}}},
 		"except not valid":      {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10"}}}}}}},
 		"peers and protocols":   {ingress: []rule{{From: []peer{{PodSelector: labeled("pod", "b")}, {IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}}, Ports: []networkingv1.NetworkPolicyPort{port(80), {Protocol: &udp}}}}, want: []string{"[10.0.0.2] TCP 80", "[10.0.0.2] UDP", "fd00::/64 except [] TCP 80", "fd00::/64 except [] UDP"}},

@@ -72,12 +72,12 @@ type Allow struct {
 	Why string
 }
 
-// Peer is the other side of a connection: anybody, these addresses, or a block. One that nobody can be is in no Allow.
+// Peer is the other side of a connection: anybody, these addresses, or these blocks. One that nobody can be is in no Allow.
 type Peer struct {
 	Any    bool
-	Addrs  []netip.Addr // in order
-	Block  netip.Prefix
-	Except []netip.Prefix // of the block
+	Addrs  []netip.Addr   // in order
+	Blocks []netip.Prefix // of either family; they may overlap
+	Except []netip.Prefix // of the block, where there is one
 }
 
 // PortRange is a range of ports, both ends included.
