@@ -16,20 +16,20 @@ import (
 // after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its own. They have
 // clusters of their own, where each change is obeyed by itself.
 var atomic = []spec.Scenario{
-	unnoticed("np-reapplied", spec.P0, "A policy that is written again as it was, and again in other words, changes nothing for anybody.",
+	unnoticed("np-reapplied", spec.P0, 5, "A policy that is written again as it was, and again in other words, changes nothing for anybody.",
 		Apply(toldBy("p", "more")), Apply(toldBy("p", "")), Apply(inOtherWords()), Apply(toldBy("p", "")),
 	),
-	unnoticed("np-others-come-and-go", spec.P0, "Policies of other pods and one more for the same pod come and go, and what this one says holds all the while.",
+	unnoticed("np-others-come-and-go", spec.P0, 5, "Policies of other pods and one more for the same pod come and go, and what this one says holds all the while.",
 		Apply(policy("other", pod("b1"), ingress(allow(pods(pod("a1")))))), Apply(policy("too", pod("a1"), ingress(allow(block("192.0.2.0/24"))))),
 		Delete("NetworkPolicy", "other"), Delete("NetworkPolicy", "too"),
 	),
-	unnoticed("np-members-change", spec.P0, "When pods become peers of a rule, and cease to be, those that are its peers all the while lose nothing.",
+	unnoticed("np-members-change", spec.P0, 5, "When pods become peers of a rule, and cease to be, those that are its peers all the while lose nothing.",
 		label("b1", "friend", "yes"), Apply(echo("d2", "n2", Labelled("friend", "yes"))), label("b1", "friend", ""), Delete("Pod", "d2"),
 	),
-	unnoticed("np-policy-handed-over", spec.P1, "When another policy that allows the same comes, and the first one goes, nobody notices.",
+	unnoticed("np-policy-handed-over", spec.P1, 5, "When another policy that allows the same comes, and the first one goes, nobody notices.",
 		Apply(toldBy("q", "")), Delete("NetworkPolicy", "p"), Apply(toldBy("p", "")), Delete("NetworkPolicy", "q"),
 	),
-	unnoticed("np-large-set-rewritten", spec.P1, "A rule with a thousand blocks is written anew with a thousand others, and the peer that both allow loses nothing.",
+	unnoticed("np-large-set-rewritten", spec.P1, 2, "A rule with a thousand blocks is written anew with a thousand others, and the peer that both allow loses nothing.",
 		Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
 	),
 	{
@@ -66,8 +66,8 @@ func manyBlocks(first int) kube.Object {
 	return policy("p", pod("a1"), ingress(allow(peers...)))
 }
 
-// unnoticed is a scenario in which changes go round under traffic that none of them is to touch.
-func unnoticed(id string, priority spec.Priority, why string, changes ...spec.Action) spec.Scenario {
+// unnoticed is a scenario in which changes go round so many times, under traffic that none of them is to touch.
+func unnoticed(id string, priority spec.Priority, rounds int, why string, changes ...spec.Action) spec.Scenario {
 	rows := []spec.Row{
 		{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
 		{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
@@ -80,7 +80,7 @@ func unnoticed(id string, priority spec.Priority, why string, changes ...spec.Ac
 		Given: []kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2"), toldBy("p", "")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-				for range 20 / len(changes) {
+				for range rounds {
 					if err := eachSettled(ctx, w, t, changes); err != nil {
 						return err
 					}
