@@ -52,10 +52,10 @@ func ongoing(row spec.Row) []spec.Row {
 // eachFlow does something in each family with a socket of b2 and one of a1.
 func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
 		return eachFamily(w, func(f lab.Family) error {
+			if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
+				return err
+			}
 			b2, err := OpenSocket(ctx, w, "b2", f)
 			if err != nil {
 				return err
