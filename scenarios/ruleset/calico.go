@@ -63,6 +63,10 @@ func policyFrom(manifest string) kube.Object {
 func filterOf(ctx context.Context, w spec.World, f lab.Family) (t table, toPod, fromPod string, err error) {
 	program := map[lab.Family]string{lab.V4: "iptables-nft-save", lab.V6: "ip6tables-nft-save"}[f]
 	text, err := w.Run(ctx, "n1", program, "-c", "-t", "filter")
+	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "in kernel doesn't exist") {
+		// A set of somebody else's rule was taken away while the program read: it sees the rule, and cannot name its set.
+		text, err = w.Run(ctx, "n1", program, "-c", "-t", "filter")
+	}
 	if err != nil {
 		return nil, "", "", err
 	}
