@@ -69,7 +69,8 @@ func junkSlice(name string, kind discoveryv1.AddressType, address string, ports 
 	}
 }
 
-// ipReuse lists one address in two slices, whose names put one first for one Service and the other for the other.
+// ipReuse lists one address in two slices, whose names put one first for one Service and the other for the other. One of the two
+// pods always terminates: of two that do not, kube-proxy takes either, as its source says.
 var ipReuse = spec.Scenario{
 	ID: "ep-ip-reuse", Group: "endpoints-lifecycle", Priority: spec.P2,
 	Source: "pkg/proxy/endpointslicecache.go: of two endpoints with one address, the ready one counts",
@@ -82,7 +83,7 @@ var ipReuse = spec.Scenario{
 		Do: []spec.Action{
 			Slice("early-1", "early", "", 8080, Listed{Host: "a1", State: Running}, Listed{Host: "a2", State: Running}),
 			Slice("early-2", "early", "", 8080, Listed{Host: "a1", State: Ending}, Listed{Host: "a2", State: Dying}),
-			Slice("late-1", "late", "", 8080, Listed{Host: "a1", State: Dying}, Listed{Host: "a2", State: Unready}),
+			Slice("late-1", "late", "", 8080, Listed{Host: "a1", State: Dying}, Listed{Host: "a2", State: Ending}),
 			Slice("late-2", "late", "", 8080, Listed{Host: "a1", State: Running}, Listed{Host: "a2", State: Running}),
 		},
 		Rows: []spec.Row{

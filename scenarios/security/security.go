@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab/kube"
 	. "github.com/viplab/viplab/scenarios/given"
@@ -96,10 +95,9 @@ var namespaceBinding = spec.Scenario{
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		// The slice comes into a namespace that has a Service of the same name, and one that has not.
 		other := w.Namespace() + "-other"
-		if err := w.Kube().Apply(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}}); err != nil {
+		if err := w.Apply(Namespace(other, nil)); err != nil {
 			return &spec.Fault{Err: err}
 		}
-		defer func() { _ = w.Kube().Delete(kube.KindNamespace, "", other) }() // if it fails, so will the scenario's own
 		same := Service("web", Selecting(""))
 		same.Namespace = other
 		if err := w.Apply(same); err != nil {

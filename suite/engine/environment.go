@@ -81,7 +81,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 // placeAll places the program of a fleet on every node. What was placed before has done its first work then: as in a real
 // cluster, policies are enforced by rules that stand before those of the proxier, because they come later.
 func (e *environment) placeAll(ctx context.Context, f *fleet) error {
-	if err := e.settle(ctx); err != nil {
+	if err := e.settle(ctx, e.Store().Snapshot().Revision); err != nil {
 		return err
 	}
 	for _, n := range e.Lab().Nodes() {
@@ -143,9 +143,8 @@ func (e *environment) equip(n *lab.Node, own spec.Own) error {
 	})
 }
 
-// settle returns when everything that has been placed on the nodes, and still is there, obeys the newest state.
-func (e *environment) settle(ctx context.Context) error {
-	revision := e.Store().Snapshot().Revision
+// settle returns when everything that has been placed on the nodes, and still is there, obeys the state of a revision.
+func (e *environment) settle(ctx context.Context, revision uint64) error {
 	for _, f := range e.fleets() {
 		if err := f.wait(ctx, revision, e.applyLimit); err != nil {
 			return err

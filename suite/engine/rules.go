@@ -35,7 +35,7 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.Own, objects
 			return err
 		}
 	}
-	if err := env.settle(ctx); err != nil {
+	if err := env.settle(ctx, env.Store().Snapshot().Revision); err != nil {
 		return err
 	}
 	return env.proxier.agent(node).instance.Dump(ctx, w)
