@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
@@ -24,6 +25,10 @@ const eventBuffer = 8 << 20 // bytes
 type Conntrack struct {
 	ns   *netns.NS
 	conn *conntrack.Conn
+
+	listing sync.Mutex // held while one is made
+	mu      sync.Mutex
+	next    *listing // that is not begun yet; nil: nobody waits for one
 }
 
 // NewConntrack opens a lasting connection to the table of a namespace.
@@ -38,9 +43,9 @@ func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 // Close closes the connection. The namespace may be closed before or after.
 func (c *Conntrack) Close() error { return c.conn.Close() }
 
-// Flows lists the entries of both families that keep accepts, or all if keep is nil.
+// Flows lists the entries of both families that keep accepts, or all if keep is nil. The list is made after the call.
 func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, error) {
-	all, err := c.dump(ctx)
+	all, err := c.list(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: list conntrack entries: %w", c.ns.Name(), err)
 	}
@@ -53,15 +58,54 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// dump repeats a dump that the kernel broke off because its buffer was full or its table moved meanwhile.
-func (c *Conntrack) dump(ctx context.Context) ([]conntrack.Flow, error) {
-	for {
-		flows, err := c.conn.Dump(nil)
-		again := errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
-		if !again || ctx.Err() != nil {
-			return flows, err
+// listing is one list for all who have asked before it was begun. To make one takes tens of milliseconds of a processor even
+// where the table is empty: the kernel goes through the table of all namespaces.
+type listing struct {
+	done  chan struct{} // closed when the others are set
+	flows []conntrack.Flow
+	err   error
+}
+
+// list joins the listing that will be made next, and makes it if nobody else does.
+func (c *Conntrack) list(ctx context.Context) ([]conntrack.Flow, error) {
+	c.mu.Lock()
+	l := c.next
+	if l == nil {
+		l = &listing{done: make(chan struct{})}
+		c.next = l
+		go c.make(l)
+	}
+	c.mu.Unlock()
+	select {
+	case <-l.done:
+		return l.flows, l.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// make makes a listing when the one before is done. Whoever asks from then on joins the one after it.
+func (c *Conntrack) make(l *listing) {
+	defer close(l.done)
+	c.listing.Lock()
+	defer c.listing.Unlock()
+	c.mu.Lock()
+	c.next = nil
+	c.mu.Unlock()
+	l.flows, l.err = c.dump()
+}
+
+// dumps is how often a dump is tried that the kernel breaks off because its buffer is full or its table moves meanwhile.
+const dumps = 100
+
+func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {
+	for range dumps {
+		flows, err = c.conn.Dump(nil)
+		if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			break
 		}
 	}
+	return flows, err
 }
 
 // Delete removes an entry. One that is gone already is no error.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/viplab/viplab/lab/traffic"
@@ -46,6 +47,29 @@ func TestFlows(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Those who ask at the same time share listings, and each sees what was there when it asked.
+func TestFlowsAskedForByMany(t *testing.T) {
+	w := newWorld(t)
+	serve(t, w)
+	nft(t, w.router, nat)
+	ct, err := NewConntrack(w.router)
+	must(t, err)
+	defer ct.Close()
+	var all sync.WaitGroup
+	for range 4 {
+		for range 10 {
+			_, a := open(t, w, "udp", families[0].vip)
+			all.Go(func() {
+				flows, err := ct.Flows(t.Context(), func(x Flow) bool { return x.Orig.Src == a.Source })
+				if err != nil || len(flows) != 1 {
+					t.Errorf("the flow from %s: %v, %v", a.Source, flows, err)
+				}
+			})
+		}
+		all.Wait()
 	}
 }
 
