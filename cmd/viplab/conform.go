@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/formatter"
@@ -169,14 +170,16 @@ func conform(ctx context.Context, f *conformFlags, stdout, stderr io.Writer) err
 	progress := newProgress(stderr)
 	o.Listen = progress.listen
 	part := &suite.Part{Title: "conformance", Options: o}
+	began := time.Now()
 	if err := runGinkgo(ctx, part, o.Out, stdout, progress); err != nil {
 		return err
 	}
 	results := report.New(version(), kernelRelease(), part.Note(), part.Results())
+	results.WallMS = time.Since(began).Milliseconds()
 	if err := writeReport(results, o.Out); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\n%s, kernel %s\n\n", part.Note(), kernelRelease())
+	fmt.Fprintf(stdout, "\n%s, kernel %s, %.1f s\n\n", part.Note(), kernelRelease(), float64(results.WallMS)/1000)
 	if err := results.WriteMatrix(stdout); err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -39,7 +41,37 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	if err := r.writeProfiles(w); err != nil {
 		return err
 	}
+	if err := r.writeSlowest(w); err != nil {
+		return err
+	}
 	return r.writeSkips(w)
+}
+
+// slowest is how many scenarios are named that took longest.
+const slowest = 10
+
+// writeSlowest names, for each proxier, the scenarios that took longest. They run side by side.
+func (r Report) writeSlowest(w io.Writer) error {
+	for _, p := range r.Proxiers {
+		var ran []Result
+		for _, x := range r.Results {
+			if x.Proxier == p.Name && x.Verdict != spec.Skip {
+				ran = append(ran, x)
+			}
+		}
+		slices.SortStableFunc(ran, func(a, b Result) int { return cmp.Compare(b.TookMS, a.TookMS) })
+		var texts []string
+		for _, x := range ran[:min(len(ran), slowest)] {
+			texts = append(texts, x.Scenario+" "+took(x))
+		}
+		if len(texts) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "slowest on %s: %s\n", p.Name, strings.Join(texts, ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeProfiles prints what passes have to say of their proxiers: how they behave where they have a choice.

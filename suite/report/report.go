@@ -15,7 +15,8 @@ import (
 type Report struct {
 	Suite    Suite     `json:"suite"`
 	Kernel   string    `json:"kernel"`
-	Cluster  string    `json:"cluster"` // overlay and why, pod network, families
+	Cluster  string    `json:"cluster"`           // overlay and why, pod network, families
+	WallMS   int64     `json:"wall_ms,omitempty"` // how long the run took; what was taken together of several says nothing of it
 	Proxiers []Proxier `json:"proxiers"`
 	Results  []Result  `json:"results"`
 }

@@ -79,7 +79,9 @@ func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 	skip.Reason = "q does not declare hairpin"
 	pass := result("a-one", "p", spec.Pass)
 	pass.Reason = "an open connection: Reply\nit took 3ms"
-	r := New("v", "k", "c", []spec.Result{pass, result("b-two", "p", spec.Fail), skip, result("b-two", "q", spec.Broken)})
+	fail := result("b-two", "p", spec.Fail)
+	fail.Took = 30 * time.Millisecond
+	r := New("v", "k", "c", []spec.Result{pass, fail, skip, result("b-two", "q", spec.Broken)})
 	var b bytes.Buffer
 	if err := r.WriteMatrix(&b); err != nil {
 		t.Fatal(err)
@@ -90,9 +92,10 @@ func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 		lines = append(lines, fields(l))
 	}
 	for _, want := range []string{
-		"scenario p q", "a-one P0 ✓ 20ms –", "b-two P0 ✗ 20ms ! 20ms",
+		"scenario p q", "a-one P0 ✓ 20ms –", "b-two P0 ✗ 30ms ! 20ms",
 		"p fail: 1 passed, 1 failed, 0 skipped, 0 broken", "q fail: 0 passed, 0 failed, 1 skipped, 1 broken",
 		"– q does not declare hairpin: a-one", "· a-one on p: an open connection: Reply", "· a-one on p: it took 3ms",
+		"slowest on p: b-two 30ms, a-one 20ms", "slowest on q: b-two 20ms",
 	} {
 		found := false
 		for _, l := range lines {
