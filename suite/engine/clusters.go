@@ -15,8 +15,9 @@ import (
 // changes, which all of them can wait for together.
 const parallel = 32
 
-// clustersBeside is how many further clusters are there at once beside the one that most scenarios share.
-const clustersBeside = 2
+// clustersBeside is how many further clusters are there at once beside the one that most scenarios share. Their scenarios wait
+// for proxiers to start and for what these do now and then, up to half a minute.
+const clustersBeside = 5
 
 // tenants are cells that have a cluster together.
 type tenants struct {
