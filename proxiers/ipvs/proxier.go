@@ -46,6 +46,8 @@ func (proxier) Name() string { return "ipvs" }
 //   - VirtualIP: kube-ipvs0 has the addresses.
 //   - UDPKeepsLast: a virtual server loses a UDP backend that serves no more at once, and with it its flows.
 //   - ResolvesClashes: IPVS finds the connection of a reply by client and backend alone.
+//   - LargeFromNode: routing takes a process's datagram for one to the device lo, whose MTU is 65536, and IPVS does not make
+//     it smaller: the process is told the MTU of the way, which in IPv6 is not remembered for a local address.
 //   - ETPLocalShortcut: one set of endpoints serves everybody (above).
 //   - OutlivesService: a connection whose virtual server is gone leads nowhere.
 //   - IPTables: a few rules and IP sets of another shape.

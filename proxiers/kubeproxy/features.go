@@ -59,7 +59,7 @@ func iptablesFeatures() spec.FeatureSet {
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
 		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
-		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut,
+		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
 	} {
 		set[f] = true
 	}
@@ -89,6 +89,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.PodsByAddress] = true
 	set[spec.ResolvesClashes] = true
 	set[spec.ETPLocalShortcut] = true
+	set[spec.LargeFromNode] = true
 	return set
 }
 
@@ -101,6 +102,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
 //   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and with it its flows.
 //   - ResolvesClashes: IPVS finds the connection of a reply by client and endpoint alone.
+//   - LargeFromNode: IPVS does not cut a process's datagram, which was made for the device lo, into pieces.
 //   - ETPLocalShortcut: one set of endpoints serves everybody.
 //   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
@@ -149,5 +151,6 @@ func userspaceFeatures() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
 		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService, spec.Cleanup, spec.ResolvesClashes,
+		spec.LargeFromNode,
 	)
 }

@@ -37,8 +37,10 @@ func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err 
 		return nil, err
 	}
 	for i, c := range captures {
-		if lost, err := c.Lost(); err != nil || lost > 0 {
-			return nil, spec.Faultf("the capture on %s lost %d packets: %w", hosts[i], lost, err)
+		if lost, err := c.Lost(); err != nil {
+			return nil, &spec.Fault{Err: err}
+		} else if lost > 0 {
+			return nil, spec.Faultf("the capture on %s has lost %d packets, for want of room in its buffer", hosts[i], lost)
 		}
 		for _, frame := range c.Packets() {
 			p, err := watch.Decode(frame)

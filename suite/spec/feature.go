@@ -64,6 +64,8 @@ const (
 	// ResolvesClashes: flows of one client that would look alike once they are translated, as those from one port to two
 	// Services with the same endpoint, are told apart by another source port.
 	ResolvesClashes Feature = "resolves-clashes"
+	// LargeFromNode: a process of a node sends datagrams larger than the way to the endpoint takes in one piece.
+	LargeFromNode Feature = "large-from-node"
 	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even where
 	// this node has one.
 	ETPLocalShortcut Feature = "etp-local-shortcut"
@@ -131,7 +133,7 @@ var AllFeatures = []Feature{
 	AffinityManyClients, AffinityTimeout, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
 	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ETPLocalShortcut, ExternalIPs,
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
-	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
+	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LargeFromNode, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
 	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
 	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread, ResolvesClashes, SCTP, SelfHealing,
 	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
