@@ -159,7 +159,10 @@ var services = []spec.Scenario{
 			db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")), Service("closed", Port(80, 8080), NodePort()),
 			policy("closed", labels("app", "closed"), ingress()),
 		},
-		Steps: []spec.Step{{Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
+		Steps: []spec.Step{{Name: "nobody has isolated the pod", Rows: []spec.Row{
+			{From: "client", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
+			{From: "client", To: spec.NodePortAt("n2", "db", 80), By: []string{"db-a1"}},
+		}}, {Name: "a rule for the client", Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
 			{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
 			{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
 			{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},

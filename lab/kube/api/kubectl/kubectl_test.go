@@ -60,7 +60,7 @@ func TestDescribe(t *testing.T) {
 		"NodePort: <unset> 31380/TCP", "Endpoints: 10.244.*", "Events: <none>")
 	w.contains("describe deployment webapp", "Replicas: 2 desired | 2 updated | 2 total | 2 available | 0 unavailable",
 		"Available True MinimumReplicasAvailable", "Progressing True NewReplicaSetAvailable")
-	w.contains("describe pods -l app=webapp", "Node: n1/", "Status: Running", "Ready True")
+	w.contains("describe pods -l app=webapp", "Node: n1/192.168.7.11", "Status: Running", "Ready True")
 	w.contains("describe node n2", "Name: n2", "PodCIDR: 10.244.2.0/24", "default webapp-* ...")
 	w.contains("describe endpointslices", "AddressType: IPv4", "<unset> 80 TCP")
 	w.contains("describe namespace default", "Name: default", "Status: Active")
