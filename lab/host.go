@@ -54,7 +54,7 @@ func (h *Host) Addrs() []netip.Addr { return h.addrs }
 // LocalAddrs asks the kernel for all addresses of the host that others can reach: those of bridges and tunnels too, but
 // neither loopback nor link-local ones.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
-	found, err := retryDump(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, netlink.FAMILY_ALL) })
+	found, err := netns.List(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: list addresses: %w", h.Name(), err)
 	}
@@ -65,16 +65,6 @@ func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 		}
 	}
 	return out, nil
-}
-
-// retryDump repeats a listing that the kernel says was disturbed by a change.
-func retryDump[T any](list func() ([]T, error)) ([]T, error) {
-	for {
-		out, err := list()
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return out, err
-		}
-	}
 }
 
 // EgressAddr is the address that a packet toward dst has when it is masqueraded by the host: the preferred source of

@@ -101,7 +101,7 @@ func TestEveryBridgePortHasHairpinMode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		info, err := retryDump(func() ([]netlink.Protinfo, error) {
+		info, err := netns.List(func() ([]netlink.Protinfo, error) {
 			info, err := n.Netlink().LinkGetProtinfo(port)
 			return []netlink.Protinfo{info}, err
 		})

@@ -73,6 +73,17 @@ func (n *NS) Name() string { return n.name }
 // themselves (mdlayher/netlink, ti-mo/conntrack) take it as a number.
 func (n *NS) Fd() int { return int(n.handle) }
 
+// List calls a function that lists links, addresses, routes or neighbours, again as long as the kernel says that they have
+// changed meanwhile (netlink.ErrDumpInterrupted): such a list may lack some, or have some twice.
+func List[T any](list func() ([]T, error)) ([]T, error) {
+	for {
+		all, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+}
+
 // Netlink is the rtnetlink handle whose socket lives in the namespace.
 func (n *NS) Netlink() *netlink.Handle { return n.route }
 

@@ -70,13 +70,7 @@ func addressOn(ns *netns.NS, l netlink.Link, target netip.Addr) (netip.Addr, err
 	if target.Is6() {
 		family = netlink.FAMILY_V6
 	}
-	var list []netlink.Addr
-	var err error
-	for range 5 { // a list that changes while it is being read is read again
-		if list, err = ns.Netlink().AddrList(l, family); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+	list, err := netns.List(func() ([]netlink.Addr, error) { return ns.Netlink().AddrList(l, family) })
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("list addresses: %w", err)
 	}

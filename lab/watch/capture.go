@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
@@ -62,7 +61,7 @@ type Capture struct {
 // StartCapture records from now on, at all devices of the namespace, those that come later included.
 func StartCapture(ns *netns.NS) (*Capture, error) {
 	c := &Capture{ns: ns, fd: -1, names: map[int]string{}}
-	links, err := c.links()
+	links, err := netns.List(c.ns.Netlink().LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("%s: capture: list devices: %w", ns.Name(), err)
 	}
@@ -93,16 +92,6 @@ func receiveBuffer(fd, size int) error {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size)
 	}
 	return err
-}
-
-// links lists the devices; a list that changes while it is being read is read again.
-func (c *Capture) links() (links []netlink.Link, err error) {
-	for range 5 {
-		if links, err = c.ns.Netlink().LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return links, err
-		}
-	}
-	return links, nil
 }
 
 // Close ends the recording; what has been recorded stays. It takes some 10 ms, in which the kernel waits for every CPU

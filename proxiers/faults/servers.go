@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -42,7 +43,7 @@ var served = []Fault{
 			if err != nil {
 				return err
 			}
-			all, err := h.AddrList(device, netlink.FAMILY_ALL)
+			all, err := netns.List(func() ([]netlink.Addr, error) { return h.AddrList(device, netlink.FAMILY_ALL) })
 			for i := 0; err == nil && i < len(all); i++ {
 				err = h.AddrDel(device, &all[i])
 			}

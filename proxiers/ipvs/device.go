@@ -42,22 +42,17 @@ func (d *device) list() error {
 	if d.family == lab.V6 {
 		family = netlink.FAMILY_V6
 	}
-	for {
-		list, err := d.ns.Netlink().AddrList(d.link, family)
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("%s: addresses of %s: %w", d.ns.Name(), deviceName, err)
-		}
-		d.have = map[netip.Addr]bool{}
-		for _, l := range list {
-			if a, ok := netip.AddrFromSlice(l.IP); ok && !a.Unmap().IsLinkLocalUnicast() {
-				d.have[a.Unmap()] = true
-			}
-		}
-		return nil
+	list, err := netns.List(func() ([]netlink.Addr, error) { return d.ns.Netlink().AddrList(d.link, family) })
+	if err != nil {
+		return fmt.Errorf("%s: addresses of %s: %w", d.ns.Name(), deviceName, err)
 	}
+	d.have = map[netip.Addr]bool{}
+	for _, l := range list {
+		if a, ok := netip.AddrFromSlice(l.IP); ok && !a.Unmap().IsLinkLocalUnicast() {
+			d.have[a.Unmap()] = true
+		}
+	}
+	return nil
 }
 
 func (d *device) add(a netip.Addr) error {

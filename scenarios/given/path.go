@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -61,7 +62,9 @@ func narrowPath(w spec.World, pod string, f func() error) (err error) {
 func narrow(p *lab.Pod, family lab.Family) (undo func() error, err error) {
 	h := p.Node().Netlink()
 	to := hostNet(p.Addr(family))
-	own, err := h.RouteListFiltered(familyNumber(family), &netlink.Route{Dst: to}, netlink.RT_FILTER_DST)
+	own, err := netns.List(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(familyNumber(family), &netlink.Route{Dst: to}, netlink.RT_FILTER_DST)
+	})
 	if err != nil {
 		return nil, err
 	}

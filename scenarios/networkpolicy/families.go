@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -66,7 +67,7 @@ func forgetNeighbours(names ...string) spec.Action {
 
 // forget deletes the neighbours of a host, or the one that is the pod.
 func forget(h *lab.Host, pod *lab.Pod) error {
-	all, err := h.Netlink().NeighList(0, netlink.FAMILY_ALL)
+	all, err := netns.List(func() ([]netlink.Neigh, error) { return h.Netlink().NeighList(0, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("%s: neighbours: %w", h.Name(), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -57,7 +58,7 @@ func wrapUp(w spec.World, to netip.AddrPort) error {
 		return err
 	}
 	err = traffic.SendRaw(a1.NS, packet)
-	links, listErr := n2.Netlink().LinkList()
+	links, listErr := netns.List(n2.Netlink().LinkList)
 	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Type() == "vxlan" })
 	if at < 0 || err != nil || listErr != nil {
 		return errors.Join(err, listErr)

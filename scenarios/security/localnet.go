@@ -10,6 +10,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
@@ -109,14 +110,19 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 // neighbour is whom a host sends to on the way to an address.
 func neighbour(h *lab.Host, to netip.Addr) (netlink.Neigh, error) {
 	routes, err := h.Netlink().RouteGet(to.AsSlice())
-	if err != nil || len(routes) == 0 {
-		return netlink.Neigh{}, fmt.Errorf("%s: no route to %s: %w", h.Name(), to, err)
+	if err != nil {
+		return netlink.Neigh{}, fmt.Errorf("%s: route to %s: %w", h.Name(), to, err)
+	}
+	if len(routes) == 0 {
+		return netlink.Neigh{}, fmt.Errorf("%s: no route to %s", h.Name(), to)
 	}
 	next := to.AsSlice()
 	if gw := routes[0].Gw; gw != nil {
 		next = gw
 	}
-	known, err := h.Netlink().NeighList(routes[0].LinkIndex, netlink.FAMILY_V4)
+	known, err := netns.List(func() ([]netlink.Neigh, error) {
+		return h.Netlink().NeighList(routes[0].LinkIndex, netlink.FAMILY_V4)
+	})
 	if err != nil {
 		return netlink.Neigh{}, fmt.Errorf("%s: list neighbours: %w", h.Name(), err)
 	}

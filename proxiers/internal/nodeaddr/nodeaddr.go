@@ -2,7 +2,6 @@
 package nodeaddr
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -81,21 +80,16 @@ func local(ns *netns.NS, f lab.Family, without int) ([]netip.Addr, error) {
 	if f == lab.V6 {
 		family = netlink.FAMILY_V6
 	}
-	for {
-		list, err := ns.Netlink().AddrList(nil, family)
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: list addresses: %w", ns.Name(), err)
-		}
-		var out []netip.Addr
-		for _, l := range list {
-			if a, ok := netip.AddrFromSlice(l.IP); ok && l.LinkIndex != without && !a.Unmap().IsLinkLocalUnicast() {
-				out = append(out, a.Unmap())
-			}
-		}
-		slices.SortFunc(out, netip.Addr.Compare)
-		return slices.Compact(out), nil
+	list, err := netns.List(func() ([]netlink.Addr, error) { return ns.Netlink().AddrList(nil, family) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: list addresses: %w", ns.Name(), err)
 	}
+	var out []netip.Addr
+	for _, l := range list {
+		if a, ok := netip.AddrFromSlice(l.IP); ok && l.LinkIndex != without && !a.Unmap().IsLinkLocalUnicast() {
+			out = append(out, a.Unmap())
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out), nil
 }
