@@ -53,6 +53,21 @@ func TestAwait(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Run("cut short", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		tries := 0
+		err := Await(ctx, nil, func(ctx context.Context) error {
+			if tries++; tries < 3 {
+				return wrong
+			}
+			cancel()
+			return ctx.Err()
+		})
+		if !errors.Is(err, wrong) || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "(3 tries in ") {
+			t.Error(err)
+		}
+	})
 }
 
 func TestRulesetChanges(t *testing.T) {
