@@ -1,6 +1,7 @@
 package suite_test
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -50,10 +51,15 @@ func TestConformance(t *testing.T) {
 	}
 	ran := 0
 	for _, p := range parts {
-		fmt.Println(p.Note() + ": " + tally(p.Results()))
+		where := cmp.Or(p.Note(), p.Title+" nothing ran")
+		fmt.Println(where + ": " + tally(p.Results()))
 		for _, r := range p.Results() {
 			if r.Verdict != spec.Skip {
 				ran++
+			}
+			// Once more after Ginkgo's report, which is long: the last lines of an output are what is read first.
+			if r.Verdict == spec.Fail || r.Verdict == spec.Broken {
+				t.Errorf("%s: %s on %s %s: %s", where, r.Scenario.ID, r.Proxier, r.Verdict, r.Reason)
 			}
 		}
 		if err := p.Close(context.Background()); err != nil {
