@@ -115,11 +115,9 @@ func crowd(n int) []kube.Object {
 
 // place is where the proxier is to work.
 func (w *world) place() spec.Node {
-	n := w.Lab().Node(node)
-	return spec.Node{
-		Name: node, Host: n, Families: w.Lab().Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: w.Lab().ClusterCIDRs(),
-		ServiceCIDRs: w.Store().ServiceCIDRs(), Store: w.Store(), StateDir: w.dir, Log: slog.New(slog.DiscardHandler),
-	}
+	n := spec.NodeOf(w.Lab(), w.Lab().Node(node), w.Store())
+	n.StateDir, n.Log = w.dir, slog.New(slog.DiscardHandler)
+	return n
 }
 
 // probe connects from the client's pod. A proxier that relays through a process of its own may need patience.

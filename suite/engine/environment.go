@@ -119,11 +119,9 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 	if err != nil {
 		return nil, &spec.Fault{Err: err}
 	}
-	return startAgent(context.WithoutCancel(ctx), f.role, program, spec.Node{
-		Name: n.Name(), Host: n, Families: e.Lab().Stack().Families(),
-		PodCIDRs: n.PodCIDRs(), ClusterCIDRs: e.Lab().ClusterCIDRs(), ServiceCIDRs: e.Store().ServiceCIDRs(),
-		Store: e.Store(), StateDir: state, Config: e.own.Proxy, Endpoints: gate, Log: f.log.With("node", n.Name()),
-	})
+	node := spec.NodeOf(e.Lab(), n, e.Store())
+	node.StateDir, node.Config, node.Endpoints, node.Log = state, e.own.Proxy, gate, f.log.With("node", n.Name())
+	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
 }
 
 // patientTracking makes nodes remember UDP flows longer than the usual 30 s, which a step takes on a slow machine: a flow

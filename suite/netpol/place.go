@@ -14,7 +14,7 @@ import (
 )
 
 // place starts the enforcer on every node.
-func (b *Bench) place(ctx context.Context) (err error) {
+func (b *Bench) place(ctx context.Context) error {
 	for _, n := range b.cluster.Lab().Nodes() {
 		in, err := b.start(ctx, b.enforcer, n)
 		if err != nil {
@@ -37,11 +37,9 @@ func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.In
 		return nil, err
 	}
 	b.states = append(b.states, state)
-	l := b.cluster.Lab()
-	in, err := p.Start(ctx, spec.Node{
-		Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
-		ServiceCIDRs: b.view.ServiceCIDRs(), Store: b.view, StateDir: state, Log: slog.New(slog.DiscardHandler),
-	})
+	node := spec.NodeOf(b.cluster.Lab(), n, b.view)
+	node.StateDir, node.Log = state, slog.New(slog.DiscardHandler)
+	in, err := p.Start(ctx, node)
 	if err != nil {
 		return nil, fmt.Errorf("%s: start %s: %w", n.Name(), p.Name(), err)
 	}

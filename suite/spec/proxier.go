@@ -65,6 +65,15 @@ type Node struct {
 	Log *slog.Logger
 }
 
+// NodeOf is a node of a lab as a program on it is told of it. StateDir and Log are still to be said, and Config and Endpoints
+// if they are not to be those of the zero value.
+func NodeOf(l *lab.Lab, n *lab.Node, store *kube.Store) Node {
+	return Node{
+		Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
+		ServiceCIDRs: store.ServiceCIDRs(), Store: store,
+	}
+}
+
 // ProxyConfig holds the settings that change what a proxier promises. The zero value is the default of Kubernetes.
 type ProxyConfig struct {
 	// MasqueradeAll rewrites the source of all Service traffic, not only where the return path needs it.

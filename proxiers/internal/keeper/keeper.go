@@ -241,6 +241,9 @@ func (f *family) stale() *conntrack.Wanted {
 		return nil
 	}
 	gone, come := model.Diff(f.tracked, f.programmed)
+	if !conntrack.Concerns(gone) && !conntrack.Concerns(come) {
+		return nil // and not a look at all Services
+	}
 	wanted := conntrack.WantedOf(f.programmed, f.local).Of(slices.Concat(gone, come))
 	if wanted != nil && f.hooks.Stale != nil {
 		wanted = f.hooks.Stale(wanted)
