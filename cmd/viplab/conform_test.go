@@ -50,6 +50,20 @@ func outcome(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), err.String()
 }
 
+// refused wants a command line (its words have no blanks) to be refused at once, for all that is wrong with it.
+func refused(t *testing.T, line string, reasons ...string) {
+	t.Helper()
+	code, _, stderr := outcome(t, strings.Fields(line)...)
+	if code != 2 {
+		t.Errorf("viplab %s: exit code %d, want 2", line, code)
+	}
+	for _, want := range reasons {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("viplab %s: the error lacks %q:\n%s", line, want, stderr)
+		}
+	}
+}
+
 func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 	folder := t.TempDir()
 	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-(every-node|allocation-rules)$", "--proxier", "iptables,none", "--out", folder)
@@ -123,15 +137,8 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 }
 
 func TestConformTellsAllMistakesAtOnce(t *testing.T) {
-	code, _, stderr := outcome(t, "conform", "--proxier", "iptbles", "--ip", "5", "--overlay", "gre", "--pods", "flat", "--focus", "(", "--shard", "5/4")
-	if code != 2 {
-		t.Errorf("exit code %d, want 2", code)
-	}
-	for _, want := range []string{`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:", "--focus:", "--shard:"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("the error lacks %q:\n%s", want, stderr)
-		}
-	}
+	refused(t, "conform --proxier iptbles --ip 5 --overlay gre --pods flat --focus ( --shard 5/4",
+		`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:", "--focus:", "--shard:")
 	for _, args := range [][]string{{"conform", "--no-such-flag"}, {"conform", "surplus"}, {"no-such-command"}, {"conform", "--focus", "^nothing$"}} {
 		if code, _, stderr := outcome(t, args...); code != 2 || stderr == "" {
 			t.Errorf("%v: exit code %d, %q; want 2 and a reason", args, code, stderr)

@@ -6,14 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/proxiers/faults"
 	"github.com/viplab/viplab/suite/netpol"
@@ -118,20 +113,14 @@ func (p *proof) child(ctx context.Context, job prove.Job) (out prove.Outcome, er
 		return out, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	var quoted []string
-	for _, r := range job.Rows {
-		quoted = append(quoted, regexp.QuoteMeta(r))
-	}
 	args := []string{
-		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", "^(" + strings.Join(quoted, "|") + ")$", "--parallel", "1", "--out", folder,
+		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", exactly(job.Rows), "--parallel", "1", "--out", folder,
 		"--ip", p.options.Stack.String(), "--pods", p.options.PodNetwork.String(), "--overlay", p.options.Overlay.String(),
 	}
 	if p.file != "" {
 		args = append(args, "--cases", p.file)
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd := self(ctx, args...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	_ = cmd.Run() // it fails, as it should; the report tells more

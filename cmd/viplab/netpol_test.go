@@ -64,18 +64,8 @@ func TestNetpolRefusesAWrongTable(t *testing.T) {
 }
 
 func TestNetpolTellsAllMistakesAtOnce(t *testing.T) {
-	code, _, stderr := outcome(t, "netpol", "--enforcer", "calico", "--ip", "5", "--focus", "(", "--cases", "nowhere.json")
-	if code != 2 {
-		t.Errorf("exit code %d, want 2", code)
-	}
-	for _, want := range []string{"--enforcer:", "--ip:", "--focus:", "--cases:"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("the error lacks %q:\n%s", want, stderr)
-		}
-	}
-	if code, _, stderr := outcome(t, "netpol", "--focus", "^nothing$"); code != 2 || !strings.Contains(stderr, "no case matches") {
-		t.Errorf("no case is left: exit code %d, %s", code, stderr)
-	}
+	refused(t, "netpol --enforcer calico --ip 5 --focus ( --cases nowhere.json", "--enforcer:", "--ip:", "--focus:", "--cases:")
+	refused(t, "netpol --focus ^nothing$", "no case matches")
 }
 
 // Generated cases agree with the oracle; an enforcer that is told of policies wrongly is found out, and what is left of the

@@ -86,18 +86,8 @@ func TestAFaultThatNobodyIsToNoticeIsNotCaught(t *testing.T) {
 }
 
 func TestProveTellsAllMistakesAtOnce(t *testing.T) {
-	code, _, stderr := outcome(t, "prove", "--proxier", "iptbles", "--ip", "5", "--focus", "(", "--fault", "[")
-	if code != 2 {
-		t.Errorf("exit code %d, want 2", code)
-	}
-	for _, want := range []string{"--proxier:", "--ip:", "--focus:", "--fault:"} {
-		if !strings.Contains(stderr, want) {
-			t.Errorf("the error lacks %q:\n%s", want, stderr)
-		}
-	}
-	if code, _, stderr := outcome(t, "prove", "--fault", "^nothing$"); code != 2 || !strings.Contains(stderr, "no fault") {
-		t.Errorf("no fault is left: exit code %d, %s", code, stderr)
-	}
+	refused(t, "prove --proxier iptbles --ip 5 --focus ( --fault [", "--proxier:", "--ip:", "--focus:", "--fault:")
+	refused(t, "prove --fault ^nothing$", "no fault")
 }
 
 func TestConformWithAFault(t *testing.T) {
@@ -107,9 +97,7 @@ func TestConformWithAFault(t *testing.T) {
 			t.Errorf("exit code %d, want 1; the output must have %q:\n%s", code, want, stdout)
 		}
 	}
-	if code, _, stderr := outcome(t, "conform", "--fault", "typo"); code != 2 || !strings.Contains(stderr, `--fault: unknown fault "typo"`) {
-		t.Errorf("exit code %d: %s", code, stderr)
-	}
+	refused(t, "conform --fault typo", `--fault: unknown fault "typo"`)
 }
 
 // What a built-in proxier asks of the kernel itself is changed too, however it is wrapped.

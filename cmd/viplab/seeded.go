@@ -34,15 +34,30 @@ type children struct {
 	stderr   io.Writer
 }
 
+// self is this program once more, with other arguments. The end of the context asks it to end, and 10 seconds later kills it.
+func self(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// exactly is a regular expression that matches the names and nothing else.
+func exactly(names []string) string {
+	var quoted []string
+	for _, n := range names {
+		quoted = append(quoted, regexp.QuoteMeta(n))
+	}
+	return "^(" + strings.Join(quoted, "|") + ")$"
+}
+
 // run carries a job out in a process of its own.
 func (c children) run(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
 	i := slices.IndexFunc(c.proxiers, func(p spec.Proxier) bool { return p.Name() == job.Proxier })
 	args := append([]string{"seeded"}, c.flags.judged.arguments(c.proxiers[i])...)
 	args = append(args, c.flags.cluster.arguments()...)
 	args = append(args, "--fault", job.Fault, "--rows", strings.Join(job.Rows, ","))
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
+	cmd := self(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -76,16 +91,11 @@ func newSeeded() *cobra.Command {
 
 func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Writer) error {
 	o := engine.Options{Scenarios: scenarios.All(), Hasty: f.fault != ""}
-	var quoted []string
-	for _, r := range rows {
-		quoted = append(quoted, regexp.QuoteMeta(r))
-	}
-	var err, focus error
-	o.Focus, focus = regexp.Compile("^(" + strings.Join(quoted, "|") + ")$")
-	var unknown error
+	o.Focus = regexp.MustCompile(exactly(rows))
+	var err, unknown error
 	o.Proxiers, err = f.judged.proxiers()
 	o.Enforcer, unknown = f.judged.enforcer()
-	if err := errors.Join(err, unknown, f.cluster.set(&o), focus); err != nil {
+	if err := errors.Join(err, unknown, f.cluster.set(&o)); err != nil {
 		return err
 	}
 	if err := sandbox.Enter(); err != nil {

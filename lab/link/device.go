@@ -220,7 +220,7 @@ func (a Addr) encode(r *request) {
 	if addr.IsLinkLocalUnicast() {
 		scope = unix.RT_SCOPE_LINK
 	}
-	r.b = append(r.b, family(addr), byte(a.Prefix.Bits()), flags, scope) // struct ifaddrmsg
+	r.b = append(r.b, byte(netns.Domain(addr)), byte(a.Prefix.Bits()), flags, scope) // struct ifaddrmsg
 	r.b = host.AppendUint32(r.b, uint32(a.Index))
 	r.addr(unix.IFA_LOCAL, addr)
 	r.addr(unix.IFA_ADDRESS, addr)
@@ -233,11 +233,4 @@ func (a Addr) encode(r *request) {
 		r.shut(at)
 	}
 	r.end(m)
-}
-
-func family(a netip.Addr) byte {
-	if a.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
 }

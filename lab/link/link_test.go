@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
 )
@@ -28,16 +29,6 @@ var (
 	macB = MAC{2, 0, 0, 0, 0, 0xb}
 )
 
-func newNS(t *testing.T, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
 func must(t *testing.T, ns *netns.NS, ops ...Op) {
 	t.Helper()
 	if err := Apply(ns, ops...); err != nil {
@@ -48,7 +39,7 @@ func must(t *testing.T, ns *netns.NS, ops ...Op) {
 // pair is two namespaces with a wire between them, both ends down.
 func pair(t *testing.T) (a, b *netns.NS) {
 	t.Helper()
-	a, b = newNS(t, "a"), newNS(t, "b")
+	a, b = nstest.NewNS(t, "a"), nstest.NewNS(t, "b")
 	must(t, a, Veth{Dev: nic, MAC: macA, MTU: 1400, Peer: Peer{Dev: port, MAC: macB, NS: b}})
 	return a, b
 }
@@ -134,7 +125,7 @@ func TestBridge(t *testing.T) {
 }
 
 func TestVXLAN(t *testing.T) {
-	a := newNS(t, "a")
+	a := nstest.NewNS(t, "a")
 	if err := Apply(a, VXLAN{Dev: nic, MAC: macA, MTU: 1400, ID: 7, Port: 8472, Local: netip.MustParseAddr("192.0.2.1")}); errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip(err)
 	} else if err != nil {
@@ -211,7 +202,7 @@ func TestRoutesAndNeighbours(t *testing.T) {
 }
 
 func TestErrorsNameTheChange(t *testing.T) {
-	a := newNS(t, "n1")
+	a := nstest.NewNS(t, "n1")
 	for _, row := range []struct {
 		op   Op
 		errs error
@@ -249,7 +240,7 @@ func TestManyChanges(t *testing.T) {
 }
 
 func TestEnsure(t *testing.T) {
-	a := newNS(t, "a")
+	a := nstest.NewNS(t, "a")
 	bridge := Bridge{Dev: br, MAC: macA, MTU: 1500}
 	for range 2 {
 		if d, err := Ensure(a, br, bridge); d != br || err != nil {
@@ -285,7 +276,7 @@ func TestMasquerade(t *testing.T) {
 		}
 		return out.String()
 	}
-	a := newNS(t, "a")
+	a := nstest.NewNS(t, "a")
 	m := Masquerade{
 		Pods:    []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")},
 		Cluster: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // Route is a route in the main table.
@@ -51,7 +53,7 @@ func (t Route) encode(r *request) {
 		flags = unix.RTNH_F_ONLINK
 	}
 	// struct rtmsg
-	r.b = append(r.b, family(t.To.Addr()), byte(t.To.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, scope, kind)
+	r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, scope, kind)
 	r.b = host.AppendUint32(r.b, flags)
 	r.addr(unix.RTA_DST, t.To.Addr())
 	if t.Via.IsValid() {
@@ -91,7 +93,7 @@ func (n Neighbour) String() string {
 
 func (n Neighbour) encode(r *request) {
 	m := r.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	r.neigh(family(n.Addr), n.Dev, 0)
+	r.neigh(byte(netns.Domain(n.Addr)), n.Dev, 0)
 	r.addr(unix.NDA_DST, n.Addr)
 	r.bytes(unix.NDA_LLADDR, n.MAC[:])
 	r.end(m)

@@ -19,7 +19,7 @@ func makeWorld() error {
 		{"make /sys read-only", protectSys},
 		{"mount tmpfs on /run", mountRun},
 		{"set host name", func() error { return unix.Sethostname([]byte(Hostname)) }},
-		{"set loopback up", setLoopbackUp},
+		{"set loopback up", LoopbackUp},
 		{"raise the limit of open files", raiseFileLimit},
 	} {
 		if err := step.do(); err != nil {
@@ -52,7 +52,8 @@ func mountRun() error {
 	return nil
 }
 
-func setLoopbackUp() error {
+// LoopbackUp sets up the loopback device of the network namespace that the thread is in.
+func LoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -136,27 +136,3 @@ func payload(b []byte, domain int) []byte {
 	}
 	return b[head:]
 }
-
-func domainOf(a netip.Addr) int {
-	if a.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
-}
-
-func sockaddr(a netip.Addr) unix.Sockaddr {
-	if a.Is4() {
-		return &unix.SockaddrInet4{Addr: a.As4()}
-	}
-	return &unix.SockaddrInet6{Addr: a.As16()}
-}
-
-func addrOf(s unix.Sockaddr) netip.Addr {
-	switch s := s.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(s.Addr)
-	case *unix.SockaddrInet6:
-		return netip.AddrFrom16(s.Addr)
-	}
-	return netip.Addr{}
-}

@@ -23,14 +23,14 @@ type socket struct {
 
 // open binds to an address, an unspecified one included.
 func open(ns *netns.NS, at netip.Addr) (*socket, error) {
-	fd, err := ns.Socket(domainOf(at), unix.SOCK_RAW|unix.SOCK_NONBLOCK, unix.IPPROTO_SCTP)
+	fd, err := ns.Socket(netns.Domain(at), unix.SOCK_RAW|unix.SOCK_NONBLOCK, unix.IPPROTO_SCTP)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+	if err := unix.Bind(fd, netns.Sockaddr(netip.AddrPortFrom(at, 0))); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: bind to %s: %w", ns.Name(), at, err), unix.Close(fd))
 	}
-	s := &socket{file: os.NewFile(uintptr(fd), "sctp"), domain: domainOf(at)}
+	s := &socket{file: os.NewFile(uintptr(fd), "sctp"), domain: netns.Domain(at)}
 	s.raw, err = s.file.SyscallConn()
 	return s, err
 }
@@ -45,7 +45,7 @@ func (s *socket) send(m message, to netip.Addr) error {
 	}
 	var failed error
 	err = s.raw.Write(func(fd uintptr) bool {
-		failed = unix.Sendto(int(fd), b, 0, sockaddr(to))
+		failed = unix.Sendto(int(fd), b, 0, netns.Sockaddr(netip.AddrPortFrom(to, 0)))
 		return failed != unix.EAGAIN
 	})
 	if err := errors.Join(err, failed); err != nil {
@@ -72,7 +72,7 @@ func (s *socket) receive() (m message, from netip.Addr, err error) {
 			continue // an ICMP error for an earlier packet
 		}
 		if m, err := parse(payload(buffer[:n], s.domain)); err == nil {
-			return m, addrOf(at), nil
+			return m, netns.AddrPort(at).Addr(), nil
 		}
 	}
 }

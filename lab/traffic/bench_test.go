@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 // BenchmarkProbe measures one probe after another, and as many at a time as there are CPUs.
@@ -11,7 +13,7 @@ func BenchmarkProbe(b *testing.B) {
 	w := newWorld(b)
 	f := families[0]
 	serve(b, w.server, "web", []netip.Addr{f.server}, bothPorts...)
-	nft(b, w.router, `
+	NFT(b, w.router, `
 		table inet filter {
 			chain forward {
 				type filter hook forward priority 0;

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 func TestSource(t *testing.T) {
@@ -24,7 +26,7 @@ func TestSource(t *testing.T) {
 		} {
 			p := Probe{From: w.client, Source: source, To: netip.AddrPortFrom(f.client, 8080), Proto: proto}
 			for range 2 { // the port is free again at once
-				a := p.Do(within(t))
+				a := p.Do(Within(t))
 				if a.Outcome != Reply || a.Peer != a.Source || source.Port() != 0 && a.Source.Port() != source.Port() {
 					t.Errorf("from %s: %v, source %s", source, a, a.Source)
 				}
@@ -38,7 +40,7 @@ func TestPortsAreNotUsedAgainSoon(t *testing.T) {
 	serve(t, w.server, "web", nil, bothPorts...)
 	seen := map[uint16]bool{}
 	for range 200 {
-		a := Probe{From: w.client, To: netip.AddrPortFrom(families[0].server, 80), Proto: "udp"}.Do(within(t))
+		a := Probe{From: w.client, To: netip.AddrPortFrom(families[0].server, 80), Proto: "udp"}.Do(Within(t))
 		if a.Outcome != Reply || seen[a.Source.Port()] {
 			t.Fatalf("%v from %s", a, a.Source)
 		}
@@ -53,7 +55,7 @@ func TestWildcard(t *testing.T) {
 	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
 		for _, to := range []netip.Addr{f.server, f.alias} {
 			p := Probe{From: w.client, To: netip.AddrPortFrom(to, 7000), Proto: proto, Fences: []netip.Addr{f.gateway}}
-			if a := p.Do(within(t)); a.Outcome != Reply || a.Local != p.To {
+			if a := p.Do(Within(t)); a.Outcome != Reply || a.Local != p.To {
 				t.Error(a)
 			}
 		}
@@ -73,11 +75,11 @@ func TestPayload(t *testing.T) {
 				From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: proto,
 				Fences: []netip.Addr{f.gateway}, Payload: size,
 			}
-			c, a := p.Open(within(t))
+			c, a := p.Open(Within(t))
 			if a.Outcome != Reply || a.Payload != size {
 				t.Fatalf("%d bytes: %v", size, a)
 			}
-			if a = c.Exchange(within(t)); a.Outcome != Reply || a.Serial < 2 {
+			if a = c.Exchange(Within(t)); a.Outcome != Reply || a.Serial < 2 {
 				t.Errorf("%d bytes again: %v", size, a)
 			}
 			c.Close()
@@ -88,22 +90,22 @@ func TestPayload(t *testing.T) {
 // A persistent connection meets a network that changes under it.
 func TestConnSurvivesSilence(t *testing.T) {
 	w := newWorld(t)
-	nft(t, w.router, "table inet filter { set closed { type inet_service; }; chain forward { type filter hook forward priority 0; th dport @closed drop; }; }")
+	NFT(t, w.router, "table inet filter { set closed { type inet_service; }; chain forward { type filter hook forward priority 0; th dport @closed drop; }; }")
 	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: proto, Fences: []netip.Addr{f.gateway}}
-		c, a := p.Open(within(t))
+		c, a := p.Open(Within(t))
 		if a.Outcome != Reply {
 			t.Fatal(a)
 		}
 		defer c.Close()
-		nft(t, w.router, "add element inet filter closed { 80 }")
-		if a := c.Exchange(within(t)); a.Outcome != Silence || !strings.Contains(a.Detail, "fenced") {
+		NFT(t, w.router, "add element inet filter closed { 80 }")
+		if a := c.Exchange(Within(t)); a.Outcome != Silence || !strings.Contains(a.Detail, "fenced") {
 			t.Errorf("closed: %v", a)
 		}
-		nft(t, w.router, "flush set inet filter closed")
+		NFT(t, w.router, "flush set inet filter closed")
 		c.probe.Fences = nil // TCP sends again in its own time
-		if a := c.Exchange(within(t)); a.Outcome != Reply || a.Server != "web" {
+		if a := c.Exchange(Within(t)); a.Outcome != Reply || a.Server != "web" {
 			t.Errorf("open again: %v", a)
 		}
 	})
@@ -115,20 +117,20 @@ func TestConnEnds(t *testing.T) {
 		for _, proto := range []string{"tcp", "udp"} {
 			s := serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 			p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: proto, Fences: []netip.Addr{f.gateway}}
-			c, a := p.Open(within(t))
+			c, a := p.Open(Within(t))
 			if a.Outcome != Reply || c.RemoteAddr() != p.To {
 				t.Fatal(a)
 			}
-			must(t, s.Close())
+			Must(t, s.Close())
 			want := Reset
 			if proto == "udp" {
 				want = Refused
 			}
-			if a := c.Exchange(within(t)); a.Outcome != want {
+			if a := c.Exchange(Within(t)); a.Outcome != want {
 				t.Errorf("%s, server closed: %v", proto, a)
 			}
-			must(t, c.Close())
-			if a := c.Exchange(within(t)); !errors.Is(a.Fault, os.ErrClosed) {
+			Must(t, c.Close())
+			if a := c.Exchange(Within(t)); !errors.Is(a.Fault, os.ErrClosed) {
 				t.Errorf("%s, client closed: %v", proto, a)
 			}
 		}
@@ -138,7 +140,7 @@ func TestConnEnds(t *testing.T) {
 // stranger listens with the standard library and does with every TCP connection what it is told.
 func stranger(t *testing.T, w *world, at netip.AddrPort, do func(net.Conn)) {
 	l, err := w.server.Listen(context.Background(), "tcp", at.String())
-	must(t, err)
+	Must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -176,7 +178,7 @@ func TestStrangers(t *testing.T) {
 			if row.to != hang {
 				p.Patience = time.Minute // a process of its own: a fence cannot tell when it is done
 			}
-			if a := p.Do(within(t)); a.Outcome != row.want || !strings.HasPrefix(a.Detail, row.detail) {
+			if a := p.Do(Within(t)); a.Outcome != row.want || !strings.HasPrefix(a.Detail, row.detail) {
 				t.Errorf("%s: %v", row.to, a)
 			}
 		}
@@ -195,21 +197,21 @@ func TestPatience(t *testing.T) {
 			c.Write(Greeting{Server: "late", Nonce: r.nonce}.line())
 		})
 		p := Probe{From: w.client, To: late, Proto: "tcp", Fences: []netip.Addr{f.gateway}, Patience: time.Minute}
-		if a := p.Do(within(t)); a.Outcome != Reply || a.Server != "late" {
+		if a := p.Do(Within(t)); a.Outcome != Reply || a.Server != "late" {
 			t.Error(a)
 		}
 		p.IfAccepted = true
-		if a := p.Do(within(t)); a.Outcome != Reply || a.Server != "late" {
+		if a := p.Do(Within(t)); a.Outcome != Reply || a.Server != "late" {
 			t.Errorf("whoever waits for those who accept: %v", a)
 		}
-		nft(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
+		NFT(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
 		p.To = netip.AddrPortFrom(f.server, 81)
-		if a := p.Do(within(t)); a.Outcome != Silence || a.Took >= p.Patience {
+		if a := p.Do(Within(t)); a.Outcome != Silence || a.Took >= p.Patience {
 			t.Errorf("where nobody accepts there is nothing to wait for: %v", a)
 		}
 		p.IfAccepted = false
 		p.To, p.Patience = netip.AddrPortFrom(f.server, 81), 10*time.Millisecond
-		if a := p.Do(within(t)); a.Outcome != Silence || a.Took < p.Patience || !strings.Contains(a.Detail, "and then no answer") {
+		if a := p.Do(Within(t)); a.Outcome != Silence || a.Took < p.Patience || !strings.Contains(a.Detail, "and then no answer") {
 			t.Error(a)
 		}
 	}
@@ -217,7 +219,7 @@ func TestPatience(t *testing.T) {
 
 func TestNotFenced(t *testing.T) {
 	w := newWorld(t)
-	nft(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
+	NFT(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
 	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 81), Proto: proto}
@@ -231,7 +233,7 @@ func TestNotFenced(t *testing.T) {
 			t.Error(a)
 		}
 		p.To = netip.AddrPortFrom(f.server, 80)
-		if a := p.Do(within(t)); a.Outcome != Reply {
+		if a := p.Do(Within(t)); a.Outcome != Reply {
 			t.Error(a)
 		}
 	})
@@ -240,7 +242,7 @@ func TestNotFenced(t *testing.T) {
 // What is wrong with the probe is a fault and no outcome.
 func TestFaults(t *testing.T) {
 	w := newWorld(t)
-	nft(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
+	NFT(t, w.router, "table inet filter { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
 	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	f := families[0]
@@ -267,10 +269,10 @@ func TestFaults(t *testing.T) {
 // The sender's own namespace refuses.
 func TestLocalRefusals(t *testing.T) {
 	w := newWorld(t)
-	nft(t, w.client, `table inet filter { chain output { type filter hook output priority 0;
+	NFT(t, w.client, `table inet filter { chain output { type filter hook output priority 0;
 		th dport 1 drop; th dport 2 reject; tcp dport 3 reject with tcp reset; }; }`)
 	for _, f := range families {
-		must(t, w.client.Run(ipCommand(f, "route add prohibit "+f.alias.String())))
+		Must(t, w.client.Run(ipCommand(f, "route add prohibit "+f.alias.String())))
 	}
 	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
@@ -284,7 +286,7 @@ func TestLocalRefusals(t *testing.T) {
 			{netip.AddrPortFrom(f.alias, 80), Unreachable},
 		} {
 			p := Probe{From: w.client, To: row.to, Proto: proto, Fences: []netip.Addr{f.gateway}}
-			if a := p.Do(within(t)); a.Outcome != row.want {
+			if a := p.Do(Within(t)); a.Outcome != row.want {
 				t.Errorf("%s: %v", row.to, a)
 			}
 		}
@@ -297,10 +299,10 @@ func TestStrayICMP(t *testing.T) {
 	f := families[0]
 	serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 	// The router rewrites destinations without a state, so nobody translates the error of the closed port back.
-	nft(t, w.router, fmt.Sprintf(`table ip raw { chain prerouting { type filter hook prerouting priority -300;
+	NFT(t, w.router, fmt.Sprintf(`table ip raw { chain prerouting { type filter hook prerouting priority -300;
 		ip daddr 10.0.7.7 ip daddr set %s; }; }`, f.server))
 	p := Probe{From: w.client, To: netip.MustParseAddrPort("10.0.7.7:82"), Proto: "udp", Fences: []netip.Addr{f.gateway}}
-	a := p.Do(within(t))
+	a := p.Do(Within(t))
 	want := fmt.Sprintf("ICMP port unreachable from %s quotes %s -> %s:82 instead of our packet", f.server, a.Source, f.server)
 	if a.Outcome != Silence || !strings.HasSuffix(a.Detail, want) {
 		t.Errorf("got %v, want %s", a, want)

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // A silence is proved by promptEchoes echoes in a row that had been answered when the sending system call returned: the
@@ -105,7 +107,7 @@ func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error)
 		from = c.fences
 	}
 	for tries := 1; ; tries++ {
-		if err := unix.Sendto(from, message, 0, sockaddr(netip.AddrPortFrom(to, 0))); err != nil {
+		if err := unix.Sendto(from, message, 0, netns.Sockaddr(netip.AddrPortFrom(to, 0))); err != nil {
 			return false, fmt.Errorf("fence %s: send echo: %w", to, err)
 		}
 		c.echoes++

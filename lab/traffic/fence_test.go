@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -42,21 +43,21 @@ func TestFenceIsNotOvertaken(t *testing.T) {
 // The same with a target that is ten routers away, while the fence is the first of them.
 func TestFenceIsNotOvertakenFromAfar(t *testing.T) {
 	const routers = 10
-	client := newNS(t, "client")
+	client := NewNS(t, "client")
 	last := client
 	for i := range routers + 1 {
-		next := newNS(t, fmt.Sprintf("r%d", i))
-		must(t, next.SetSysctls(netns.Setting{Key: "net.ipv4.ip_forward", Value: "1"}))
+		next := NewNS(t, fmt.Sprintf("r%d", i))
+		Must(t, next.SetSysctls(netns.Setting{Key: "net.ipv4.ip_forward", Value: "1"}))
 		near, far := netip.AddrFrom4([4]byte{10, 1, byte(i), 1}), netip.AddrFrom4([4]byte{10, 1, byte(i), 2})
-		veth(t, last, "right", next, "left")
-		address(t, last, "right", near, 24)
-		address(t, next, "left", far, 24)
-		route(t, last, netip.IPv4Unspecified(), 0, far)
+		Veth(t, last, "right", next, "left")
+		Address(t, last, "right", near, 24)
+		Address(t, next, "left", far, 24)
+		Route(t, last, netip.IPv4Unspecified(), 0, far)
 		if i > 0 {
-			route(t, next, addr("10.1.0.0"), 24, near)
+			Route(t, next, addr("10.1.0.0"), 24, near)
 		}
-		link(t, last, "right")
-		link(t, next, "left")
+		Link(t, last, "right")
+		Link(t, next, "left")
 		last = next
 	}
 	target := netip.AddrFrom4([4]byte{10, 1, routers, 2})
@@ -65,7 +66,7 @@ func TestFenceIsNotOvertakenFromAfar(t *testing.T) {
 	for _, proto := range []string{"tcp", "udp"} {
 		t.Run(proto, func(t *testing.T) {
 			p := Probe{From: client, To: netip.AddrPortFrom(target, 80), Proto: proto}
-			if a := p.Do(within(t)); a.Outcome != Reply { // lets all neighbours find each other
+			if a := p.Do(Within(t)); a.Outcome != Reply { // lets all neighbours find each other
 				t.Fatal(a)
 			}
 			p.Fences = []netip.Addr{addr("10.1.0.2")}
@@ -92,7 +93,7 @@ func overtake(t *testing.T, p Probe) {
 					t.Error(err)
 					return
 				}
-				a := c.Exchange(within(t))
+				a := c.Exchange(Within(t))
 				if a.Outcome != Reply && !errors.Is(a.Fault, errDropped) {
 					t.Error(a)
 				}
@@ -133,7 +134,7 @@ func flood(ctx context.Context, t *testing.T, client *netns.NS, target netip.Add
 		return
 	}
 	defer unix.Close(fd)
-	to := sockaddr(netip.AddrPortFrom(target, 9)) // closed: an ICMP error comes back for some
+	to := netns.Sockaddr(netip.AddrPortFrom(target, 9)) // closed: an ICMP error comes back for some
 	for ctx.Err() == nil {
 		unix.Sendto(fd, make([]byte, 100), 0, to)
 	}

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 // Where the client gets no echo back, another namespace can prove that its silence is one.
 func TestFencesFrom(t *testing.T) {
 	w := newWorld(t)
-	nft(t, w.router, "add table inet shut; add chain inet shut forward { type filter hook forward priority 0; policy drop; }")
+	NFT(t, w.router, "add table inet shut; add chain inet shut forward { type filter hook forward priority 0; policy drop; }")
 	for _, f := range families {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		for _, proto := range []string{"tcp", "udp"} {
@@ -22,7 +24,7 @@ func TestFencesFrom(t *testing.T) {
 			}
 			cancel()
 			p.FencesFrom = w.router
-			if a := p.Do(within(t)); a.Outcome != Silence || !strings.HasPrefix(a.Detail, "fenced by") {
+			if a := p.Do(Within(t)); a.Outcome != Silence || !strings.HasPrefix(a.Detail, "fenced by") {
 				t.Errorf("%s %s: %v, want a silence that is proved", f.name, proto, a)
 			}
 		}

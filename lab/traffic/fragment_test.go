@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 // Fragments that arrive last first are one datagram to the server.
@@ -16,17 +18,17 @@ func TestFragments(t *testing.T) {
 		packet, err := Datagram{
 			Src: from, Dst: netip.AddrPortFrom(f.server, 80), Payload: append([]byte("pieces 4000\n"), make([]byte, 4000)...),
 		}.Packet()
-		must(t, err)
+		Must(t, err)
 		pieces, err := Fragments(packet, 1000)
-		must(t, err)
+		Must(t, err)
 		if len(pieces) != 5 {
 			t.Fatalf("%s: %d pieces", f.name, len(pieces))
 		}
 		for _, p := range slices.Backward(pieces) {
-			must(t, SendRaw(w.client, p))
+			Must(t, SendRaw(w.client, p))
 		}
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "udp", Fences: []netip.Addr{f.gateway}}
-		if a := p.Do(within(t)); a.Outcome != Reply { // whatever comes after the pieces is behind them
+		if a := p.Do(Within(t)); a.Outcome != Reply { // whatever comes after the pieces is behind them
 			t.Fatal(a)
 		}
 		if !slices.ContainsFunc(s.Seen(), func(x Seen) bool { return x.Nonce == "pieces" && x.Peer == from }) {
@@ -37,7 +39,7 @@ func TestFragments(t *testing.T) {
 
 func TestFragmentsOfNonsense(t *testing.T) {
 	packet, err := Datagram{Src: netip.MustParseAddrPort("10.0.0.1:1"), Dst: netip.MustParseAddrPort("10.0.0.2:2"), Payload: []byte("x")}.Packet()
-	must(t, err)
+	Must(t, err)
 	for _, c := range []struct {
 		packet []byte
 		size   int

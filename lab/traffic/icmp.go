@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // ICMP types, codes and where they are defined: RFC 792, RFC 1812 5.2.7.1 (v4); RFC 4443, RFC 4890 (v6).
@@ -81,7 +83,7 @@ func receiveICMP(fd int) (m icmpMessage, ok bool) {
 		if err != nil {
 			return m, false
 		}
-		if m, ok = parseICMP(buf[:n], addrPort(sa).Addr()); ok {
+		if m, ok = parseICMP(buf[:n], netns.AddrPort(sa).Addr()); ok {
 			return m, true
 		}
 	}

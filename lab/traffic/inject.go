@@ -88,7 +88,7 @@ func SendRaw(ns *netns.NS, packet []byte) error {
 	if err != nil {
 		return fmt.Errorf("send raw packet: %w", err)
 	}
-	if err := errors.Join(unix.Sendto(fd, packet, 0, sockaddr(dst)), unix.Close(fd)); err != nil {
+	if err := errors.Join(unix.Sendto(fd, packet, 0, netns.Sockaddr(dst)), unix.Close(fd)); err != nil {
 		return fmt.Errorf("%s: send raw packet to %s: %w", ns.Name(), dst.Addr(), err)
 	}
 	return nil
@@ -100,13 +100,13 @@ func Ping(ns *netns.NS, to netip.Addr) (id uint16, err error) {
 	if to.Is6() {
 		proto = unix.IPPROTO_ICMPV6
 	}
-	fd, err := ns.Socket(domainOf(to), unix.SOCK_RAW, proto)
+	fd, err := ns.Socket(netns.Domain(to), unix.SOCK_RAW, proto)
 	if err != nil {
 		return 0, fmt.Errorf("ping: %w", err)
 	}
 	id = uint16(echoID.Add(1))
 	message := echoRequest(to, id, 1)
-	if err := errors.Join(unix.Sendto(fd, message, 0, sockaddr(netip.AddrPortFrom(to, 0))), unix.Close(fd)); err != nil {
+	if err := errors.Join(unix.Sendto(fd, message, 0, netns.Sockaddr(netip.AddrPortFrom(to, 0))), unix.Close(fd)); err != nil {
 		return 0, fmt.Errorf("%s: ping %s: %w", ns.Name(), to, err)
 	}
 	return id, nil

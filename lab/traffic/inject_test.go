@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 // A segment that no socket would send ends a connection if, and only if, its sequence number is the right one, which
@@ -15,7 +17,7 @@ func TestSegment(t *testing.T) {
 	for _, f := range families {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp", Fences: []netip.Addr{f.gateway}}
-		c, a := p.Open(within(t))
+		c, a := p.Open(Within(t))
 		if a.Outcome != Reply {
 			t.Fatal(a)
 		}
@@ -25,11 +27,11 @@ func TestSegment(t *testing.T) {
 			t.Helper()
 			s.Src, s.Dst = p.To, a.Source
 			packet, err := s.Packet()
-			must(t, err)
-			must(t, SendRaw(w.server, packet))
+			Must(t, err)
+			Must(t, SendRaw(w.server, packet))
 		}
 		send(Segment{Seq: 1, Ack: 1, ACK: true, PSH: true, Window: 1000, Payload: []byte("out of the window")})
-		if b := c.Exchange(within(t)); b.Outcome != Reply {
+		if b := c.Exchange(Within(t)); b.Outcome != Reply {
 			t.Errorf("after a stray segment: %v", b)
 		}
 		if n := counter(t, w.client, "Tcp", "InSegs"); n <= before {
@@ -38,7 +40,7 @@ func TestSegment(t *testing.T) {
 		if n := counter(t, w.client, "Tcp", "InCsumErrors"); n != bad {
 			t.Errorf("%d segments had a wrong checksum", n-bad)
 		}
-		must(t, c.Close())
+		Must(t, c.Close())
 	}
 }
 
@@ -51,10 +53,10 @@ func TestDatagram(t *testing.T) {
 			Src: netip.AddrPortFrom(f.nobody, 4242), Dst: netip.AddrPortFrom(f.server, 90), Payload: []byte("spoofed"),
 		}
 		packet, err := d.Packet()
-		must(t, err)
-		must(t, SendRaw(w.client, packet))
+		Must(t, err)
+		Must(t, SendRaw(w.client, packet))
 		p := Probe{From: w.client, To: d.Dst, Proto: "udp", Fences: []netip.Addr{f.gateway}}
-		if a := p.Do(within(t)); a.Serial != 2 {
+		if a := p.Do(Within(t)); a.Serial != 2 {
 			t.Errorf("the spoofed one is not the first: %v", a)
 		}
 		if seen := s.Seen()[0]; seen.Nonce != "spoofed" || seen.Peer != d.Src {
@@ -69,10 +71,10 @@ func TestDatagram(t *testing.T) {
 func TestResolve(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range families {
-		ctx := within(t)
+		ctx := Within(t)
 		mac, err := Resolve(ctx, w.router, "s0", f.server, f.server)
-		must(t, err)
-		if want := link(t, w.server, "eth0").Attrs().HardwareAddr; mac.String() != want.String() {
+		Must(t, err)
+		if want := Link(t, w.server, "eth0").Attrs().HardwareAddr; mac.String() != want.String() {
 			t.Errorf("%s is at %s, not %s", f.server, mac, want)
 		}
 		if mac, err = Resolve(ctx, w.router, "s0", f.nobody, f.server); mac != nil || err != nil {

@@ -6,12 +6,14 @@ import (
 	"hash/crc32"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // dial starts the connection.
 func (c *Conn) dial() Answer {
 	c.dialed = true
-	err := unix.Connect(c.fd, sockaddr(c.probe.To))
+	err := unix.Connect(c.fd, netns.Sockaddr(c.probe.To))
 	if err != nil && err != unix.EINPROGRESS {
 		return c.fromError("connect", err)
 	}

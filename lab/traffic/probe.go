@@ -80,7 +80,7 @@ func (p Probe) prepare() (*Conn, error) {
 		return nil, errors.New("want an address and a port")
 	}
 	for _, f := range p.Fences {
-		if domainOf(f) != domainOf(p.To.Addr()) {
+		if netns.Domain(f) != netns.Domain(p.To.Addr()) {
 			return nil, fmt.Errorf("fence %s is of another family", f)
 		}
 	}
@@ -89,7 +89,7 @@ func (p Probe) prepare() (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: typ == unix.SOCK_STREAM, icmp: -1, fences: -1}
-	domain := domainOf(p.To.Addr())
+	domain := netns.Domain(p.To.Addr())
 	fd := -1
 	err = p.From.Do(func() (err error) {
 		if fd, err = unix.Socket(domain, typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -171,7 +171,7 @@ func (p Probe) bind(fd int) error {
 			}
 		}
 		at := netip.AddrPortFrom(from, p.Source.Port())
-		if err := unix.Bind(fd, sockaddr(at)); err != nil {
+		if err := unix.Bind(fd, netns.Sockaddr(at)); err != nil {
 			return fmt.Errorf("bind to %s: %w", at, err)
 		}
 		return nil
@@ -181,7 +181,7 @@ func (p Probe) bind(fd int) error {
 		if port == p.To.Port() {
 			continue // TCP would connect to itself
 		}
-		err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, port)))
+		err := unix.Bind(fd, netns.Sockaddr(netip.AddrPortFrom(from, port)))
 		if err == nil {
 			return nil
 		}

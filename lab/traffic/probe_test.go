@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 var bothPorts = []Port{{"tcp", 80}, {"udp", 80}, {"tcp", 81}, {"udp", 81}}
@@ -15,7 +17,7 @@ func TestReply(t *testing.T) {
 		s := serve(t, w.server, "web", []netip.Addr{f.server, f.alias}, bothPorts...)
 		for _, to := range []netip.Addr{f.server, f.alias} {
 			p := Probe{From: w.client, To: netip.AddrPortFrom(to, 81), Proto: proto, Fences: []netip.Addr{f.gateway}}
-			a := p.Do(within(t))
+			a := p.Do(Within(t))
 			g := a.Greeting
 			if a.Outcome != Reply || g.Server != "web" || g.Local != p.To || g.Peer != a.Source || a.Source.Addr() != f.client {
 				t.Fatalf("%+v", a)
@@ -34,7 +36,7 @@ func TestOutcomes(t *testing.T) {
 	for _, f := range families {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 	}
-	nft(t, w.router, `
+	NFT(t, w.router, `
 		table inet filter {
 			chain forward {
 				type filter hook forward priority 0;
@@ -72,7 +74,7 @@ func TestOutcomes(t *testing.T) {
 			}
 			t.Run(fmt.Sprint(row.port), func(t *testing.T) {
 				p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, row.port), Proto: proto, Fences: []netip.Addr{f.gateway}}
-				a := p.Do(within(t))
+				a := p.Do(Within(t))
 				detail := row.detail4
 				if f.server.Is6() {
 					detail = row.detail6

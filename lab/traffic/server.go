@@ -89,7 +89,7 @@ func (s *Server) listen(at netip.AddrPort, proto string) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Socket(domainOf(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(netns.Domain(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
@@ -121,7 +121,7 @@ func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error
 	} else if err := askForDestination(fd, at.Addr()); err != nil {
 		return nil, err
 	}
-	if err := unix.Bind(fd, sockaddr(at)); err != nil {
+	if err := unix.Bind(fd, netns.Sockaddr(at)); err != nil {
 		return nil, fmt.Errorf("bind: %w", err)
 	}
 	if proto == "udp" {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -30,17 +31,17 @@ func TestByHand(t *testing.T) {
 	w := newWorld(t)
 	s := serve(t, w.server, "web", nil, bothPorts...)
 	c, err := w.client.Dial(context.Background(), "tcp", netip.AddrPort{}, netip.AddrPortFrom(families[0].server, 80))
-	must(t, err)
+	Must(t, err)
 	defer c.Close()
 	fmt.Fprintf(c, "one\ntwo 5\n12345three")
 	fmt.Fprintf(c, "\n")
-	must(t, c.(*net.TCPConn).CloseWrite())
+	Must(t, c.(*net.TCPConn).CloseWrite())
 	in := bufio.NewReader(c)
 	for i, want := range []string{"one", "two", "three"} {
 		line, err := in.ReadBytes('\n')
-		must(t, err)
+		Must(t, err)
 		var g Greeting
-		must(t, json.Unmarshal(line, &g))
+		Must(t, json.Unmarshal(line, &g))
 		if g.Nonce != want || g.Serial != i+1 || g.Server != "web" {
 			t.Errorf("%s", line)
 		}
@@ -59,7 +60,7 @@ func TestServerRefusesNonsense(t *testing.T) {
 	serve(t, w.server, "web", nil, bothPorts...)
 	for _, nonsense := range []string{"x -1\n", "x y\n", strings.Repeat("x", 2*maxLine)} {
 		c, err := w.client.Dial(context.Background(), "tcp", netip.AddrPort{}, netip.AddrPortFrom(families[0].server, 80))
-		must(t, err)
+		Must(t, err)
 		fmt.Fprint(c, nonsense)
 		if answer, _ := io.ReadAll(c); len(answer) > 0 {
 			t.Errorf("%.20q was answered with %q", nonsense, answer)
@@ -80,12 +81,12 @@ func TestRestart(t *testing.T) {
 	f := families[0]
 	for range 3 {
 		s := serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
-		c, a := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp"}.Open(within(t))
+		c, a := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp"}.Open(Within(t))
 		if a.Outcome != Reply {
 			t.Fatal(a)
 		}
-		must(t, s.Close())
-		must(t, s.Close())
+		Must(t, s.Close())
+		Must(t, s.Close())
 		c.Close()
 	}
 	servers.mu.Lock()
@@ -99,8 +100,8 @@ func TestManyServers(t *testing.T) {
 	const count = 300
 	namespaces := make([]*netns.NS, count)
 	for i := range namespaces {
-		namespaces[i] = newNS(t, fmt.Sprintf("pod%d", i))
-		up(t, namespaces[i], "lo")
+		namespaces[i] = NewNS(t, fmt.Sprintf("pod%d", i))
+		Up(t, namespaces[i], "lo")
 		serve(t, namespaces[i], fmt.Sprintf("pod%d", i), nil, bothPorts...)
 	}
 	before := threads(t)
@@ -108,7 +109,7 @@ func TestManyServers(t *testing.T) {
 	for _, ns := range namespaces {
 		wg.Go(func() {
 			for _, proto := range []string{"tcp", "udp"} {
-				a := Probe{From: ns, To: netip.MustParseAddrPort("127.0.0.1:81"), Proto: proto}.Do(within(t))
+				a := Probe{From: ns, To: netip.MustParseAddrPort("127.0.0.1:81"), Proto: proto}.Do(Within(t))
 				if a.Outcome != Reply || a.Server != ns.Name() {
 					t.Errorf("%s: %v", ns.Name(), a)
 				}
@@ -124,6 +125,6 @@ func TestManyServers(t *testing.T) {
 func threads(t *testing.T) int {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
-	must(t, err)
+	Must(t, err)
 	return len(tasks)
 }

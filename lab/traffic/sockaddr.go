@@ -5,38 +5,16 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
-
-func domainOf(a netip.Addr) int {
-	if a.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-}
-
-func addrPort(sa unix.Sockaddr) netip.AddrPort {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
-	}
-	return netip.AddrPort{}
-}
 
 func localAddr(fd int) (netip.AddrPort, error) {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("getsockname: %w", err)
 	}
-	return addrPort(sa), nil
+	return netns.AddrPort(sa), nil
 }
 
 // anyAddr is the wildcard address of the family of a.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // listener is a listening TCP socket of a server.
@@ -24,7 +26,7 @@ func (l *listener) ready() {
 		if err != nil {
 			return // nothing more, or a connection that is gone already
 		}
-		l.accept(fd, addrPort(peer))
+		l.accept(fd, netns.AddrPort(peer))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // datagrams is a UDP socket of a server.
@@ -52,7 +54,7 @@ func (d *datagrams) serveOne() bool {
 	if err != nil || r.payload > len(rest) {
 		return true // not a request: a server of this package has nothing to say to it
 	}
-	g := d.server.greet("udp", addrPort(from), local, r, crc32.Checksum(rest[:r.payload], castagnoli))
+	g := d.server.greet("udp", netns.AddrPort(from), local, r, crc32.Checksum(rest[:r.payload], castagnoli))
 	answer := append(g.line(), makePayload(r.nonce, r.payload)...)
 	// An answer that the kernel refuses is as lost as one that is dropped on the way; the client will say so.
 	_, _ = unix.SendmsgN(d.fd, answer, sourceIs(local.Addr()), from, 0)

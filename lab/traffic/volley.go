@@ -155,7 +155,7 @@ func (v *Volley) fire(ctx context.Context, senders []*sender, hits []Hit, enter 
 
 // openFence is a client in the namespace of the thread that can do nothing but send echoes.
 func (v *Volley) openFence() (*Conn, error) {
-	icmp, err := openICMP(domainOf(v.fences[0]))
+	icmp, err := openICMP(netns.Domain(v.fences[0]))
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (s *sender) send() error {
 }
 
 func connect(fd int, to netip.AddrPort) error {
-	err := unix.Connect(fd, sockaddr(to))
+	err := unix.Connect(fd, netns.Sockaddr(to))
 	if err == unix.EINPROGRESS {
 		return nil
 	}
@@ -74,7 +74,7 @@ func connect(fd int, to netip.AddrPort) error {
 
 // datagram is the socket for datagrams of an address family.
 func (s *sender) datagram(at netip.AddrPort) (int, error) {
-	domain := domainOf(at.Addr())
+	domain := netns.Domain(at.Addr())
 	if fd, open := s.datagrams[domain]; open {
 		return fd, nil
 	}
@@ -97,7 +97,7 @@ func (s *sender) datagram(at netip.AddrPort) (int, error) {
 // error is that of this one only when it comes again.
 func sendDatagram(fd int, to netip.AddrPort) (err error) {
 	for range 3 {
-		if err = unix.Sendto(fd, []byte("?"), 0, sockaddr(to)); err == nil {
+		if err = unix.Sendto(fd, []byte("?"), 0, netns.Sockaddr(to)); err == nil {
 			return nil
 		}
 	}
@@ -150,7 +150,7 @@ func (s *sender) hear(fd int) error {
 		if err != nil {
 			continue // that of an earlier datagram, which is in the queue of errors as well
 		}
-		if shot := shots[addrPort(from)]; shot != nil && n == 1 {
+		if shot := shots[netns.AddrPort(from)]; shot != nil && n == 1 {
 			shot.by = int(answer[0])
 		}
 	}
@@ -167,7 +167,7 @@ func (s *sender) hear(fd int) error {
 		if err != nil {
 			return err
 		}
-		if shot := shots[addrPort(to)]; shot != nil && errno != 0 {
+		if shot := shots[netns.AddrPort(to)]; shot != nil && errno != 0 {
 			shot.failed = errno
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // target answers with its number: to a datagram in a datagram, to a connection with the first packet back.
@@ -72,7 +74,7 @@ func bound(proto string, at netip.AddrPort) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(domainOf(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(netns.Domain(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}
@@ -80,7 +82,7 @@ func bound(proto string, at netip.AddrPort) (int, error) {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	if err == nil {
-		err = unix.Bind(fd, sockaddr(at))
+		err = unix.Bind(fd, netns.Sockaddr(at))
 	}
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("bind %s: %w", at, err), unix.Close(fd))

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -13,7 +14,7 @@ func TestVolley(t *testing.T) {
 	const open, dropped, refused, prohibited, elsewhere, closed = 80, 81, 82, 83, 84, 85
 	w := newWorld(t)
 	for _, f := range families {
-		nft(t, w.router, fmt.Sprintf(`
+		NFT(t, w.router, fmt.Sprintf(`
 			table inet volley {
 				chain nat {
 					type nat hook prerouting priority -100;
@@ -35,8 +36,8 @@ func TestVolley(t *testing.T) {
 				{NS: w.server, Addrs: []netip.Addr{f.alias}, Ports: portsOf(open, elsewhere)},
 				{NS: w.client, Addrs: []netip.Addr{f.client}, Ports: portsOf(open)},
 			}, w.client, []netip.Addr{f.gateway, f.server})
-			must(t, err)
-			defer func() { must(t, v.Close()) }()
+			Must(t, err)
+			defer func() { Must(t, v.Close()) }()
 			for range 3 { // what a volley leaves behind is not in the way of the next one
 				checkVolley(t, v, w.client, []wantHit{
 					{f.server, open, Reply, 0}, {f.server, dropped, Silence, 0}, {f.server, refused, Refused, 0},
@@ -73,8 +74,8 @@ func checkVolley(t *testing.T, v *Volley, from *netns.NS, wants []wantHit) {
 		for _, want := range wants {
 			shots = append(shots, Shot{From: from, To: netip.AddrPortFrom(want.to, want.port), Proto: proto})
 		}
-		hits, err := v.Fire(within(t), shots)
-		must(t, err)
+		hits, err := v.Fire(Within(t), shots)
+		Must(t, err)
 		for i, hit := range hits {
 			outcome := wants[i].outcome
 			if hit.Outcome != outcome || hit.By != wants[i].by || hit.Port < firstPort {

@@ -3,10 +3,8 @@ package traffic
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,8 +12,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
 )
@@ -48,9 +46,9 @@ var addr = netip.MustParseAddr
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{client: newNS(t, "client"), router: newNS(t, "router"), lan: newNS(t, "lan"), server: newNS(t, "server")}
+	w := &world{client: NewNS(t, "client"), router: NewNS(t, "router"), lan: NewNS(t, "lan"), server: NewNS(t, "server")}
 	for _, ns := range []*netns.NS{w.client, w.router, w.lan, w.server} {
-		must(t, ns.SetSysctls(
+		Must(t, ns.SetSysctls(
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "1"},
 			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "1"},
 			// A router whose link-local address is still tentative asks for no neighbour (ndisc_send_ns).
@@ -61,35 +59,35 @@ func newWorld(t testing.TB) *world {
 			netns.Setting{Key: "net.ipv6.icmp.ratelimit", Value: "0"},
 			netns.Setting{Key: "net.ipv4.icmp_msgs_per_sec", Value: "1000000", Optional: true},
 		))
-		up(t, ns, "lo")
+		Up(t, ns, "lo")
 	}
-	must(t, w.lan.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
-	up(t, w.lan, "br0")
-	veth(t, w.client, "eth0", w.router, "c0")
-	veth(t, w.router, "s0", w.lan, "r0")
-	veth(t, w.server, "eth0", w.lan, "s0")
+	Must(t, w.lan.Netlink().LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+	Up(t, w.lan, "br0")
+	Veth(t, w.client, "eth0", w.router, "c0")
+	Veth(t, w.router, "s0", w.lan, "r0")
+	Veth(t, w.server, "eth0", w.lan, "s0")
 	for _, port := range []string{"r0", "s0"} {
-		must(t, w.lan.Netlink().LinkSetMaster(link(t, w.lan, port), link(t, w.lan, "br0")))
+		Must(t, w.lan.Netlink().LinkSetMaster(Link(t, w.lan, port), Link(t, w.lan, "br0")))
 	}
 	for _, f := range families {
 		length := 24
 		if f.client.Is6() {
 			length = 64
 		}
-		address(t, w.client, "eth0", f.client, length)
-		address(t, w.router, "c0", f.gateway, length)
-		address(t, w.router, "s0", f.router, length)
-		address(t, w.server, "eth0", f.server, length)
-		address(t, w.server, "lo", f.alias, f.alias.BitLen())
-		route(t, w.client, anyAddr(f.client), 0, f.gateway)
-		route(t, w.server, anyAddr(f.client), 0, f.router)
-		route(t, w.router, f.alias, f.alias.BitLen(), f.server)
+		Address(t, w.client, "eth0", f.client, length)
+		Address(t, w.router, "c0", f.gateway, length)
+		Address(t, w.router, "s0", f.router, length)
+		Address(t, w.server, "eth0", f.server, length)
+		Address(t, w.server, "lo", f.alias, f.alias.BitLen())
+		Route(t, w.client, anyAddr(f.client), 0, f.gateway)
+		Route(t, w.server, anyAddr(f.client), 0, f.router)
+		Route(t, w.router, f.alias, f.alias.BitLen(), f.server)
 	}
 	for ns, devices := range map[*netns.NS][]string{
 		w.client: {"eth0"}, w.router: {"c0", "s0"}, w.server: {"eth0"}, w.lan: {"r0", "s0", "br0"},
 	} {
 		for _, d := range devices {
-			link(t, ns, d) // asking for one link makes the kernel handle its carrier now, not up to a second later
+			Link(t, ns, d) // asking for one link makes the kernel handle its carrier now, not up to a second later
 		}
 	}
 	for _, f := range families {
@@ -97,8 +95,8 @@ func newWorld(t testing.TB) *world {
 		// neighbours ask for it, and make the route that says it is local.
 		for _, to := range []netip.Addr{f.server, f.alias} {
 			p := Probe{From: w.client, To: netip.AddrPortFrom(to, 9), Proto: "tcp"}
-			for ctx, a := within(t), (Answer{}); a.Outcome != Refused; {
-				must(t, ctx.Err())
+			for ctx, a := Within(t), (Answer{}); a.Outcome != Refused; {
+				Must(t, ctx.Err())
 				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // before TCP tries again of itself
 				a = p.Do(short)
 				cancel()
@@ -112,7 +110,7 @@ func newWorld(t testing.TB) *world {
 func counter(t testing.TB, ns *netns.NS, group, name string) int {
 	t.Helper()
 	var data []byte
-	must(t, ns.Do(func() (err error) {
+	Must(t, ns.Do(func() (err error) {
 		data, err = os.ReadFile("/proc/thread-self/net/snmp")
 		return err
 	}))
@@ -127,90 +125,19 @@ func counter(t testing.TB, ns *netns.NS, group, name string) int {
 			continue
 		}
 		value, err := strconv.Atoi(fields[slices.Index(names, name)])
-		must(t, err)
+		Must(t, err)
 		return value
 	}
 	t.Fatalf("no counter %s %s", group, name)
 	return 0
 }
 
-func newNS(t testing.TB, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func link(t testing.TB, ns *netns.NS, name string) netlink.Link {
-	t.Helper()
-	l, err := ns.Netlink().LinkByName(name)
-	must(t, err)
-	return l
-}
-
-func up(t testing.TB, ns *netns.NS, name string) {
-	t.Helper()
-	must(t, ns.Netlink().LinkSetUp(link(t, ns, name)))
-}
-
-func veth(t testing.TB, a *netns.NS, aName string, b *netns.NS, bName string) {
-	t.Helper()
-	must(t, a.Netlink().LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: aName}, PeerName: bName, PeerNamespace: netlink.NsFd(b.Fd()),
-	}))
-	up(t, a, aName)
-	up(t, b, bName)
-}
-
-func address(t testing.TB, ns *netns.NS, device string, a netip.Addr, length int) {
-	t.Helper()
-	ip, err := netlink.ParseAddr(netip.PrefixFrom(a, length).String())
-	must(t, err)
-	if a.Is6() {
-		ip.Flags = unix.IFA_F_NODAD
-	}
-	must(t, ns.Netlink().AddrAdd(link(t, ns, device), ip))
-}
-
-func route(t testing.TB, ns *netns.NS, dst netip.Addr, length int, via netip.Addr) {
-	t.Helper()
-	to := &net.IPNet{IP: dst.AsSlice(), Mask: net.CIDRMask(length, dst.BitLen())}
-	must(t, ns.Netlink().RouteAdd(&netlink.Route{Dst: to, Gw: via.AsSlice()}))
-}
-
-func nft(t testing.TB, ns *netns.NS, rules string) {
-	t.Helper()
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	out := &strings.Builder{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := ns.Run(cmd); err != nil {
-		t.Fatalf("nft: %v\n%s\n%s", err, rules, out)
-	}
-}
-
 func serve(t testing.TB, ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) *Server {
 	t.Helper()
 	s, err := Serve(ns, name, addrs, ports...)
-	must(t, err)
+	Must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
-}
-
-// within is a context for what must happen: generous, since emulated machines are slow.
-func within(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 func eachFamilyAndProto(t *testing.T, f func(t *testing.T, fam family, proto string)) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	. "github.com/viplab/viplab/lab/internal/nstest"
 )
 
 func TestAwait(t *testing.T) {
@@ -15,7 +17,7 @@ func TestAwait(t *testing.T) {
 	t.Run("at once", func(t *testing.T) {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		must(t, Await(ended, nil, func(context.Context) error { return nil }))
+		Must(t, Await(ended, nil, func(context.Context) error { return nil }))
 	})
 	t.Run("on an event", func(t *testing.T) {
 		events := make(chan struct{})
@@ -25,7 +27,7 @@ func TestAwait(t *testing.T) {
 				events <- struct{}{}
 			}
 		}()
-		must(t, Await(within(t), events, func(context.Context) error {
+		Must(t, Await(Within(t), events, func(context.Context) error {
 			if tries++; tries < 4 {
 				return wrong
 			}
@@ -37,7 +39,7 @@ func TestAwait(t *testing.T) {
 		close(closed)
 		for _, events := range []chan struct{}{nil, closed} {
 			tries := 0
-			must(t, Await(within(t), events, func(context.Context) error {
+			Must(t, Await(Within(t), events, func(context.Context) error {
 				if tries++; tries < 4 {
 					return wrong
 				}
@@ -72,11 +74,11 @@ func TestAwait(t *testing.T) {
 
 func TestRulesetChanges(t *testing.T) {
 	w := newWorld(t)
-	ctx, cancel := context.WithCancel(within(t))
+	ctx, cancel := context.WithCancel(Within(t))
 	ticks, err := RulesetChanges(ctx, w.router)
-	must(t, err)
+	Must(t, err)
 	for range 3 {
-		nft(t, w.router, "table inet x { chain y { counter; }; }")
+		NFT(t, w.router, "table inet x { chain y { counter; }; }")
 		<-ticks
 	}
 	select {
@@ -84,7 +86,7 @@ func TestRulesetChanges(t *testing.T) {
 		t.Error("a tick without a change")
 	default:
 	}
-	nft(t, w.router, "delete table inet x")
+	NFT(t, w.router, "delete table inet x")
 	<-ticks
 	cancel()
 	if _, open := <-ticks; open {
@@ -96,14 +98,14 @@ func TestRulesetGeneration(t *testing.T) {
 	w := newWorld(t)
 	generation := func() uint32 {
 		n, err := RulesetGeneration(w.router)
-		must(t, err)
+		Must(t, err)
 		return n
 	}
 	before := generation()
 	if now := generation(); now != before {
 		t.Errorf("without a change: %d after %d", now, before)
 	}
-	nft(t, w.router, "table inet x { }")
+	NFT(t, w.router, "table inet x { }")
 	if now := generation(); now == before {
 		t.Errorf("after a change: still %d", now)
 	}
@@ -111,17 +113,17 @@ func TestRulesetGeneration(t *testing.T) {
 
 func TestChainChanges(t *testing.T) {
 	w := newWorld(t)
-	ctx := within(t)
+	ctx := Within(t)
 	ticks, err := ChainChanges(ctx, w.router, unix.NFPROTO_INET, "y")
-	must(t, err)
+	Must(t, err)
 	all, err := RulesetChanges(ctx, w.router)
-	must(t, err)
+	Must(t, err)
 	for _, elsewhere := range []string{
 		"table inet x { chain y { }; chain z { counter; }; }", // a chain without a rule
 		"table ip x { chain y { counter; }; }",
 		"add rule inet x z counter",
 	} {
-		nft(t, w.router, elsewhere)
+		NFT(t, w.router, elsewhere)
 		<-all
 	}
 	select {
@@ -130,7 +132,7 @@ func TestChainChanges(t *testing.T) {
 	default:
 	}
 	for _, here := range []string{"add rule inet x y counter", "flush chain inet x y"} {
-		nft(t, w.router, here)
+		NFT(t, w.router, here)
 		<-ticks
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/vishvananda/netlink"
 
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
 )
@@ -22,8 +23,8 @@ import (
 func capture(t *testing.T, ns *netns.NS) *Capture {
 	t.Helper()
 	c, err := StartCapture(ns)
-	must(t, err)
-	t.Cleanup(func() { must(t, c.Close()) })
+	Must(t, err)
+	t.Cleanup(func() { Must(t, c.Close()) })
 	return c
 }
 
@@ -43,7 +44,7 @@ func find(t *testing.T, c *Capture, keep func(*Packet) bool) []string {
 func TestCapture(t *testing.T) {
 	w := newWorld(t)
 	serve(t, w)
-	nft(t, w.router, nat)
+	NFT(t, w.router, nat)
 	c := capture(t, w.router)
 	for _, f := range families {
 		_, a := open(t, w, "tcp", f.vip)
@@ -68,8 +69,8 @@ func TestCapture(t *testing.T) {
 	if slices.ContainsFunc(frames, func(f Frame) bool { return time.Since(f.At).Abs() > time.Hour }) {
 		t.Error("a frame without a time stamp")
 	}
-	must(t, c.Close())
-	must(t, c.Close())
+	Must(t, c.Close())
+	Must(t, c.Close())
 	if len(c.Packets()) < len(frames) {
 		t.Error("what was recorded is gone after Close")
 	}
@@ -80,7 +81,7 @@ func TestICMPQuote(t *testing.T) {
 	c := capture(t, w.client)
 	for _, f := range families {
 		p := traffic.Probe{From: w.client, To: netip.AddrPortFrom(f.server, 81), Proto: "udp", Fences: []netip.Addr{f.gateway}}
-		a := p.Do(within(t))
+		a := p.Do(Within(t))
 		got := find(t, c, func(p *Packet) bool { return p.Quoted != nil && p.Quoted.Src == a.Source })
 		proto, code := "icmp", "type 3 code 3"
 		if f.server.Is6() {
@@ -101,24 +102,24 @@ func TestPcapng(t *testing.T) {
 		open(t, w, "udp", netip.AddrPortFrom(f.server, 80))
 	}
 	var file bytes.Buffer
-	must(t, WritePcapng(&file, a, b))
+	Must(t, WritePcapng(&file, a, b))
 	in, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{})
-	must(t, err)
+	Must(t, err)
 	seen := map[string]int{}
 	for {
 		_, info, err := in.ReadPacketData()
 		if err == io.EOF {
 			break
 		}
-		must(t, err)
+		Must(t, err)
 		i, err := in.Interface(info.InterfaceIndex)
-		must(t, err)
+		Must(t, err)
 		seen[i.Name]++
 	}
 	if len(seen) != 2 || seen["client/eth0"] < 4 || seen["server/eth0"] < 4 {
 		t.Error(seen)
 	}
-	must(t, WritePcapng(&file)) // nothing is a file too
+	Must(t, WritePcapng(&file)) // nothing is a file too
 	if _, err := pcapgo.NewNgReader(&file, pcapgo.NgReaderOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -132,7 +133,7 @@ func TestDisableOffloads(t *testing.T) {
 	pending := func() (n int, wrong error) {
 		c := capture(t, w.client)
 		p := traffic.Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "tcp", Payload: 20000}
-		if a := p.Do(within(t)); a.Outcome != traffic.Reply {
+		if a := p.Do(Within(t)); a.Outcome != traffic.Reply {
 			t.Fatal(a)
 		}
 		for _, frame := range c.Packets() {
@@ -151,8 +152,8 @@ func TestDisableOffloads(t *testing.T) {
 	if n, wrong := pending(); n == 0 || wrong != nil {
 		t.Errorf("with offloads: %d incomplete, %v", n, wrong)
 	}
-	must(t, DisableOffloads(w.client, "eth0"))
-	must(t, DisableOffloads(w.server, "eth0"))
+	Must(t, DisableOffloads(w.client, "eth0"))
+	Must(t, DisableOffloads(w.server, "eth0"))
 	if n, wrong := pending(); n > 0 || wrong != nil {
 		t.Errorf("without offloads: %d incomplete, %v", n, wrong)
 	}
@@ -170,15 +171,15 @@ func TestTunnel(t *testing.T) {
 		l := &netlink.Vxlan{
 			LinkAttrs: netlink.LinkAttrs{Name: "vx", HardwareAddr: []byte{2, 0, 0, 0, 0, inner.As4()[3]}},
 			VxlanId:   1, SrcAddr: local.AsSlice(), Group: remote.AsSlice(), Port: 8472,
-			VtepDevIndex: link(t, ns, device).Attrs().Index,
+			VtepDevIndex: Link(t, ns, device).Attrs().Index,
 		}
-		must(t, ns.Netlink().LinkAdd(l))
-		must(t, ns.Netlink().LinkSetUp(l))
-		address(t, ns, "vx", inner, 24)
+		Must(t, ns.Netlink().LinkAdd(l))
+		Must(t, ns.Netlink().LinkSetUp(l))
+		Address(t, ns, "vx", inner, 24)
 	}
 	vxlan(w.client, "eth0", f.client, f.server, addr("10.8.0.1"))
 	vxlan(w.server, "eth0", f.server, f.client, addr("10.8.0.2"))
-	must(t, DisableOffloads(w.client, "vx"))
+	Must(t, DisableOffloads(w.client, "vx"))
 	c := capture(t, w.router)
 	_, a := open(t, w, "udp", netip.MustParseAddrPort("10.8.0.2:80"))
 	got := 0
@@ -220,14 +221,14 @@ func TestDecodeIP(t *testing.T) {
 		"udp [fd00::1]:1 > [fd00::2]:2 ttl 9":                                        {v6, gopacket.Payload(hopByHop)},
 	} {
 		buf := gopacket.NewSerializeBuffer()
-		must(t, gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, packet...))
+		Must(t, gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, packet...))
 		p, err := DecodeIP(append(buf.Bytes(), 0, 0, 0)) // a short frame is padded
-		must(t, err)
+		Must(t, err)
 		if p.String() != want {
 			t.Errorf("got %s, want %s", p, want)
 		}
 		if strings.HasPrefix(want, "udp 10.0.0.1:1") || strings.HasPrefix(want, "ipip") {
-			must(t, p.VerifyChecksums())
+			Must(t, p.VerifyChecksums())
 			p.Raw[len(p.Raw)-1] ^= 1 // the last byte of the innermost packet
 			if p.VerifyChecksums() == nil {
 				t.Errorf("%s: a changed packet has a right checksum", p)

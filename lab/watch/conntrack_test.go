@@ -8,21 +8,29 @@ import (
 	"sync"
 	"testing"
 
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-func TestFlows(t *testing.T) {
+// newTracked is a world whose router translates, and the connections that the router tracks.
+func newTracked(t *testing.T) (*world, *Conntrack) {
+	t.Helper()
 	w := newWorld(t)
 	serve(t, w)
-	nft(t, w.router, nat)
+	NFT(t, w.router, nat)
 	ct, err := NewConntrack(w.router)
-	must(t, err)
-	defer ct.Close()
+	Must(t, err)
+	t.Cleanup(func() { ct.Close() })
+	return w, ct
+}
+
+func TestFlows(t *testing.T) {
+	w, ct := newTracked(t)
 	for _, f := range families {
 		for _, proto := range []string{"tcp", "udp"} {
 			_, a := open(t, w, proto, f.vip)
-			flows, err := ct.Flows(within(t), func(x Flow) bool { return x.Orig.Src == a.Source && x.Proto == proto })
-			must(t, err)
+			flows, err := ct.Flows(Within(t), func(x Flow) bool { return x.Orig.Src == a.Source && x.Proto == proto })
+			Must(t, err)
 			if len(flows) != 1 {
 				t.Fatalf("%s: %v", proto, flows)
 			}
@@ -37,10 +45,10 @@ func TestFlows(t *testing.T) {
 			if flow.SNAT() != (proto == "udp") || flow.Assured() != (proto == "tcp") {
 				t.Errorf("SNAT %v, assured %v: %s", flow.SNAT(), flow.Assured(), flow)
 			}
-			must(t, ct.Delete(flow))
-			must(t, ct.Delete(flow)) // gone already
-			flows, err = ct.Flows(within(t), nil)
-			must(t, err)
+			Must(t, ct.Delete(flow))
+			Must(t, ct.Delete(flow)) // gone already
+			flows, err = ct.Flows(Within(t), nil)
+			Must(t, err)
 			for _, rest := range flows {
 				if rest.Orig == flow.Orig && rest.Proto == flow.Proto {
 					t.Errorf("%s is still there", rest)
@@ -52,12 +60,7 @@ func TestFlows(t *testing.T) {
 
 // Those who ask at the same time share listings, and each sees what was there when it asked.
 func TestFlowsAskedForByMany(t *testing.T) {
-	w := newWorld(t)
-	serve(t, w)
-	nft(t, w.router, nat)
-	ct, err := NewConntrack(w.router)
-	must(t, err)
-	defer ct.Close()
+	w, ct := newTracked(t)
 	var all sync.WaitGroup
 	for range 4 {
 		for range 10 {
@@ -88,27 +91,22 @@ func TestFlowString(t *testing.T) {
 
 // The tuple of an ICMP flow survives the way through Flow, or it could not be deleted.
 func TestDeleteEcho(t *testing.T) {
-	w := newWorld(t)
-	serve(t, w)
-	nft(t, w.router, nat)
-	nft(t, w.router, "table inet closed { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
-	ct, err := NewConntrack(w.router)
-	must(t, err)
-	defer ct.Close()
+	w, ct := newTracked(t)
+	NFT(t, w.router, "table inet closed { chain forward { type filter hook forward priority 0; th dport 81 drop; }; }")
 	for _, f := range families {
 		p := traffic.Probe{From: w.client, To: netip.AddrPortFrom(f.server, 81), Proto: "udp", Fences: []netip.Addr{f.server}}
-		if a := p.Do(within(t)); a.Outcome != traffic.Silence {
+		if a := p.Do(Within(t)); a.Outcome != traffic.Silence {
 			t.Fatal(a)
 		}
 		echoes := func() []Flow {
-			flows, err := ct.Flows(within(t), func(x Flow) bool {
+			flows, err := ct.Flows(Within(t), func(x Flow) bool {
 				return strings.HasPrefix(x.Proto, "icmp") && x.Orig.Dst.Addr() == f.server
 			})
-			must(t, err)
+			Must(t, err)
 			return flows
 		}
 		for _, flow := range echoes() {
-			must(t, ct.Delete(flow))
+			Must(t, ct.Delete(flow))
 		}
 		if left := echoes(); len(left) > 0 {
 			t.Errorf("%s: left: %v", f.name, left)
@@ -117,22 +115,17 @@ func TestDeleteEcho(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	w := newWorld(t)
-	serve(t, w)
-	nft(t, w.router, nat)
-	ct, err := NewConntrack(w.router)
-	must(t, err)
-	defer ct.Close()
-	ctx, cancel := context.WithCancel(within(t))
+	w, ct := newTracked(t)
+	ctx, cancel := context.WithCancel(Within(t))
 	events, err := ct.Events(ctx)
-	must(t, err)
+	Must(t, err)
 	for _, f := range families {
 		c, a := open(t, w, "tcp", f.vip)
 		c.Close()
 		flows, err := ct.Flows(ctx, func(x Flow) bool { return x.Orig.Src == a.Source })
-		must(t, err)
+		Must(t, err)
 		for _, flow := range flows {
-			must(t, ct.Delete(flow))
+			Must(t, ct.Delete(flow))
 		}
 		// Of the updates the kernel may merge some; the end of a connection by RST is the state CLOSE.
 		seen := []string{}
@@ -156,17 +149,12 @@ func TestEvents(t *testing.T) {
 
 // A reader that falls behind is told that it has missed something, and hears what comes later.
 func TestEventsLost(t *testing.T) {
-	w := newWorld(t)
-	serve(t, w)
-	nft(t, w.router, nat)
-	ct, err := NewConntrack(w.router)
-	must(t, err)
-	defer ct.Close()
-	ctx, cancel := context.WithCancel(within(t))
+	w, ct := newTracked(t)
+	ctx, cancel := context.WithCancel(Within(t))
 	defer cancel()
 	l, err := ct.listen()
-	must(t, err)
-	must(t, l.conn.SetReadBuffer(1)) // the kernel takes its minimum, room for a message or two
+	Must(t, err)
+	Must(t, l.conn.SetReadBuffer(1)) // the kernel takes its minimum, room for a message or two
 	out := make(chan FlowEvent)      // nobody reads
 	lost := make(chan bool, 1)
 	go func() { lost <- l.forward(ctx, out) }()

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	. "github.com/viplab/viplab/lab/internal/nstest"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
@@ -27,14 +23,14 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 type world struct{ client, router, server *netns.NS }
 
 type family struct {
-	name                            string
-	client, gateway, router, server netip.Addr
-	vip                             netip.AddrPort // translated to port 80 of the server by nat
+	name                                 string
+	any, client, gateway, router, server netip.Addr
+	vip                                  netip.AddrPort // translated to port 80 of the server by nat
 }
 
 var families = []family{
-	{"v4", addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"), netip.MustParseAddrPort("10.96.0.1:8080")},
-	{"v6", addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"), netip.MustParseAddrPort("[fd00:96::1]:8080")},
+	{"v4", netip.IPv4Unspecified(), addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"), netip.MustParseAddrPort("10.96.0.1:8080")},
+	{"v6", netip.IPv6Unspecified(), addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"), netip.MustParseAddrPort("[fd00:96::1]:8080")},
 }
 
 // nat makes the router translate the virtual addresses, and masquerade UDP.
@@ -54,34 +50,34 @@ var addr = netip.MustParseAddr
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{newNS(t, "client"), newNS(t, "router"), newNS(t, "server")}
+	w := &world{NewNS(t, "client"), NewNS(t, "router"), NewNS(t, "server")}
 	for _, ns := range []*netns.NS{w.client, w.router, w.server} {
-		must(t, ns.SetSysctls(
+		Must(t, ns.SetSysctls(
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "1"},
 			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "1"},
 			netns.Setting{Key: "net.ipv6.conf.default.accept_dad", Value: "0"},
 			netns.Setting{Key: "net.ipv4.conf.all.rp_filter", Value: "0"},
 			netns.Setting{Key: "net.ipv4.conf.default.rp_filter", Value: "0"},
 		))
-		must(t, ns.Netlink().LinkSetUp(link(t, ns, "lo")))
+		Up(t, ns, "lo")
 	}
-	veth(t, w.client, "eth0", w.router, "c0")
-	veth(t, w.server, "eth0", w.router, "s0")
+	Veth(t, w.client, "eth0", w.router, "c0")
+	Veth(t, w.server, "eth0", w.router, "s0")
 	for _, f := range families {
 		length := 24
 		if f.client.Is6() {
 			length = 64
 		}
-		address(t, w.client, "eth0", f.client, length)
-		address(t, w.router, "c0", f.gateway, length)
-		address(t, w.router, "s0", f.router, length)
-		address(t, w.server, "eth0", f.server, length)
-		must(t, w.client.Netlink().RouteAdd(&netlink.Route{Gw: f.gateway.AsSlice()}))
-		must(t, w.server.Netlink().RouteAdd(&netlink.Route{Gw: f.router.AsSlice()}))
+		Address(t, w.client, "eth0", f.client, length)
+		Address(t, w.router, "c0", f.gateway, length)
+		Address(t, w.router, "s0", f.router, length)
+		Address(t, w.server, "eth0", f.server, length)
+		Route(t, w.client, f.any, 0, f.gateway)
+		Route(t, w.server, f.any, 0, f.router)
 	}
 	for _, f := range families {
-		ctx := within(t)
-		must(t, Await(ctx, nil, func(ctx context.Context) error { // links and addresses come up in the background
+		ctx := Within(t)
+		Must(t, Await(ctx, nil, func(ctx context.Context) error { // links and addresses come up in the background
 			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond) // before TCP tries again of itself
 			defer cancel()
 			p := traffic.Probe{From: w.client, To: netip.AddrPortFrom(f.server, 9), Proto: "tcp"}
@@ -94,69 +90,10 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func newNS(t testing.TB, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	return ns
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func link(t testing.TB, ns *netns.NS, name string) netlink.Link {
-	t.Helper()
-	l, err := ns.Netlink().LinkByName(name)
-	must(t, err)
-	return l
-}
-
-func veth(t testing.TB, a *netns.NS, aName string, b *netns.NS, bName string) {
-	t.Helper()
-	must(t, a.Netlink().LinkAdd(&netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: aName}, PeerName: bName, PeerNamespace: netlink.NsFd(b.Fd()),
-	}))
-	must(t, a.Netlink().LinkSetUp(link(t, a, aName)))
-	must(t, b.Netlink().LinkSetUp(link(t, b, bName)))
-}
-
-func address(t testing.TB, ns *netns.NS, device string, a netip.Addr, length int) {
-	t.Helper()
-	ip, err := netlink.ParseAddr(netip.PrefixFrom(a, length).String())
-	must(t, err)
-	if a.Is6() {
-		ip.Flags = unix.IFA_F_NODAD
-	}
-	must(t, ns.Netlink().AddrAdd(link(t, ns, device), ip))
-}
-
-func nft(t testing.TB, ns *netns.NS, rules string) {
-	t.Helper()
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(rules)
-	out := &strings.Builder{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := ns.Run(cmd); err != nil {
-		t.Fatalf("nft: %v\n%s\n%s", err, rules, out)
-	}
-}
-
-func within(t testing.TB) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // open makes a connection from the client and leaves it open until the test ends.
 func open(t testing.TB, w *world, proto string, to netip.AddrPort) (*traffic.Conn, traffic.Answer) {
 	t.Helper()
-	c, a := traffic.Probe{From: w.client, To: to, Proto: proto}.Open(within(t))
+	c, a := traffic.Probe{From: w.client, To: to, Proto: proto}.Open(Within(t))
 	if a.Outcome != traffic.Reply {
 		t.Fatal(a)
 	}
@@ -167,6 +104,6 @@ func open(t testing.TB, w *world, proto string, to netip.AddrPort) (*traffic.Con
 func serve(t testing.TB, w *world) {
 	t.Helper()
 	s, err := traffic.Serve(w.server, "web", nil, traffic.Port{Proto: "tcp", Number: 80}, traffic.Port{Proto: "udp", Number: 80})
-	must(t, err)
+	Must(t, err)
 	t.Cleanup(func() { s.Close() })
 }

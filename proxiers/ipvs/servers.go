@@ -261,11 +261,7 @@ func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 
 // destination is a backend in the library's words. Its forwarding method, 0, is masquerading: translation of addresses.
 func destination(to netip.AddrPort, weight int) *ipvs.Destination {
-	d := &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight, AddressFamily: unix.AF_INET}
-	if to.Addr().Is6() {
-		d.AddressFamily = unix.AF_INET6
-	}
-	return d
+	return &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight, AddressFamily: uint16(netns.Domain(to.Addr()))}
 }
 
 func (s *servers) addressFamily() uint16 {

@@ -35,17 +35,13 @@ func (s sockets) network(transport string) string {
 // dialTCP connects to an endpoint. It enters the node only to make the socket: a thread that waited there for the answer
 // of an endpoint would be one that nobody else can use.
 func (s sockets) dialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
-	domain := unix.AF_INET
-	if s.ip == lab.V6 {
-		domain = unix.AF_INET6
-	}
-	fd, err := s.ns.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	fd, err := s.ns.Socket(netns.Domain(to.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	file := os.NewFile(uintptr(fd), "connection to "+to.String())
 	defer file.Close()
-	if err := connect(ctx, file, sockaddr(to)); err != nil {
+	if err := connect(ctx, file, netns.Sockaddr(to)); err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", to, err)
 	}
 	conn, err := net.FileConn(file)
@@ -117,23 +113,6 @@ func receive(c syscall.RawConn, use func(datagram []byte, from netip.AddrPort)) 
 		return err
 	}
 	defer datagrams.Put(buf)
-	use(buf[:n], addrPort(from))
+	use(buf[:n], netns.AddrPort(from))
 	return nil
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-}
-
-func addrPort(sa unix.Sockaddr) netip.AddrPort {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
-	}
-	return netip.AddrPort{}
 }

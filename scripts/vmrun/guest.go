@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/sandbox"
 )
 
 // guest is process 1 of the virtual machine. Its own errors go to the host as a fault, or before there is a way to the
@@ -173,7 +175,7 @@ func becomeHost(j job) error {
 	if out, err := exec.Command("/sbin/modprobe", "br_netfilter").CombinedOutput(); err != nil {
 		return fmt.Errorf("modprobe br_netfilter: %w: %s", err, out)
 	}
-	return setLoopbackUp()
+	return sandbox.LoopbackUp()
 }
 
 // switchRoot makes a mounted folder the root. It is moved over the old one first: a process with a root below that of its
@@ -206,20 +208,6 @@ func (m mount) do(root string) error {
 		return fmt.Errorf("mount %s on %s: %w", m.source, target, err)
 	}
 	return nil
-}
-
-func setLoopbackUp() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		return err
-	}
-	lo.SetUint16(unix.IFF_UP | unix.IFF_LOOPBACK | unix.IFF_RUNNING)
-	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
 // runJob runs the command to its end and returns its exit code, with 128 added to the signal that ended it. All output

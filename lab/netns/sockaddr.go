@@ -1,0 +1,34 @@
+package netns
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Domain is the socket domain of an address: AF_INET, or AF_INET6, also for an IPv4 address that is mapped into IPv6.
+func Domain(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// Sockaddr is an address and a port as system calls take them.
+func Sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is4() {
+		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+// AddrPort is what Sockaddr was made of. It is the zero value for a nil address, and for one of another kind.
+func AddrPort(sa unix.Sockaddr) netip.AddrPort {
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
+	case *unix.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr), uint16(sa.Port))
+	}
+	return netip.AddrPort{}
+}
