@@ -107,7 +107,7 @@ type World interface {
 	Server(pod string) (*traffic.Server, error)
 	// Resolve turns a target into an address.
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
-	// Expect settles the cluster, probes rows at once and judges them, as a step does.
+	// Expect settles the cluster, probes rows side by side and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
 	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every answer.
 	// Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f returns.
