@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -34,9 +35,11 @@ type family struct {
 	next *desired
 	// garbage are sets that no rule looks at any more, which the kernel has not noticed yet.
 	garbage []string
-	// watching ends the watch over the place of the jumps; nil if there is none.
-	watching context.CancelFunc
-	log      *slog.Logger
+	// watching is the watch over the place of the jumps; nil if there is none.
+	watching *task
+
+	truce time.Duration // how long the place is left to somebody who insists on it
+	log   *slog.Logger
 }
 
 func newFamily(ns *netns.NS, dir string, ip lab.Family, log *slog.Logger) (*family, error) {
@@ -44,7 +47,7 @@ func newFamily(ns *netns.NS, dir string, ip lab.Family, log *slog.Logger) (*fami
 	if err != nil {
 		return nil, usable.Explain(err)
 	}
-	return &family{ns: ns, ip: ip, programs: programs, log: log}, nil
+	return &family{ns: ns, ip: ip, programs: programs, truce: truce, log: log}, nil
 }
 
 // program makes the kernel obey a state: sets first, then all rules at once, then the sets that are of no use any more.

@@ -79,15 +79,7 @@ spec:
   policyTypes: [Ingress]
   ingress: [{from: [{podSelector: {matchLabels: {networking/allow-db-access: "true"}}}]}]`))
 
-	if err := New().Usable(t.Context()); err != nil {
-		t.Skip(err)
-	}
-	node := proxiertest.Node(t, lab.V4)
-	f, err := newFamily(node.Host.NS, node.StateDir, lab.V4, node.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.release()
+	f := onNode(t, proxiertest.Node(t, lab.V4))
 	if err := f.program(t.Context(), (&policy.Compiler{Node: "minikube"}).Compile(state), ports); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package policycalico
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,6 +27,28 @@ func (e entry) first(tables map[xtables.TableName]*xtables.Saved) bool {
 	return len(tables[e.table].Jumps(e.from, e.to)) == 1 && tables[e.table].Chains[e.from][0].Target() == e.to
 }
 
+// who says what stands in that place.
+func (e entry) who(tables map[xtables.TableName]*xtables.Saved) string {
+	if s := tables[e.table]; s != nil && len(s.Chains[e.from]) > 0 {
+		return fmt.Sprintf("%s %s begins with %q", e.table, e.from, s.Chains[e.from][0])
+	}
+	return fmt.Sprintf("%s %s is empty", e.table, e.from)
+}
+
+// A program that wants the first place too moves back each time that this one does. After mostMoves moves, none of which had
+// rest from the one before, the place is left to it for a truce.
+const (
+	mostMoves = 20
+	rest      = 10 * time.Second
+	truce     = time.Minute
+)
+
+// task is something that goes on by itself until it is ended.
+type task struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
 // watch begins to watch over the place of the jumps, until release.
 func (f *family) watch() error {
 	if f.watching != nil {
@@ -41,13 +64,41 @@ func (f *family) watch() error {
 		cancel()
 		return err
 	}
-	f.watching = cancel
-	go func() {
-		for range changes {
-			_ = watch.Await(ctx, nil, f.reclaim) // it fails when the watch ends
-		}
-	}()
+	f.watching = &task{cancel: cancel, done: make(chan struct{})}
+	go func(done chan struct{}) {
+		defer close(done)
+		f.keepPlace(ctx, changes)
+	}(f.watching.done)
 	return nil
+}
+
+// keepPlace takes the place back after each change that has taken it.
+func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
+	var moves int
+	var last time.Time
+	for range changes {
+		var other string
+		err := watch.Await(ctx, nil, func(ctx context.Context) (err error) {
+			other, err = f.reclaim(ctx)
+			return err
+		})
+		if err != nil || other == "" { // it fails when the watch ends
+			continue
+		}
+		if time.Since(last) > rest {
+			moves = 0
+		}
+		if moves, last = moves+1, time.Now(); moves < mostMoves {
+			continue
+		}
+		f.log.Error(fmt.Sprintf("IP%s: another program insists on the place that the chains of policies need: for the %dth time in a row, %s; what that accepts is not "+
+			"judged; the place is left to it for %s; let that program append its rule, or insert it once", f.ip, moves, other, f.truce))
+		moves = 0
+		select {
+		case <-ctx.Done():
+		case <-time.After(f.truce):
+		}
+	}
 }
 
 func protocolOfTables(ip lab.Family) uint8 {
@@ -57,44 +108,48 @@ func protocolOfTables(ip lab.Family) uint8 {
 	return unix.NFPROTO_IPV4
 }
 
-// release ends the watch.
+// release ends the watch, and returns when it has ended.
 func (f *family) release() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.watching != nil {
-		f.watching()
-		f.watching = nil
+	watching := f.watching
+	f.watching = nil
+	f.mu.Unlock()
+	if watching != nil {
+		watching.cancel()
+		<-watching.done // which may have to take the lock once more
 	}
 }
 
-// reclaim puts the jumps back where they belong. Then everything is written, as whoever took them away may have taken more.
-func (f *family) reclaim(ctx context.Context) error {
+// reclaim puts the jumps back where they belong, and says what was in their place, nothing if they were there. Then everything is
+// written, as whoever took them away may have taken more.
+func (f *family) reclaim(ctx context.Context) (other string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next == nil || ctx.Err() != nil {
-		return nil // nothing is to be there any more
+		return "", nil // nothing is to be there any more
 	}
 	if f.held != nil {
-		inPlace, err := f.inPlace(ctx)
-		if inPlace || err != nil {
-			return err
+		if other, err = f.displaced(ctx); other == "" || err != nil {
+			return "", err
 		}
 		f.held = nil
 	}
-	err := f.write(ctx)
-	if err != nil {
+	if err = f.write(ctx); err != nil {
 		f.log.Warn(fmt.Sprintf("keep the place of the chains for IP%s: %v", f.ip, err))
 	}
-	return err
+	return other, err
 }
 
-// inPlace says whether all jumps are where they belong.
-func (f *family) inPlace(ctx context.Context) (bool, error) {
+// displaced says what is in the place of a jump; nothing if all are where they belong.
+func (f *family) displaced(ctx context.Context) (string, error) {
 	tables, err := f.programs.SaveAll(ctx)
+	if err != nil {
+		return "", err
+	}
 	for _, e := range entries {
-		if err != nil || !e.first(tables) {
-			return false, err
+		if !e.first(tables) {
+			return e.who(tables), nil
 		}
 	}
-	return true, nil
+	return "", nil
 }
