@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/lab/kube"
@@ -224,9 +225,7 @@ func births(ctx context.Context, w spec.World) error {
 }
 
 // received are the counters of segments and datagrams that have come to a host. Those of TCP are of both families.
-var received = map[string]bool{
-	"Tcp.InSegs": true, "Udp.InDatagrams": true, "Udp.NoPorts": true, "Udp6InDatagrams": true, "Udp6NoPorts": true,
-}
+var received = []string{"Tcp.InSegs", "Udp.InDatagrams", "Udp.NoPorts", "Udp6InDatagrams", "Udp6NoPorts"}
 
 // receivedNothing wants all of these counters of a pod to be 0.
 func receivedNothing(ctx context.Context, w spec.World, pod string) error {
@@ -234,55 +233,62 @@ func receivedNothing(ctx context.Context, w spec.World, pod string) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	seen := 0
-	check := func(name, value string) error {
-		if !received[name] {
-			return nil
-		}
-		if seen++; value != "0" {
+	counters := countersOf(text)
+	for _, name := range received {
+		switch value, ok := counters[name]; {
+		case !ok:
+			return spec.Faultf("pod %s has no counter %s", pod, name)
+		case value != "0":
 			return fmt.Errorf("pod %s has received packets: %s is %s", pod, name, value)
 		}
-		return nil
-	}
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) == 2 { // snmp6: a name and a number
-			if err := check(words[0], words[1]); err != nil {
-				return err
-			}
-			continue
-		}
-		if len(names) == 0 { // snmp: a line of names, and one of numbers
-			names = words
-			continue
-		}
-		for i, value := range words {
-			if err := check(strings.TrimSuffix(names[0], ":")+"."+names[i], value); err != nil {
-				return err
-			}
-		}
-		names = nil
-	}
-	if seen != len(received) {
-		return spec.Faultf("pod %s has %d of %d counters", pod, seen, len(received))
 	}
 	return nil
 }
 
+// countersOf reads counters: of /proc/net/snmp, where a line of names comes before one of numbers ("Tcp.InSegs"), and of
+// /proc/net/snmp6, where each line is a name and a number ("Udp6InDatagrams").
+func countersOf(text string) map[string]string {
+	counters := map[string]string{}
+	var names []string
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 2:
+			counters[words[0]] = words[1]
+		case names == nil:
+			names = words
+		default:
+			for i, value := range words {
+				counters[strings.TrimSuffix(names[0], ":")+"."+names[i]] = value
+			}
+			names = nil
+		}
+	}
+	return counters
+}
+
 // nothingOf looks for names of tables, chains and sets that begin like those of enforcers.
 func nothingOf(ctx context.Context, w spec.World, node string, prefixes ...string) error {
-	for _, argv := range [][]string{{"nft", "list", "ruleset"}, {"ipset", "list", "-n"}} {
-		text, err := w.Run(ctx, node, argv...)
-		if err != nil {
-			return err
+	ruleset, err := w.Run(ctx, node, "nft", "list", "ruleset")
+	if err != nil {
+		return err
+	}
+	sets, err := w.Run(ctx, node, "ipset", "list", "-n")
+	if err != nil {
+		return err
+	}
+	names := strings.Fields(sets)
+	for line := range strings.Lines(ruleset) {
+		switch words := strings.Fields(line); {
+		case len(words) > 2 && words[0] == "table": // table FAMILY NAME {
+			names = append(names, words[2])
+		case len(words) > 1 && slices.Contains([]string{"chain", "set", "map"}, words[0]):
+			names = append(names, words[1])
 		}
-		for line := range strings.Lines(text) {
-			for _, p := range prefixes {
-				if words := strings.Fields(line); len(words) > 0 && (strings.HasPrefix(words[0], p) || strings.HasPrefix(line, "table") && strings.Contains(line, " "+p) || words[0] == "chain" && strings.HasPrefix(words[1], p)) {
-					return fmt.Errorf("%s still has %s", node, strings.TrimSpace(line))
-				}
-			}
+	}
+	for _, name := range names {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			return fmt.Errorf("%s still has %s", node, name)
 		}
 	}
 	return nil
