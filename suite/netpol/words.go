@@ -22,22 +22,14 @@ func WriteWords(w io.Writer, c Case) error {
 	for _, p := range c.Policies {
 		fmt.Fprintf(&b, "Policy %s/%s is about %s in namespace %s (%s).\n", p.Namespace, p.Name,
 			selected("pods", &p.Spec.PodSelector), p.Namespace, orNone(podsSelected(p)))
-		in, out := directionsOf(p)
-		if in {
-			b.WriteString("  What they may get:")
-			var rules []rule
-			for _, r := range p.Spec.Ingress {
-				rules = append(rules, rule{r.From, r.Ports})
+		for _, d := range []struct {
+			of         networkingv1.PolicyType
+			verb, word string
+		}{{networkingv1.PolicyTypeIngress, "get", "from"}, {networkingv1.PolicyTypeEgress, "send", "to"}} {
+			if rules, isolates := oracle.Rules(p, d.of); isolates {
+				fmt.Fprintf(&b, "  What they may %s:", d.verb)
+				writeRules(&b, d.word, rules)
 			}
-			writeRules(&b, "from", rules)
-		}
-		if out {
-			b.WriteString("  What they may send:")
-			var rules []rule
-			for _, r := range p.Spec.Egress {
-				rules = append(rules, rule{r.To, r.Ports})
-			}
-			writeRules(&b, "to", rules)
 		}
 	}
 	if len(c.Policies) == 0 {
@@ -45,19 +37,6 @@ func WriteWords(w io.Writer, c Case) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-type rule struct {
-	peers []networkingv1.NetworkPolicyPeer
-	ports []networkingv1.NetworkPolicyPort
-}
-
-// directionsOf are those in which a policy isolates; where they are left out, ingress always is one.
-func directionsOf(p *networkingv1.NetworkPolicy) (ingress, egress bool) {
-	if len(p.Spec.PolicyTypes) == 0 {
-		return true, len(p.Spec.Egress) > 0
-	}
-	return slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
 // podsSelected are the pods of the grid that a policy isolates.
@@ -79,14 +58,14 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-func writeRules(b *strings.Builder, word string, rules []rule) {
+func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
 	if len(rules) == 0 {
 		b.WriteString(" nothing.\n")
 		return
 	}
 	b.WriteByte('\n')
 	for _, r := range rules {
-		fmt.Fprintf(b, "  - %s %s, on %s\n", word, either(r.peers, "anybody", peerWords), either(r.ports, "all ports", portWords))
+		fmt.Fprintf(b, "  - %s %s, on %s\n", word, either(r.Peers, "anybody", peerWords), either(r.Ports, "all ports", portWords))
 	}
 }
 

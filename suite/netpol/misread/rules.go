@@ -27,12 +27,8 @@ func setTypes(p *Policy, ingress, egress bool) {
 
 // typesOf are the directions of a policy, defaulted as the API does.
 func typesOf(p *Policy) (ingress, egress bool) {
-	for _, t := range p.Spec.PolicyTypes {
-		ingress, egress = ingress || t == in, egress || t == out
-	}
-	if wantsTypes(p) {
-		return true, len(p.Spec.Egress) > 0
-	}
+	_, ingress = oracle.Rules(p, in)
+	_, egress = oracle.Rules(p, out)
 	return ingress, egress
 }
 

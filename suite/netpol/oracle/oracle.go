@@ -85,11 +85,15 @@ func (c *Cluster) side(direction networkingv1.PolicyType, own, peer End, f Flow)
 		return s
 	}
 	for _, p := range c.Policies {
-		if !c.isolates(p, direction, own.Pod) {
+		if !selects(p, own.Pod) {
+			continue
+		}
+		rules, isolates := Rules(p, direction)
+		if !isolates {
 			continue
 		}
 		s.Isolating = append(s.Isolating, p)
-		for i, r := range rulesOf(p, direction) {
+		for i, r := range rules {
 			if s.By == nil && c.ruleAllows(r, p.Namespace, peer, f) {
 				s.By, s.Rule = p, i
 			}
@@ -98,39 +102,42 @@ func (c *Cluster) side(direction networkingv1.PolicyType, own, peer End, f Flow)
 	return s
 }
 
-// isolates: a policy isolates the pods of its own namespace that its podSelector matches, in the directions of its types.
-func (c *Cluster) isolates(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType, pod *Pod) bool {
-	return p.Namespace == pod.Namespace &&
-		slices.Contains(p.Spec.PolicyTypes, direction) &&
-		Matches(&p.Spec.PodSelector, pod.Labels)
+// selects: a policy is about the pods of its own namespace that its podSelector matches.
+func selects(p *networkingv1.NetworkPolicy, pod *Pod) bool {
+	return p.Namespace == pod.Namespace && Matches(&p.Spec.PodSelector, pod.Labels)
 }
 
-// rule is an ingress or an egress rule.
-type rule struct {
-	peers []networkingv1.NetworkPolicyPeer
-	ports []networkingv1.NetworkPolicyPort
+// Rule is an ingress or an egress rule.
+type Rule struct {
+	Peers []networkingv1.NetworkPolicyPeer
+	Ports []networkingv1.NetworkPolicyPort
 }
 
-func rulesOf(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) []rule {
-	var out []rule
-	if direction == networkingv1.PolicyTypeIngress {
+// Rules are the rules of a policy for a direction, and whether it isolates its pods in that one: the rules of another count for
+// nothing. A policy without types, as it may be written, has Ingress, and Egress if it has rules for that.
+func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (rules []Rule, isolates bool) {
+	isIngress := direction == networkingv1.PolicyTypeIngress
+	if isIngress {
 		for _, r := range p.Spec.Ingress {
-			out = append(out, rule{r.From, r.Ports})
+			rules = append(rules, Rule{r.From, r.Ports})
 		}
-		return out
+	} else {
+		for _, r := range p.Spec.Egress {
+			rules = append(rules, Rule{r.To, r.Ports})
+		}
 	}
-	for _, r := range p.Spec.Egress {
-		out = append(out, rule{r.To, r.Ports})
+	if len(p.Spec.PolicyTypes) == 0 {
+		return rules, isIngress || len(rules) > 0
 	}
-	return out
+	return rules, slices.Contains(p.Spec.PolicyTypes, direction)
 }
 
 // ruleAllows: a rule allows what matches one of its peers and one of its ports. No peers, or an empty list of them, are
 // all peers; and so with ports.
-func (c *Cluster) ruleAllows(r rule, namespace string, peer End, f Flow) bool {
-	return (len(r.peers) == 0 || slices.ContainsFunc(r.peers, func(p networkingv1.NetworkPolicyPeer) bool {
+func (c *Cluster) ruleAllows(r Rule, namespace string, peer End, f Flow) bool {
+	return (len(r.Peers) == 0 || slices.ContainsFunc(r.Peers, func(p networkingv1.NetworkPolicyPeer) bool {
 		return c.isPeer(p, namespace, peer)
-	})) && (len(r.ports) == 0 || slices.ContainsFunc(r.ports, func(p networkingv1.NetworkPolicyPort) bool {
+	})) && (len(r.Ports) == 0 || slices.ContainsFunc(r.Ports, func(p networkingv1.NetworkPolicyPort) bool {
 		return isPort(p, f)
 	}))
 }
