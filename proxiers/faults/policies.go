@@ -32,7 +32,7 @@ var toldOfPolicies = []Fault{
 			"np-many-blocks", "np-calico-workload-chain", "np-host-port", "np-source-port", "np-fragments", "np-errors-come-back",
 			"np-narrow-path", "np-sctp", "np-same-ports-again", "np-connection-outlasts-policy", "np-forgotten-flow",
 			"np-long-names", "np-label-values", "np-initializing-pod", "np-hundred-pods", "np-programming-latency",
-			"np-tunnels-of-pods",
+			"np-tunnels-of-pods", "np-own-node-any-user", "np-label-churn", "np-killed-midway",
 		},
 		State: see(func(o kube.Object) kube.Object {
 			if _, ok := o.(*networkingv1.NetworkPolicy); ok {
@@ -78,6 +78,24 @@ var toldOfPolicies = []Fault{
 		}),
 	},
 	{
+		Name: "policies-lapse", Breaks: "A policy that is written anew counts for nothing until it is written once more.",
+		Rows: []string{"np-reapplied", "np-large-set-rewritten", "np-killed-midway", "np-allow-becomes-deny"},
+		State: func() func(kube.Object) kube.Object {
+			versions := map[kube.Key]int{}
+			return see(func(o kube.Object) kube.Object {
+				p, ok := o.(*networkingv1.NetworkPolicy)
+				if !ok {
+					return o
+				}
+				key := kube.KeyOf(p)
+				if versions[key]++; versions[key]%2 == 0 {
+					return nil
+				}
+				return o
+			})()
+		},
+	},
+	{
 		Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
 		Rows: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network", "np-node-is-no-pod"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
@@ -97,7 +115,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
-		Rows: []string{"np-pod-label", "np-target-label", "np-label-flips"},
+		Rows: []string{"np-pod-label", "np-target-label", "np-label-flips", "np-label-churn"},
 		State: remembering(func(first, now *corev1.Pod) *corev1.Pod {
 			if first == nil || first.UID != now.UID {
 				return now
@@ -125,6 +143,14 @@ var policyRules = []Fault{
 		Text: []Rewrite{
 			{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
 			{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
+		},
+	},
+	{
+		Name: "root-alone-exempt", Breaks: "Of the programs of a pod's node, those of root alone are let through.",
+		Rows: []string{"np-own-node-any-user"},
+		Text: []Rewrite{
+			{XTables, `^(-A cali-OUTPUT .*)-j RETURN$`, "$1-m owner ! --uid-owner 1-65535 -j RETURN"},
+			{NFT, `^(add rule inet network-policy ingress fib saddr type local) accept$`, "$1 meta skuid 0 accept"},
 		},
 	},
 	{

@@ -68,18 +68,12 @@ func manyBlocks(first int) kube.Object {
 
 // unnoticed is a scenario in which changes go round so many times, under traffic that none of them is to touch.
 func unnoticed(id string, priority spec.Priority, rounds int, why string, changes ...spec.Action) spec.Scenario {
-	rows := []spec.Row{
-		{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
-		{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
-		{From: "c2", To: spec.HostAt("b2", 8080), Proto: "udp", By: []string{"b2"}},
-		{From: "n1", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
-	}
 	return spec.Scenario{
 		ID: id, Group: group, Priority: priority, Source: "rules that are deleted and written instead of being replaced",
 		Why: why, Needs: enforced, Own: &spec.Own{},
-		Given: []kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2"), toldBy("p", "")},
+		Given: untouched(toldBy("p", "")),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
 				for range rounds {
 					if err := eachSettled(ctx, w, t, changes); err != nil {
 						return err
@@ -89,6 +83,20 @@ func unnoticed(id string, priority spec.Priority, rounds int, why string, change
 			})
 		}}},
 	}
+}
+
+// untouched are the four pods, of which b2 is a friend, and more.
+func untouched(more ...kube.Object) []kube.Object {
+	return append([]kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2")}, more...)
+}
+
+// untouchedRows are rows of who is allowed and who is denied as long as a1 lets its friends in.
+var untouchedRows = []spec.Row{
+	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
+	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "kept", Want: denied}, // one that leaks is answered, and the flow stays open
+	{From: "c2", To: spec.HostAt("b2", 8080), Proto: "udp", By: []string{"b2"}},
+	{From: "n1", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
 }
 
 // eachSettled makes changes one after another, with traffic after each.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +11,6 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/sctp"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -129,7 +127,12 @@ var details = []spec.Scenario{
 		Why:   "A flow that was allowed and is denied by now does not go on once the nodes have forgotten it; the isolated side may begin one of its own, which is answered.",
 		Needs: enforced,
 		Given: four(),
-		Steps: []spec.Step{{Check: eachFlow(forgotten)}},
+		Steps: []spec.Step{
+			{Name: "UDP", Check: eachFlow(forgottenFlow)},
+			{Name: "TCP", Check: func(ctx context.Context, w spec.World) error {
+				return eachFamily(w, func(f lab.Family) error { return forgottenConnection(ctx, w, f) })
+			}},
+		},
 	},
 }
 
@@ -199,58 +202,4 @@ func associates(ctx context.Context, w spec.World, f lab.Family) error {
 		}
 	}
 	return err
-}
-
-// forgotten lets b2 and a1 talk, denies that, makes the nodes forget, and looks who of them still reaches the other.
-func forgotten(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error {
-	says := func(from, to *Socket, want bool) error {
-		const text = "hello"
-		if err := from.Send(to.Addr(), text); err != nil {
-			return err
-		}
-		if err := w.Expect(ctx, append(open("b1", "b2"), open("c2", "b1")...)...); err != nil { // fences, both ways
-			return err
-		}
-		heard, err := to.Heard()
-		if err == nil && (len(heard) > 0) != want {
-			err = fmt.Errorf("%s: %s to %s: arrived=%t, want %t", f, from.Addr(), to.Addr(), !want, want)
-		}
-		return err
-	}
-	steps := []func() error{
-		func() error { return says(b2, a1, true) }, func() error { return says(a1, b2, true) },
-		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
-		func() error { return w.Settle(ctx) },
-		func() error { return forgetFlows(ctx, w, b2.Addr(), "n1", "n2") },
-		func() error { return says(b2, a1, false) },
-		func() error { return says(a1, b2, true) }, func() error { return says(b2, a1, true) },
-		func() error { return Delete("NetworkPolicy", "p").Run(ctx, w) },
-	}
-	for _, do := range steps {
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// forgetFlows makes nodes forget the flows of a socket.
-func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes ...string) error {
-	for _, name := range nodes {
-		flows, err := w.Flows(ctx, name, func(f watch.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket })
-		if err != nil {
-			return err
-		}
-		table, err := watch.NewConntrack(w.Lab().Node(name).NS)
-		if err != nil {
-			return &spec.Fault{Err: err}
-		}
-		for _, f := range flows {
-			err = errors.Join(err, table.Delete(f))
-		}
-		if err := errors.Join(err, table.Close()); err != nil {
-			return &spec.Fault{Err: err}
-		}
-	}
-	return nil
 }

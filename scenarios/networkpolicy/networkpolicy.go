@@ -13,7 +13,7 @@ const group = "networkpolicy"
 
 // Scenarios are the group's scenarios.
 var Scenarios = slices.Concat(
-	services, dns, dynamic, addresses, orders, connections, flows, nodes, sources, families, lives, atomic, scale, details, names, latencies, tunnels,
+	services, dns, dynamic, addresses, orders, connections, flows, nodes, sources, families, lives, atomic, scale, details, names, latencies, tunnels, churn,
 )
 
 // four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has a

@@ -1,6 +1,16 @@
 package networkpolicy
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -13,6 +23,24 @@ var nodes = []spec.Scenario{
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(), egress())),
 		Steps: []spec.Step{step("", nil, open("a1", "n1"), shut("a1", "n2", "n3"))},
+	},
+	{
+		ID: "np-own-node-any-user", Group: group, Priority: spec.P1, Source: "API reference of NetworkPolicy; kube-network-policies: uid 0 alone is let through",
+		Why:   "The node of a pod reaches it whatever its policies say, from programs of any user; those of other nodes do not.",
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(), egress())),
+		Steps: []spec.Step{{Rows: append(open("a1", "n1"), shut("a1", "n2")...), Check: func(ctx context.Context, w spec.World) error {
+			if sandbox.Rootless() {
+				w.Remark("not tried: a program of another user, as the sandbox of an ordinary user has root alone")
+				return nil
+			}
+			for _, proto := range []string{"tcp", "udp"} {
+				if err := eachFamily(w, func(f lab.Family) error { return asNobody(ctx, w, "n1", "a1", f, proto) }); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}},
 	},
 	{
 		ID: "np-host-network-pod", Group: group, Priority: spec.P0, Source: "kubernetes website PR 39875; antrea#3078",
@@ -73,4 +101,27 @@ var nodes = []spec.Scenario{
 			}},
 		},
 	},
+}
+
+// asNobody asks a pod from a host, as the user 65534, who is not root.
+func asNobody(ctx context.Context, w spec.World, host, pod string, f lab.Family, proto string) error {
+	to, err := w.Resolve(spec.HostAt(pod, 8080), f, proto)
+	if err != nil {
+		return err
+	}
+	server, err := w.Server(pod)
+	if err != nil {
+		return err
+	}
+	ask := fmt.Sprintf("exec 3<>/dev/%s/%s/%d && echo hello >&3 && head -n 1 <&3", proto, to.Addr(), to.Port())
+	script := fmt.Sprintf("timeout %.0f bash -c '%s' 2>&1 || echo nobody", pace.Limit(5*time.Second).Seconds(), ask)
+	text, err := w.Run(ctx, host, "setpriv", "--reuid=65534", "bash", "-c", script)
+	if err != nil {
+		return err
+	}
+	var answer traffic.Greeting
+	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Server != server.Name() {
+		return fmt.Errorf("a program of user 65534 on %s, to %s/%s: answered by %s, want %s", host, to, proto, strings.TrimSpace(text), server.Name())
+	}
+	return nil
 }

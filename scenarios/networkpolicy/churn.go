@@ -1,0 +1,140 @@
+package networkpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// churn are the scenarios of many changes in a row, which are not waited for.
+var churn = []spec.Scenario{
+	{
+		ID: "np-label-churn", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "enforcers that fall behind",
+		Why:   "Of a thousand changes of labels, which come faster than they are obeyed, the last ones count, and who has nothing to do with them notices nothing.",
+		Needs: enforced,
+		Given: churned(),
+		Steps: []spec.Step{{
+			Name: "while labels change", Check: changeLabels,
+		}, {
+			Name: "the last labels", Rows: lastRows(),
+		}},
+	},
+	{
+		ID: "np-killed-midway", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "updates of several steps",
+		Why:   "An enforcer that is killed while it writes leaves what was or what is to be, nothing in between, and goes on from there.",
+		Needs: enforced,
+		Given: untouched(toldBy("p", "")),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
+				for i := range 6 {
+					if err := killMidway(ctx, w, t, i); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}}},
+	},
+}
+
+// killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or once the first rule has changed.
+func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes, err := watch.RulesetChanges(watching, w.Lab().Node("n1").NS)
+	if err != nil {
+		return &spec.Fault{Err: err}
+	}
+	if err := w.Apply(manyBlocks(1000 * round)); err != nil {
+		return &spec.Fault{Err: err}
+	}
+	if round%2 == 1 {
+		select {
+		case <-changes:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return restart(ctx, w, t, w.Enforcer("n1"))
+}
+
+// The pods whose labels change, and how often they do in all.
+const (
+	churners = 6
+	flippers = 1000
+)
+
+func churner(i int) string { return fmt.Sprintf("p%d", i) }
+
+// churned are four pods, of which a1 lets b2 in, and others, of which those that are red let in those that are red.
+func churned() []kube.Object {
+	all := four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("red", labels("colour", "red"), ingress(allow(pods(labels("colour", "red"))))))
+	for i := range churners {
+		all = append(all, echo(churner(i), fmt.Sprintf("n%d", i%3+1)))
+	}
+	return all
+}
+
+// drawn are the changes, the same ones each time.
+func drawn() (who []int, red []bool) {
+	random := rand.New(rand.NewPCG(2, 3))
+	for range flippers {
+		who, red = append(who, random.IntN(churners)), append(red, random.IntN(2) == 1)
+	}
+	return who, red
+}
+
+// lastRows are rows of every pair, as the last labels say.
+func lastRows() []spec.Row {
+	isRed := map[int]bool{}
+	who, red := drawn()
+	for i := range who {
+		isRed[who[i]] = red[i]
+	}
+	var rows []spec.Row
+	for to := range churners {
+		for from := range churners {
+			switch {
+			case from == to:
+			case isRed[to] && !isRed[from]:
+				rows = append(rows, shut(churner(to), churner(from))...)
+			default:
+				rows = append(rows, open(churner(to), churner(from))...)
+			}
+		}
+	}
+	return rows
+}
+
+// changeLabels makes the changes, a hundred at a time, and tells how long after the last one they are obeyed.
+func changeLabels(ctx context.Context, w spec.World) error {
+	rows := slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2"))
+	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+		began := time.Now()
+		who, red := drawn()
+		for i := range who {
+			colour := map[bool]string{true: "red"}[red[i]]
+			if err := label(churner(who[i]), "colour", colour).Run(ctx, w); err != nil {
+				return &spec.Fault{Err: err}
+			}
+			if i%100 == 99 {
+				if err := t.Rounds(ctx, 1); err != nil {
+					return err
+				}
+			}
+		}
+		last := time.Now()
+		if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)); err != nil {
+			return err
+		}
+		w.Remark(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one", flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
+		return nil
+	})
+}
