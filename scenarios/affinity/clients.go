@@ -12,7 +12,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -169,7 +168,7 @@ func forgets(ctx context.Context, all *crowd, f lab.Family, to spec.Target) erro
 	came := time.Now()
 	next := 1
 	var verdict error
-	ctx, cancel := context.WithTimeout(ctx, memory+pace.Limit(arrival))
+	ctx, cancel := context.WithTimeout(ctx, memory+Patience())
 	defer cancel()
 	waited := watch.Await(ctx, nil, func(ctx context.Context) error {
 		left := time.Now()

@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
-	"time"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/lab/watch"
+	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -25,9 +24,6 @@ type crowd struct {
 // members is more than a client's conntrack entry or a lucky draw could explain, and fewer than the hundred that the
 // recent match of iptables remembers for an endpoint.
 const members = 60
-
-// arrival is for what a busy relay may need to pass datagrams on; slow machines get more (see pace).
-const arrival = 10 * time.Second
 
 // source is the address of a member of the crowd. These ranges are for benchmarks and documentation.
 func source(f lab.Family, member int) netip.Addr {
@@ -61,7 +57,7 @@ func (c *crowd) send(ctx context.Context, f lab.Family, to spec.Target, first, l
 		}
 		nonces = append(nonces, nonce)
 	}
-	ctx, cancel := context.WithTimeout(ctx, pace.Limit(arrival))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	var got []string
 	err = watch.Await(ctx, nil, func(context.Context) error {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -60,10 +59,6 @@ func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
 	return remembered(ctx, w, orig, "CLOSE_WAIT", time.Hour)
 }
 
-// connectLimit is how long a connection may take that a working proxier lets through at once, and how long the listing of what is
-// tracked may, on a busy machine. Slow machines get more (see pace).
-const connectLimit = 30 * time.Second
-
 // connect makes a connection from c1 to the virtual address, and takes it at s2.
 func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn, err error) {
 	pod, err := w.Host("s2")
@@ -84,7 +79,7 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 		c, _ := listener.Accept() // nil if the listener is closed before
 		accepted <- c
 	}()
-	ctx, cancel := context.WithTimeout(ctx, pace.Limit(connectLimit))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	if client, err = from.NS.Dial(ctx, "tcp", netip.AddrPort{}, vip); err != nil {
 		return nil, nil, fmt.Errorf("c1 does not reach the Service: %w", err)
@@ -95,7 +90,7 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 // remembered waits for n1's entry to be in a state, and wants it to stay for as long as a fresh one shall.
 func remembered(ctx context.Context, w spec.World, orig watch.Tuple, state string, want time.Duration) error {
 	var found []watch.Flow
-	ctx, cancel := context.WithTimeout(ctx, pace.Limit(connectLimit))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	if err := watch.Await(ctx, nil, func(ctx context.Context) (err error) {
 		found, err = w.Flows(ctx, "n1", func(f watch.Flow) bool { return f.Proto == "tcp" && f.Orig == orig && f.TCPState == state })

@@ -8,13 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -35,18 +33,13 @@ func HealthPort(w spec.World, service string) (uint16, error) {
 	return uint16(s.Spec.HealthCheckNodePort), nil
 }
 
-// healthLimit is how long a node may take to answer. It is for packets that are dropped; slow machines get more (see
-// pace).
-const healthLimit = 10 * time.Second
-
 // AskHealth asks over HTTP, from a host outside of the cluster, as a load balancer does.
 func AskHealth(ctx context.Context, w spec.World, from, path string, at netip.AddrPort) (Health, error) {
 	h, err := w.Host(from)
 	if err != nil {
 		return Health{}, err
 	}
-	limit := pace.Limit(healthLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

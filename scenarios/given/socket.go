@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -64,15 +63,12 @@ type Received struct {
 	traffic.Greeting
 }
 
-// answerLimit is how long an answer may take. It is for answers that do not come.
-const answerLimit = 5 * time.Second
-
 // Receive takes so many answers, or as many as there are when no more come.
 func (s *Socket) Receive(count int) ([]Received, error) {
 	var out []Received
 	buf := make([]byte, 1<<16)
 	for len(out) < count {
-		if err := s.conn.SetReadDeadline(time.Now().Add(pace.Limit(answerLimit))); err != nil {
+		if err := s.conn.SetReadDeadline(time.Now().Add(Patience())); err != nil {
 			return out, &spec.Fault{Err: err}
 		}
 		n, from, err := s.conn.ReadFromUDPAddrPort(buf)
@@ -102,7 +98,7 @@ func (s *Socket) Heard() ([]string, error) {
 	}
 	var heard []string
 	for buf := make([]byte, 1<<16); ; {
-		if err := s.conn.SetReadDeadline(time.Now().Add(pace.Limit(answerLimit))); err != nil {
+		if err := s.conn.SetReadDeadline(time.Now().Add(Patience())); err != nil {
 			return nil, &spec.Fault{Err: err}
 		}
 		n, _, err := s.conn.ReadFromUDPAddrPort(buf)

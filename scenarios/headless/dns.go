@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
@@ -15,13 +14,9 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/kube/dns"
-	"github.com/viplab/viplab/lab/pace"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
-
-// askLimit is how long a question may remain unanswered: as long as a resolver waits (resolv.conf(5), timeout).
-const askLimit = 5 * time.Second
 
 // asks is how many questions go over each transport. That one of two servers gets none of 40 happens once in 2^39 runs.
 const asks = 20
@@ -91,8 +86,7 @@ func question(w spec.World, from, proto string, family lab.Family) (dns.Question
 
 // ask wants a reply, and the address that was asked as its source.
 func ask(ctx context.Context, q dns.Question) (dns.Reply, error) {
-	limit := pace.Limit(askLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	r, err := q.Do(ctx)
 	if err == nil && r.From != q.Server {

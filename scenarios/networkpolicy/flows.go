@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -102,13 +100,9 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 	return nil
 }
 
-// settleLimit is how long something may take that no event tells of; slow machines get more (see pace).
-const settleLimit = 20 * time.Second
-
-// soon asks until the answer is nil.
+// soon asks until the answer is nil, about what no event tells of.
 func soon(ctx context.Context, ask func(context.Context) error) error {
-	limit := pace.Limit(settleLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	return watch.Await(ctx, nil, ask)
 }

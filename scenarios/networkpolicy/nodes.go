@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
@@ -114,7 +112,7 @@ func asNobody(ctx context.Context, w spec.World, host, pod string, f lab.Family,
 		return err
 	}
 	ask := fmt.Sprintf("exec 3<>/dev/%s/%s/%d && echo hello >&3 && head -n 1 <&3", proto, to.Addr(), to.Port())
-	script := fmt.Sprintf("timeout %.0f bash -c '%s' 2>&1 || echo nobody", pace.Limit(5*time.Second).Seconds(), ask)
+	script := fmt.Sprintf("timeout %.0f bash -c '%s' 2>&1 || echo nobody", Patience().Seconds(), ask)
 	text, err := w.Run(ctx, host, "setpriv", "--reuid=65534", "bash", "-c", script)
 	if err != nil {
 		return err

@@ -10,13 +10,11 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/lab/sctp"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -170,9 +168,6 @@ type association struct {
 	listed []netip.Addr
 }
 
-// openLimit is how long the handshake may take. Nothing is sent again, so it takes no longer than its four packets do.
-const openLimit = 5 * time.Second
-
 func (x association) open(ctx context.Context, w spec.World, family lab.Family) (sctp.Answer, error) {
 	from, err := w.Host(x.from)
 	if err != nil {
@@ -182,8 +177,7 @@ func (x association) open(ctx context.Context, w spec.World, family lab.Family) 
 	if err != nil {
 		return sctp.Answer{}, err
 	}
-	limit := pace.Limit(openLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	a, err := sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx)
 	if err != nil {

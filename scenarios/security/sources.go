@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/kube"
@@ -83,9 +82,6 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 	return nil
 }
 
-// patience is how long a connection may take that is proved by its answer alone: a SYN is sent again after 1 s, 3 s, 7 s.
-const patience = 10 * time.Second
-
 // mark is the bit of the packet mark by which kube-proxy knows what to masquerade: --iptables-masquerade-bit 14.
 const mark = 1 << 14
 
@@ -133,7 +129,7 @@ func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := InTime(ctx)
 	defer cancel()
 	answer := traffic.Probe{From: c1.NS, To: to, Proto: "tcp", Mark: mark}.Do(ctx)
 	switch {
