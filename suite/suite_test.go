@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/onsi/ginkgo/v2"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/viplab/viplab/lab"
@@ -46,7 +48,10 @@ func TestConformance(t *testing.T) {
 	config, reporter := ginkgo.GinkgoConfiguration()
 	reporter.Succinct = true
 	reporter.NoColor = reporter.NoColor || !term.IsTerminal(int(os.Stdout.Fd()))
-	if _, err := suite.Run(context.Background(), t, "viplab conformance", parts, config, reporter); err != nil {
+	// Ginkgo ends its specs when it is interrupted, and the engine has to end too.
+	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if _, err := suite.Run(ctx, t, "viplab conformance", parts, config, reporter); err != nil {
 		t.Fatal(err)
 	}
 	ran := 0

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,7 +14,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// captureBuffer is the receive buffer of a capture: some ten thousand small packets. Memory is taken as packets come.
+// captureBuffer is the receive buffer of a capture, for what comes while this process gets no processor: some ten thousand
+// small packets. Memory is taken as packets come.
 const captureBuffer = 64 << 20 // bytes
 
 // Frame is a packet at a device, as AF_PACKET shows it: before netfilter's prerouting on the way in, after postrouting
@@ -48,7 +51,9 @@ func (d Direction) String() string { return [...]string{"in", "out", "other"}[mi
 
 // Capture records the packets at the devices of a namespace.
 type Capture struct {
-	ns *netns.NS
+	ns    *netns.NS
+	file  *os.File      // for the poller
+	ended chan struct{} // closed when nobody reads any more
 
 	mu     sync.Mutex
 	fd     int // -1 after Close
@@ -80,8 +85,24 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: capture: %w", ns.Name(), err), unix.Close(fd))
 	}
-	c.fd = fd
+	c.fd, c.file, c.ended = fd, os.NewFile(uintptr(fd), "capture on "+ns.Name()), make(chan struct{})
+	raw, err := c.file.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: capture: %w", ns.Name(), err), c.file.Close())
+	}
+	go c.read(raw)
 	return c, nil
+}
+
+// read takes in packets as they come, until Close.
+func (c *Capture) read(raw syscall.RawConn) {
+	defer close(c.ended)
+	_ = raw.Read(func(uintptr) bool { // its error is that the file is closed
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.drain()
+		return false
+	})
 }
 
 // receiveBuffer sizes a socket's buffer. Beyond net.core.rmem_max, which is the machine's, root alone may go: for others
@@ -98,13 +119,15 @@ func receiveBuffer(fd, size int) error {
 // to let go of the socket (packet_release).
 func (c *Capture) Close() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.fd < 0 {
+		c.mu.Unlock()
 		return nil
 	}
 	c.drain()
-	err := unix.Close(c.fd)
 	c.fd = -1
+	c.mu.Unlock()
+	err := c.file.Close()
+	<-c.ended
 	return err
 }
 
