@@ -1,0 +1,96 @@
+package ipvs
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/ipvs"
+
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+)
+
+// contents are all virtual servers, addresses, sets and rules of an instance's node, whosoever they are.
+func contents(t proxiertest.Failer, in *instance) []string {
+	var out []string
+	for _, f := range in.families {
+		out = append(out, look(t, f.kernel)...)
+	}
+	return out
+}
+
+// spyOn makes contents possible when the instance has stopped.
+func spyOn(t *testing.T, in *instance) func() []string {
+	var all []*kernel
+	for _, f := range in.families {
+		k, err := open(in.node.Host.NS, f.kernel.rules, "rr", t.TempDir(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { k.close() })
+		all = append(all, k)
+	}
+	return func() []string {
+		var out []string
+		for _, k := range all {
+			out = append(out, look(t, k)...)
+		}
+		return out
+	}
+}
+
+func look(t proxiertest.Failer, k *kernel) []string {
+	out := []string{k.family().String()}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	services, err := k.servers.handle.GetServices()
+	must(err)
+	for _, v := range services {
+		if v.AddressFamily != k.servers.addressFamily() {
+			continue
+		}
+		destinations, err := k.servers.handle.GetDestinations(v)
+		must(err)
+		out = append(out, describeService(v, destinations))
+	}
+	for id := range setCount {
+		entries, err := k.sets.conn.Entries(id.in(k.family()))
+		must(err)
+		for _, e := range entries {
+			out = append(out, id.nameIn(k.family())+" "+e.String())
+		}
+	}
+	if link, err := k.device.ns.Netlink().LinkByName(deviceName); err == nil {
+		d := &device{ns: k.device.ns, family: k.family(), link: link}
+		must(d.list())
+		for a := range d.have {
+			out = append(out, deviceName+" "+a.String())
+		}
+	}
+	for _, table := range []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT} {
+		saved, err := k.programs.Save(t.Context(), table)
+		must(err)
+		for name, rules := range saved.Chains {
+			for i, r := range rules {
+				out = append(out, fmt.Sprintf("%s %s %d %s", table, name, i, r))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func describeService(v *ipvs.Service, all []*ipvs.Destination) string {
+	var to []string
+	for _, d := range all {
+		to = append(to, fmt.Sprintf("%s:%d weight %d", d.Address, d.Port, d.Weight))
+	}
+	slices.Sort(to)
+	return fmt.Sprintf("%d %s:%d %s %#x %d -> %s", v.Protocol, v.Address, v.Port, v.SchedName, v.Flags&flagsOfOurs, v.Timeout, strings.Join(to, ", "))
+}

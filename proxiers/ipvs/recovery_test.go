@@ -1,0 +1,109 @@
+package ipvs
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/internal/ipset"
+	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/proxiers/internal/xtables"
+)
+
+// TestRestart: a proxier that finds what a former one has left takes over, removes what is out of date, and leaves alone
+// what others have made, as does Stop.
+func TestRestart(t *testing.T) {
+	node := proxiertest.UpNode(t, lab.V4, lab.V6)
+	first := start(t, node)
+	nothing := contents(t, first)
+	makeForeign(t, first)
+	theirs := contents(t, first)
+	proxiertest.Apply(t, first, proxiertest.Cluster(20, 2))
+	// Backends that were about to go when the former life ended, one of them wanted again.
+	servers := first.families[0].kernel.servers
+	for _, weightless := range []string{"10.244.0.1:8080", "10.244.0.40:8080"} {
+		for fr, v := range servers.have {
+			if _, there := v.weights[netip.MustParseAddrPort(weightless)]; there {
+				if err := servers.handle.UpdateDestination(servers.service(fr, 0), destination(netip.MustParseAddrPort(weightless), 0)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+
+	second := start(t, node)
+	proxiertest.Apply(t, second, proxiertest.Cluster(3, 2))
+	fresh := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
+	makeForeign(t, fresh)
+	proxiertest.Apply(t, fresh, proxiertest.Cluster(3, 2))
+	expectLines(t, "after a restart", contents(t, second), contents(t, fresh))
+	third := start(t, node) // it stops without ever having applied anything
+	for _, in := range []*instance{third, fresh} {
+		spy := spyOn(t, in)
+		proxiertest.Stop(t, in)
+		expectLines(t, "after Stop", spy(), theirs)
+	}
+	if len(nothing) == 0 || slices.Equal(nothing, theirs) {
+		t.Errorf("what others made does not show: %v", theirs)
+	}
+}
+
+// makeForeign makes a virtual server, a set and a rule that are none of ours.
+func makeForeign(t *testing.T, in *instance) {
+	t.Helper()
+	k := in.families[0].kernel
+	theirs := frontend{netip.MustParseAddrPort("192.0.2.200:80"), unix.IPPROTO_TCP}
+	set := ipset.Set{Name: "THEIRS", Type: ipset.IP, Family: lab.V4}
+	tx := &xtables.Transaction{Table: xtables.Mangle}
+	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("theirs"), xtables.InSet(set.Name, "dst"), xtables.Accept))
+	for _, err := range []error{
+		k.servers.handle.NewService(k.servers.service(theirs, 0)),
+		k.servers.handle.NewDestination(k.servers.service(theirs, 0), destination(netip.MustParseAddrPort("192.0.2.1:80"), 0)),
+		k.sets.conn.Create(set),
+		k.programs.Restore(t.Context(), tx),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestHealing: what was taken away behind the proxier's back is there again after the next change.
+func TestHealing(t *testing.T) {
+	in := start(t, proxiertest.UpNode(t, lab.V4))
+	s := proxiertest.Cluster(3, 2)
+	proxiertest.Apply(t, in, s)
+	k := in.families[0].kernel
+	if err := k.servers.handle.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	less := *s
+	less.EndpointSlices = slices.Clone(s.EndpointSlices)
+	_, less.EndpointSlices[0] = proxiertest.Simple(0, 1, lab.V4)
+	proxiertest.Apply(t, in, &less)
+	fresh := start(t, proxiertest.UpNode(t, lab.V4))
+	proxiertest.Apply(t, fresh, &less)
+	expectLines(t, "healed", contents(t, in), contents(t, fresh))
+}
+
+// TestFlushedRules: after somebody has flushed the firewall, the next change brings the rules back.
+func TestFlushedRules(t *testing.T) {
+	node := proxiertest.UpNode(t, lab.V4)
+	in := start(t, node)
+	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
+	for _, script := range []string{"flush ruleset", "flush chain ip nat KUBE-POSTROUTING", "flush chain ip filter INPUT"} {
+		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), "nft", script)); err != nil {
+			t.Fatal(err)
+		}
+		for n := range 2 {
+			proxiertest.Apply(t, in, proxiertest.Cluster(4+n, 2))
+		}
+		fresh := start(t, proxiertest.UpNode(t, lab.V4))
+		proxiertest.Apply(t, fresh, proxiertest.Cluster(5, 2))
+		expectLines(t, "after "+script, contents(t, in), contents(t, fresh))
+	}
+}
