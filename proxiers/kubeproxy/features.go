@@ -30,6 +30,13 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	if minor < 36 {
 		delete(set, spec.ExternalIPsGate) // KEP-5707
 	}
+	if minor < 31 {
+		delete(set, spec.Topology) // KEP-4444: before, hints counted for Services with an annotation alone
+	}
+	if minor < 28 {
+		delete(set, spec.ProxierHealthz)  // KEP-3836: there was no /livez
+		delete(set, spec.HealthCheckBody) // kubernetes#118999: the number of endpoints was not given as a weight
+	}
 	if minor < 26 {
 		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
 	}

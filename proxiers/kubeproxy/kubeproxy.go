@@ -147,10 +147,14 @@ func (p *proxier) Usable(ctx context.Context) error {
 	return nil
 }
 
-// Start places kube-proxy on a node. The userspace mode serves one family, that of the node's first address.
+// Start places kube-proxy on a node. The userspace mode serves one family, that of the node's first address. Releases before
+// v1.26 cannot be told to leave NodePorts on 127.0.0.1 alone.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
+	}
+	if node.Config.NoLocalhostNodePorts && minorOf(p.version) < 26 {
+		return nil, &spec.UnusableError{Missing: "the flag --iptables-localhost-nodeports", Cure: "judge v1.26 or newer"}
 	}
 	return p.Proxier.Start(ctx, node)
 }

@@ -95,8 +95,13 @@ func TestFeatures(t *testing.T) {
 			}
 		}
 	}
-	if IPTables.features(25)[spec.TerminatingFallback] {
-		t.Error("v1.25 does not fall back to terminating endpoints")
+	for f, since := range map[spec.Feature]int{
+		spec.TerminatingFallback: 26, spec.ProxierHealthz: 28, spec.HealthCheckBody: 28, spec.Topology: 31, spec.NodeHints: 34,
+	} {
+		if IPTables.features(since - 1)[f] || !IPTables.features(since)[f] {
+			t.Errorf("%s: v1.%d and v1.%d declare %t and %t, want it since the second",
+				f, since-1, since, IPTables.features(since - 1)[f], IPTables.features(since)[f])
+		}
 	}
 }
 
@@ -113,14 +118,23 @@ func TestABuildWithoutGo(t *testing.T) {
 	}
 }
 
-func TestUserspaceServesOneFamily(t *testing.T) {
-	p, err := New(Userspace, "v1.25.9", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var unusable *spec.UnusableError
-	_, err = p.Start(t.Context(), spec.Node{Families: []lab.Family{lab.V4, lab.V6}})
-	if !errors.As(err, &unusable) || !strings.Contains(err.Error(), "one IP family") {
-		t.Errorf("placed where there are two: %v", err)
+func TestWhatCannotBeConfigured(t *testing.T) {
+	dual := []lab.Family{lab.V4, lab.V6}
+	for _, c := range []struct {
+		mode Mode
+		node spec.Node
+		want string
+	}{
+		{Userspace, spec.Node{Families: dual}, "one IP family"},
+		{IPTables, spec.Node{Families: dual, Config: spec.ProxyConfig{NoLocalhostNodePorts: true}}, "--iptables-localhost-nodeports"},
+	} {
+		p, err := New(c.mode, "v1.25.9", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var unusable *spec.UnusableError
+		if _, err := p.Start(t.Context(), c.node); !errors.As(err, &unusable) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want that %q is missing", c.mode, err, c.want)
+		}
 	}
 }
