@@ -32,7 +32,7 @@ var toldOfPolicies = []Fault{
 			"np-many-blocks", "np-calico-workload-chain", "np-host-port", "np-source-port", "np-fragments", "np-errors-come-back",
 			"np-narrow-path", "np-sctp", "np-same-ports-again", "np-connection-outlasts-policy", "np-forgotten-flow",
 			"np-long-names", "np-label-values", "np-initializing-pod", "np-hundred-pods", "np-programming-latency",
-			"np-tunnels-of-pods", "np-own-node-any-user", "np-label-churn", "np-killed-midway",
+			"np-tunnels-of-pods", "np-own-node-any-user", "np-neighbours-judged-twice", "np-label-churn", "np-killed-midway",
 		},
 		State: see(func(o kube.Object) kube.Object {
 			if _, ok := o.(*networkingv1.NetworkPolicy); ok {
@@ -143,6 +143,15 @@ var policyRules = []Fault{
 		Text: []Rewrite{
 			{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
 			{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
+		},
+	},
+	{
+		Name: "egress-is-final", Breaks: "What a policy lets a pod send is not judged for the pods of its own node.",
+		Rows: []string{"np-neighbours-judged-twice"},
+		Text: []Rewrite{
+			{XTables, `^(-A cali-po-\S+ .*)-j MARK --set-xmark 0x10000/0x10000$`, "$1-j ACCEPT"},
+			{NFT, `^(add rule inet network-policy egress-by-\S+ (?:.* )?)accept( comment .*)?$`, "${1}meta mark set 0x1 accept$2"},
+			{NFT, `^(add rule inet network-policy ingress) (ct state established,related accept)$`, "$1 $2\n$1 meta mark 0x1 accept"},
 		},
 	},
 	{

@@ -17,6 +17,13 @@ var connections = []spec.Scenario{
 		Steps: []spec.Step{step("", nil, open("a1", "b1", "b2", "c2"), open("b1", "c2"), shut("b2", "a1"), shut("c2", "b1", "b2"))},
 	},
 	{
+		ID: "np-neighbours-judged-twice", Group: group, Priority: spec.P0, Source: "marks and verdicts that end the way of a packet through a node",
+		Why:   "What a policy lets a pod send is judged once more for the pod that gets it, on the same node as on another.",
+		Needs: enforced,
+		Given: four(policy("out", pod("b1"), egress(allow(pods(labels())))), policy("none", pod("a1"), ingress()), policy("none-there", pod("c2"), ingress())),
+		Steps: []spec.Step{step("", nil, shut("a1", "b1"), shut("c2", "b1"), open("b2", "b1"), open("b1", "a1", "b2"))},
+	},
+	{
 		ID: "np-pinhole-one-way", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: connections, not packets",
 		Why:   "A pod that may be asked by another one may not ask it.",
 		Needs: enforced,
