@@ -16,7 +16,8 @@
 //
 // The jumps stand before everything else that the built-in chains have, and go back there when somebody puts a rule before
 // them, as a proxier does that comes later: it accepts what it has marked, isolated pods or not. The kernel tells of such
-// rules, and the jumps move in one transaction.
+// rules, and the jumps move in one transaction. Where another program insists on that place as well, it is left to that one
+// for a minute at a time, and the log names its rule.
 //
 // Peers are sets, named by a hash of what is in them, so a set never changes: a sync makes the new sets, writes the chains
 // that differ in one transaction of iptables-restore, and takes away the sets that nothing looks at any more.
