@@ -12,18 +12,24 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probePause is the pause between two probes of a row that are made beside something else, so that a hundred of them neither
-// take longer than what they watch nor leave it without a processor.
+// probePause is the pause between two probes of a row that somebody waits for, so that a hundred of them neither take longer
+// than what they watch nor leave it without a processor.
 const probePause = 2 * time.Millisecond
+
+// probeEvery is how often one of the rows is probed while nobody waits for them: often enough to meet rules that are torn
+// for some milliseconds at each of several changes, and seldom enough to leave the processor to whoever makes the changes.
+const probeEvery = 5 * time.Millisecond
 
 // beside is what goes on while something else does. It implements spec.Traffic.
 type beside struct {
 	world  *world
 	probes []*probed
 	rounds []atomic.Int64 // of each probe
+	asked  []atomic.Int64 // how many rounds of each probe somebody has waited for, or does
 
 	mu     sync.Mutex
 	moved  chan struct{} // closed and replaced whenever a round is over
+	hurry  chan struct{} // closed and replaced whenever somebody begins to wait
 	broken bool          // a row has failed: there is nothing more to wait for
 }
 
@@ -32,8 +38,8 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 	if err := w.Settle(ctx); err != nil {
 		return err
 	}
-	b := &beside{world: w, probes: w.expand(rows), moved: make(chan struct{})}
-	b.rounds = make([]atomic.Int64, len(b.probes))
+	b := &beside{world: w, probes: w.expand(rows), moved: make(chan struct{}), hurry: make(chan struct{})}
+	b.rounds, b.asked = make([]atomic.Int64, len(b.probes)), make([]atomic.Int64, len(b.probes))
 	over := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range b.probes {
@@ -55,8 +61,6 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 // goOn probes one row until it is over.
 func (b *beside) goOn(ctx context.Context, i int, over <-chan struct{}) {
 	p := b.probes[i]
-	ticks := time.NewTicker(probePause)
-	defer ticks.Stop()
 	for unwanted := 0; ; {
 		seen, err := b.world.probeRow(ctx, p.row, p.family)
 		p.seen = append(p.seen, seen...)
@@ -67,13 +71,28 @@ func (b *beside) goOn(ctx context.Context, i int, over <-chan struct{}) {
 		}
 		p.fault = err
 		b.roundIsOver(i, err != nil || unwanted > 0)
-		if err != nil || unwanted >= unwantedLimit {
+		if err != nil || unwanted >= unwantedLimit || !b.pause(i, over) {
 			return
+		}
+	}
+}
+
+// pause returns when it is time for the next probe of a row, or false when all is over.
+func (b *beside) pause(i int, over <-chan struct{}) bool {
+	for began := time.Now(); ; {
+		b.mu.Lock()
+		hurry := b.hurry
+		b.mu.Unlock()
+		length := probeEvery * time.Duration(len(b.probes))
+		if b.rounds[i].Load() < b.asked[i].Load() {
+			length, hurry = probePause, nil
 		}
 		select {
 		case <-over:
-			return
-		case <-ticks.C:
+			return false
+		case <-time.After(time.Until(began.Add(length))):
+			return true
+		case <-hurry:
 		}
 	}
 }
@@ -92,7 +111,12 @@ func (b *beside) Rounds(ctx context.Context, n int) error {
 	until := make([]int64, len(b.rounds))
 	for i := range b.rounds {
 		until[i] = b.rounds[i].Load() + int64(n)
+		b.asked[i].Store(until[i])
 	}
+	b.mu.Lock()
+	close(b.hurry)
+	b.hurry = make(chan struct{})
+	b.mu.Unlock()
 	for {
 		b.mu.Lock()
 		moved, broken := b.moved, b.broken
