@@ -23,8 +23,9 @@ const eventBuffer = 8 << 20 // bytes
 // A namespace tracks nothing until something asks for it, such as a NAT rule or a match on the conntrack state: its
 // table is empty whatever traffic there is.
 type Conntrack struct {
-	ns   *netns.NS
-	conn *conntrack.Conn
+	ns     *netns.NS
+	conn   *conntrack.Conn
+	lookup *lookup
 
 	listing sync.Mutex // held while one is made
 	mu      sync.Mutex
@@ -37,11 +38,15 @@ func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: open conntrack: %w", ns.Name(), err)
 	}
-	return &Conntrack{ns: ns, conn: conn}, nil
+	lookup, err := newLookup(ns)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: open conntrack: %w", ns.Name(), err), conn.Close())
+	}
+	return &Conntrack{ns: ns, conn: conn, lookup: lookup}, nil
 }
 
 // Close closes the connection. The namespace may be closed before or after.
-func (c *Conntrack) Close() error { return c.conn.Close() }
+func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.lookup.close()) }
 
 // Flows lists the entries of both families that keep accepts, or all if keep is nil. The list is made after the call.
 func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, error) {
@@ -56,6 +61,24 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 		}
 	}
 	return out, nil
+}
+
+// Flow looks up the entry of a protocol with ports whose original direction is orig. It is false if there is none in zone 0.
+// That costs next to nothing, where a list takes tens of milliseconds.
+func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
+	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the number of the protocol
+	var found *conntrack.Flow
+	if err == nil {
+		found, err = c.lookup.get(tuple.Proto.Protocol, orig)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return Flow{}, false, nil
+	case err != nil:
+		return Flow{}, false, fmt.Errorf("%s: look conntrack entry %s %s up: %w", c.ns.Name(), proto, orig, err)
+	}
+	f := flowFrom(found)
+	return f, f.Orig == orig, nil // the kernel finds it by its reply direction as well
 }
 
 // listing is one list for all who have asked before it was begun. To make one takes tens of milliseconds of a processor even

@@ -45,8 +45,18 @@ func TestFlows(t *testing.T) {
 			if flow.SNAT() != (proto == "udp") || flow.Assured() != (proto == "tcp") {
 				t.Errorf("SNAT %v, assured %v: %s", flow.SNAT(), flow.Assured(), flow)
 			}
+			found, ok, err := ct.Flow(proto, flow.Orig)
+			if found.Timeout = flow.Timeout; err != nil || !ok || found != flow {
+				t.Errorf("looked up: %+v, %v, %v", found, ok, err)
+			}
+			if found, ok, err := ct.Flow(proto, flow.Reply); err != nil || ok {
+				t.Errorf("a connection that was opened by the server: %+v, %v", found, err)
+			}
 			Must(t, ct.Delete(flow))
 			Must(t, ct.Delete(flow)) // gone already
+			if found, ok, err := ct.Flow(proto, flow.Orig); err != nil || ok {
+				t.Errorf("after its end: %+v, %v", found, err)
+			}
 			flows, err = ct.Flows(Within(t), nil)
 			Must(t, err)
 			for _, rest := range flows {

@@ -89,19 +89,19 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 
 // remembered waits for n1's entry to be in a state, and wants it to stay for as long as a fresh one shall.
 func remembered(ctx context.Context, w spec.World, orig watch.Tuple, state string, want time.Duration) error {
-	var found []watch.Flow
+	var found watch.Flow
 	ctx, cancel := InTime(ctx)
 	defer cancel()
-	if err := watch.Await(ctx, nil, func(ctx context.Context) (err error) {
-		found, err = w.Flows(ctx, "n1", func(f watch.Flow) bool { return f.Proto == "tcp" && f.Orig == orig && f.TCPState == state })
-		if err == nil && len(found) == 0 {
+	if err := watch.Await(ctx, nil, func(context.Context) (err error) {
+		found, _, err = w.Flow("n1", "tcp", orig)
+		if err == nil && found.TCPState != state {
 			err = fmt.Errorf("n1 tracks no connection %s in state %s", orig, state)
 		}
 		return err
 	}); err != nil {
 		return err
 	}
-	if left := found[0].Timeout; left > want || left < want-time.Minute {
+	if left := found.Timeout; left > want || left < want-time.Minute {
 		return fmt.Errorf("n1 remembers a connection in state %s for %s, not for %s", state, left, want)
 	}
 	return nil

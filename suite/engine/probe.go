@@ -128,7 +128,7 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 	k.conn.SetPatience(w.cell.patience(), row.Want.Allows(traffic.Silence))
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
-	if err := w.finish(ctx, row, o); err != nil {
+	if err := w.finish(row, o); err != nil {
 		return err
 	}
 	if o.Outcome == traffic.Reply && (row.Moves || k.first == "") {
@@ -153,7 +153,7 @@ func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 	w.fence(&p, from, o.Family, row.By)
 	conn, answer := p.Open(ctx)
 	o.Answer = answer
-	return conn, w.finish(ctx, row, o)
+	return conn, w.finish(row, o)
 }
 
 // limited is the context of one probe.
@@ -182,7 +182,7 @@ func (w *world) source(row spec.Row, family lab.Family) (netip.AddrPort, error) 
 }
 
 // finish adds to an observation what the client cannot see, and speaks of pods as the scenario does.
-func (w *world) finish(ctx context.Context, row spec.Row, o *spec.Observation) error {
+func (w *world) finish(row spec.Row, o *spec.Observation) error {
 	if o.Fault != nil {
 		return o.Fault
 	}
@@ -194,10 +194,10 @@ func (w *world) finish(ctx context.Context, row spec.Row, o *spec.Observation) e
 	if row.Flow.Node == "" {
 		return nil
 	}
-	flows, err := w.Flows(ctx, row.Flow.Node, func(f watch.Flow) bool {
-		return f.Proto == row.Protocol() && f.Orig.Src == o.Source && f.Orig.Dst == o.To
-	})
-	o.Flows = flows
+	flow, ok, err := w.Flow(row.Flow.Node, row.Protocol(), watch.Tuple{Src: o.Source, Dst: o.To})
+	if ok {
+		o.Flow = &flow
+	}
 	return err
 }
 

@@ -199,6 +199,18 @@ func (w *world) Flows(ctx context.Context, node string, keep func(watch.Flow) bo
 	return flows, nil
 }
 
+func (w *world) Flow(node, proto string, orig watch.Tuple) (watch.Flow, bool, error) {
+	ct := w.env.conntrack[node]
+	if ct == nil {
+		return watch.Flow{}, false, spec.Faultf("%q is not a node", node)
+	}
+	flow, ok, err := ct.Flow(proto, orig)
+	if err != nil {
+		return watch.Flow{}, false, &spec.Fault{Err: err}
+	}
+	return flow, ok, nil
+}
+
 func (w *world) Run(ctx context.Context, host string, argv ...string) (string, error) {
 	h, err := w.Host(host)
 	if err != nil {

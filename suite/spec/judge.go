@@ -17,8 +17,8 @@ type Observation struct {
 	Family lab.Family
 	To     netip.AddrPort
 	traffic.Answer
-	// Flows are the entries of the wanted node's conntrack table that belong to the probe.
-	Flows []watch.Flow
+	// Flow is the entry of the wanted node's conntrack table that belongs to the probe, nil if there is none.
+	Flow *watch.Flow
 	// Strays are servers that received the probe although the client got no answer.
 	Strays []string
 	// First is the server that the kept connection was opened to, for a row with Conn.
@@ -117,10 +117,10 @@ func (f FlowWant) judge(o Observation, facts Facts) string {
 	if f.Node == "" {
 		return ""
 	}
-	if len(o.Flows) != 1 {
-		return fmt.Sprintf("%s holds %d conntrack entries of it, not 1", f.Node, len(o.Flows))
+	flow := o.Flow
+	if flow == nil {
+		return fmt.Sprintf("%s holds no conntrack entry of it", f.Node)
 	}
-	flow := o.Flows[0]
 	snat := flow.Reply.Dst.Addr() != o.Source.Addr()
 	switch {
 	case flow.Reply.Src != o.Local:
@@ -209,7 +209,7 @@ func (r Row) Wants() string {
 		s += ", always the same"
 	}
 	if r.Flow.Node != "" {
-		s += ", one conntrack entry on " + r.Flow.Node
+		s += ", a conntrack entry on " + r.Flow.Node
 		if r.Flow.SNAT {
 			s += " with SNAT"
 		} else {

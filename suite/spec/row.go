@@ -165,10 +165,10 @@ type FlowWant struct {
 	SNAT bool
 }
 
-// TranslatedOn wants exactly one entry on the node: destination rewritten to the server that answered, source kept.
+// TranslatedOn wants an entry on the node: destination rewritten to the server that answered, source kept.
 func TranslatedOn(node string) FlowWant { return FlowWant{Node: node} }
 
-// MasqueradedOn wants exactly one entry on the node: destination rewritten to the server, source to the node.
+// MasqueradedOn wants an entry on the node: destination rewritten to the server, source to the node.
 func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: true} }
 
 // Protocol is Proto with its default.

@@ -120,7 +120,9 @@ type World interface {
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
-	// Flows lists the conntrack entries of a node.
+	// Flow looks the conntrack entry of a node up whose first packet was sent so. It is false if there is none.
+	Flow(node, proto string, orig watch.Tuple) (watch.Flow, bool, error)
+	// Flows lists the conntrack entries of a node. It takes the node tens of milliseconds: use Flow where it will do.
 	Flows(ctx context.Context, node string, keep func(watch.Flow) bool) ([]watch.Flow, error)
 	// Remark adds a line to what is told with the verdict of a scenario that passes: a figure, or a choice of the proxier's.
 	Remark(text string)
