@@ -29,6 +29,7 @@ type family struct {
 	programs  *xtables.Programs
 	renderer  renderer
 	portals   portals
+	tracking  *conntrack.Cleaner
 
 	// known is set if the kernel holds the rules of fragments.
 	known bool
@@ -48,7 +49,7 @@ func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 		return nil, usable.Explain(err)
 	}
 	f := &family{
-		ns: node.Host.NS, ip: ip, programs: programs,
+		ns: node.Host.NS, ip: ip, programs: programs, tracking: conntrack.NewCleaner(node.Host.NS),
 		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
 		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
@@ -105,7 +106,7 @@ func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 	if !f.stale {
 		return nil
 	}
-	err := conntrack.Clean(ctx, f.ns, f.wanted(local))
+	err := f.tracking.Clean(ctx, f.wanted(local))
 	f.stale = err != nil
 	return err
 }
@@ -277,6 +278,9 @@ func (f *family) Release() {
 	}
 	for c := range f.portals.claims.held {
 		f.portals.claims.release(c)
+	}
+	if err := f.tracking.Close(); err != nil {
+		f.portals.log.Warn(err.Error())
 	}
 	f.reset()
 }

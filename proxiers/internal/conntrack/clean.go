@@ -6,62 +6,100 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Clean deletes the flows from a namespace that are stale by any of the answers, which are about one family each. Call it
-// when the rules that make the wanted flows are in force: a flow that is deleted starts anew under them.
-//
-// It looks again until it finds nothing more. A packet that was on its way through the old rules may have made a flow
-// while the list was being read, and a list read while the table is resized may lack some.
-//
-// A listing takes milliseconds even where there are no flows: the kernel goes through the table that all namespaces share
-// (ctnetlink_dump_table). So there is none if no flow can be stale, and one for all answers.
-func Clean(ctx context.Context, ns *netns.NS, answers ...*Wanted) error {
+// Cleaner takes stale flows out of the connection tracking of one namespace. It is not safe for concurrent use.
+type Cleaner struct {
+	ns     *netns.NS
+	mirror *mirror // nil until there is something to look for
+}
+
+// NewCleaner makes a cleaner. It opens nothing before it is needed.
+func NewCleaner(ns *netns.NS) *Cleaner { return &Cleaner{ns: ns} }
+
+// Close closes what the cleaner has opened. It can be used again.
+func (c *Cleaner) Close() error {
+	if c.mirror == nil {
+		return nil
+	}
+	err := c.mirror.close()
+	c.mirror = nil
+	return err
+}
+
+// Clean deletes the flows that are stale by any of the answers, which are about one family each. Call it when the rules that
+// make the wanted flows are in force: a flow that is deleted starts anew under them. It looks again until it finds nothing
+// more.
+func (c *Cleaner) Clean(ctx context.Context, answers ...*Wanted) error {
 	answers = slices.DeleteFunc(slices.Clone(answers), (*Wanted).empty)
 	if len(answers) == 0 {
 		return nil
 	}
-	c, err := conntrack.Dial(&netlink.Config{NetNS: ns.Fd()})
-	if err != nil {
-		return fmt.Errorf("%s: open connection tracking: %w", ns.Name(), err)
+	if err := c.clean(ctx, answers); err != nil {
+		return errors.Join(fmt.Errorf("%s: delete stale flows: %w", c.ns.Name(), err), c.Close())
 	}
-	defer c.Close()
+	return nil
+}
+
+func (c *Cleaner) clean(ctx context.Context, answers []*Wanted) error {
+	if err := c.look(); err != nil {
+		return err
+	}
 	for {
-		deleted, err := pass(c, answers)
-		if err != nil {
-			return fmt.Errorf("%s: delete stale flows: %w", ns.Name(), err)
-		}
-		if deleted == 0 {
-			return nil
+		deleted, err := c.pass(answers)
+		if err != nil || deleted == 0 {
+			return err
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%s: delete stale flows: %w", ns.Name(), ctx.Err())
+			return ctx.Err()
+		}
+		if err := c.mirror.update(); err != nil {
+			return err
 		}
 	}
 }
 
-// pass deletes the stale flows of one listing and says how many there were.
-func pass(c *conntrack.Conn, answers []*Wanted) (int, error) {
-	flows, err := c.Dump(nil)
-	if err != nil {
-		return 0, err
+// look makes the mirror show every flow that old rules have made.
+func (c *Cleaner) look() (err error) {
+	if c.mirror == nil {
+		c.mirror, err = newMirror(c.ns)
+		return err // its flows have just been listed, which takes longer than a packet is under way
 	}
+	if err := passed(); err != nil {
+		return c.mirror.list()
+	}
+	return c.mirror.update()
+}
+
+// passed returns when every packet that was being processed when it was called has left the node or reached a socket: packets
+// are processed within read-side sections of RCU, and a global membarrier(2) waits for all of those to end. It is an error
+// where the kernel does not do that, as with nohz_full.
+func passed() error {
+	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
+	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
+		return fmt.Errorf("membarrier: %w", errno)
+	}
+	return nil
+}
+
+// pass deletes the stale flows that the mirror shows, and says how many there were.
+func (c *Cleaner) pass(answers []*Wanted) (int, error) {
 	deleted := 0
-	for i := range flows {
-		if !slices.ContainsFunc(answers, func(w *Wanted) bool { return w.Stale(&flows[i]) }) {
+	for orig, reply := range c.mirror.flows {
+		// The library tells the family of a flow by both of its tuples.
+		f := conntrack.Flow{TupleOrig: orig.Tuple, TupleReply: reply, Zone: orig.zone}
+		if !slices.ContainsFunc(answers, func(w *Wanted) bool { return w.Stale(&f) }) {
 			continue
 		}
 		deleted++
-		// The library tells the family of a flow by both of its tuples.
-		err := c.Delete(conntrack.Flow{TupleOrig: flows[i].TupleOrig, TupleReply: flows[i].TupleReply, Zone: flows[i].Zone})
-		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: it ended by itself
+		if err := c.mirror.requests.Delete(f); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: it ended by itself
 			return deleted, err
 		}
+		delete(c.mirror.flows, orig)
 	}
 	return deleted, nil
 }

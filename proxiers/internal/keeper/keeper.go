@@ -75,13 +75,14 @@ type Keeper struct {
 	Events   *events.Recorder
 	node     spec.Node
 	families []*family
+	tracking *conntrack.Cleaner
 	sysctls  tune.Sysctls
 }
 
 // New makes a keeper of a node, of a mechanism for each of its families, in their order, and of the kernel's settings that
 // they need. Stop puts the settings back.
 func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mechanism) (*Keeper, error) {
-	k := &Keeper{node: node, Events: events.New(node.Name, node.Log)}
+	k := &Keeper{node: node, Events: events.New(node.Name, node.Log), tracking: conntrack.NewCleaner(node.Host.NS)}
 	for i, ip := range node.Families {
 		builder := model.NewBuilder(node.Name, ip)
 		builder.NoExternalIPs = node.Config.NoExternalIPs
@@ -125,7 +126,7 @@ func (k *Keeper) forget(ctx context.Context) error {
 	for _, f := range k.families {
 		answers = append(answers, f.stale())
 	}
-	if err := conntrack.Clean(ctx, k.node.Host.NS, answers...); err != nil {
+	if err := k.tracking.Clean(ctx, answers...); err != nil {
 		return err
 	}
 	for _, f := range k.families {
@@ -156,7 +157,7 @@ func (k *Keeper) Dump(ctx context.Context, w io.Writer) error {
 // Stop implements spec.Instance.
 func (k *Keeper) Stop(ctx context.Context) error {
 	err := k.each(func(f *family) error { return f.remove(ctx) })
-	return errors.Join(err, k.sysctls.Restore(k.node.Host.NS))
+	return errors.Join(err, k.tracking.Close(), k.sysctls.Restore(k.node.Host.NS))
 }
 
 // unhealthy tells of a health check port that another program has. The Service itself works, and the next sync tries again.
@@ -175,7 +176,7 @@ func (k *Keeper) refused(ip lab.Family) func(*model.Service, error) {
 
 // Kill implements spec.Instance.
 func (k *Keeper) Kill(context.Context) error {
-	var errs []error
+	errs := []error{k.tracking.Close()}
 	for _, f := range k.families {
 		errs = append(errs, f.health.Close(), f.addrs.Close())
 		if m, ok := f.mechanism.(Holder); ok {
