@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	. "github.com/viplab/viplab/lab/internal/nstest"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
 )
 
@@ -18,6 +19,8 @@ func newTracked(t *testing.T) (*world, *Conntrack) {
 	w := newWorld(t)
 	serve(t, w)
 	NFT(t, w.router, nat)
+	// The usual 30 s may be over before a busy machine has looked.
+	Must(t, w.router.SetSysctls(netns.Setting{Key: "net.netfilter.nf_conntrack_udp_timeout", Value: "600"}))
 	ct, err := NewConntrack(w.router)
 	Must(t, err)
 	t.Cleanup(func() { ct.Close() })
