@@ -44,7 +44,7 @@ var churn = []spec.Scenario{
 	},
 }
 
-// killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or once the first rule has changed.
+// killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or when the first rule has changed.
 func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -56,11 +56,17 @@ func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) er
 		return &spec.Fault{Err: err}
 	}
 	if round%2 == 1 {
+		settled := make(chan struct{})
+		go func() {
+			defer close(settled)
+			_ = w.Settle(watching) // the next one tells what is wrong
+		}()
 		select {
 		case <-changes:
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-settled: // it writes no rules of nftables, or is through already
 		}
+		stop()
+		<-settled
 	}
 	return restart(ctx, w, t, w.Enforcer("n1"))
 }
