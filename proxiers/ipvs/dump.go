@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// dump tells what the kernel holds, and for whom: virtual servers as ipvsadm -Ln lists them, the addresses on the device,
+// dump tells what the kernel holds, and for whom: virtual servers in the words of ipvsadm -Ln, the addresses on the device,
 // sets that have entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	seen := *k // what the kernel says now, without touching what we believe
@@ -39,8 +39,13 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// destinationLine is how ipvsadm writes a destination, but for the width of an address.
+const destinationLine = "  -> %-44v %-7v %-6v %-10v %v\n"
+
 func (k *kernel) dumpServers(b *bytes.Buffer, want *desired) error {
 	b.WriteString("# virtual servers\n")
+	b.WriteString("Prot LocalAddress:Port Scheduler Flags\n")
+	fmt.Fprintf(b, destinationLine, "RemoteAddress:Port", "Forward", "Weight", "ActiveConn", "InActConn")
 	for _, fr := range slices.SortedFunc(maps.Keys(k.servers.have), frontend.compare) {
 		v := k.servers.have[fr]
 		text := fr.String() + " " + v.scheduler
@@ -54,7 +59,7 @@ func (k *kernel) dumpServers(b *bytes.Buffer, want *desired) error {
 		}
 		for _, to := range slices.SortedFunc(maps.Keys(backends), netip.AddrPort.Compare) {
 			d := backends[to]
-			fmt.Fprintf(b, "  -> %s masq weight %d active %d inactive %d\n", to, d.Weight, d.ActiveConnections, d.InactiveConnections)
+			fmt.Fprintf(b, destinationLine, to, "Masq", d.Weight, d.ActiveConnections, d.InactiveConnections)
 		}
 	}
 	return nil
