@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/viplab/viplab/lab/kube"
 	"github.com/viplab/viplab/lab/watch"
@@ -143,21 +144,27 @@ var turnedAway = []spec.Row{
 }
 
 func nothingIsTracked(ctx context.Context, w spec.World) error {
-	var errs []error
+	type flow struct {
+		proto string
+		to    netip.AddrPort
+	}
+	unwanted := map[flow]spec.Row{}
 	for _, r := range turnedAway {
 		for _, family := range w.Lab().Stack().Families() {
 			to, err := w.Resolve(r.To, family, r.Protocol())
 			if err != nil {
 				return err
 			}
-			left, err := w.Flows(ctx, "n1", func(f watch.Flow) bool { return f.Proto == r.Protocol() && f.Orig.Dst == to })
-			if err != nil {
-				return err
-			}
-			for _, f := range left {
-				errs = append(errs, fmt.Errorf("%s to %s was turned away, but n1 tracks it: %s", r.From, r.To, f))
-			}
+			unwanted[flow{r.Protocol(), to}] = r
 		}
 	}
-	return errors.Join(errs...)
+	var errs []error
+	_, err := w.Flows(ctx, "n1", func(f watch.Flow) bool { // once for all: the table is long
+		r, ours := unwanted[flow{f.Proto, f.Orig.Dst}]
+		if ours {
+			errs = append(errs, fmt.Errorf("%s to %s was turned away, but n1 tracks it: %s", r.From, r.To, f))
+		}
+		return ours
+	})
+	return errors.Join(append(errs, err)...)
 }
