@@ -147,3 +147,17 @@ func TestCleanUntold(t *testing.T) {
 	many()
 	clean("events off")
 }
+
+// TestToldBeforeTheList: flows begin while a mirror is being made.
+func TestToldBeforeTheList(t *testing.T) {
+	ns, c := tracked(t)
+	m, err := listen(ns)
+	defer m.close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, c, flow(unix.IPPROTO_UDP, "10.96.0.10:53", "10.244.1.4:53"))
+	if err := m.list(); err != nil || len(m.flows) != 1 {
+		t.Errorf("the mirror shows %d flows, not 1: %v", len(m.flows), err)
+	}
+}

@@ -38,8 +38,7 @@ const eventBuffer = 2 << 20 // bytes
 
 // newMirror makes a mirror of a namespace's flows.
 func newMirror(ns *netns.NS) (*mirror, error) {
-	m := &mirror{ns: ns, buffer: make([]byte, 64<<10)}
-	err := m.open()
+	m, err := listen(ns)
 	if err == nil {
 		err = m.list()
 	}
@@ -47,6 +46,13 @@ func newMirror(ns *netns.NS) (*mirror, error) {
 		return nil, errors.Join(err, m.close())
 	}
 	return m, nil
+}
+
+// listen makes a mirror that shows nothing yet, but is told of what happens from now on. It is to be closed even if it has an
+// error.
+func listen(ns *netns.NS) (*mirror, error) {
+	m := &mirror{ns: ns, buffer: make([]byte, 64<<10), flows: map[origin]conntrack.Tuple{}}
+	return m, m.open()
 }
 
 func (m *mirror) open() (err error) {
