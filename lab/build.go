@@ -189,7 +189,8 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 
 // newPod is the pod of a host number, its namespace still missing.
 func (l *Lab) newPod(n *Node, host int) *Pod {
-	p := &Pod{node: n, host: host}
+	n.podsMade++
+	p := &Pod{node: n, host: host, serial: n.podsMade}
 	for _, f := range l.Stack().Families() {
 		p.addrs = append(p.addrs, podAddr(f, n.number, host))
 	}
@@ -207,7 +208,7 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 		link.Up{Dev: link.Loopback},
 		link.Veth{
 			Dev: devNIC, MAC: podMAC(p.node.number, p.host), MTU: l.overlay.mtu(l.Stack()),
-			Peer: link.Peer{Dev: l.port(p), MAC: l.network.portMAC(p), NS: p.node.NS},
+			Peer: link.Peer{Dev: p.port(), MAC: l.network.portMAC(p), NS: p.node.NS},
 		},
 		link.Quiet{Dev: devNIC},
 		link.Up{Dev: devNIC},
@@ -223,9 +224,6 @@ func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 	}
 	return p.apply(ops...)
 }
-
-// port is the node's end of a pod's veth.
-func (l *Lab) port(p *Pod) link.Dev { return podPort(l.topology.PodNetwork, p.host) }
 
 // ready waits until everything in the lab works.
 func (l *Lab) ready(ctx context.Context) error {

@@ -109,7 +109,7 @@ func (l *Lab) RemovePod(name string) error {
 
 // disconnectPod undoes connectPod and deletes the veth.
 func (l *Lab) disconnectPod(p *Pod) error {
-	ops := append(l.network.unport(p, l.Stack()), link.Delete{Dev: l.port(p)})
+	ops := append(l.network.unport(p, l.Stack()), link.Delete{Dev: p.port()})
 	p.node.awaited = nil // what a pod that could not be connected left behind
 	err := p.node.apply(ops...)
 	for _, peer := range p.node.podList() {

@@ -49,6 +49,7 @@ func TestRemovedPodsAddressIsFree(t *testing.T) {
 	everyLab(t, 2, 3, func(t *testing.T, l *Lab) {
 		old := l.Pod("n1-p2")
 		addr := old.Addrs()[0]
+		device := portIndex(t, old)
 		pingAll(t, &l.Pod("n1-p1").Host, &old.Host)
 		pingAll(t, &l.Pod("n2-p1").Host, &old.Host)
 		held, err := old.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0) // keeps the namespace, as a server would
@@ -69,6 +70,10 @@ func TestRemovedPodsAddressIsFree(t *testing.T) {
 		if fresh.Addrs()[0] != addr {
 			t.Errorf("the new pod has %s, want the free %s", fresh.Addrs()[0], addr)
 		}
+		// The kernel may still be forgetting the masqueraded connections of the old one's device.
+		if portIndex(t, fresh) == device {
+			t.Errorf("the new pod's device has the index of the old one's, %d", device)
+		}
 		for _, from := range append(podHosts(l), nodeHosts(l)...) {
 			pingAll(t, from, &fresh.Host)
 		}
@@ -77,6 +82,16 @@ func TestRemovedPodsAddressIsFree(t *testing.T) {
 			t.Errorf("the new pod is not the one that is reached: got %s", got)
 		}
 	})
+}
+
+// portIndex is the index of the node's device that leads to a pod.
+func portIndex(t *testing.T, p *Pod) int {
+	t.Helper()
+	l, err := p.Node().Netlink().LinkByName(p.Node().Ports()[p.Addrs()[0]])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().Index
 }
 
 func TestAddAndRemoveNodes(t *testing.T) {

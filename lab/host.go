@@ -100,8 +100,9 @@ type Node struct {
 	number int        // 1, 2, 3...: see the address plan
 	tunnel tunnelDevs // of the overlay, where it has any
 
-	mu   sync.Mutex // held while the node's pods change
-	pods map[int]*Pod
+	mu       sync.Mutex // held while the node's pods change
+	pods     map[int]*Pod
+	podsMade int // those that are gone included
 }
 
 // tunnelDevs are the devices that lead to the pods of other nodes, by family.
@@ -119,9 +120,9 @@ func (n *Node) Ports() map[netip.Addr]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	ports := map[netip.Addr]string{}
-	for host, p := range n.pods {
+	for _, p := range n.pods {
 		for _, a := range p.addrs {
-			ports[a] = podPort(n.network, host).Name
+			ports[a] = p.port().Name
 		}
 	}
 	return ports
@@ -144,8 +145,9 @@ func (n *Node) close() error {
 // Pod is a pod on a node.
 type Pod struct {
 	Host
-	node *Node
-	host int // number in the node's range
+	node   *Node
+	host   int // number in the node's range
+	serial int // number among all pods that the node has ever had
 }
 
 // close lets go of the pod, as far as it was made.

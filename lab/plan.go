@@ -111,11 +111,13 @@ func switchPort(host int) link.Dev {
 	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
 }
 
-// podPort is the node's end of the veth of the pod with a host number: veth5 leads to 10.244.n.5.
-func podPort(network PodNetwork, host int) link.Dev {
+// port is the node's end of the pod's veth: veth5 leads to 10.244.n.5. A later pod with the same address has another index.
+// When a device goes down, the kernel forgets the connections that it has masqueraded on their way out of that index, but not
+// at once (nf_nat_masq_schedule): those of the later pod would be among them.
+func (p *Pod) port() link.Dev {
 	prefix := "veth"
-	if network == Routed {
+	if p.node.network == Routed {
 		prefix = "cali"
 	}
-	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, host), Index: 1000 + host}
+	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, p.host), Index: 1000 + p.serial}
 }

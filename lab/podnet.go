@@ -46,7 +46,7 @@ func (bridged) prepare(n *Node, s Stack) []link.Op {
 }
 
 func (bridged) port(p *Pod, s Stack) []link.Op {
-	port := podPort(Bridge, p.host)
+	port := p.port()
 	ops := []link.Op{link.Port{Dev: port, Bridge: devBridge}, link.Hairpin{Dev: port}}
 	return append(ops, neighbour(devBridge, p)...)
 }
@@ -99,7 +99,7 @@ func (routed) prepare(n *Node, _ Stack) []link.Op {
 }
 
 func (routed) port(p *Pod, s Stack) []link.Op {
-	port := podPort(Routed, p.host)
+	port := p.port()
 	ops := []link.Op{link.PromptProxy{Dev: port}, link.ProxyARP{Dev: port}}
 	for _, f := range s.Families() {
 		if f == V6 {

@@ -97,7 +97,7 @@ func TestEveryBridgePortHasHairpinMode(t *testing.T) {
 	addPod(t, l, "n1", "another")
 	n := l.Node("n1")
 	for _, p := range l.Pods() {
-		port, err := n.Netlink().LinkByName(podPort(Bridge, p.host).Name)
+		port, err := n.Netlink().LinkByName(p.port().Name)
 		if err != nil {
 			t.Fatal(err)
 		}
