@@ -73,15 +73,16 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 	for _, l := range links {
 		c.names[l.Attrs().Index] = l.Attrs().Name
 	}
-	const everything = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
-	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, everything)
+	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0) // which takes nothing yet
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
+	const everything = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
 	err = errors.Join(
 		receiveBuffer(fd, captureBuffer),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
-		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1))
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last: a busy node fills the usual buffer meanwhile
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: capture: %w", ns.Name(), err), unix.Close(fd))
 	}
