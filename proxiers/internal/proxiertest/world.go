@@ -93,9 +93,12 @@ func (w *World) place(t *testing.T, n *lab.Node) spec.Node {
 	return node
 }
 
-// Restart lets a new instance take over from the i-th node's, which is not told.
+// Restart kills the i-th node's instance, and lets a new one take over.
 func (w *World) Restart(t *testing.T, i int) {
 	t.Helper()
+	if err := w.Instances[i].Kill(t.Context()); err != nil { // or its sockets would hold their ports until it is collected
+		t.Fatal(err)
+	}
 	w.Instances[i] = Start(t, w.Proxier, w.places[i])
 	Apply(t, w.Instances[i], w.State)
 }
