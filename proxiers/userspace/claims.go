@@ -2,10 +2,16 @@ package userspace
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/netip"
+	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/lab/watch"
 )
 
 // claims are the NodePorts of a node that the proxy holds. Rules take the traffic elsewhere before it gets to these
@@ -14,6 +20,17 @@ import (
 type claims struct {
 	sockets sockets
 	held    map[claim]io.Closer
+	// released is when claims were let go of, and began when the proxy took over from one that may have held some.
+	released map[claim]time.Time
+	began    time.Time
+}
+
+// lingering is for how long a port may seem to be taken that the proxy, or a former one, has let go of: a program that was
+// being started meanwhile has a copy of every socket until it has become itself.
+const lingering = time.Second
+
+func newClaims(s sockets) claims {
+	return claims{sockets: s, held: map[claim]io.Closer{}, released: map[claim]time.Time{}, began: time.Now()}
 }
 
 // claim is a NodePort at an address of the node, or at all of them (the unspecified address).
@@ -28,11 +45,29 @@ func (c *claims) hold(ctx context.Context, want claim) error {
 		return nil
 	}
 	socket, err := c.bind(ctx, want)
+	if errors.Is(err, unix.EADDRINUSE) {
+		patient, cancel := context.WithDeadline(ctx, c.free(want))
+		defer cancel()
+		_ = watch.Await(patient, nil, func(context.Context) error { // nothing tells when such a copy is gone
+			socket, err = c.bind(ctx, want)
+			return err
+		})
+	}
 	if err != nil {
 		return err
 	}
+	delete(c.released, want)
 	c.held[want] = socket
 	return nil
+}
+
+// free is from when on a port that seems to be taken is somebody else's.
+func (c *claims) free(want claim) time.Time {
+	since, ok := c.released[want]
+	if !ok {
+		since = c.began
+	}
+	return since.Add(pace.Limit(lingering))
 }
 
 // bind makes the socket. A TCP one listens, or others could still bind the port with SO_REUSEADDR.
@@ -48,5 +83,6 @@ func (c *claims) release(one claim) {
 	if socket := c.held[one]; socket != nil {
 		socket.Close()
 		delete(c.held, one)
+		c.released[one] = time.Now()
 	}
 }

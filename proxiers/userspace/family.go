@@ -3,7 +3,6 @@ package userspace
 import (
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -65,7 +64,7 @@ func (f *family) reset() {
 	f.known, f.state, f.nodePorts = false, &model.State{}, nil
 	f.fragments, f.incomplete = map[*model.Service]*fragment{}, map[*model.Service]bool{}
 	f.portals.open = map[model.PortID]*portal{}
-	f.portals.claims = claims{sockets: f.portals.sockets, held: map[claim]io.Closer{}}
+	f.portals.claims = newClaims(f.portals.sockets)
 }
 
 // Program implements keeper.Mechanism. Sockets are opened before rules lead to them, and closed once none does.
