@@ -44,14 +44,7 @@ func run(ctx context.Context) int {
 	}
 	all := []*results{here}
 	if *where != "here" {
-		for _, k := range kernels {
-			r, err := testInVM(ctx, k, here)
-			if err != nil {
-				fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", k, err)
-				r.fault(err)
-			}
-			all = append(all, r)
-		}
+		all = append(all, testInVMs(ctx, here)...)
 	}
 	fmt.Printf("\n%s\n", summary(all, time.Since(start)))
 	for _, r := range all {

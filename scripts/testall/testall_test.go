@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -118,7 +120,7 @@ func TestSectionsFromAScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newResults("VM")
-	if err := r.readSections(t.Context(), bytes.NewReader(out)); err != nil {
+	if err := r.readSections(t.Context(), bytes.NewReader(out), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.broken) != 2 || !strings.HasPrefix(r.broken[0], "p/one ended") || !strings.HasPrefix(r.broken[1], "p/two ended with exit code 127") {
@@ -126,7 +128,7 @@ func TestSectionsFromAScript(t *testing.T) {
 	}
 	r = newResults("VM")
 	lost := sectionStart + "p\n=== RUN   TestA\n"
-	if err := r.readSections(t.Context(), strings.NewReader(lost)); err != nil {
+	if err := r.readSections(t.Context(), strings.NewReader(lost), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.broken) != 1 || !strings.Contains(r.broken[0], "p ended with the machine") {
@@ -134,7 +136,7 @@ func TestSectionsFromAScript(t *testing.T) {
 	}
 	r = newResults("VM")
 	good := sectionStart + "p\n\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16PASS\n" + sectionEnd + "0\n"
-	if err := r.readSections(t.Context(), strings.NewReader(good)); err != nil {
+	if err := r.readSections(t.Context(), strings.NewReader(good), io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.count(); got != (tally{passed: 1}) {
@@ -148,5 +150,16 @@ func TestSkippedTestsAreGroupedByReason(t *testing.T) {
 	want := "skipped everywhere: p TestA and 1 more: no ipip\nskipped everywhere: p TestB/x: no sctp\n"
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+func TestLinesAreLabelled(t *testing.T) {
+	var out strings.Builder
+	w := labelled{"one | ", &out}
+	fmt.Fprint(w, "a\nb\n")
+	fmt.Fprint(w, "")
+	fmt.Fprint(w, "c")
+	if got, want := out.String(), "one | a\none | b\none | c\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -12,8 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // conformance is how the suite is run on kernels that have what this one lacks: by the feature that viplab doctor finds
@@ -40,39 +44,92 @@ type binary struct {
 	args           []string
 }
 
-// testInVM runs under another kernel what could not run here. The results are never nil.
-func testInVM(ctx context.Context, kernel string, here *results) (*results, error) {
-	r := newResults("Linux " + kernel + " (VM)")
+// testInVMs runs under the other kernels what could not run here, side by side if the machine is large enough.
+func testInVMs(ctx context.Context, here *results) []*results {
+	all := make([]*results, len(kernels))
+	slots := make(chan struct{}, machines())
+	var running sync.WaitGroup
+	for i, kernel := range kernels {
+		r := newResults("Linux " + kernel + " (VM)")
+		all[i] = r
+		runs, err := runsUnder(ctx, kernel, here) // which builds: one at a time
+		if err == nil && len(runs) == 0 {
+			continue
+		}
+		fmt.Printf("\nunder Linux %s, in a virtual machine:\n", kernel)
+		for _, b := range runs {
+			fmt.Printf("  %s %s\n", b.pkg, strings.Join(b.args, " "))
+		}
+		running.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err == nil {
+				err = r.testInVM(ctx, kernel, runs)
+			}
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", kernel, err)
+				r.fault(err)
+			}
+		})
+	}
+	running.Wait()
+	return all
+}
+
+// machines is how many virtual machines run at the same time. Each takes 3 GiB of memory, and one processor where it is
+// emulated.
+func machines() int {
+	var host unix.Sysinfo_t
+	if err := unix.Sysinfo(&host); err != nil {
+		return 1
+	}
+	const memory = 4 << 30
+	return max(1, min(runtime.NumCPU(), int(host.Totalram*uint64(host.Unit)/memory)))
+}
+
+// runsUnder are what could not run here and is to be tried under another kernel.
+func runsUnder(ctx context.Context, kernel string, here *results) ([]binary, error) {
 	runs, err := skippedTests(ctx, here.leaves("skip"))
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	suite, err := conformanceRuns(ctx, kernel, here)
-	if err != nil {
-		return r, err
-	}
-	runs = append(runs, suite...)
-	if len(runs) == 0 {
-		return r, nil
-	}
-	fmt.Printf("\nunder Linux %s, in a virtual machine:\n", kernel)
-	for _, b := range runs {
-		fmt.Printf("  %s %s\n", b.pkg, strings.Join(b.args, " "))
-	}
+	return append(runs, suite...), err
+}
+
+// testInVM takes the results of binaries that run under another kernel.
+func (r *results) testInVM(ctx context.Context, kernel string, runs []binary) error {
 	cmd := command(ctx, "scripts/vm", "--kernel", kernel, "bash", "-c", script(runs))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return r, err
+		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return r, err
+		return err
 	}
-	readErr := r.readSections(ctx, out)
+	readErr := r.readSections(ctx, out, labelled{"Linux " + kernel + " | ", os.Stdout})
 	err = cmd.Wait()
 	if readErr == nil && err != nil {
 		readErr = fmt.Errorf("scripts/vm: %w", err) // failed tests are told by sections, not by the exit code
 	}
-	return r, readErr
+	return readErr
+}
+
+// labelled puts a label in front of each line. Writers beside it get their lines in between whole ones.
+type labelled struct {
+	label string
+	to    io.Writer
+}
+
+func (l labelled) Write(text []byte) (int, error) {
+	var out bytes.Buffer
+	for line := range bytes.Lines(text) {
+		fmt.Fprintf(&out, "%s%s\n", l.label, bytes.TrimSuffix(line, []byte("\n")))
+	}
+	if _, err := l.to.Write(out.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(text), nil
 }
 
 // Each binary's output is a section: a line that names the package, what the binary printed, and its exit code.
@@ -96,8 +153,8 @@ func script(runs []binary) string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// readSections takes the output of script.
-func (r *results) readSections(ctx context.Context, out io.Reader) error {
+// readSections takes the output of script, and shows what is worth it.
+func (r *results) readSections(ctx context.Context, out io.Reader, show io.Writer) error {
 	lines := bufio.NewReader(out)
 	pkg, text := "", &bytes.Buffer{}
 	for {
@@ -105,7 +162,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			if pkg != "" {
 				r.broken = append(r.broken, pkg+" ended with the machine")
-				fmt.Print(text)
+				fmt.Fprint(show, text)
 			}
 			return nil
 		}
@@ -116,7 +173,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader) error {
 			pkg = strings.TrimSpace(name)
 			text.Reset()
 		} else if code, ok := strings.CutPrefix(line, sectionEnd); ok {
-			if err := r.section(ctx, pkg, text, strings.TrimSpace(code)); err != nil {
+			if err := r.section(ctx, pkg, text, strings.TrimSpace(code), show); err != nil {
 				return err
 			}
 			pkg = ""
@@ -127,7 +184,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader) error {
 }
 
 // section turns a binary's output into the events that "go test" would have made of it, and takes those.
-func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, code string) error {
+func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, code string, show io.Writer) error {
 	before := len(r.broken) + len(r.leaves("fail"))
 	cmd := command(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
 	cmd.Stdin = text
@@ -135,7 +192,7 @@ func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, c
 	if err != nil {
 		return fmt.Errorf("go tool test2json: %w", err)
 	}
-	if err := r.read(bytes.NewReader(events), os.Stdout); err != nil {
+	if err := r.read(bytes.NewReader(events), show); err != nil {
 		return err
 	}
 	if code != "0" && len(r.broken)+len(r.leaves("fail")) == before {
