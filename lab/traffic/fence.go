@@ -23,36 +23,57 @@ const promptEchoes, patientEchoes = 4, 32
 // echoAgain is how long an echo may remain unanswered before it is sent again.
 const echoAgain = 100 * time.Millisecond
 
-// cpus is a thread that can be put on one CPU at a time.
-type cpus struct{ allowed unix.CPUSet }
+// cpus are those that a thread may run on.
+type cpus struct{ set unix.CPUSet }
 
-// onOneCPU runs f on a thread that stays on the CPU where it happens to be.
+func allowedCPUs() (cpus, error) {
+	var c cpus
+	if err := unix.SchedGetaffinity(0, &c.set); err != nil {
+		return c, fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	return c, nil
+}
+
+func (c cpus) numbers() (out []int) {
+	for cpu := range len(c.set) * 64 {
+		if c.set.IsSet(cpu) {
+			out = append(out, cpu)
+		}
+	}
+	return out
+}
+
+// onOneCPU runs f on a thread that stays on the CPU where it happens to be. f gets those that it may move to.
 func onOneCPU(f func(cpus)) error {
 	runtime.LockOSThread()
-	var c cpus
-	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
-		return fmt.Errorf("sched_getaffinity: %w", err)
+	defer runtime.UnlockOSThread()
+	var cpu uint32
+	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
+		return fmt.Errorf("getcpu: %w", errno)
 	}
-	err := c.stay()
-	if err == nil {
-		f(c)
+	return onCPU(int(cpu), f)
+}
+
+// onCPU runs f on a thread that stays on a CPU. f gets those that it may move to.
+func onCPU(cpu int, f func(cpus)) error {
+	runtime.LockOSThread()
+	allowed, err := allowedCPUs()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
 	}
-	if err := unix.SchedSetaffinity(0, &c.allowed); err != nil {
+	if err = moveTo(cpu); err == nil {
+		f(allowed)
+	}
+	if err := unix.SchedSetaffinity(0, &allowed.set); err != nil {
 		return fmt.Errorf("sched_setaffinity: %w", err) // still locked: nobody else shall get this thread
 	}
 	runtime.UnlockOSThread()
 	return err
 }
 
-func (c cpus) stay() error {
-	var cpu uint32
-	if _, _, errno := unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
-		return fmt.Errorf("getcpu: %w", errno)
-	}
-	return c.moveTo(int(cpu))
-}
-
-func (c cpus) moveTo(cpu int) error {
+// moveTo puts the thread on one CPU.
+func moveTo(cpu int) error {
 	var only unix.CPUSet
 	only.Set(cpu)
 	if err := unix.SchedSetaffinity(0, &only); err != nil {
@@ -61,13 +82,10 @@ func (c cpus) moveTo(cpu int) error {
 	return nil
 }
 
-// each runs f on one allowed CPU after the other, until it reports false.
+// each runs f on one CPU after the other, until it reports false.
 func (c cpus) each(f func() bool) error {
-	for cpu := range len(c.allowed) * 64 {
-		if !c.allowed.IsSet(cpu) {
-			continue
-		}
-		if err := c.moveTo(cpu); err != nil {
+	for _, cpu := range c.numbers() {
+		if err := moveTo(cpu); err != nil {
 			return err
 		}
 		if !f() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -18,9 +19,9 @@ import (
 // A connection takes no more than its handshake, and datagrams of one sender share a socket: packets and system calls are
 // what a volley costs. It ends without a packet, so nodes that track connections take those of a volley for alive.
 //
-// All probes of a volley leave from one CPU, one sender after the other, and so everything they cause has happened when the
-// fences that follow have been answered (see the package's words on silence). Targets answer where the volley looks, so that
-// no other thread has a part in it.
+// The senders are shared out among the CPUs. All probes of one sender leave from one CPU, and so everything they cause there
+// has happened when the fences that follow on it have been answered (see the package's words on silence). Targets answer on
+// the threads of the volley, each of which puts fences behind its answers too, so that no other thread has a part in it.
 type Volley struct {
 	fence   *netns.NS
 	fences  []netip.Addr
@@ -104,14 +105,14 @@ func (v *Volley) Fire(ctx context.Context, shots []Shot) ([]Hit, error) {
 			t.hangUp()
 		}
 	}()
-	hits := make([]Hit, len(shots))
-	err = netns.Tour(func(enter func(*netns.NS) error) error {
-		var failed error
-		err := onOneCPU(func(cpus) { failed = v.fire(ctx, senders, hits, enter) })
-		return errors.Join(err, failed)
-	})
-	if err != nil {
+	if err := v.fireAll(ctx, senders); err != nil {
 		return nil, err
+	}
+	hits := make([]Hit, len(shots))
+	for _, s := range senders {
+		if err := s.look(hits); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.ns.Name(), err)
+		}
 	}
 	if now, err := droppedPackets(); err != nil || now != dropped {
 		return nil, errors.Join(err, errDropped)
@@ -119,7 +120,34 @@ func (v *Volley) Fire(ctx context.Context, shots []Shot) ([]Hit, error) {
 	return hits, nil
 }
 
-func (v *Volley) fire(ctx context.Context, senders []*sender, hits []Hit, enter func(*netns.NS) error) error {
+// fireAll lets every CPU that the process may use fire its part of the senders.
+func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
+	allowed, err := allowedCPUs()
+	if err != nil {
+		return err
+	}
+	numbers := allowed.numbers()
+	errs := make([]error, min(len(numbers), len(senders)))
+	var all sync.WaitGroup
+	for i := range errs {
+		var part []*sender
+		for j := i; j < len(senders); j += len(errs) {
+			part = append(part, senders[j])
+		}
+		all.Go(func() {
+			errs[i] = netns.Tour(func(enter func(*netns.NS) error) error {
+				var failed error
+				err := onCPU(numbers[i], func(cpus) { failed = v.fire(ctx, part, enter) })
+				return errors.Join(err, failed)
+			})
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// fire lets senders fire from the thread. When it returns, nothing is under way of what the thread has sent.
+func (v *Volley) fire(ctx context.Context, senders []*sender, enter func(*netns.NS) error) error {
 	for _, s := range senders {
 		if err := enter(s.ns); err != nil {
 			return err
@@ -137,17 +165,9 @@ func (v *Volley) fire(ctx context.Context, senders []*sender, hits []Hit, enter 
 		return err
 	}
 	defer unix.Close(echoes.icmp)
-	for range 3 { // answers that were late lead to answers that are later
+	for answered := true; answered; answered = v.answer() { // an answer is under way too, until it has a fence behind it
 		if err := echoes.fence(ctx, func() bool { return false }); err != nil {
 			return err
-		}
-		if !v.answer() {
-			break
-		}
-	}
-	for _, s := range senders {
-		if err := s.look(hits); err != nil {
-			return fmt.Errorf("%s: %w", s.ns.Name(), err)
 		}
 	}
 	return nil
