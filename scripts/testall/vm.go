@@ -47,33 +47,40 @@ type binary struct {
 // testInVMs runs under the other kernels what could not run here, side by side if the machine is large enough.
 func testInVMs(ctx context.Context, here *results) []*results {
 	all := make([]*results, len(kernels))
+	runs := make([][]binary, len(kernels))
+	for i, kernel := range kernels { // all is built before anything runs: it is the same binaries that they run
+		all[i] = newResults("Linux " + kernel + " (VM)")
+		var err error
+		if runs[i], err = runsUnder(ctx, kernel, here); err != nil {
+			all[i].lost(kernel, err)
+		}
+	}
 	slots := make(chan struct{}, machines())
 	var running sync.WaitGroup
 	for i, kernel := range kernels {
-		r := newResults("Linux " + kernel + " (VM)")
-		all[i] = r
-		runs, err := runsUnder(ctx, kernel, here) // which builds: one at a time
-		if err == nil && len(runs) == 0 {
+		if len(runs[i]) == 0 {
 			continue
 		}
 		fmt.Printf("\nunder Linux %s, in a virtual machine:\n", kernel)
-		for _, b := range runs {
+		for _, b := range runs[i] {
 			fmt.Printf("  %s %s\n", b.pkg, strings.Join(b.args, " "))
 		}
 		running.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if err == nil {
-				err = r.testInVM(ctx, kernel, runs)
-			}
-			if err != nil {
-				fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", kernel, err)
-				r.fault(err)
+			if err := all[i].testInVM(ctx, kernel, runs[i]); err != nil {
+				all[i].lost(kernel, err)
 			}
 		})
 	}
 	running.Wait()
 	return all
+}
+
+// lost tells that not all was tested under a kernel, and why.
+func (r *results) lost(kernel string, err error) {
+	fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", kernel, err)
+	r.fault(err)
 }
 
 // machines is how many virtual machines run at the same time. Each takes 3 GiB of memory, and one processor where it is
