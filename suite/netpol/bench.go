@@ -147,7 +147,7 @@ func targetPorts() []traffic.Port {
 // forget makes the nodes forget the connections of former cases, every now and then: a volley ends without a packet, so that
 // they would be taken for alive, and a node can know only so many. That takes time, but less than policies do.
 func (b *Bench) forget() error {
-	const often = 48 // cases, of some hundred connections in each family
+	const often = 16 // cases, of some hundred connections in each family
 	if b.applied++; b.applied%often != 0 {
 		return nil
 	}
