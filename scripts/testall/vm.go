@@ -122,7 +122,7 @@ func (r *results) testInVM(ctx context.Context, kernel string, runs []binary) er
 	return readErr
 }
 
-// labelled puts a label in front of each line. Writers beside it get their lines in between whole ones.
+// labelled puts a label in front of each line, and ends the last one: two machines write at the same time.
 type labelled struct {
 	label string
 	to    io.Writer
