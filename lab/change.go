@@ -65,7 +65,7 @@ func (l *Lab) addPod(ctx context.Context, n *Node, spec PodSpec) (*Pod, error) {
 		return nil, errors.Join(err, p.close())
 	}
 	if err := l.connectPod(ctx, p); err != nil {
-		return nil, errors.Join(err, l.disconnectPod(p), p.close())
+		return nil, errors.Join(err, l.disconnectPod(p), n.unplug(p), p.close())
 	}
 	n.pods[host] = p
 	return p, nil
@@ -86,7 +86,7 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 
 // RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, and its address may
 // be given to another. That is why it deletes the pod's link and does not leave it to the kernel's leisure; it costs an
-// RCU grace period, about 20 ms.
+// RCU grace period, about 20 ms, which pods of one node that are removed at the same time share.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -98,20 +98,23 @@ func (l *Lab) RemovePod(name string) error {
 		return fmt.Errorf("remove pod %s: no such pod", name)
 	}
 	p.node.mu.Lock()
-	defer p.node.mu.Unlock()
+	p.leaving = true
+	err := l.disconnectPod(p)
+	p.node.mu.Unlock()
+	err = errors.Join(err, p.node.unplug(p), p.close())
+	p.node.mu.Lock()
 	delete(p.node.pods, p.host)
-	err := errors.Join(l.disconnectPod(p), p.close())
+	p.node.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.names, name)
 	return err
 }
 
-// disconnectPod undoes connectPod and deletes the veth.
+// disconnectPod undoes connectPod.
 func (l *Lab) disconnectPod(p *Pod) error {
-	ops := append(l.network.unport(p, l.Stack()), link.Delete{Dev: p.port()})
 	p.node.awaited = nil // what a pod that could not be connected left behind
-	err := p.node.apply(ops...)
+	err := p.node.apply(l.network.unport(p, l.Stack())...)
 	for _, peer := range p.node.podList() {
 		err = errors.Join(err, peer.apply(removals(l.network.neighbours(p, l.Stack()))...))
 	}
@@ -126,11 +129,14 @@ func removals(ops []link.Op) []link.Op {
 	return out
 }
 
-// podList is the node's pods in the order of their addresses. The caller holds n.mu, or nobody else has n.
+// podList is the node's pods in the order of their addresses, but for those that are being removed. The caller holds n.mu, or
+// nobody else has n.
 func (n *Node) podList() []*Pod {
 	var out []*Pod
 	for _, host := range slices.Sorted(maps.Keys(n.pods)) {
-		out = append(out, n.pods[host])
+		if p := n.pods[host]; !p.leaving {
+			out = append(out, p)
+		}
 	}
 	return out
 }

@@ -103,6 +103,7 @@ type Node struct {
 	mu       sync.Mutex // held while the node's pods change
 	pods     map[int]*Pod
 	podsMade int // those that are gone included
+	exit     exit
 }
 
 // tunnelDevs are the devices that lead to the pods of other nodes, by family.
@@ -120,7 +121,7 @@ func (n *Node) Ports() map[netip.Addr]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	ports := map[netip.Addr]string{}
-	for _, p := range n.pods {
+	for _, p := range n.podList() {
 		for _, a := range p.addrs {
 			ports[a] = p.port().Name
 		}
@@ -145,9 +146,10 @@ func (n *Node) close() error {
 // Pod is a pod on a node.
 type Pod struct {
 	Host
-	node   *Node
-	host   int // number in the node's range
-	serial int // number among all pods that the node has ever had
+	node    *Node
+	host    int  // number in the node's range
+	serial  int  // number among all pods that the node has ever had
+	leaving bool // it is being removed, and its address is not free yet; guarded by the node's mu
 }
 
 // close lets go of the pod, as far as it was made.

@@ -20,12 +20,12 @@ import (
 
 // Cluster is a Kubernetes cluster in a lab.
 type Cluster struct {
-	lab    *lab.Lab
-	store  *kube.Store
-	cancel context.CancelFunc
-	done   chan struct{}
-	again  chan struct{}  // wakes the kubelet
-	ending sync.WaitGroup // pods being taken down
+	lab      *lab.Lab
+	store    *kube.Store
+	cancel   context.CancelFunc
+	done     chan struct{}
+	again    chan struct{}  // wakes the kubelet
+	underway sync.WaitGroup // pods being started or taken down
 
 	mu      sync.Mutex
 	running map[podKey]*workload

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/viplab/viplab/lab"
@@ -18,7 +19,7 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// workload is a pod that runs.
+// workload is a pod that runs, or is about to.
 type workload struct {
 	uid      types.UID
 	addrs    []netip.Addr
@@ -26,11 +27,14 @@ type workload struct {
 	dns      *dns.Server     // nil if the pod is no DNS server
 	sctp     *sctp.Server    // nil if the pod has no SCTP ports
 	inLab    bool            // the lab has a pod for it; not so with hostNetwork
+	starting bool            // it is being started; nothing above but its uid is known yet
 	reported bool            // its status is in the cluster's state
 	ending   bool            // it is being taken down
 }
 
-// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes.
+// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes. Starting a
+// pod and taking one down are for the most part waiting for the kernel, so pods are started and ended side by side, as far
+// as the lab lets them: a node gets one at a time.
 func (c *Cluster) kubelet(ctx context.Context) {
 	defer close(c.done)
 	for ctx.Err() == nil {
@@ -42,7 +46,7 @@ func (c *Cluster) kubelet(ctx context.Context) {
 		case <-c.store.Changed(snapshot.Revision):
 		}
 	}
-	c.ending.Wait()
+	c.underway.Wait()
 }
 
 func (c *Cluster) sync(ctx context.Context, snapshot *kube.Snapshot) {
@@ -53,23 +57,14 @@ func (c *Cluster) sync(ctx context.Context, snapshot *kube.Snapshot) {
 		}
 	}
 	for _, k := range c.obsolete(want) {
-		c.ending.Go(func() {
+		c.underway.Go(func() {
 			c.note(k, nil, c.end(k))
 			c.lookAgain() // a pod of the same name may be waiting
 		})
 	}
-	started := map[podKey]*workload{}
-	for k, p := range want {
-		if c.get(k) != nil || ctx.Err() != nil {
-			continue
-		}
-		w, err := c.start(ctx, p)
-		c.note(k, w, err)
-		if err == nil {
-			started[k] = w
-		}
+	for _, k := range c.missing(want) {
+		c.underway.Go(func() { c.bringUp(ctx, k, want[k]) })
 	}
-	c.report(started)
 }
 
 // shallRun says whether a pod has a network of its node's making: it has a node, and has not ended. What has ended is what
@@ -87,20 +82,48 @@ func (c *Cluster) get(k podKey) *workload {
 	return c.running[k]
 }
 
-// obsolete are the running pods that shall not run, or that another pod of the same name has replaced. Removing a pod's
-// link takes the kernel some 20 ms, nearly all of it waiting, so the caller ends them side by side; they count as running
-// until they have ended.
+// obsolete are the running pods that shall not run, or that another pod of the same name has replaced. The caller ends them;
+// they count as running until they have ended.
 func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []podKey
 	for k, w := range c.running {
-		if p := want[k]; !w.ending && (p == nil || p.UID != w.uid) {
+		if p := want[k]; !w.starting && !w.ending && (p == nil || p.UID != w.uid) {
 			w.ending = true
 			out = append(out, k)
 		}
 	}
 	return out
+}
+
+// missing are the pods that shall run and do not. The caller starts them; they count as running already, so that nobody
+// else does.
+func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []podKey
+	for k, p := range want {
+		if c.running[k] == nil {
+			c.running[k] = &workload{uid: p.UID, starting: true}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// bringUp starts a pod and reports its status.
+func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
+	w, err := c.start(ctx, p)
+	c.note(k, w, err)
+	if err == nil {
+		if err = c.report(p, w); err != nil {
+			c.note(k, w, err)
+		}
+	}
+	if now, ok := kube.Get[*corev1.Pod](c.store, k.namespace, k.name); !ok || now.UID != p.UID || !shallRun(now) {
+		c.lookAgain() // what happened to it meanwhile was not looked at
+	}
 }
 
 // lookAgain makes the kubelet compare the lab with the cluster's state once more.
@@ -122,12 +145,18 @@ func (c *Cluster) note(k podKey, w *workload, err error) {
 	} else if w != nil {
 		c.running[k] = w
 	}
+	c.wakeLocked()
+}
+
+// wakeLocked wakes those who wait for pods.
+func (c *Cluster) wakeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-func (c *Cluster) end(k podKey) error {
-	w := c.get(k)
+func (c *Cluster) end(k podKey) error { return c.stop(c.get(k), k) }
+
+func (c *Cluster) stop(w *workload, k podKey) error {
 	errs := []error{w.close()}
 	if w.inLab {
 		errs = append(errs, c.lab.RemovePod(k.String()))
@@ -136,6 +165,9 @@ func (c *Cluster) end(k podKey) error {
 }
 
 func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	w := &workload{uid: p.UID}
 	var ns *netns.NS
 	if p.Spec.HostNetwork {
@@ -151,7 +183,10 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		}
 		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
 	}
-	return w, w.serve(ctx, ns, p, c.store)
+	if err := w.serve(ctx, ns, p, c.store); err != nil {
+		return nil, errors.Join(err, c.stop(w, podKey{p.Namespace, p.Name}))
+	}
+	return w, nil
 }
 
 // serve starts what the containers of the pod would.
@@ -227,42 +262,23 @@ func (c *Cluster) hostAddrs(node string) []netip.Addr {
 	return out
 }
 
-// report writes the status of pods that have just started, all at once. A pod with readiness gates becomes ready when
-// someone says so, any other at once. A pod that was deleted meanwhile has no status any more; the next round ends it.
-func (c *Cluster) report(started map[podKey]*workload) {
-	for {
-		there := c.still(started)
-		err := c.store.Do(func(tx *kube.Tx) error {
-			for k, p := range there {
-				running := kube.ReportRunning(len(p.Spec.ReadinessGates) == 0, started[k].addrs...)
-				host := kube.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
-				err := kube.UpdateStatus(tx, k.namespace, k.name, func(p *corev1.Pod) { running(p); host(p) })
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil && len(c.still(started)) < len(there) {
-			continue // one of them was deleted just now
+// report writes the status of a pod that has just started, unless it was deleted meanwhile. A pod with readiness gates
+// becomes ready when someone says so, any other at once.
+func (c *Cluster) report(p *corev1.Pod, w *workload) error {
+	running := kube.ReportRunning(len(p.Spec.ReadinessGates) == 0, w.addrs...)
+	host := kube.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
+	err := kube.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
+		if now.UID == p.UID {
+			running(now)
+			host(now)
 		}
-		for k, w := range started {
-			c.mu.Lock()
-			w.reported = true
-			c.mu.Unlock()
-			c.note(k, w, err)
-		}
-		return
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
-}
-
-// still are those of the pods that have not been deleted or replaced since they were started.
-func (c *Cluster) still(started map[podKey]*workload) map[podKey]*corev1.Pod {
-	out := map[podKey]*corev1.Pod{}
-	for k, w := range started {
-		if p, ok := kube.Get[*corev1.Pod](c.store, k.namespace, k.name); ok && p.UID == w.uid {
-			out[k] = p
-		}
-	}
-	return out
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w.reported = true
+	c.wakeLocked()
+	return nil
 }

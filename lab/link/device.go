@@ -188,7 +188,8 @@ const (
 	ndtpaProxyDelay = 13
 )
 
-// Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms).
+// Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms), in which the kernel
+// changes no other device of any namespace: see DeleteGroup for many.
 type Delete struct{ Dev }
 
 func (d Delete) String() string { return "delete " + d.Name }
@@ -196,6 +197,33 @@ func (d Delete) String() string { return "delete " + d.Name }
 func (d Delete) encode(r *request) {
 	m := r.begin(unix.RTM_DELLINK, 0)
 	r.link(0, d.Index, 0, 0)
+	r.end(m)
+}
+
+// Group puts a device into the group of a number; devices begin in group 0.
+type Group struct {
+	Dev
+	Group uint32
+}
+
+func (g Group) String() string { return fmt.Sprintf("%s in group %d", g.Name, g.Group) }
+
+func (g Group) encode(r *request) {
+	m := r.begin(unix.RTM_SETLINK, 0)
+	r.link(0, g.Index, 0, 0)
+	r.u32(unix.IFLA_GROUP, g.Group)
+	r.end(m)
+}
+
+// DeleteGroup takes all devices of a group away, for the price of one. That there is none is an error (ENODEV).
+type DeleteGroup uint32
+
+func (g DeleteGroup) String() string { return fmt.Sprintf("delete group %d", uint32(g)) }
+
+func (g DeleteGroup) encode(r *request) {
+	m := r.begin(unix.RTM_DELLINK, 0)
+	r.link(0, 0, 0, 0)
+	r.u32(unix.IFLA_GROUP, uint32(g))
 	r.end(m)
 }
 

@@ -314,3 +314,26 @@ func TestMasquerade(t *testing.T) {
 		t.Errorf("an address that is not in the set: %v, want %v", err, unix.ENOENT)
 	}
 }
+
+func TestDeleteGroup(t *testing.T) {
+	a, b := pair(t)
+	spare := Dev{Name: "spare", Index: 201}
+	must(t, b, Veth{Dev: spare, MAC: macA, MTU: 1400, Peer: Peer{Dev: Dev{Name: "other", Index: 101}, MAC: macB, NS: a}})
+	must(t, b, Group{port, 7}, DeleteGroup(7))
+	for ns, names := range map[*netns.NS][]string{a: {"lo", "other"}, b: {"lo", "spare"}} {
+		links, err := ns.Netlink().LinkList()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, l := range links {
+			left = append(left, l.Attrs().Name)
+		}
+		if !slices.Equal(left, names) {
+			t.Errorf("%s: left are %q, want %q", ns.Name(), left, names)
+		}
+	}
+	if err := Apply(b, DeleteGroup(7)); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("a group that is empty: %v, want %v", err, unix.ENODEV)
+	}
+}
