@@ -117,7 +117,7 @@ func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
 	w, err := c.start(ctx, p)
 	c.note(k, w, err)
 	if err == nil {
-		if err = c.report(p, w); err != nil {
+		if err := c.report(p, w); err != nil {
 			c.note(k, w, err)
 		}
 	}

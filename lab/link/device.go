@@ -188,8 +188,8 @@ const (
 	ndtpaProxyDelay = 13
 )
 
-// Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms), in which the kernel
-// changes no other device of any namespace: see DeleteGroup for many.
+// Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms), for part of which the
+// kernel holds the one lock over all network configuration: see DeleteGroup for many.
 type Delete struct{ Dev }
 
 func (d Delete) String() string { return "delete " + d.Name }
