@@ -16,15 +16,8 @@ import (
 	"github.com/viplab/viplab/proxiers/faults"
 )
 
-// heapGrowth is how much of the heap may be garbage before it is collected, in percent of what is in use. A run makes much
-// garbage and keeps little: at Go's 100 a quarter of its processor time goes into collecting, at 400 it takes 270 MB.
-const heapGrowth = 400
-
 func main() {
 	faults.Shim()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(heapGrowth)
-	}
 	// The first signal lets a command end in its own time. Those that work in a sandbox are ended by the second Ctrl-C
 	// from outside.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
