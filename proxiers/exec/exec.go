@@ -42,6 +42,9 @@ type Command struct {
 	// Cleanup is the command that takes away what the program leaves behind when it ends, templates too. None means that
 	// there is no such command, and that spec.Cleanup cannot be claimed.
 	Cleanup []string
+	// KeepFileLimit is for a program that insists on more open files than it needs, and that a machine need not allow: it is
+	// let believe that it has raised its limit. False means that it may change its limit as far as the machine allows.
+	KeepFileLimit bool
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)

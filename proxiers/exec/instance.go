@@ -92,7 +92,7 @@ func (i *instance) run(argv []string) (*process, error) {
 	cmd := osexec.Command(argv[0], argv[1:]...)
 	cmd.Env = i.environment()
 	cmd.Dir = i.node.StateDir
-	p, err := start(i.node.Host.NS, cmd, i.log, i.proxier.command.Rounds)
+	p, err := start(i.node.Host.NS, cmd, i.log, i.proxier.command)
 	if err == nil {
 		i.node.Log.Info("started", "pid", p.pid, "command", strings.Join(argv, " "))
 	}

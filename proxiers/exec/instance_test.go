@@ -198,3 +198,18 @@ func TestMountsAreTheNodesOwn(t *testing.T) {
 		t.Errorf("/run/mine: %v", err)
 	}
 }
+
+// A shell ends with an error where it cannot set a limit: prlimit64 is what both it and Go's runtime use.
+func TestALimitOfFilesThatIsKept(t *testing.T) {
+	w := newWorld(t)
+	const more = "had=$(ulimit -n); ulimit -n 1000000000 2>&1 && echo believed; test $(ulimit -n) = $had || echo changed; exit 8"
+	for _, keep := range []bool{true, false} {
+		i := w.place("n1", Command{Name: "mine", Argv: []string{"sh", "-c", more}, KeepFileLimit: keep})
+		err := w.apply(within(t, patience), i)
+		wantError(t, err, "exit code 8")
+		if believed := strings.Contains(err.Error(), "believed"); believed != keep || strings.Contains(err.Error(), "changed") {
+			t.Errorf("keep %t: it was let believe: %t\n%v", keep, believed, err)
+		}
+		must(t, i.Stop(t.Context()))
+	}
+}

@@ -32,8 +32,8 @@ type process struct {
 	rounds    *rounds // nil if nothing is known of them
 }
 
-// start runs a command in a network namespace, with mounts of its own and its own process group. Rounds may be nil.
-func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, tell *Rounds) (*process, error) {
+// start runs a command in a network namespace, with mounts of its own and its own process group.
+func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, how Command) (*process, error) {
 	r, w, err := pipe()
 	if err != nil {
 		return nil, err
@@ -41,12 +41,18 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, tell *Rounds) (*process
 	defer w.Close()
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := ns.WithMounts(func() error { return mountNode(cmd.Dir) }, cmd.Start); err != nil {
+	prepare := func() error { // on the thread that starts the command, and ends with it
+		if err := mountNode(cmd.Dir); err != nil || !how.KeepFileLimit {
+			return err
+		}
+		return keepFileLimit()
+	}
+	if err := ns.WithMounts(prepare, cmd.Start); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	p := &process{pid: cmd.Process.Pid, began: time.Now(), done: make(chan struct{})}
-	if tell != nil {
-		p.rounds = newRounds(*tell)
+	if how.Rounds != nil {
+		p.rounds = newRounds(*how.Rounds)
 		log = io.MultiWriter(log, p.rounds)
 	}
 	p.output = newOutput(r, log)

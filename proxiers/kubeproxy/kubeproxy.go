@@ -97,6 +97,8 @@ func (p *proxier) assemble() (err error) {
 		Configure: configure,
 		Rounds:    p.mode.rounds(),
 		Cleanup:   []string{p.binary, "--cleanup"},
+		// It ends where it may not open 64000 files, however few it needs (setRLimit in pkg/proxy/userspace/rlimit.go).
+		KeepFileLimit: p.mode == Userspace,
 	})
 	return err
 }

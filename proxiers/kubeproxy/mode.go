@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"syscall"
 
 	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/suite/spec"
@@ -107,9 +106,6 @@ var programs = map[Mode][]string{
 // packages bring them.
 var packages = map[string]string{"ipset": "ipset", "nft": "nftables"}
 
-// userspaceFiles is the limit of open files that the userspace mode insists on.
-const userspaceFiles = 64000
-
 // usable says what the mode lacks on this machine.
 func (m Mode) usable(ctx context.Context) error {
 	for _, name := range programs[m] {
@@ -121,29 +117,8 @@ func (m Mode) usable(ctx context.Context) error {
 			return &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install " + pkg}
 		}
 	}
-	switch m {
-	case IPVS:
+	if m == IPVS {
 		return usable.Kernel(ctx, "ip_vs", "dummy")
-	case Userspace:
-		return filesAllowed()
 	}
 	return nil
-}
-
-// filesAllowed says whether a child may raise its limit of open files as far as the userspace mode does: it ends if not.
-func filesAllowed() error {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("getrlimit: %w", err)
-	}
-	if limit.Max >= userspaceFiles {
-		return nil
-	}
-	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: limit.Cur, Max: userspaceFiles}) == nil {
-		return nil // with CAP_SYS_RESOURCE; the child may do the same
-	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("a limit of %d open files (it is %d)", userspaceFiles, limit.Max),
-		Cure:    fmt.Sprintf("ulimit -Hn %d as root, outside of containers that forbid it", userspaceFiles),
-	}
 }
