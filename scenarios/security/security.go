@@ -108,9 +108,8 @@ var namespaceBinding = spec.Scenario{
 				return &spec.Fault{Err: err}
 			}
 		}
-		return w.Expect(ctx,
+		return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
 			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
-			spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80), Want: spec.Refused},
-		)
+		)...)
 	}}},
 }
