@@ -48,6 +48,8 @@ func (proxier) Name() string { return "ipvs" }
 //   - ResolvesClashes: IPVS finds the connection of a reply by client and backend alone.
 //   - LargeFromNode: routing takes a process's datagram for one to the device lo, whose MTU is 65536, and IPVS does not make
 //     it smaller: the process is told the MTU of the way, which in IPv6 is not remembered for a local address.
+//   - BridgedFragmentsV6: on its way through a bridge a datagram is put together, and the size of its fragments is lost. IPVS
+//     takes it for one that was sent in one piece, and answers that it is too big (__mtu_check_toobig_v6 in ip_vs_xmit.c).
 //   - ETPLocalShortcut: one set of endpoints serves everybody (above).
 //   - OutlivesService: a connection whose virtual server is gone leads nowhere.
 //   - IPTables: a few rules and IP sets of another shape.

@@ -66,7 +66,7 @@ func iptablesFeatures() spec.FeatureSet {
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
 		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
-		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
+		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
 	} {
 		set[f] = true
 	}
@@ -97,6 +97,7 @@ func nftablesFeatures() spec.FeatureSet {
 	set[spec.ResolvesClashes] = true
 	set[spec.ETPLocalShortcut] = true
 	set[spec.LargeFromNode] = true
+	set[spec.BridgedFragmentsV6] = true
 	return set
 }
 
@@ -110,6 +111,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and with it its flows.
 //   - ResolvesClashes: IPVS finds the connection of a reply by client and endpoint alone.
 //   - LargeFromNode: IPVS does not cut a process's datagram, which was made for the device lo, into pieces.
+//   - BridgedFragmentsV6: nor, over IPv6, one that came in pieces and was put together on a bridge.
 //   - ETPLocalShortcut: one set of endpoints serves everybody.
 //   - OutlivesService: with its virtual server a connection loses its way.
 //   - IPTables: a few rules and ipsets of another shape.
@@ -158,6 +160,6 @@ func userspaceFeatures() spec.FeatureSet {
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
 		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService, spec.Cleanup, spec.ResolvesClashes,
-		spec.LargeFromNode,
+		spec.LargeFromNode, spec.BridgedFragmentsV6,
 	)
 }

@@ -61,7 +61,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
 		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody,
 		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.UnusedClusterIPsDropped, spec.AffinityTimeout,
-		spec.AffinityManyClients, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
+		spec.AffinityManyClients, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
 	)
 }
 

@@ -71,7 +71,7 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.ClusterIPFromOutside,
 		spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.SourceRanges, spec.HealthCheckBody,
 		spec.AffinityTimeout, spec.AffinityManyClients,
-		spec.HealthCheckAccept, spec.ExternalIPsGate, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
+		spec.HealthCheckAccept, spec.ExternalIPsGate, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
 	)
 }
 

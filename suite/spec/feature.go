@@ -66,6 +66,8 @@ const (
 	ResolvesClashes Feature = "resolves-clashes"
 	// LargeFromNode: a process of a node sends datagrams larger than the way to the endpoint takes in one piece.
 	LargeFromNode Feature = "large-from-node"
+	// BridgedFragmentsV6: a pod on a bridge sends IPv6 datagrams larger than its own link takes in one piece.
+	BridgedFragmentsV6 Feature = "bridged-fragments-v6"
 	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even where
 	// this node has one.
 	ETPLocalShortcut Feature = "etp-local-shortcut"
@@ -130,7 +132,7 @@ const (
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	AffinityManyClients, AffinityTimeout, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
+	AffinityManyClients, AffinityTimeout, BridgedFragmentsV6, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
 	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ETPLocalShortcut, ExternalIPs,
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
 	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LargeFromNode, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
