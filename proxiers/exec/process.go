@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/pace"
 )
 
-// grace is how long a command may take to end after SIGTERM.
+// grace is how long a command may take to end after SIGTERM, on a machine that is not emulated.
 const grace = 10 * time.Second
 
 // lastWords is how long its output is read on after its end: children that it left behind may hold the pipe open.
@@ -162,7 +163,7 @@ func (p *process) stop(ctx context.Context) error {
 	if err := p.signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	late := time.NewTimer(grace)
+	late := time.NewTimer(pace.Limit(grace))
 	defer late.Stop()
 	select {
 	case <-p.done:
@@ -177,7 +178,7 @@ func (p *process) stop(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return fmt.Errorf("it does not end on SIGTERM: killed %s after its start", asked.Round(time.Second))
-	case <-time.After(grace):
+	case <-time.After(pace.Limit(grace)):
 		return fmt.Errorf("process %d does not even end on SIGKILL: the kernel holds it", p.pid)
 	}
 }

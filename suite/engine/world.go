@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ type keptConn struct {
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}, former: map[string]*corev1.Service{}}
 	scene := Scene(c.Scenario)
+	w.fit(scene)
 	w.take(scene)
 	if err := env.Store().Apply(scene...); err != nil {
 		return w, spec.Faultf("set the scene: %w", err)
@@ -81,6 +83,20 @@ func adopt(o kube.Object, namespace string) kube.Object {
 		s.Spec.IPFamilyPolicy = &policy
 	}
 	return o
+}
+
+// fit takes external IPs of families that the cluster does not have from Services. The API allows them, but there are proxiers
+// that one such Service keeps from serving the external IPs of all others, in scenarios that have nothing to do with it.
+func (w *world) fit(objects []kube.Object) {
+	families := w.Lab().Stack().Families()
+	for _, o := range objects {
+		if s, ok := o.(*corev1.Service); ok {
+			s.Spec.ExternalIPs = slices.DeleteFunc(s.Spec.ExternalIPs, func(ip string) bool {
+				a, err := netip.ParseAddr(ip)
+				return err == nil && !slices.Contains(families, lab.FamilyOf(a))
+			})
+		}
+	}
 }
 
 // leave closes what the scenario left open and deletes its namespace, unless it is to be kept.
@@ -143,6 +159,7 @@ func (w *world) Apply(objs ...kube.Object) error {
 	for i, o := range objs {
 		adopted[i] = adopt(o, w.namespace)
 	}
+	w.fit(adopted)
 	w.take(adopted)
 	return w.env.Store().Apply(adopted...)
 }
