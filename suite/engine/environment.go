@@ -124,16 +124,12 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
 }
 
-// patientTracking makes nodes remember UDP flows longer than the usual 30 s, which a step takes on a slow machine: a flow
-// would be led anew then, for no reason of the proxier's.
-var patientTracking = []netns.Setting{
-	{Key: "net.netfilter.nf_conntrack_udp_timeout", Value: "600", Optional: true},
-	{Key: "net.netfilter.nf_conntrack_udp_timeout_stream", Value: "600", Optional: true},
-}
-
 // equip makes a node what the administrator wants it to be before a proxier comes.
 func (e *environment) equip(n *lab.Node, own spec.Own) error {
 	if err := n.SetSysctls(append(patientTracking, own.Sysctls...)...); err != nil {
+		return err
+	}
+	if err := patientIPVS(n); err != nil {
 		return err
 	}
 	return kube.Update(e.Store(), "", n.Name(), func(o *corev1.Node) {
