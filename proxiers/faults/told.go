@@ -12,7 +12,7 @@ import (
 )
 
 // told are faults in what proxiers are told.
-var told = slices.Concat(configured, toldOfServices, toldOfEndpoints, toldOfPolicies)
+var told = slices.Concat(configured, toldOfNodes, toldOfServices, toldOfEndpoints, toldOfPolicies)
 
 // configured are faults in what proxiers are told by an administrator.
 var configured = []Fault{
@@ -24,6 +24,15 @@ var configured = []Fault{
 			"clusterip-masquerade-all", "nodeport-address-filter",
 		},
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
+	},
+}
+
+// toldOfNodes are faults in what proxiers are told of nodes.
+var toldOfNodes = []Fault{
+	{
+		Name: "taints-lost", Breaks: "Nobody learns that a node is about to be deleted.",
+		Rows:  []string{"hc-proxier-health"},
+		State: copied(func(n *corev1.Node) { n.Spec.Taints = nil }),
 	},
 }
 
