@@ -199,7 +199,7 @@ func TestMountsAreTheNodesOwn(t *testing.T) {
 	}
 }
 
-// A shell ends with an error where it cannot set a limit: prlimit64 is what both it and Go's runtime use.
+// A shell says so where it cannot set a limit.
 func TestALimitOfFilesThatIsKept(t *testing.T) {
 	w := newWorld(t)
 	const more = "had=$(ulimit -n); ulimit -n 1000000000 2>&1 && echo believed; test $(ulimit -n) = $had || echo changed; exit 8"
