@@ -35,6 +35,8 @@ const (
 type world struct {
 	*cluster.Cluster
 	dir string
+	// patience is how long a probe waits for an answer that a relay may still be fetching. Zero: the kernel alone answers.
+	patience time.Duration
 }
 
 // newWorld makes the cluster, without a proxier. The pods a-1 to a-5 and b-1 to b-5 serve, client connects.
@@ -120,11 +122,11 @@ func (w *world) place() spec.Node {
 	return n
 }
 
-// probe connects from the client's pod. A proxier that relays through a process of its own may need patience.
-func (w *world) probe(ctx context.Context, to netip.AddrPort, patience time.Duration) traffic.Answer {
+// probe connects from the client's pod.
+func (w *world) probe(ctx context.Context, to netip.AddrPort) traffic.Answer {
 	return traffic.Probe{
 		From: w.Lab().Pod(namespace + "/client").NS, To: to, Proto: "tcp",
-		Fences: []netip.Addr{w.Lab().Node(node).Addr(lab.V4)}, Patience: patience,
+		Fences: []netip.Addr{w.Lab().Node(node).Addr(lab.V4)}, Patience: w.patience,
 	}.Do(ctx)
 }
 
@@ -142,7 +144,7 @@ func (w *world) vip(name string) (netip.AddrPort, error) {
 // probes it pauses, longer and longer, for a hundredth of the time at most: the proxier shall have the processor.
 func (w *world) until(ctx context.Context, since time.Time, to netip.AddrPort, wanted func(traffic.Answer) bool) (time.Duration, error) {
 	for {
-		a := w.probe(ctx, to, 0)
+		a := w.probe(ctx, to)
 		switch {
 		case a.Fault != nil:
 			return 0, a.Fault

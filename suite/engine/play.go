@@ -141,16 +141,13 @@ func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, 
 
 // Probe sends one probe that no row judges.
 func (w *world) Probe(ctx context.Context, from string, to spec.Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error) {
-	h, err := w.Host(from)
+	row := spec.Row{From: from, To: to, Proto: proto}
+	p, err := w.probeOf(row, family)
 	if err != nil {
 		return nil, traffic.Answer{}, err
 	}
-	addr, err := w.Resolve(to, family, proto)
-	if err != nil {
-		return nil, traffic.Answer{}, err
-	}
-	o := spec.Observation{Family: family, To: addr}
-	conn, err := w.open(ctx, spec.Row{From: from, To: to, Proto: proto}, h, &o)
+	o := spec.Observation{Family: family, To: p.To}
+	conn, err := w.open(ctx, row, p, &o)
 	if err != nil {
 		return nil, o.Answer, &spec.Fault{Err: err}
 	}

@@ -40,25 +40,18 @@ func (c *Cell) unwantedLimit() int {
 
 // probeRow sends the probes of a row in one family, one after another.
 func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
-	to, err := w.Resolve(row.To, family, row.Protocol())
+	p, err := w.probeOf(row, family)
 	if err != nil {
-		return nil, err
-	}
-	from, err := w.Host(row.From)
-	if err != nil {
-		return nil, err
-	}
-	if err := w.mayAsk(row, from); err != nil {
 		return nil, err
 	}
 	var seen []spec.Observation
 	unwanted := 0
 	for range row.Count() {
-		o := spec.Observation{Family: family, To: to}
+		o := spec.Observation{Family: family, To: p.To}
 		if row.Conn != "" {
-			err = w.onKept(ctx, row, from, &o)
+			err = w.onKept(ctx, row, p, &o)
 		} else {
-			err = w.once(ctx, row, from, &o)
+			err = w.once(ctx, row, p, &o)
 		}
 		if err != nil {
 			return seen, fmt.Errorf("%s -> %s: %w", row.From, row.To, err)
@@ -71,6 +64,32 @@ func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) (
 		}
 	}
 	return seen, nil
+}
+
+// probeOf is what a row sends in one family, as often as it says.
+func (w *world) probeOf(row spec.Row, family lab.Family) (p traffic.Probe, err error) {
+	to, err := w.Resolve(row.To, family, row.Protocol())
+	if err != nil {
+		return p, err
+	}
+	from, err := w.Host(row.From)
+	if err != nil {
+		return p, err
+	}
+	if err := w.mayAsk(row, from); err != nil {
+		return p, err
+	}
+	source, err := w.source(row, family)
+	if err != nil {
+		return p, err
+	}
+	p = traffic.Probe{
+		From: from.NS, Source: source, To: to, Proto: row.Protocol(), Payload: row.Payload,
+		Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
+		Keep: row.Conn != "" && row.Protocol() == "udp",
+	}
+	w.fence(&p, from, family, row.By)
+	return p, nil
 }
 
 // mayAsk refuses a row that would judge a node on which no proxier was placed.
@@ -100,8 +119,8 @@ func (w *world) nodeOf(h *lab.Host) string {
 }
 
 // once makes a fresh connection.
-func (w *world) once(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) error {
-	conn, err := w.open(ctx, row, from, o)
+func (w *world) once(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) error {
+	conn, err := w.open(ctx, row, p, o)
 	if conn == nil {
 		return err
 	}
@@ -109,13 +128,13 @@ func (w *world) once(ctx context.Context, row spec.Row, from *lab.Host, o *spec.
 }
 
 // onKept sends on the kept connection of the row, or opens it.
-func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) error {
+func (w *world) onKept(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) error {
 	key := fmt.Sprintf("%s/%s", row.Conn, o.Family)
 	w.mu.Lock()
 	k := w.kept[key]
 	w.mu.Unlock()
 	if k == nil {
-		conn, err := w.open(ctx, row, from, o)
+		conn, err := w.open(ctx, row, p, o)
 		if conn != nil {
 			w.mu.Lock()
 			w.kept[key] = &keptConn{conn, o.Server}
@@ -125,7 +144,7 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	k.conn.SetPatience(w.cell.patience(), row.Want.Allows(traffic.Silence))
+	k.conn.SetPatience(p.Patience, p.IfAccepted)
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
 	if err := w.finish(row, o); err != nil {
@@ -138,19 +157,9 @@ func (w *world) onKept(ctx context.Context, row spec.Row, from *lab.Host, o *spe
 }
 
 // open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any case.
-func (w *world) open(ctx context.Context, row spec.Row, from *lab.Host, o *spec.Observation) (*traffic.Conn, error) {
+func (w *world) open(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) (*traffic.Conn, error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	source, err := w.source(row, o.Family)
-	if err != nil {
-		return nil, err
-	}
-	p := traffic.Probe{
-		From: from.NS, Source: source, To: o.To, Proto: row.Protocol(), Payload: row.Payload,
-		Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
-		Keep: row.Conn != "" && row.Protocol() == "udp",
-	}
-	w.fence(&p, from, o.Family, row.By)
 	conn, answer := p.Open(ctx)
 	o.Answer = answer
 	return conn, w.finish(row, o)
