@@ -189,8 +189,8 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 
 // newPod is the pod of a host number, its namespace still missing.
 func (l *Lab) newPod(n *Node, host int) *Pod {
+	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade}
 	n.podsMade++
-	p := &Pod{node: n, host: host, serial: n.podsMade}
 	for _, f := range l.Stack().Families() {
 		p.addrs = append(p.addrs, podAddr(f, n.number, host))
 	}

@@ -103,7 +103,7 @@ type Node struct {
 	mu       sync.Mutex // held while the node's pods change
 	pods     map[int]*Pod
 	podsMade int // those that are gone included
-	exit     exit
+	retired  []*Pod
 }
 
 // tunnelDevs are the devices that lead to the pods of other nodes, by family.
@@ -133,7 +133,7 @@ func (n *Node) lan() machine { return nodeMachine(n.number) }
 
 // close lets go of the node and its pods, as far as they were made.
 func (n *Node) close() error {
-	var errs []error
+	errs := []error{n.closeRetired()}
 	for _, p := range n.pods {
 		errs = append(errs, p.close())
 	}
@@ -146,10 +146,9 @@ func (n *Node) close() error {
 // Pod is a pod on a node.
 type Pod struct {
 	Host
-	node    *Node
-	host    int  // number in the node's range
-	serial  int  // number among all pods that the node has ever had
-	leaving bool // it is being removed, and its address is not free yet; guarded by the node's mu
+	node   *Node
+	host   int // number in the node's range
+	serial int // number among all pods that the node has ever had, counted from firstPod like host
 }
 
 // close lets go of the pod, as far as it was made.

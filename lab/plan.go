@@ -111,13 +111,14 @@ func switchPort(host int) link.Dev {
 	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
 }
 
-// port is the node's end of the pod's veth: veth5 leads to 10.244.n.5. A later pod with the same address has another index.
-// When a device goes down, the kernel forgets the connections that it has masqueraded on their way out of that index, but not
-// at once (nf_nat_masq_schedule): those of the later pod would be among them.
+// port is the node's end of the pod's veth: in a lab that has not changed veth5 leads to 10.244.n.5. A later pod with the same
+// address has another device, while that of the former one may still be there. Its index is another one, too: when a device
+// goes down, the kernel forgets the connections that it has masqueraded on their way out of that index, but not at once
+// (nf_nat_masq_schedule), and those of the later pod would be among them.
 func (p *Pod) port() link.Dev {
 	prefix := "veth"
 	if p.node.network == Routed {
 		prefix = "cali"
 	}
-	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, p.host), Index: 1000 + p.serial}
+	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, p.serial), Index: 1000 + p.serial}
 }

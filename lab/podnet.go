@@ -12,7 +12,7 @@ type podNetwork interface {
 	prepare(n *Node, s Stack) []link.Op
 	// port is for the node's end of a pod's veth.
 	port(p *Pod, s Stack) []link.Op
-	// unport takes away what port made and the device's deletion leaves behind.
+	// unport undoes port, but for the device, which leads nowhere then.
 	unport(p *Pod, s Stack) []link.Op
 	// pod is for the pod: addresses and routes.
 	pod(p *Pod, s Stack) []link.Op
@@ -52,11 +52,7 @@ func (bridged) port(p *Pod, s Stack) []link.Op {
 }
 
 func (bridged) unport(p *Pod, _ Stack) []link.Op {
-	var ops []link.Op
-	for _, op := range neighbour(devBridge, p) {
-		ops = append(ops, link.Remove(op))
-	}
-	return ops
+	return append(removals(neighbour(devBridge, p)), link.Unplug{Dev: p.port()})
 }
 
 func (bridged) pod(p *Pod, s Stack) []link.Op {
@@ -101,16 +97,22 @@ func (routed) prepare(n *Node, _ Stack) []link.Op {
 func (routed) port(p *Pod, s Stack) []link.Op {
 	port := p.port()
 	ops := []link.Op{link.PromptProxy{Dev: port}, link.ProxyARP{Dev: port}}
-	for _, f := range s.Families() {
-		if f == V6 {
-			ops = append(ops, linkLocal(port, routedMAC))
-		}
-		ops = append(ops, link.Route{To: single(p.Addr(f)), Dev: port})
+	if s != IPv4 {
+		ops = append(ops, linkLocal(port, routedMAC))
 	}
-	return append(ops, neighbour(port, p)...)
+	return append(ops, toPod(p)...)
 }
 
-func (routed) unport(*Pod, Stack) []link.Op { return nil }
+func (routed) unport(p *Pod, _ Stack) []link.Op { return removals(toPod(p)) }
+
+// toPod is how a node that routes finds a pod.
+func toPod(p *Pod) []link.Op {
+	var ops []link.Op
+	for _, a := range p.Addrs() {
+		ops = append(ops, link.Route{To: single(a), Dev: p.port()})
+	}
+	return append(ops, neighbour(p.port(), p)...)
+}
 
 func (routed) pod(p *Pod, s Stack) []link.Op {
 	var ops []link.Op

@@ -111,6 +111,17 @@ func (u Up) encode(r *request) {
 	r.end(m)
 }
 
+// Down sets a device down.
+type Down struct{ Dev }
+
+func (d Down) String() string { return d.Name + " down" }
+
+func (d Down) encode(r *request) {
+	m := r.begin(unix.RTM_NEWLINK, 0)
+	r.link(0, d.Index, 0, unix.IFF_UP)
+	r.end(m)
+}
+
 // Port sets a device up as a port of a bridge.
 type Port struct {
 	Dev
@@ -123,6 +134,18 @@ func (p Port) encode(r *request) {
 	m := r.begin(unix.RTM_NEWLINK, 0)
 	r.link(0, p.Index, unix.IFF_UP, unix.IFF_UP)
 	r.u32(unix.IFLA_MASTER, uint32(p.Bridge.Index))
+	r.end(m)
+}
+
+// Unplug takes a port out of its bridge. The device stays up.
+type Unplug struct{ Dev }
+
+func (u Unplug) String() string { return u.Name + " out of its bridge" }
+
+func (u Unplug) encode(r *request) {
+	m := r.begin(unix.RTM_SETLINK, 0)
+	r.link(0, u.Index, 0, 0)
+	r.u32(unix.IFLA_MASTER, 0)
 	r.end(m)
 }
 
@@ -189,7 +212,7 @@ const (
 )
 
 // Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms), for part of which the
-// kernel holds the one lock over all network configuration: see DeleteGroup for many.
+// kernel holds the one lock over all network configuration.
 type Delete struct{ Dev }
 
 func (d Delete) String() string { return "delete " + d.Name }
@@ -197,33 +220,6 @@ func (d Delete) String() string { return "delete " + d.Name }
 func (d Delete) encode(r *request) {
 	m := r.begin(unix.RTM_DELLINK, 0)
 	r.link(0, d.Index, 0, 0)
-	r.end(m)
-}
-
-// Group puts a device into the group of a number; devices begin in group 0.
-type Group struct {
-	Dev
-	Group uint32
-}
-
-func (g Group) String() string { return fmt.Sprintf("%s in group %d", g.Name, g.Group) }
-
-func (g Group) encode(r *request) {
-	m := r.begin(unix.RTM_SETLINK, 0)
-	r.link(0, g.Index, 0, 0)
-	r.u32(unix.IFLA_GROUP, g.Group)
-	r.end(m)
-}
-
-// DeleteGroup takes all devices of a group away, for the price of one. That there is none is an error (ENODEV).
-type DeleteGroup uint32
-
-func (g DeleteGroup) String() string { return fmt.Sprintf("delete group %d", uint32(g)) }
-
-func (g DeleteGroup) encode(r *request) {
-	m := r.begin(unix.RTM_DELLINK, 0)
-	r.link(0, 0, 0, 0)
-	r.u32(unix.IFLA_GROUP, uint32(g))
 	r.end(m)
 }
 

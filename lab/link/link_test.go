@@ -315,25 +315,23 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
-func TestDeleteGroup(t *testing.T) {
+// A device that is set down is down, and so are its routes; its other end stays up, and has nobody to talk to.
+func TestDown(t *testing.T) {
 	a, b := pair(t)
-	spare := Dev{Name: "spare", Index: 201}
-	must(t, b, Veth{Dev: spare, MAC: macA, MTU: 1400, Peer: Peer{Dev: Dev{Name: "other", Index: 101}, MAC: macB, NS: a}})
-	must(t, b, Group{port, 7}, DeleteGroup(7))
-	for ns, names := range map[*netns.NS][]string{a: {"lo", "other"}, b: {"lo", "spare"}} {
-		links, err := ns.Netlink().LinkList()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var left []string
-		for _, l := range links {
-			left = append(left, l.Attrs().Name)
-		}
-		if !slices.Equal(left, names) {
-			t.Errorf("%s: left are %q, want %q", ns.Name(), left, names)
-		}
+	route := Route{To: netip.MustParsePrefix("10.9.9.0/24"), Dev: port}
+	must(t, a, Up{nic})
+	must(t, b, Up{port}, route, Down{port})
+	if flags := device(t, b, port).Attrs().RawFlags; flags&unix.IFF_UP != 0 {
+		t.Errorf("it is up (flags %x)", flags)
 	}
-	if err := Apply(b, DeleteGroup(7)); !errors.Is(err, unix.ENODEV) {
-		t.Errorf("a group that is empty: %v, want %v", err, unix.ENODEV)
+	if flags := device(t, a, nic).Attrs().RawFlags; flags&unix.IFF_UP == 0 || flags&unix.IFF_LOWER_UP != 0 {
+		t.Errorf("its other end has the flags %x, want it up without a carrier", flags)
+	}
+	if err := Apply(b, Remove(route)); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("its route: %v, want %v", err, unix.ESRCH)
+	}
+	must(t, b, Up{port}, route)
+	if flags := device(t, a, nic).Attrs().RawFlags; flags&unix.IFF_LOWER_UP == 0 {
+		t.Errorf("up again, its other end has no carrier (flags %x)", flags)
 	}
 }
