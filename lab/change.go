@@ -117,11 +117,11 @@ func (l *Lab) disconnectPod(p *Pod) error {
 }
 
 // manyRetired is how many pods that were removed from a node are let go of together; each takes some 300 KiB.
-const manyRetired = 64
+const manyRetired = 128
 
 // retire keeps a pod that is disconnected until the node goes, or many can go at once. For every link that goes down on a node
-// the kernel searches all that it tracks, 2 to 10 ms (nf_nat_masq_schedule), unless the node itself is going, or it has 16
-// such searches to do already; and each deletion of a namespace holds up everybody who changes a network.
+// the kernel searches all that it tracks, in all namespaces, 2 to 10 ms (nf_nat_masq_schedule), unless the node goes too, or 16
+// such searches are waiting; and whenever it deletes namespaces it holds up everybody who changes a network.
 func (n *Node) retire(p *Pod) error {
 	n.retired = append(n.retired, p)
 	if len(n.retired) < manyRetired {

@@ -52,7 +52,7 @@ func (bridged) port(p *Pod, s Stack) []link.Op {
 }
 
 func (bridged) unport(p *Pod, _ Stack) []link.Op {
-	return append(removals(neighbour(devBridge, p)), link.Unplug{Dev: p.port()})
+	return append(removals(neighbour(devBridge, p)), link.Disable{Dev: p.port()})
 }
 
 func (bridged) pod(p *Pod, s Stack) []link.Op {

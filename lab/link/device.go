@@ -137,17 +137,23 @@ func (p Port) encode(r *request) {
 	r.end(m)
 }
 
-// Unplug takes a port out of its bridge. The device stays up.
-type Unplug struct{ Dev }
+// Disable makes a bridge port carry nothing, and the bridge forget whom it has met there. To take it out of the bridge would
+// cost an RCU grace period.
+type Disable struct{ Dev }
 
-func (u Unplug) String() string { return u.Name + " out of its bridge" }
+func (d Disable) String() string { return "disable port " + d.Name }
 
-func (u Unplug) encode(r *request) {
+func (d Disable) encode(r *request) {
 	m := r.begin(unix.RTM_SETLINK, 0)
-	r.link(0, u.Index, 0, 0)
-	r.u32(unix.IFLA_MASTER, 0)
+	r.link(unix.AF_BRIDGE, d.Index, 0, 0)
+	port := r.open(unix.IFLA_PROTINFO | unix.NLA_F_NESTED)
+	r.u8(unix.IFLA_BRPORT_STATE, portDisabled)
+	r.bytes(unix.IFLA_BRPORT_FLUSH, nil)
+	r.shut(port)
 	r.end(m)
 }
+
+const portDisabled = 0 // BR_STATE_DISABLED, include/uapi/linux/if_bridge.h
 
 // Hairpin lets a bridge port send a frame back to where it came from: a pod that reaches itself through a Service.
 type Hairpin struct{ Dev }

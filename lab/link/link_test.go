@@ -315,6 +315,44 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
+// A disabled port stays in its bridge, which has forgotten who was behind it and sends nothing there.
+func TestDisable(t *testing.T) {
+	a, b := pair(t)
+	behind := MAC{2, 0, 0, 0, 0, 0xc}
+	must(t, b, Bridge{Dev: br, MAC: MAC{2, 0, 0, 0, 0, 0xd}, MTU: 1400}, Port{port, br})
+	must(t, a, Up{nic})
+	if err := b.Netlink().NeighAppend(&netlink.Neigh{ // as if a frame had come from there
+		LinkIndex: port.Index, Family: unix.AF_BRIDGE, State: netlink.NUD_REACHABLE, Flags: netlink.NTF_MASTER, HardwareAddr: behind[:],
+	}); err != nil {
+		t.Fatal(err)
+	}
+	known := func() bool {
+		entries, err := netns.List(func() ([]netlink.Neigh, error) { return b.Netlink().NeighList(port.Index, unix.AF_BRIDGE) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(entries, func(n netlink.Neigh) bool { return n.HardwareAddr.String() == behind.String() })
+	}
+	if !known() {
+		t.Fatal("the bridge does not know who is behind its port")
+	}
+	must(t, b, Disable{port})
+	if known() {
+		t.Error("the bridge still knows who was behind its port")
+	}
+	cmd := exec.Command("ip", "-d", "link", "show", "dev", port.Name)
+	var out strings.Builder
+	cmd.Stdout = &out
+	if err := b.Run(cmd); err != nil {
+		t.Fatal(err, ": apt-get install iproute2")
+	}
+	for _, want := range []string{"master br0", "bridge_slave state disabled", ",UP"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the port is not %q:\n%s", want, out.String())
+		}
+	}
+}
+
 // A device that is set down is down, and so are its routes; its other end stays up, and has nobody to talk to.
 func TestDown(t *testing.T) {
 	a, b := pair(t)
