@@ -54,14 +54,16 @@ func (h *Host) Addrs() []netip.Addr { return h.addrs }
 // LocalAddrs asks the kernel for all addresses of the host that others can reach: those of bridges and tunnels too, but
 // neither loopback nor link-local ones.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
-	found, err := netns.List(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, netlink.FAMILY_ALL) })
-	if err != nil {
-		return nil, fmt.Errorf("%s: list addresses: %w", h.Name(), err)
-	}
 	var out []netip.Addr
-	for _, a := range found {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok && a.Scope == unix.RT_SCOPE_UNIVERSE {
-			out = append(out, addr.Unmap())
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} { // for both at once the kernel locks all network configuration
+		found, err := netns.List(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, family) })
+		if err != nil {
+			return nil, fmt.Errorf("%s: list addresses: %w", h.Name(), err)
+		}
+		for _, a := range found {
+			if addr, ok := netip.AddrFromSlice(a.IP); ok && a.Scope == unix.RT_SCOPE_UNIVERSE {
+				out = append(out, addr.Unmap())
+			}
 		}
 	}
 	return out, nil
