@@ -1,11 +1,11 @@
 package kube
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
@@ -33,12 +33,8 @@ func encodeOne(o Object) ([]byte, error) {
 		setTypeMeta(o, r)
 		o.SetManagedFields(nil)
 	}
-	text, err := json.Marshal(o)
+	v, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		return nil, err
-	}
-	var v map[string]any
-	if err := yaml.Unmarshal(text, &v); err != nil { // keeps integers, as encoding/json does not
 		return nil, err
 	}
 	prune(v)

@@ -38,8 +38,10 @@ func quote(word string) string {
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\") {
 		return word
 	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
+	return `"` + escaper.Replace(word) + `"`
 }
+
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // To matches the destination address, protocol and port.
 func To(a netip.Addr, proto corev1.Protocol, port uint16) Part {
