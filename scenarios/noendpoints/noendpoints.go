@@ -4,6 +4,7 @@ package noendpoints
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -122,20 +123,15 @@ const eip4, eip6 = "198.51.100.20", "2001:db8:51::20"
 
 // nothingTracked wants no conntrack entry toward the ClusterIP on the node that refused.
 func nothingTracked(ctx context.Context, w spec.World) error {
-	for _, f := range w.Lab().Stack().Families() {
-		vip, err := w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp")
-		if err != nil {
-			return err
-		}
-		flows, err := w.Flows(ctx, "n1", func(x watch.Flow) bool { return x.Orig.Dst == vip })
-		if err != nil {
-			return err
-		}
-		if len(flows) > 0 {
-			return fmt.Errorf("n1 tracks a connection that was refused: %s", flows[0])
-		}
+	vips, err := ResolveAll(w, spec.ClusterIPOf("web", 80), "tcp")
+	if err != nil {
+		return err
 	}
-	return nil
+	flows, err := w.Flows(ctx, "n1", func(x watch.Flow) bool { return slices.Contains(vips, x.Orig.Dst) })
+	if err == nil && len(flows) > 0 {
+		err = fmt.Errorf("n1 tracks a connection that was refused: %s", flows[0])
+	}
+	return err
 }
 
 // evict ends a pod as a kubelet that is short of memory does: the pod stays, as one that has failed.
