@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -99,11 +100,29 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 		r.mu.Unlock()
 		return
 	}
-	if err := env.close(context.WithoutCancel(ctx)); err != nil {
+	if err := r.retire(ctx, env); err != nil {
 		r.mu.Lock()
 		r.left = append(r.left, fmt.Errorf("take the cluster of %s down: %w", p.Name(), err))
 		r.mu.Unlock()
 	}
+}
+
+// manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB each. The
+// kernel takes a quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each bridge,
+// synchronize_rcu in vxlan_sock_release for each tunnel) with the lock over all network configuration in its hand.
+const manyRetired = 32
+
+// retire stops what runs in a cluster. It is taken down when there are many, or when the run is closed.
+func (r *Run) retire(ctx context.Context, env *environment) error {
+	err := env.stop(context.WithoutCancel(ctx))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.retired = append(r.retired, env.Cluster)
+	if len(r.retired) > manyRetired {
+		err = errors.Join(err, r.retired[0].Close())
+		r.retired = r.retired[1:]
+	}
+	return err
 }
 
 // each calls f for every item, at most limit at once, and returns when all calls have.

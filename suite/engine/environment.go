@@ -32,7 +32,8 @@ var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
 type environment struct {
 	*cluster.Cluster
 	proxier   *fleet
-	enforcer  *fleet // nil if there is none
+	enforcer  *fleet          // nil if there is none
+	declared  spec.FeatureSet // of the two together
 	own       spec.Own
 	conntrack map[string]*watch.Conntrack // by node
 	stateDir  string
@@ -51,7 +52,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 	}
 	r.takeNote(c.Lab())
 	env := &environment{
-		Cluster: c, proxier: newFleet(proxierRole, p), own: own,
+		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(r.options.beside(p)),
 		applyLimit: cmp.Or(r.options.ApplyLimit, pace.Limit(applyLimit)), conntrack: map[string]*watch.Conntrack{},
 	}
 	if r.options.Enforcer != nil {
@@ -149,6 +150,11 @@ func (e *environment) settle(ctx context.Context, revision uint64) error {
 
 // close stops proxiers and enforcers, and takes everything down.
 func (e *environment) close(ctx context.Context) error {
+	return errors.Join(e.stop(ctx), e.Cluster.Close())
+}
+
+// stop stops proxiers and enforcers, and leaves the cluster there.
+func (e *environment) stop(ctx context.Context) error {
 	var errs []error
 	for _, f := range e.fleets() {
 		errs = append(errs, f.stop(ctx, e.applyLimit))
@@ -156,7 +162,7 @@ func (e *environment) close(ctx context.Context) error {
 	for _, ct := range e.conntrack {
 		errs = append(errs, ct.Close())
 	}
-	return errors.Join(append(errs, e.Cluster.Close(), os.RemoveAll(e.stateDir))...)
+	return errors.Join(append(errs, os.RemoveAll(e.stateDir))...)
 }
 
 // doors tells how to enter each namespace from outside of the sandbox.

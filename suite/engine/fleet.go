@@ -49,15 +49,6 @@ func (e *environment) enforcing() *fleet {
 	return cmp.Or(e.enforcer, e.proxier)
 }
 
-// features are what the fleets declare together.
-func (e *environment) features() spec.FeatureSet {
-	var programs []spec.Proxier
-	for _, f := range e.fleets() {
-		programs = append(programs, f.program)
-	}
-	return features(programs)
-}
-
 // rules is how the file ends that keeps what the fleet has programmed on a node.
 func (f *fleet) rules() string {
 	if f.role == enforcerRole {

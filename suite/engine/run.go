@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/pace"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -21,10 +22,11 @@ type Run struct {
 	ended   atomic.Int64
 	done    chan struct{}
 
-	mu   sync.Mutex
-	kept []*environment // with failed scenarios in them, if Options.KeepFailed
-	note string         // what the first cluster says of itself
-	left []error        // what went wrong when clusters were taken down
+	mu      sync.Mutex
+	kept    []*environment     // with failed scenarios in them, if Options.KeepFailed
+	retired []*cluster.Cluster // in which nothing happens any more, the oldest first
+	note    string             // what the first cluster says of itself
+	left    []error            // what went wrong when clusters were taken down
 }
 
 // scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as well,
@@ -75,13 +77,16 @@ func (r *Run) Kept() []string {
 	return out
 }
 
-// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that were
+// Close takes down the clusters that are still there. Its error tells what went wrong with that, and with the clusters that were
 // taken down before: a proxier that does not leave its node, for one.
 func (r *Run) Close(ctx context.Context) error {
 	r.Wait()
 	errs := r.left
 	for _, e := range r.kept {
 		errs = append(errs, e.close(ctx))
+	}
+	for _, c := range r.retired {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -152,7 +152,7 @@ func (w *world) podName(name string) string {
 func (w *world) Lab() *lab.Lab             { return w.env.Lab() }
 func (w *world) Kube() *kube.Store         { return w.env.Store() }
 func (w *world) Namespace() string         { return w.namespace }
-func (w *world) Features() spec.FeatureSet { return w.env.features() }
+func (w *world) Features() spec.FeatureSet { return w.env.declared }
 
 func (w *world) Apply(objs ...kube.Object) error {
 	adopted := make([]kube.Object, len(objs))
