@@ -100,11 +100,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 		r.mu.Unlock()
 		return
 	}
-	if err := r.retire(ctx, env); err != nil {
-		r.mu.Lock()
-		r.left = append(r.left, fmt.Errorf("take the cluster of %s down: %w", p.Name(), err))
-		r.mu.Unlock()
-	}
+	r.retire(ctx, env)
 }
 
 // manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB each. The
@@ -112,8 +108,8 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 // synchronize_rcu in vxlan_sock_release for each tunnel) with the lock over all network configuration in its hand.
 const manyRetired = 32
 
-// retire stops what runs in a cluster. It is taken down when there are many, or when the run is closed.
-func (r *Run) retire(ctx context.Context, env *environment) error {
+// retire stops what runs in a cluster. It is taken down when there are many, or at the end of the run.
+func (r *Run) retire(ctx context.Context, env *environment) {
 	err := env.stop(context.WithoutCancel(ctx))
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +118,17 @@ func (r *Run) retire(ctx context.Context, env *environment) error {
 		err = errors.Join(err, r.retired[0].Close())
 		r.retired = r.retired[1:]
 	}
-	return err
+	if err != nil {
+		err = fmt.Errorf("%s: %w", env.proxier.program.Name(), err)
+	}
+	r.noteLocked(err)
+}
+
+// noteLocked keeps what went wrong when a cluster was taken down.
+func (r *Run) noteLocked(err error) {
+	if err != nil {
+		r.left = append(r.left, fmt.Errorf("take a cluster down: %w", err))
+	}
 }
 
 // each calls f for every item, at most limit at once, and returns when all calls have.

@@ -45,6 +45,12 @@ func (r *Run) Do(ctx context.Context) {
 	for _, p := range r.options.Proxiers {
 		r.runProxier(ctx, p)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.retired {
+		r.noteLocked(c.Close())
+	}
+	r.retired = nil
 }
 
 // Wait returns when all cells have ended.
@@ -77,16 +83,13 @@ func (r *Run) Kept() []string {
 	return out
 }
 
-// Close takes down the clusters that are still there. Its error tells what went wrong with that, and with the clusters that were
+// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that were
 // taken down before: a proxier that does not leave its node, for one.
 func (r *Run) Close(ctx context.Context) error {
 	r.Wait()
 	errs := r.left
 	for _, e := range r.kept {
 		errs = append(errs, e.close(ctx))
-	}
-	for _, c := range r.retired {
-		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
 }
