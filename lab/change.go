@@ -85,7 +85,7 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 }
 
 // RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, nothing leaves it, and
-// its address may be given to another.
+// its address may be given to another. Its namespace goes later, with others.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()
