@@ -191,6 +191,8 @@ type frames struct {
 // errGone says that the client does not read any more.
 var errGone = errors.New("the client is gone")
 
+// newFrames prepares the answer. The client gets its header with the first flush: what it does from then on, the watch is to
+// show, so there is none before it is known where the watch begins.
 func newFrames(w http.ResponseWriter, f format) *frames {
 	contentType := f.MediaType
 	if !f.EncodesAsText {
@@ -198,12 +200,10 @@ func newFrames(w http.ResponseWriter, f format) *frames {
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(http.StatusOK)
-	out := &frames{
+	return &frames{
 		w: http.NewResponseController(w), out: f.StreamSerializer.Framer.NewFrameWriter(w),
 		object: f.Serializer, envelope: f.StreamSerializer.Serializer,
 	}
-	_ = out.flush() // the client waits for the header
-	return out
 }
 
 func (f *frames) send(t watch.EventType, obj runtime.Object) error {
