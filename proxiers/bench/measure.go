@@ -57,9 +57,7 @@ func measure(ctx context.Context, s subject, services, rounds int) (r row, err e
 		return r, err
 	}
 	defer func() { err = errors.Join(err, w.Close(), os.RemoveAll(w.dir)) }()
-	if !s.proxier.Features()[spec.KernelNAT] {
-		w.patience = relayPatience
-	}
+	w.relayed = !s.proxier.Features()[spec.KernelNAT]
 	last, err := w.vip("last")
 	if err != nil {
 		return r, err
@@ -151,6 +149,9 @@ func (r *row) changes(ctx context.Context, w *world, rounds int) error {
 				at = time.Now()
 			}
 			took, err := w.until(ctx, at, vip, s.wanted)
+			for err == nil && s.took == &removed && answered(w.probe(ctx, vip, relayPatience)) { // it was slow, not gone
+				took, err = w.until(ctx, at, vip, s.wanted)
+			}
 			if err != nil {
 				return err
 			}
@@ -174,7 +175,7 @@ func (r *row) connect(ctx context.Context, w *world, vip netip.AddrPort) error {
 	var through, past []time.Duration
 	for range connections {
 		for to, took := range map[netip.AddrPort]*[]time.Duration{vip: &through, direct: &past} {
-			a := w.probe(ctx, to)
+			a := w.probe(ctx, to, relayPatience)
 			if a.Fault != nil || a.Outcome != traffic.Reply {
 				return fmt.Errorf("%s: %s", to, a)
 			}

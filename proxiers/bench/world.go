@@ -35,8 +35,9 @@ const (
 type world struct {
 	*cluster.Cluster
 	dir string
-	// patience is how long a probe waits for an answer that a relay may still be fetching. Zero: the kernel alone answers.
-	patience time.Duration
+	// relayed is set if a process answers for the Services. It may still be fetching the answer when the fence of a probe has
+	// shown that the kernel has none.
+	relayed bool
 }
 
 // newWorld makes the cluster, without a proxier. The pods a-1 to a-5 and b-1 to b-5 serve, client connects.
@@ -122,11 +123,14 @@ func (w *world) place() spec.Node {
 	return n
 }
 
-// probe connects from the client's pod.
-func (w *world) probe(ctx context.Context, to netip.AddrPort) traffic.Answer {
+// probe connects from the client's pod. It is patient with relays.
+func (w *world) probe(ctx context.Context, to netip.AddrPort, patience time.Duration) traffic.Answer {
+	if !w.relayed {
+		patience = 0
+	}
 	return traffic.Probe{
 		From: w.Lab().Pod(namespace + "/client").NS, To: to, Proto: "tcp",
-		Fences: []netip.Addr{w.Lab().Node(node).Addr(lab.V4)}, Patience: w.patience,
+		Fences: []netip.Addr{w.Lab().Node(node).Addr(lab.V4)}, Patience: patience,
 	}.Do(ctx)
 }
 
@@ -141,10 +145,11 @@ func (w *world) vip(name string) (netip.AddrPort, error) {
 }
 
 // until probes over and over until an answer is as wanted, and returns how long that took since a moment. Between two
-// probes it pauses, longer and longer, for a hundredth of the time at most: the proxier shall have the processor.
+// probes it pauses, longer and longer, for a hundredth of the time at most: the proxier shall have the processor. With relays
+// it is patient for a tenth of the time.
 func (w *world) until(ctx context.Context, since time.Time, to netip.AddrPort, wanted func(traffic.Answer) bool) (time.Duration, error) {
 	for {
-		a := w.probe(ctx, to)
+		a := w.probe(ctx, to, max(2*time.Millisecond, time.Since(since)/10))
 		switch {
 		case a.Fault != nil:
 			return 0, a.Fault
