@@ -84,6 +84,28 @@ func TestRemovedPodsAddressIsFree(t *testing.T) {
 	})
 }
 
+// Pods that were removed are held until there are many; then all of them are let go of.
+func TestRemovedPodsGoTogether(t *testing.T) {
+	l := build(t, grid(1, 0))
+	var gone []*Pod
+	for range manyRetired {
+		if held := len(l.Node("n1").retired); held != len(gone) {
+			t.Fatalf("%d removed pods are held, want %d", held, len(gone))
+		}
+		p := addPod(t, l, "n1", "short-lived")
+		if err := l.RemovePod("short-lived"); err != nil {
+			t.Fatal(err)
+		}
+		gone = append(gone, p)
+	}
+	for i, p := range gone {
+		if p.Fd() >= 0 {
+			t.Fatalf("the namespace of removed pod %d of %d is still held", i+1, len(gone))
+		}
+	}
+	pingAll(t, &l.Node("n1").Host, &addPod(t, l, "n1", "later").Host)
+}
+
 // portIndex is the index of the node's device that leads to a pod.
 func portIndex(t *testing.T, p *Pod) int {
 	t.Helper()

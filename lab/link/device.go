@@ -144,13 +144,10 @@ type Disable struct{ Dev }
 func (d Disable) String() string { return "disable port " + d.Name }
 
 func (d Disable) encode(r *request) {
-	m := r.begin(unix.RTM_SETLINK, 0)
-	r.link(unix.AF_BRIDGE, d.Index, 0, 0)
-	port := r.open(unix.IFLA_PROTINFO | unix.NLA_F_NESTED)
-	r.u8(unix.IFLA_BRPORT_STATE, portDisabled)
-	r.bytes(unix.IFLA_BRPORT_FLUSH, nil)
-	r.shut(port)
-	r.end(m)
+	bridgePort(r, d.Dev, func() {
+		r.u8(unix.IFLA_BRPORT_STATE, portDisabled)
+		r.bytes(unix.IFLA_BRPORT_FLUSH, nil)
+	})
 }
 
 const portDisabled = 0 // BR_STATE_DISABLED, include/uapi/linux/if_bridge.h
@@ -161,10 +158,15 @@ type Hairpin struct{ Dev }
 func (h Hairpin) String() string { return "hairpin on port " + h.Name }
 
 func (h Hairpin) encode(r *request) {
+	bridgePort(r, h.Dev, func() { r.u8(unix.IFLA_BRPORT_MODE, 1) })
+}
+
+// bridgePort changes what a bridge knows of a port.
+func bridgePort(r *request, d Dev, attributes func()) {
 	m := r.begin(unix.RTM_SETLINK, 0)
-	r.link(unix.AF_BRIDGE, h.Index, 0, 0)
+	r.link(unix.AF_BRIDGE, d.Index, 0, 0)
 	port := r.open(unix.IFLA_PROTINFO | unix.NLA_F_NESTED)
-	r.u8(unix.IFLA_BRPORT_MODE, 1)
+	attributes()
 	r.shut(port)
 	r.end(m)
 }
