@@ -34,7 +34,7 @@ type row struct {
 	Failed   string  `json:"failed,omitempty"`
 }
 
-// cellLimit bounds one cell: kube-proxy's first sync of 10,000 Services in iptables-nft takes three minutes.
+// cellLimit bounds one cell: kube-proxy's first sync of 10,000 Services in iptables-nft takes three minutes and more.
 const cellLimit = 20 * time.Minute
 
 // relayPatience is longer than a relay takes to connect, and to answer, on any machine.
