@@ -321,6 +321,9 @@ func TestDisable(t *testing.T) {
 	behind := MAC{2, 0, 0, 0, 0, 0xc}
 	must(t, b, Bridge{Dev: br, MAC: MAC{2, 0, 0, 0, 0, 0xd}, MTU: 1400}, Port{port, br})
 	must(t, a, Up{nic})
+	if err := Ready(t.Context(), b, Carries{port}); err != nil { // until then the bridge has not put the port into use
+		t.Fatal(err)
+	}
 	if err := b.Netlink().NeighAppend(&netlink.Neigh{ // as if a frame had come from there
 		LinkIndex: port.Index, Family: unix.AF_BRIDGE, State: netlink.NUD_REACHABLE, Flags: netlink.NTF_MASTER, HardwareAddr: behind[:],
 	}); err != nil {
