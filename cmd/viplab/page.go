@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,7 +18,7 @@ import (
 // pageOf is what a page tells of the catalogue. Rows and scenarios that keep says no to are left out; a row without
 // scenarios is asked for by its own id.
 func pageOf(title string, keep func(id string) bool) (report.Page, error) {
-	page := report.Page{Title: title, Groups: []report.PageGroup{}}
+	page := report.Page{Title: title}
 	groups, err := catalogue.Groups()
 	if err != nil {
 		return page, err
@@ -24,22 +27,28 @@ func pageOf(title string, keep func(id string) bool) (report.Page, error) {
 	if err != nil {
 		return page, err
 	}
-	for _, g := range groups {
-		out := report.PageGroup{Name: g.Name, Title: g.Title}
-		for _, r := range g.Rows {
-			row, err := pageRow(r, byRow[r.ID], keep)
-			if err != nil {
-				return page, err
-			}
-			if len(row.Scenarios) > 0 || len(byRow[r.ID]) == 0 && keep(r.ID) {
-				out.Rows = append(out.Rows, row)
-			}
+	pages, errs := make([]report.PageGroup, len(groups)), make([]error, len(groups))
+	var all sync.WaitGroup
+	for i, g := range groups {
+		all.Go(func() { pages[i], errs[i] = pageGroup(g, byRow, keep) })
+	}
+	all.Wait()
+	page.Groups = slices.DeleteFunc(pages, func(g report.PageGroup) bool { return len(g.Rows) == 0 })
+	return page, errors.Join(errs...)
+}
+
+func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(string) bool) (report.PageGroup, error) {
+	out := report.PageGroup{Name: g.Name, Title: g.Title}
+	for _, r := range g.Rows {
+		row, err := pageRow(r, byRow[r.ID], keep)
+		if err != nil {
+			return out, err
 		}
-		if len(out.Rows) > 0 {
-			page.Groups = append(page.Groups, out)
+		if len(row.Scenarios) > 0 || len(byRow[r.ID]) == 0 && keep(r.ID) {
+			out.Rows = append(out.Rows, row)
 		}
 	}
-	return page, nil
+	return out, nil
 }
 
 func pageRow(r catalogue.Row, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {

@@ -5,8 +5,8 @@ import (
 	"io"
 	"reflect"
 
+	"go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/yaml"
 )
 
 // Encode writes objects as YAML documents that Decode and kubectl take. What says nothing is left out: an empty status,
