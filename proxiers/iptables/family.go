@@ -78,16 +78,12 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 
 // programAll writes everything, whatever there is.
 func (f *family) programAll(ctx context.Context, state *model.State, tail []xtables.Rule) error {
-	filter, err := f.programs.Save(ctx, xtables.Filter)
-	if err != nil {
-		return err
-	}
-	nat, err := f.programs.Save(ctx, xtables.NAT)
+	tables, err := f.programs.Save(ctx)
 	if err != nil {
 		return err
 	}
 	next, _, _ := (&desired{}).next(state, tail, &f.renderer)
-	return f.commit(ctx, next, rebuild(next, &f.rules, filter, nat))
+	return f.commit(ctx, next, rebuild(next, &f.rules, tables.Of(xtables.Filter), tables.Of(xtables.NAT)))
 }
 
 // commit carries out the change to next. Until that has succeeded, what the kernel holds is not known.
@@ -103,13 +99,13 @@ func (f *family) commit(ctx context.Context, next *desired, c *change) error {
 // Remove implements keeper.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.done = nil
+	tables, err := f.programs.Save(ctx)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
-		saved, err := f.programs.Save(ctx, t)
-		if err == nil {
-			err = f.programs.Restore(ctx, removal(f.backend, t, saved)...)
-		}
-		errs = append(errs, err)
+		errs = append(errs, f.programs.Restore(ctx, removal(f.backend, t, tables.Of(t))...))
 	}
 	return errors.Join(errs...)
 }

@@ -97,12 +97,12 @@ func TestHealing(t *testing.T) {
 			in := start(t, b, proxiertest.Node(t, lab.V4))
 			proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
 			f := in.families[0]
+			saved, err := f.programs.Save(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, table := range []xtables.TableName{xtables.NAT, xtables.Filter} {
-				saved, err := f.programs.Save(t.Context(), table)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := f.programs.Restore(t.Context(), removal(b, table, saved)...); err != nil {
+				if err := f.programs.Restore(t.Context(), removal(b, table, saved.Of(table))...); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -201,11 +201,11 @@ func TestLateAddress(t *testing.T) {
 // nodePortDestinations are the addresses for which the last rules of nat KUBE-SERVICES look up NodePorts.
 func nodePortDestinations(t *testing.T, in *instance) []string {
 	t.Helper()
-	saved, err := in.families[0].programs.Save(t.Context(), xtables.NAT)
+	saved, err := in.families[0].programs.Save(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := saved.Chains[chainServices]
+	rules := saved.Of(xtables.NAT).Chains[chainServices]
 	var out []string
 	for i, r := range rules {
 		if r.Target() != chainNodePorts {
@@ -249,13 +249,14 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
+		saved, err := f.programs.Save(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, table := range []xtables.TableName{xtables.Filter, xtables.NAT} {
-			saved, err := f.programs.Save(t.Context(), table)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range slices.Sorted(maps.Keys(saved.Chains)) {
-				rules := saved.Chains[name]
+			chains := saved.Of(table).Chains
+			for _, name := range slices.Sorted(maps.Keys(chains)) {
+				rules := chains[name]
 				if builtIn(name) && len(rules) == 0 {
 					continue
 				}

@@ -73,10 +73,10 @@ func look(t proxiertest.Failer, k *kernel) []string {
 			out = append(out, deviceName+" "+a.String())
 		}
 	}
+	saved, err := k.programs.Save(t.Context())
+	must(err)
 	for _, table := range []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT} {
-		saved, err := k.programs.Save(t.Context(), table)
-		must(err)
-		for name, rules := range saved.Chains {
+		for name, rules := range saved.Of(table).Chains {
 			for i, r := range rules {
 				out = append(out, fmt.Sprintf("%s %s %d %s", table, name, i, r))
 			}

@@ -89,7 +89,7 @@ func (k *kernel) writeRules(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		saved, err := k.programs.SaveAll(ctx)
+		saved, err := k.programs.Save(ctx)
 		if err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func (k *kernel) rulesStand(ctx context.Context) (bool, error) {
 	if err != nil || generation == k.generation {
 		return err == nil, err
 	}
-	saved, err := k.programs.SaveAll(ctx)
+	saved, err := k.programs.Save(ctx)
 	if err != nil || !k.rules.stand(saved) {
 		return false, err
 	}

@@ -176,7 +176,7 @@ func (r rules) mangle() table {
 }
 
 // program writes all rules, whatever there is. The sets have to be there.
-func (r rules) program(ctx context.Context, p *xtables.Programs, saved map[xtables.TableName]*xtables.Saved) error {
+func (r rules) program(ctx context.Context, p *xtables.Programs, saved xtables.Tables) error {
 	var all []*xtables.Transaction
 	for _, t := range r.tables() {
 		tx := &xtables.Transaction{Table: t.name}
@@ -184,7 +184,7 @@ func (r rules) program(ctx context.Context, p *xtables.Programs, saved map[xtabl
 			tx.Write(c.name, c.rules)
 		}
 		for _, j := range slices.Backward(t.jumps) {
-			if len(saved[t.name].Jumps(j.from, j.to)) == 0 {
+			if len(saved.Of(t.name).Jumps(j.from, j.to)) == 0 {
 				tx.Insert(j.from, j.rule)
 			}
 		}
@@ -194,15 +194,15 @@ func (r rules) program(ctx context.Context, p *xtables.Programs, saved map[xtabl
 }
 
 // stand says whether all chains have as many rules as they were given, and all jumps are there.
-func (r rules) stand(saved map[xtables.TableName]*xtables.Saved) bool {
+func (r rules) stand(saved xtables.Tables) bool {
 	for _, t := range r.tables() {
 		for _, j := range t.jumps {
-			if len(saved[t.name].Jumps(j.from, j.to)) == 0 {
+			if len(saved.Of(t.name).Jumps(j.from, j.to)) == 0 {
 				return false
 			}
 		}
 		for _, c := range t.chains {
-			if len(saved[t.name].Chains[c.name]) != len(c.rules) {
+			if len(saved.Of(t.name).Chains[c.name]) != len(c.rules) {
 				return false
 			}
 		}
@@ -212,7 +212,7 @@ func (r rules) stand(saved map[xtables.TableName]*xtables.Saved) bool {
 
 // remove takes all rules away.
 func (r rules) remove(ctx context.Context, p *xtables.Programs) error {
-	saved, err := p.SaveAll(ctx)
+	saved, err := p.Save(ctx)
 	if err != nil {
 		return err
 	}
@@ -223,12 +223,12 @@ func (r rules) remove(ctx context.Context, p *xtables.Programs) error {
 		}
 		tx := &xtables.Transaction{Table: t.name}
 		for _, j := range t.jumps {
-			for _, found := range saved[t.name].Jumps(j.from, j.to) {
+			for _, found := range saved.Of(t.name).Jumps(j.from, j.to) {
 				tx.Remove(j.from, found)
 			}
 		}
 		for _, c := range t.chains {
-			if _, there := saved[t.name].Chains[c.name]; there {
+			if _, there := saved.Of(t.name).Chains[c.name]; there {
 				tx.Delete(c.name)
 			}
 		}

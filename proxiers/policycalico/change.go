@@ -16,15 +16,15 @@ var accepted = xtables.NewRule(xtables.Comment("cali:accepted"), xtables.Comment
 
 // change is the way from what was there to what is to be: in the filter table one transaction. Where it is not known what
 // was there, tables tell.
-func change(was, next *desired, tables map[xtables.TableName]*xtables.Saved) []*xtables.Transaction {
+func change(was, next *desired, tables xtables.Tables) []*xtables.Transaction {
 	filter := &xtables.Transaction{Table: xtables.Filter}
 	had := map[string][]xtables.Rule{}
 	if was != nil {
 		for _, c := range was.chains {
 			had[c.name] = c.rules
 		}
-	} else if saved := tables[xtables.Filter]; saved != nil {
-		for name := range saved.Chains {
+	} else {
+		for name := range tables.Of(xtables.Filter).Chains {
 			if ours(name) {
 				had[name] = nil
 			}
@@ -51,7 +51,7 @@ func drop(tx *xtables.Transaction, chains map[string][]xtables.Rule) []*xtables.
 }
 
 // enter leads packets to the chains, where that is missing, before anything else. Sources are looked at first of all.
-func enter(filter *xtables.Transaction, tables map[xtables.TableName]*xtables.Saved) []*xtables.Transaction {
+func enter(filter *xtables.Transaction, tables xtables.Tables) []*xtables.Transaction {
 	first := &xtables.Transaction{Table: raw}
 	c := prerouting()
 	first.Write(c.name, c.rules)
@@ -63,12 +63,12 @@ func enter(filter *xtables.Transaction, tables map[xtables.TableName]*xtables.Sa
 		if e.first(tables) {
 			continue
 		}
-		for _, r := range tables[e.table].Jumps(e.from, e.to) {
+		for _, r := range tables.Of(e.table).Jumps(e.from, e.to) {
 			tx.Remove(e.from, r)
 		}
 		tx.Insert(e.from, jump(e.to))
 	}
-	if saved := tables[xtables.Filter]; saved == nil || !slices.ContainsFunc(saved.Chains["FORWARD"], isAccepted) {
+	if !slices.ContainsFunc(tables.Of(xtables.Filter).Chains["FORWARD"], isAccepted) {
 		filter.Append("FORWARD", accepted)
 	}
 	return []*xtables.Transaction{first}
@@ -86,7 +86,7 @@ func (f *family) remove(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held, f.next = nil, nil
-	tables, err := f.programs.SaveAll(ctx)
+	tables, err := f.programs.Save(ctx)
 	if err != nil {
 		return err
 	}

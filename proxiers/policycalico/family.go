@@ -89,7 +89,7 @@ func (f *family) write(ctx context.Context) error {
 }
 
 // former is what there was: the names of sets, and, where that is not known, the tables.
-func (f *family) former(ctx context.Context, sets *ipset.Conn, was *desired) ([]string, map[xtables.TableName]*xtables.Saved, error) {
+func (f *family) former(ctx context.Context, sets *ipset.Conn, was *desired) ([]string, xtables.Tables, error) {
 	if was != nil {
 		return slices.Concat(slices.Collect(maps.Keys(was.sets)), f.garbage), nil, nil
 	}
@@ -97,7 +97,7 @@ func (f *family) former(ctx context.Context, sets *ipset.Conn, was *desired) ([]
 	if err != nil {
 		return nil, nil, err
 	}
-	tables, err := f.programs.SaveAll(ctx)
+	tables, err := f.programs.Save(ctx)
 	return names, tables, err
 }
 

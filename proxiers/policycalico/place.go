@@ -23,14 +23,14 @@ var entries = []entry{
 }
 
 // first says whether the jump is there once, and before all other rules.
-func (e entry) first(tables map[xtables.TableName]*xtables.Saved) bool {
-	return len(tables[e.table].Jumps(e.from, e.to)) == 1 && tables[e.table].Chains[e.from][0].Target() == e.to
+func (e entry) first(tables xtables.Tables) bool {
+	return len(tables.Of(e.table).Jumps(e.from, e.to)) == 1 && tables.Of(e.table).Chains[e.from][0].Target() == e.to
 }
 
 // who says what stands in that place.
-func (e entry) who(tables map[xtables.TableName]*xtables.Saved) string {
-	if s := tables[e.table]; s != nil && len(s.Chains[e.from]) > 0 {
-		return fmt.Sprintf("%s %s begins with %q", e.table, e.from, s.Chains[e.from][0])
+func (e entry) who(tables xtables.Tables) string {
+	if rules := tables.Of(e.table).Chains[e.from]; len(rules) > 0 {
+		return fmt.Sprintf("%s %s begins with %q", e.table, e.from, rules[0])
 	}
 	return fmt.Sprintf("%s %s is empty", e.table, e.from)
 }
@@ -142,7 +142,7 @@ func (f *family) reclaim(ctx context.Context) (other string, err error) {
 
 // displaced says what is in the place of a jump; nothing if all are where they belong.
 func (f *family) displaced(ctx context.Context) (string, error) {
-	tables, err := f.programs.SaveAll(ctx)
+	tables, err := f.programs.Save(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -76,11 +76,11 @@ func TestLeavesItsPlaceForAWhile(t *testing.T) {
 			}
 			rests = line.at
 		case <-changes:
-			tables, err := f.programs.SaveAll(t.Context())
+			tables, err := f.programs.Save(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if forward := tables[xtables.Filter].Chains["FORWARD"]; forward[0].Target() != "ACCEPT" {
+			if forward := tables.Of(xtables.Filter).Chains["FORWARD"]; forward[0].Target() != "ACCEPT" {
 				insist()
 				moves++
 			}
@@ -140,16 +140,16 @@ func awaitOrder(t *testing.T, f *family, after string) {
 
 // inOrder looks at the tables of a family.
 func inOrder(ctx context.Context, f *family) error {
-	tables, err := f.programs.SaveAll(ctx)
+	tables, err := f.programs.Save(ctx)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if !e.first(tables) || len(tables[e.table].Chains[e.to]) == 0 {
-			return fmt.Errorf("%s %s: %q, %s: %q", e.table, e.from, tables[e.table].Chains[e.from], e.to, tables[e.table].Chains[e.to])
+		if !e.first(tables) || len(tables.Of(e.table).Chains[e.to]) == 0 {
+			return fmt.Errorf("%s %s: %q, %s: %q", e.table, e.from, tables.Of(e.table).Chains[e.from], e.to, tables.Of(e.table).Chains[e.to])
 		}
 	}
-	if forward := tables[xtables.Filter].Chains["FORWARD"]; !isAccepted(forward[len(forward)-1]) {
+	if forward := tables.Of(xtables.Filter).Chains["FORWARD"]; !isAccepted(forward[len(forward)-1]) {
 		return fmt.Errorf("FORWARD ends with %q", forward)
 	}
 	return nil

@@ -112,12 +112,11 @@ func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 
 // begin finds out what the kernel holds, and gives relays their address.
 func (f *family) begin(ctx context.Context) (held tables, err error) {
-	if held.filter, err = f.programs.Save(ctx, xtables.Filter); err != nil {
+	saved, err := f.programs.Save(ctx)
+	if err != nil {
 		return held, err
 	}
-	if held.nat, err = f.programs.Save(ctx, xtables.NAT); err != nil {
-		return held, err
-	}
+	held = tables{filter: saved.Of(xtables.Filter), nat: saved.Of(xtables.NAT)}
 	f.portals.former = formerPorts(held.nat, f.portals.at)
 	return held, addAddress(ctx, f.ns, f.portals.at)
 }
@@ -258,13 +257,12 @@ func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 
 // Remove implements keeper.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
-	var errs []error
-	for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
-		saved, err := f.programs.Save(ctx, t)
-		if err == nil {
-			err = f.programs.Restore(ctx, removal(t, saved))
+	saved, err := f.programs.Save(ctx)
+	errs := []error{err}
+	if err == nil {
+		for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
+			errs = append(errs, f.programs.Restore(ctx, removal(t, saved.Of(t))))
 		}
-		errs = append(errs, err)
 	}
 	f.Release()
 	return errors.Join(append(errs, removeAddress(f.ns, f.portals.at))...)

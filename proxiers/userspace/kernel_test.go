@@ -70,11 +70,11 @@ func socketsOf(in *instance) (n tally) {
 // leadsToRelays wants the rules to lead to open relays of the Service in their comment, and to all of them.
 func leadsToRelays(t proxiertest.Failer, in *instance) {
 	for _, f := range in.families {
-		nat, err := f.programs.Save(t.Context(), xtables.NAT)
+		saved, err := f.programs.Save(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		led := formerPorts(nat, f.portals.at)
+		led := formerPorts(saved.Of(xtables.NAT), f.portals.at)
 		for id, at := range f.portals.open {
 			for name, r := range map[string]*relay{clusterWay(id): at.cluster, localWay(id): at.local} {
 				switch {
@@ -167,9 +167,9 @@ func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
 	f := in.families[0]
-	saved, err := f.programs.Save(t.Context(), xtables.NAT)
+	saved, err := f.programs.Save(t.Context())
 	if err == nil {
-		err = f.programs.Restore(t.Context(), removal(xtables.NAT, saved))
+		err = f.programs.Restore(t.Context(), removal(xtables.NAT, saved.Of(xtables.NAT)))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -337,13 +337,14 @@ func kernelRules(t proxiertest.Failer, in *instance) []string {
 func rulesWithPorts(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
+		saved, err := f.programs.Save(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, table := range []xtables.TableName{xtables.Filter, xtables.NAT} {
-			saved, err := f.programs.Save(t.Context(), table)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range slices.Sorted(maps.Keys(saved.Chains)) {
-				rules := saved.Chains[name]
+			chains := saved.Of(table).Chains
+			for _, name := range slices.Sorted(maps.Keys(chains)) {
+				rules := chains[name]
 				if builtIn(name) && len(rules) == 0 {
 					continue
 				}

@@ -66,17 +66,8 @@ func lookUp(name string) (string, error) {
 	return "", &MissingError{Program: name}
 }
 
-// Save reads a table.
-func (p *Programs) Save(ctx context.Context, table TableName) (*Saved, error) {
-	out, err := p.SaveText(ctx, table)
-	if err != nil {
-		return nil, err
-	}
-	return parseSaved(out), nil
-}
-
-// SaveAll reads all tables in one go.
-func (p *Programs) SaveAll(ctx context.Context) (map[TableName]*Saved, error) {
+// Save reads all tables in one go.
+func (p *Programs) Save(ctx context.Context) (Tables, error) {
 	out, err := p.read(ctx)
 	if err != nil {
 		return nil, err

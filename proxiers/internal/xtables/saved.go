@@ -13,12 +13,9 @@ type Saved struct {
 	Chains map[string][]Rule
 }
 
-// Jumps lists the chain's rules that go to a target. A nil table has none.
+// Jumps lists the chain's rules that go to a target.
 func (s *Saved) Jumps(chain, target string) []Rule {
 	var out []Rule
-	if s == nil {
-		return nil
-	}
 	for _, r := range s.Chains[chain] {
 		if r.Target() == target {
 			out = append(out, r)
@@ -69,11 +66,21 @@ func (r Rule) words() []string {
 	return append(words, string(r[start:]))
 }
 
-// parseAllSaved reads the output of iptables-save for several tables. Each begins with a line of "*" and its name. One that
-// does not exist is not in the map.
-func parseAllSaved(out []byte) map[TableName]*Saved {
-	all := map[TableName]*Saved{}
-	for _, part := range bytes.Split(out, []byte("\n*"))[1:] {
+// Tables is what all tables hold. One that does not exist is not there.
+type Tables map[TableName]*Saved
+
+// Of is what a table holds: nothing, if it does not exist.
+func (t Tables) Of(name TableName) *Saved {
+	if s := t[name]; s != nil {
+		return s
+	}
+	return &Saved{}
+}
+
+// parseAllSaved reads the output of iptables-save for several tables. Each begins with a line of "*" and its name.
+func parseAllSaved(out []byte) Tables {
+	all := Tables{}
+	for _, part := range bytes.Split(append([]byte("\n"), out...), []byte("\n*"))[1:] {
 		name, _, _ := bytes.Cut(part, []byte("\n"))
 		all[TableName(name)] = parseSaved(part)
 	}

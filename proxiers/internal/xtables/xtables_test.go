@@ -75,14 +75,14 @@ func TestSetGone(t *testing.T) {
 if [ $(wc -l < `+dir+`/runs) -lt 3 ]; then echo "save: Set with index 13 in kernel doesn't exist." >&2; exit 2; fi
 printf '*filter\n:MINE - [0:0]\nCOMMIT\n'
 `)
-	saved, err := disturbed.Save(t.Context(), Filter)
+	saved, err := disturbed.Save(t.Context())
 	if err != nil {
 		t.Fatal("disturbed twice:", err)
 	}
-	if _, ok := saved.Chains["MINE"]; !ok {
-		t.Errorf("disturbed twice: got %v, want the chain MINE", saved.Chains)
+	if _, ok := saved.Of(Filter).Chains["MINE"]; !ok {
+		t.Errorf("disturbed twice: got %v, want the chain MINE", saved.Of(Filter).Chains)
 	}
-	if _, err := program("broken", "echo no table >&2; exit 1\n").Save(t.Context(), Filter); err == nil || !strings.Contains(err.Error(), "no table") {
+	if _, err := program("broken", "echo no table >&2; exit 1\n").Save(t.Context()); err == nil || !strings.Contains(err.Error(), "no table") {
 		t.Errorf("got %v, want what the program complains about", err)
 	}
 }
@@ -106,14 +106,14 @@ func TestRestoreAndSave(t *testing.T) {
 				if err := p.Restore(t.Context(), tx); err != nil {
 					t.Fatal(err)
 				}
-				saved, err := p.Save(t.Context(), Filter)
+				saved, err := p.Save(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := saved.Chains["MINE"]; !slices.Equal(got, []Rule{`-m comment --comment "one two" -j ACCEPT`}) {
+				if got := saved.Of(Filter).Chains["MINE"]; !slices.Equal(got, []Rule{`-m comment --comment "one two" -j ACCEPT`}) {
 					t.Errorf("MINE: got %q", got)
 				}
-				if got := saved.Jumps("INPUT", "MINE"); len(got) != 1 {
+				if got := saved.Of(Filter).Jumps("INPUT", "MINE"); len(got) != 1 {
 					t.Errorf("jumps from INPUT: got %q", got)
 				}
 
@@ -124,9 +124,9 @@ func TestRestoreAndSave(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "(line 3: -I INPUT --bogus)") {
 					t.Errorf("a rule that makes no sense: got error %v, want one that quotes the line", err)
 				}
-				saved, err = p.Save(t.Context(), Filter)
-				if err != nil || len(saved.Chains["MINE"]) != 1 {
-					t.Errorf("after a transaction that failed: got %q (%v), want nothing changed", saved.Chains["MINE"], err)
+				saved, err = p.Save(t.Context())
+				if err != nil || len(saved.Of(Filter).Chains["MINE"]) != 1 {
+					t.Errorf("after a transaction that failed: got %q (%v), want nothing changed", saved.Of(Filter).Chains["MINE"], err)
 				}
 			})
 		}
@@ -155,7 +155,7 @@ func TestSeveralTables(t *testing.T) {
 	if len(all) != 2 || len(all[Mangle].Jumps("OUTPUT", "MINE")) != 1 || len(all[Mangle].Chains) != 2 || len(all[NAT].Chains) != 1 {
 		t.Errorf("got %v", all)
 	}
-	if all[Filter].Jumps("OUTPUT", "MINE") != nil {
+	if all.Of(Filter).Jumps("OUTPUT", "MINE") != nil {
 		t.Error("a table that does not exist has a jump")
 	}
 }
