@@ -144,7 +144,7 @@ func spreadOrSticky(sticky bool) []spec.Row {
 		if sticky {
 			rows[i].Times, rows[i].Sticky = 40, true
 		} else {
-			rows[i].Times, rows[i].Even = 90, true
+			rows[i].Even = true
 		}
 	}
 	return rows

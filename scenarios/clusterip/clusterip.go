@@ -84,7 +84,7 @@ var served = []spec.Scenario{
 			}},
 			{Name: "two more", Do: []spec.Action{Apply(Backend("a3", "n3"), Backend("b1", "n1"))}, Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 90, By: []string{"a2", "a3", "b1"}, Even: true},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2", "a3", "b1"}, Even: true},
 			}},
 			{Name: "its own turns unready", Do: []spec.Action{Readiness("a2", false)}, Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},

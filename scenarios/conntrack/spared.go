@@ -25,7 +25,7 @@ var udpUntouchedFlows = spec.Scenario{
 	Steps: []spec.Step{
 		{Name: "a2 alone", Rows: sparedFlows(spec.Row{})},
 		{Name: "b1 joins", Do: []spec.Action{Apply(dnsPod("b1", "n1"))}, Rows: append(sparedFlows(spec.Row{}),
-			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 60, By: []string{"a2", "b1"}, Even: true},
+			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a2", "b1"}, Even: true},
 		)},
 		{Name: "new flows stay on the node", Do: []spec.Action{Edit("dns", ETPLocal()), Edit("dns", ITPLocal())}, Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
 			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},

@@ -36,8 +36,8 @@ var Scenarios = []spec.Scenario{
 			Service("sticky", Selecting("web"), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol), Affinity()),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "c1", To: spec.ClusterIPOf("four-six", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
-			{From: "c1", To: spec.ClusterIPOf("six-four", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("four-six", 80), By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("six-four", 80), By: []string{"a1", "a2"}, Even: true},
 			{From: "client", To: spec.NodePortAt("n1", "four-six", 80), Times: 3, By: []string{"a1", "a2"}},
 			{From: "client", To: spec.NodePortAt("n1", "six-four", 80), Times: 3, By: []string{"a1", "a2"}},
 			{From: "c1", To: spec.ClusterIPOf("sticky", 80), Times: 22, By: []string{"a1", "a2"}, Sticky: true},

@@ -25,8 +25,8 @@ var changes = []spec.Scenario{
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.60", "2001:db8:113::60")},
 			Rows: []spec.Row{
-				{From: "c3", To: spec.IngressOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
-				{From: "c3", To: spec.NodePortAt("n3", "web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
+				{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
+				{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
 			},
 		}},
 	},

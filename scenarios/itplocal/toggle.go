@@ -31,7 +31,7 @@ var toggle = spec.Scenario{
 			if err != nil {
 				return err
 			}
-			return underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyCluster, spec.Row{Times: 60, By: []string{"a1", "a2"}, Even: true})
+			return underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyCluster, spec.Row{By: []string{"a1", "a2"}, Even: true})
 		})
 	}}},
 }

@@ -38,8 +38,8 @@ var Scenarios = []spec.Scenario{
 				Endpoints("adm-1", "web", "adm", 9090, "a1"), Endpoints("adm-2", "web", "adm", 9090, "a3"),
 			},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Port: 8080, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("web", 81), Times: 60, By: []string{"a1", "a3"}, Port: 9090, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}, Port: 8080, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 81), By: []string{"a1", "a3"}, Port: 9090, Even: true},
 			},
 		}},
 	},
@@ -86,9 +86,8 @@ var Scenarios = []spec.Scenario{
 func both(name, node string) *corev1.Pod { return Backend(name, node, UDP(8080)) }
 
 func bothProtocols(by ...string) []spec.Row {
-	times := 30 * len(by)
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: times, By: by, Even: true},
-		{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: times, By: by, Even: true},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), By: by, Even: true},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: by, Even: true},
 	}
 }

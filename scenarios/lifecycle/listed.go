@@ -28,7 +28,7 @@ var conditionDefaults = spec.Scenario{
 			Slice("sound", "web", "", 8080, Listed{Host: "a1"}, Listed{Host: "a2", Placeless: true}), junk,
 		},
 		Rows: []spec.Row{
-			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}, Even: true},
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: draws, By: []string{"a1"}},
 			{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 3, Want: spec.Silence},
 		},
@@ -87,8 +87,8 @@ var ipReuse = spec.Scenario{
 			Slice("late-2", "late", "", 8080, Listed{Host: "a1", State: Running}, Listed{Host: "a2", State: Running}),
 		},
 		Rows: []spec.Row{
-			{From: "c1", To: spec.ClusterIPOf("early", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
-			{From: "c1", To: spec.ClusterIPOf("late", 80), Times: 60, By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("early", 80), By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("late", 80), By: []string{"a1", "a2"}, Even: true},
 		},
 	}},
 }

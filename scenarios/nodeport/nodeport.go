@@ -64,8 +64,8 @@ var served = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort, spec.ClusterIP},
 		Given:  []kube.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("b2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 60, By: []string{"b1", "b2"}, Even: true},
-			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 60, By: []string{"b1", "b2"}, Even: true},
+			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1", "b2"}, Even: true},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"b1", "b2"}, Even: true},
 		}}},
 	},
 	{

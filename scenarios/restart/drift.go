@@ -61,7 +61,7 @@ func changesWhileAway(ctx context.Context, w spec.World) error {
 	}
 	both := []string{"a2", "a3"}
 	return w.Expect(ctx,
-		spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 60, By: both, Even: true},
+		spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: both, Even: true},
 		spec.Row{From: "c1", To: spec.ClusterIPOf("new", 80), By: both},
 		spec.Row{From: "client", To: spec.NodePortAt("n1", "new", 80), By: both},
 		spec.Row{From: "c1", To: spec.ClusterIPOf("changed", 81), By: both},

@@ -134,12 +134,15 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 		"unknown feature":       func(s *Scenario) { s.Needs = []Feature{"warp-drive"} },
 		"does not say by whom":  func(s *Scenario) { s.Steps[0].Rows[0].By = nil },
 		"judges an answer":      func(s *Scenario) { s.Steps[0].Rows[0].Want = Silence },
-		"too few to judge":      func(s *Scenario) { s.Steps[0].Rows[0].Even, s.Steps[0].Rows[0].Times = true, 29 },
-		"unknown protocol":      func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
-		"nobody sends":          func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
+		"38 connections are too few to judge the spread over 3": func(s *Scenario) {
+			r := &s.Steps[0].Rows[0]
+			r.Even, r.Times, r.By = true, 38, []string{"a1", "a2", "a3"}
+		},
+		"unknown protocol": func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
+		"nobody sends":     func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
 		"too few to judge the spread over 2": func(s *Scenario) {
 			r := &s.Steps[0].Rows[0]
-			r.Even, r.Times, r.Want = true, 59, Reply|Refused
+			r.Even, r.Times, r.Want = true, 21, Reply|Refused
 		},
 		"a profile of which there is one kind": func(s *Scenario) { s.Steps[0].Rows[0].Profile = "whether it answers" },
 		"only a kept connection":               func(s *Scenario) { s.Steps[0].Rows[0].Moves = true },

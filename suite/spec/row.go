@@ -25,7 +25,7 @@ type Row struct {
 	Family lab.Family
 	// If limits the row to proxiers that declare the feature, Unless to those that do not. Empty: every proxier.
 	If, Unless Feature
-	// Times is how many fresh connections are made, one after another. Zero means one.
+	// Times is how many fresh connections are made, one after another. Zero means one, and with Even as few as its test allows.
 	Times int
 	// Conn, if not empty, names a connection that stays open: the first row with this name opens it, later rows send on
 	// it, and all of them must be answered by the same server. With Times, each row sends that often. A UDP socket is kept
@@ -50,8 +50,9 @@ type Row struct {
 	Port uint16
 	// SeenAs is whom the server must see. The zero value is not judged.
 	SeenAs Peer
-	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). In a row that
-	// allows other outcomes too, whatever is not answered counts as the share of one more server.
+	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without Times it
+	// notices servers that are left out; finer differences take more connections. In a row that allows other outcomes too,
+	// whatever is not answered counts as the share of one more server.
 	Even bool
 	// Sticky wants all answers from one server.
 	Sticky bool
@@ -199,7 +200,12 @@ func (r Row) Probe(family lab.Family) string {
 }
 
 // Count is Times with its default.
-func (r Row) Count() int { return max(r.Times, 1) }
+func (r Row) Count() int {
+	if r.Times == 0 && r.Even {
+		return leastDraws(len(r.shares()))
+	}
+	return max(r.Times, 1)
+}
 
 // Concerns tells whether the row is for a proxier with these features.
 func (r Row) Concerns(features FeatureSet) bool {
@@ -224,7 +230,7 @@ func (r Row) validate() error {
 	if p := r.Protocol(); p != "tcp" && p != "udp" {
 		bad("unknown protocol %q", p)
 	}
-	if n := len(r.shares()); r.Even && r.Count() < drawsPerServer*n {
+	if n := len(r.shares()); r.Even && r.Count() < leastDraws(n) {
 		bad("%d connections are too few to judge the spread over %d servers", r.Count(), n)
 	}
 	if w := r.Want.orReply(); r.Profile != "" && w&(w-1) == 0 {

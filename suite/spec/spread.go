@@ -5,10 +5,15 @@ import "math"
 // falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows.
 const falseAlarm = 1e-6
 
-// drawsPerServer is the least number of connections for each server that Even asks for. With it the test cannot miss a
-// server that is left out, however many there are: the chance that a fair draw leaves one of n out of 30n draws is below
-// 1e-12. Finer differences take more.
-const drawsPerServer = 30
+// leastDraws is the least number of connections with which the test notices a server that is left out: so many that a fair
+// draw all but never leaves one out. For two servers it is 22, for three 39, for seven 107.
+func leastDraws(servers int) int {
+	n := 1
+	for !tooFew(0, n, servers) && servers > 1 {
+		n++
+	}
+	return n
+}
 
 // evenly says whether the answers can come from fair draws over the servers. It is an exact test: under a fair draw the
 // count of each server is binomial, so each count is judged by its exact tail probability, and the allowed false alarms
@@ -18,14 +23,20 @@ func evenly(counts map[string]int, servers []string) bool {
 	for _, n := range counts {
 		total += n
 	}
-	p := 1 / float64(len(servers))
-	limit := falseAlarm / float64(2*len(servers))
 	for _, s := range servers {
-		if lowerTail(counts[s], total, p) < limit || upperTail(counts[s], total, p) < limit {
+		if tooFew(counts[s], total, len(servers)) || tooMany(counts[s], total, len(servers)) {
 			return false
 		}
 	}
 	return true
+}
+
+func tooFew(count, total, servers int) bool {
+	return lowerTail(count, total, 1/float64(servers)) < falseAlarm/float64(2*servers)
+}
+
+func tooMany(count, total, servers int) bool {
+	return upperTail(count, total, 1/float64(servers)) < falseAlarm/float64(2*servers)
 }
 
 // lowerTail is P(X <= k) for X ~ Binomial(n, p).

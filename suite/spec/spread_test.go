@@ -61,6 +61,33 @@ func TestEvenlyAcceptsFairDrawsAndRotation(t *testing.T) {
 	}
 }
 
+// Without Times, a row makes as few connections as blame a proxier that leaves a server out. They follow from
+// (1-1/n)^draws < 1e-6/2n by a pocket calculator.
+func TestLeastDraws(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 2: 22, 3: 39, 7: 107} {
+		r := Row{Even: true}
+		counts := map[string]int{}
+		for i := range n {
+			r.By = append(r.By, string(rune('a'+i)))
+		}
+		if got := r.Count(); got != want {
+			t.Errorf("%d servers: %d connections, want %d", n, got, want)
+		}
+		if n == 1 {
+			continue
+		}
+		for i := range want {
+			counts[r.By[i%(n-1)]]++
+		}
+		if evenly(counts, r.By) {
+			t.Errorf("%d connections to all but one of %d servers pass as even: %v", want, n, counts)
+		}
+	}
+	if r := (Row{By: []string{"a", "b"}, Even: true, Times: 200}); r.Count() != 200 {
+		t.Errorf("Times says 200, and %d are made", r.Count())
+	}
+}
+
 // The wrong proxiers that the rows are meant to catch, at the numbers of connections that the rows make.
 func TestEvenlyBlamesUnfairDraws(t *testing.T) {
 	for name, c := range map[string]struct {
