@@ -142,6 +142,9 @@ func (a *agent) giveUp(err error) error {
 	return err
 }
 
+// ending is a way to end an agent: stop, kill or cleanup.
+type ending func(a *agent, ctx context.Context, limit time.Duration) error
+
 // stop ends the loop and takes the program off the node.
 func (a *agent) stop(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "stop", a.instance.Stop)

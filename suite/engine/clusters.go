@@ -26,13 +26,19 @@ type tenants struct {
 	cells []*Cell
 }
 
+// alone says whether the cell has a cluster that it shares with nobody.
+func (c *Cell) alone() bool {
+	own := c.Scenario.Own
+	return own != nil && !own.Shared
+}
+
 // housed sorts cells by the clusters that they run in: first those that share the default one, if there are any, then those
 // that share another, then those that have one each.
 func housed(cells []*Cell) (common *tenants, others []*tenants) {
 	var alone []*tenants
 	for _, c := range cells {
 		own := c.Scenario.Own
-		if own != nil && !own.Shared {
+		if c.alone() {
 			alone = append(alone, &tenants{own: *own, cells: []*Cell{c}})
 			continue
 		}
@@ -100,7 +106,11 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 		r.mu.Unlock()
 		return
 	}
-	r.retire(ctx, env)
+	how := (*agent).stop
+	if t.cells[0].alone() {
+		how = (*agent).kill // what it leaves behind on its nodes is nobody's
+	}
+	r.retire(ctx, env, how)
 }
 
 // manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB each. The
@@ -108,9 +118,9 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 // synchronize_rcu in vxlan_sock_release for each tunnel) with the lock over all network configuration in its hand.
 const manyRetired = 32
 
-// retire stops what runs in a cluster. It is taken down when there are many, or at the end of the run.
-func (r *Run) retire(ctx context.Context, env *environment) {
-	err := env.stop(context.WithoutCancel(ctx))
+// retire ends what runs in a cluster. It is taken down when there are many, or at the end of the run.
+func (r *Run) retire(ctx context.Context, env *environment, how ending) {
+	err := env.end(context.WithoutCancel(ctx), how)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.retired = append(r.retired, env.Cluster)

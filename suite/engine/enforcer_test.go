@@ -61,7 +61,7 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 	if got := strings.Join(b.lines[:3], ", "); got != "proxier start, proxier apply, enforcer start" {
 		t.Errorf("began with %s", got)
 	}
-	if got := strings.Join(ofEnforcer, " "); got != "start apply kill start apply stop" {
+	if got := strings.Join(ofEnforcer, " "); got != "start apply kill start apply kill" {
 		t.Errorf("the life of the enforcer: %s", got)
 	}
 }

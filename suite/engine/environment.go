@@ -150,14 +150,14 @@ func (e *environment) settle(ctx context.Context, revision uint64) error {
 
 // close stops proxiers and enforcers, and takes everything down.
 func (e *environment) close(ctx context.Context) error {
-	return errors.Join(e.stop(ctx), e.Cluster.Close())
+	return errors.Join(e.end(ctx, (*agent).stop), e.Cluster.Close())
 }
 
-// stop stops proxiers and enforcers, and leaves the cluster there.
-func (e *environment) stop(ctx context.Context) error {
+// end ends proxiers and enforcers in one way or another, and leaves the cluster there.
+func (e *environment) end(ctx context.Context, how ending) error {
 	var errs []error
 	for _, f := range e.fleets() {
-		errs = append(errs, f.stop(ctx, e.applyLimit))
+		errs = append(errs, f.end(ctx, e.applyLimit, how))
 	}
 	for _, ct := range e.conntrack {
 		errs = append(errs, ct.Close())

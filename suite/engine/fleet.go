@@ -80,12 +80,12 @@ func (f *fleet) agent(node string) *agent {
 	return nil
 }
 
-// stop stops all agents at once.
-func (f *fleet) stop(ctx context.Context, limit time.Duration) error {
+// end ends all agents at once.
+func (f *fleet) end(ctx context.Context, limit time.Duration, how ending) error {
 	errs := make([]error, len(f.agents))
 	var wg sync.WaitGroup
 	for i, a := range f.agents {
-		wg.Go(func() { errs[i] = a.stop(ctx, limit) })
+		wg.Go(func() { errs[i] = how(a, ctx, limit) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)

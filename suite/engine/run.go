@@ -143,7 +143,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		if result.Verdict == spec.Fail || result.Verdict == spec.Broken {
 			w.explain(context.WithoutCancel(ctx), &result)
 		}
-		keep := r.options.KeepFailed && result.Verdict != spec.Pass
+		keep := c.alone() || r.options.KeepFailed && result.Verdict != spec.Pass
 		if err := w.leave(keep); err != nil && result.Verdict == spec.Pass {
 			result = verdictOf(spec.Faultf("clean up after the scenario: %w", err))
 		}

@@ -9,12 +9,20 @@ import (
 )
 
 func (w *world) Settle(ctx context.Context) error {
+	if err := w.waitPods(ctx); err != nil {
+		return err
+	}
+	return w.env.settle(ctx, w.newest())
+}
+
+// waitPods returns when the scenario's pods run.
+func (w *world) waitPods(ctx context.Context) error {
 	for _, ns := range w.namespaces() {
 		if err := w.env.WaitPods(ctx, ns); err != nil {
 			return spec.Faultf("wait for the pods: %w", err)
 		}
 	}
-	return w.env.settle(ctx, w.newest())
+	return nil
 }
 
 // newest is the newest revision that the scenario has to do with. What others change all the time beside it is nothing that it

@@ -53,10 +53,29 @@ func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	scene := Scene(c.Scenario)
 	w.fit(scene)
 	w.take(scene)
-	if err := env.Store().Apply(scene...); err != nil {
-		return w, spec.Faultf("set the scene: %w", err)
+	for _, objects := range inTurn(scene) {
+		if err := env.Store().Apply(objects...); err != nil {
+			return w, spec.Faultf("set the scene: %w", err)
+		}
+		if err := w.waitPods(ctx); err != nil {
+			return w, err
+		}
 	}
 	return w, w.Settle(ctx)
+}
+
+// inTurn keeps Services back until the pods run: a proxier would otherwise have to program each one twice, without endpoints
+// and with them.
+func inTurn(scene []kube.Object) [][]kube.Object {
+	var before, services []kube.Object
+	for _, o := range scene {
+		if _, ok := o.(*corev1.Service); ok {
+			services = append(services, o)
+		} else {
+			before = append(before, o)
+		}
+	}
+	return [][]kube.Object{before, services}
 }
 
 // Scene are the objects that a scenario begins with: its namespace, and in it everything that is given.
@@ -99,7 +118,7 @@ func (w *world) fit(objects []kube.Object) {
 	}
 }
 
-// leave closes what the scenario left open and deletes its namespace, unless it is to be kept.
+// leave closes what the scenario left open and deletes its namespaces, unless they are to be kept.
 func (w *world) leave(keep bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
