@@ -34,7 +34,7 @@ var Scenarios = []spec.Scenario{
 		Needs:  []spec.Feature{spec.ClusterIP, spec.SessionAffinity},
 		Given:  threeBackends(Service("web", Affinity())),
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 40, By: three, Sticky: true},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), By: three, Sticky: true},
 		}}},
 	},
 	{
@@ -44,8 +44,8 @@ var Scenarios = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given:  threeBackends(Service("web", NodePort(), Affinity())),
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 40, By: three, Sticky: true},
-			{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 40, By: three, Sticky: true},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: three, Sticky: true},
+			{From: "c1", To: spec.NodePortAt("n1", "web", 80), By: three, Sticky: true},
 		}}},
 	},
 	{
@@ -73,8 +73,8 @@ var Scenarios = []spec.Scenario{
 				Ingress("local", "203.0.113.81", "2001:db8:113::81"), RouteVia("client", "203.0.113.81", "2001:db8:113::81", "n1"),
 			},
 			Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("any", 80), Times: 30, By: append([]string{"b1"}, three...), Sticky: true},
-				{From: "client", To: spec.IngressOf("local", 80), Times: 30, By: []string{"a1", "b1"}, Sticky: true},
+				{From: "client", To: spec.IngressOf("any", 80), By: append([]string{"b1"}, three...), Sticky: true},
+				{From: "client", To: spec.IngressOf("local", 80), By: []string{"a1", "b1"}, Sticky: true},
 			},
 		}},
 	},
@@ -102,9 +102,9 @@ var Scenarios = []spec.Scenario{
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.82", "2001:db8:113::82"), RouteVia("client", "203.0.113.82", "2001:db8:113::82", "n1")},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
-				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", Times: 30, By: three, Sticky: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},
+				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", By: three, Sticky: true},
 			},
 		}},
 	},
@@ -141,11 +141,7 @@ func spreadOrSticky(sticky bool) []spec.Row {
 		{From: "client", To: spec.NodePortAt("n1", "web", 80), By: three},
 	}
 	for i := range rows {
-		if sticky {
-			rows[i].Times, rows[i].Sticky = 40, true
-		} else {
-			rows[i].Even = true
-		}
+		rows[i].Sticky, rows[i].Even = sticky, !sticky
 	}
 	return rows
 }

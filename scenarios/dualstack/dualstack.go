@@ -40,7 +40,7 @@ var Scenarios = []spec.Scenario{
 			{From: "c1", To: spec.ClusterIPOf("six-four", 80), By: []string{"a1", "a2"}, Even: true},
 			{From: "client", To: spec.NodePortAt("n1", "four-six", 80), Times: 3, By: []string{"a1", "a2"}},
 			{From: "client", To: spec.NodePortAt("n1", "six-four", 80), Times: 3, By: []string{"a1", "a2"}},
-			{From: "c1", To: spec.ClusterIPOf("sticky", 80), Times: 22, By: []string{"a1", "a2"}, Sticky: true},
+			{From: "c1", To: spec.ClusterIPOf("sticky", 80), By: []string{"a1", "a2"}, Sticky: true},
 		}}},
 	},
 	{

@@ -83,6 +83,11 @@ func TestLeastDraws(t *testing.T) {
 			t.Errorf("%d connections to all but one of %d servers pass as even: %v", want, n, counts)
 		}
 	}
+	for n, want := range map[int]int{1: 1, 2: 21, 3: 14, 4: 11} { // 1/n^(draws-1) < 1e-6
+		if got := (Row{By: make([]string, n), Sticky: true}).Count(); got != want {
+			t.Errorf("sticky, %d servers: %d connections, want %d", n, got, want)
+		}
+	}
 	if r := (Row{By: []string{"a", "b"}, Even: true, Times: 200}); r.Count() != 200 {
 		t.Errorf("Times says 200, and %d are made", r.Count())
 	}
