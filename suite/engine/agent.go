@@ -12,7 +12,7 @@ import (
 )
 
 // agent keeps one program on one node up to date, the proxier or the enforcer: whenever the cluster's state has changed, it applies the newest state.
-// Changes that arrive while the program works are applied together, next.
+// Changes that arrive while the program works, and shortly after, are applied together, next.
 type agent struct {
 	role     role
 	node     string
@@ -46,6 +46,10 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	return a, nil
 }
 
+// applyEvery is the least time from one Apply to the next. Scenarios that share a cluster change something all the time, and
+// proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is a second.)
+const applyEvery = 100 * time.Millisecond
+
 // retryAfter is the pause before a failed Apply is tried again with no newer state to apply.
 const retryAfter = 200 * time.Millisecond
 
@@ -57,8 +61,11 @@ func (a *agent) run(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	}
+	pause := time.NewTicker(applyEvery)
+	defer pause.Stop()
 	for ctx.Err() == nil {
 		snapshot := a.store.Snapshot()
+		pause.Reset(applyEvery)
 		err := a.apply(ctx, snapshot)
 		if ctx.Err() != nil {
 			return
@@ -72,6 +79,10 @@ func (a *agent) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-a.store.Changed(snapshot.Revision):
 		case <-retry:
+		}
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
 		}
 	}
 }

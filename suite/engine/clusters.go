@@ -58,6 +58,22 @@ func housed(cells []*Cell) (common *tenants, others []*tenants) {
 	return common, append(others, alone...)
 }
 
+// effort is a guess at how long the cell takes. Those that take long begin first, so that none of them is left alone at the end.
+func (c *Cell) effort() int {
+	const step = 20 // probes
+	n := 0
+	for _, s := range c.Scenario.Steps {
+		n += step
+		if s.Check != nil {
+			n += 2 * step // at least
+		}
+		for _, r := range s.Rows {
+			n += r.Count()
+		}
+	}
+	return n
+}
+
 // runProxier runs the cells of one proxier: those that share the default cluster, and beside them those that need another.
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var cells []*Cell
@@ -89,6 +105,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 		}
 		return
 	}
+	slices.SortStableFunc(t.cells, func(a, b *Cell) int { return b.effort() - a.effort() })
 	keep := false
 	var mu sync.Mutex
 	each(t.cells, parallel, func(c *Cell) {
@@ -110,7 +127,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 	if t.cells[0].alone() {
 		how = (*agent).kill // what it leaves behind on its nodes is nobody's
 	}
-	r.retire(ctx, env, how)
+	r.leaving.Go(func() { r.retire(ctx, env, how) })
 }
 
 // manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB each. The

@@ -106,7 +106,7 @@ func TestTheLifeOfAProxier(t *testing.T) {
 	}
 	got := strings.Join(b.lines, ", ")
 	want := "diary start, diary apply, diary kill, diary start, diary apply, diary kill, diary start, released, diary apply, " +
-		"diary kill, other start, other apply, other kill"
+		"diary kill, other start, other apply, other stop"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

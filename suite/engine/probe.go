@@ -38,34 +38,6 @@ func (c *Cell) unwantedLimit() int {
 	return unwantedLimit
 }
 
-// probeRow sends the probes of a row in one family, one after another.
-func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
-	p, err := w.probeOf(row, family)
-	if err != nil {
-		return nil, err
-	}
-	var seen []spec.Observation
-	unwanted := 0
-	for range row.Count() {
-		o := spec.Observation{Family: family, To: p.To}
-		if row.Conn != "" {
-			err = w.onKept(ctx, row, p, &o)
-		} else {
-			err = w.once(ctx, row, p, &o)
-		}
-		if err != nil {
-			return seen, fmt.Errorf("%s -> %s: %w", row.From, row.To, err)
-		}
-		seen = append(seen, o)
-		if !row.Want.Allows(o.Outcome) {
-			if unwanted++; unwanted == w.cell.unwantedLimit() {
-				break
-			}
-		}
-	}
-	return seen, nil
-}
-
 // probeOf is what a row sends in one family, as often as it says.
 func (w *world) probeOf(row spec.Row, family lab.Family) (p traffic.Probe, err error) {
 	to, err := w.Resolve(row.To, family, row.Protocol())

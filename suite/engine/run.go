@@ -20,7 +20,9 @@ type Run struct {
 	options Options
 	cells   []*Cell
 	ended   atomic.Int64
-	done    chan struct{}
+	done    chan struct{} // closed when all cells have ended
+	over    chan struct{} // closed when, after that, all clusters are gone but those that are kept
+	leaving sync.WaitGroup
 
 	mu      sync.Mutex
 	kept    []*environment     // with failed scenarios in them, if Options.KeepFailed
@@ -35,16 +37,18 @@ const scenarioLimit = 15 * time.Minute
 
 // NewRun is a run of planned cells, which may be fewer than were planned. Nothing happens before Do.
 func NewRun(cells []*Cell, o Options) *Run {
-	return &Run{options: o, cells: cells, done: make(chan struct{})}
+	return &Run{options: o, cells: cells, done: make(chan struct{}), over: make(chan struct{})}
 }
 
-// Do runs the cells and returns when all of them have ended; it is called once. Cells whose skip was decided end first.
+// Do runs the cells, takes the clusters down and returns; it is called once. Cells whose skip was decided end first.
 func (r *Run) Do(ctx context.Context) {
-	defer close(r.done)
+	defer close(r.over)
 	r.skipAll()
 	for _, p := range r.options.Proxiers {
 		r.runProxier(ctx, p)
 	}
+	close(r.done)
+	r.leaving.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.retired {
@@ -86,7 +90,7 @@ func (r *Run) Kept() []string {
 // Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that were
 // taken down before: a proxier that does not leave its node, for one.
 func (r *Run) Close(ctx context.Context) error {
-	r.Wait()
+	<-r.over
 	errs := r.left
 	for _, e := range r.kept {
 		errs = append(errs, e.close(ctx))
