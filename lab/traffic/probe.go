@@ -21,6 +21,10 @@ type Probe struct {
 	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one
 	// that this process has not used lately, so that no old conntrack entry can answer for a new one.
 	Source netip.AddrPort
+	// Low has the port chosen below 1024, unless Source fixes it. Where the kernel translates nothing but finds that a translated
+	// flow has the same addresses and ports already, it gives a connection another source port; for masqueraded flows of clients
+	// with higher ports it takes none of these (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
+	Low bool
 	// To is where the request goes.
 	To netip.AddrPort
 	// Proto is "tcp" or "udp".
@@ -155,9 +159,15 @@ func (p Probe) configure(fd, domain int) error {
 // (30000-32767) alone. It begins anywhere, so that a process does not walk in the footsteps of the one before.
 const firstPort, portCount = 32768, 60999 - 32768 + 1
 
-var portCounter atomic.Uint32
+// Those of a probe that wants a low one: what the kernel itself would give to a connection from a port like these.
+const firstLowPort, lowPortCount = 600, 1023 - 600 + 1
 
-func init() { portCounter.Store(rand.Uint32N(portCount)) }
+var portCounter, lowPortCounter atomic.Uint32
+
+func init() {
+	portCounter.Store(rand.Uint32N(portCount))
+	lowPortCounter.Store(rand.Uint32N(lowPortCount))
+}
 
 func (p Probe) bind(fd int) error {
 	from := p.Source.Addr()
@@ -176,8 +186,12 @@ func (p Probe) bind(fd int) error {
 		}
 		return nil
 	}
-	for range portCount {
-		port := uint16(firstPort + portCounter.Add(1)%portCount)
+	first, count, counter := uint32(firstPort), uint32(portCount), &portCounter
+	if p.Low {
+		first, count, counter = firstLowPort, lowPortCount, &lowPortCounter
+	}
+	for range count {
+		port := uint16(first + counter.Add(1)%count)
 		if port == p.To.Port() {
 			continue // TCP would connect to itself
 		}

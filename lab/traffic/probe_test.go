@@ -30,6 +30,23 @@ func TestReply(t *testing.T) {
 	})
 }
 
+// Low ports are those that the kernel would give to a masqueraded connection from a port like them, and to no other.
+func TestLow(t *testing.T) {
+	w := newWorld(t)
+	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
+		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
+		former := uint16(0)
+		for range 3 {
+			p := Probe{From: w.client, Low: true, To: netip.AddrPortFrom(f.server, 81), Proto: proto, Fences: []netip.Addr{f.gateway}}
+			a := p.Do(Within(t))
+			if port := a.Greeting.Peer.Port(); a.Outcome != Reply || port != a.Source.Port() || port < 600 || port > 1023 || port == former {
+				t.Fatalf("%+v, after one from port %d", a, former)
+			}
+			former = a.Source.Port()
+		}
+	})
+}
+
 // What the router does to the packets to a port, and what the client must make of it.
 func TestOutcomes(t *testing.T) {
 	w := newWorld(t)

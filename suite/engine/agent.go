@@ -48,7 +48,7 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 
 // applyEvery is the least time from one Apply to the next. Scenarios that share a cluster change something all the time, and
 // proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is a second.)
-const applyEvery = 100 * time.Millisecond
+const applyEvery = 150 * time.Millisecond
 
 // retryAfter is the pause before a failed Apply is tried again with no newer state to apply.
 const retryAfter = 200 * time.Millisecond

@@ -14,7 +14,7 @@ import (
 
 // parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
 // changes, which all of them can wait for together.
-const parallel = 32
+const parallel = 24
 
 // clustersBeside is how many further clusters are there at once beside the one that most scenarios share. Their scenarios wait
 // for proxiers to start and for what these do now and then, up to half a minute.
@@ -58,22 +58,6 @@ func housed(cells []*Cell) (common *tenants, others []*tenants) {
 	return common, append(others, alone...)
 }
 
-// effort is a guess at how long the cell takes. Those that take long begin first, so that none of them is left alone at the end.
-func (c *Cell) effort() int {
-	const step = 20 // probes
-	n := 0
-	for _, s := range c.Scenario.Steps {
-		n += step
-		if s.Check != nil {
-			n += 2 * step // at least
-		}
-		for _, r := range s.Rows {
-			n += r.Count()
-		}
-	}
-	return n
-}
-
 // runProxier runs the cells of one proxier: those that share the default cluster, and beside them those that need another.
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var cells []*Cell
@@ -105,7 +89,6 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 		}
 		return
 	}
-	slices.SortStableFunc(t.cells, func(a, b *Cell) int { return b.effort() - a.effort() })
 	keep := false
 	var mu sync.Mutex
 	each(t.cells, parallel, func(c *Cell) {

@@ -59,6 +59,8 @@ func (w *world) probeOf(row spec.Row, family lab.Family) (p traffic.Probe, err e
 		From: from.NS, Source: source, To: to, Proto: row.Protocol(), Payload: row.Payload,
 		Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
+		// What is masqueraded on a node has that node's address, too.
+		Low: w.Lab().Node(row.From) != nil && row.SeenAs == spec.Itself(),
 	}
 	w.fence(&p, from, family, row.By)
 	return p, nil
