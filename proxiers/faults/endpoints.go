@@ -15,7 +15,7 @@ var toldOfEndpoints = []Fault{
 		Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
 		Rows: []string{
 			"clusterip-spread", "nodeport-every-node", "clusterip-icmp-echo", "clusterip-unallocated-address",
-			"clusterip-wrong-port-or-proto", "sc-many-endpoints", "sc-churn",
+			"clusterip-wrong-port-or-proto", "sc-churn",
 		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
@@ -29,7 +29,7 @@ var toldOfEndpoints = []Fault{
 	{
 		Name: "target-port-off-by-one", Breaks: "Endpoints are sought on the port after theirs.",
 		Rows: []string{
-			"clusterip-target-port-rewrite", "ep-target-port-variants", "dns-service-names", "ep-dead-backend-no-retry",
+			"clusterip-target-port-rewrite", "clusterip-masquerade-all", "ep-target-port-variants", "dns-service-names", "ep-dead-backend-no-retry",
 			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
 			"clusterip-external-routed", "clusterip-hostnetwork-endpoint", "clusterip-large-payload", "etp-local-pod-shortcut",
 			"hairpin-external-vips", "sec-spoofed-pod-source", "sc-first-packet-latency", "sc-many-services",
@@ -99,7 +99,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "manual-slices-ignored", Breaks: "EndpointSlices that were not made by the cluster itself are passed over.",
-		Rows: []string{"ep-manual-endpoints", "ep-multiple-slices"},
+		Rows: []string{"ep-manual-endpoints", "ep-multiple-slices", "sc-many-endpoints"},
 		State: see(func(o kube.Object) kube.Object {
 			if _, ok := o.(*discoveryv1.EndpointSlice); ok && o.GetLabels()[discoveryv1.LabelManagedBy] == "" {
 				return nil

@@ -21,9 +21,14 @@ var configured = []Fault{
 		Rows: []string{
 			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
 			"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
-			"clusterip-masquerade-all", "nodeport-address-filter",
+			"nodeport-address-filter",
 		},
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
+	},
+	{
+		Name: "masquerade-all-ignored", Breaks: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
+		On: slices.Concat(kubeRules, virtualServers), Rows: []string{"clusterip-masquerade-all"}, // relays cannot but do it
+		Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false },
 	},
 }
 

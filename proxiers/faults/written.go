@@ -69,7 +69,7 @@ var masquerading = []Fault{
 var choosing = []Fault{
 	{
 		Name: "first-endpoint-always", Breaks: "The draw between endpoints always falls on the first.",
-		On: kubeRules, Rows: []string{"clusterip-spread", "rs-ipt-probabilities"},
+		On: kubeRules, Rows: []string{"clusterip-spread", "sc-many-endpoints", "rs-ipt-probabilities"},
 		Text: []Rewrite{
 			{XTables, ` -m statistic --mode random --probability \S+`, ""},
 			{NFT, `numgen random mod \d+`, "numgen random mod 1"},
