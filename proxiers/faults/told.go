@@ -21,9 +21,14 @@ var configured = []Fault{
 		Rows: []string{
 			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
 			"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
-			"nodeport-address-filter",
 		},
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
+	},
+	{
+		Name: "nodeport-addresses-ignored", Breaks: "NodePorts are on all addresses, although an administrator wants them on some.",
+		On:     slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}), // kube-proxy's nftables mode has them on some by default
+		Rows:   []string{"nodeport-address-filter"},
+		Config: func(c *spec.ProxyConfig) { c.NodePortAddresses = nil },
 	},
 	{
 		Name: "masquerade-all-ignored", Breaks: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
@@ -46,7 +51,7 @@ var toldOfServices = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
 		Rows: []string{
-			"nodeport-every-node", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip",
+			"nodeport-every-node", "nodeport-address-filter", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip",
 			"base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop", "nodeport-from-host",
 			"nodeport-from-pod", "nodeport-update", "nodeport-late-address", "nodeport-remote-node-not-captured",
 			"etp-local-pod-to-other-node", "ds-both-vips", "ds-families-independent", "ds-single-stack-service",

@@ -10,6 +10,9 @@ var (
 	kubeRules  = slices.Concat(kubeChains, kubeTables)
 	// ownJumps write the jumps from built-in chains by iptables-restore as well; kube-proxy runs iptables for each.
 	ownJumps = []string{"iptables", "iptables-legacy"}
+	// hooked are those that can lack the way from a hook to their rules and still be told to be ready: outside programs are asked on
+	// every node, by Services of its own.
+	hooked = slices.Concat(ownJumps, []string{"nftables", "userspace"})
 )
 
 // written are faults in what proxiers write.
@@ -106,7 +109,7 @@ var verdicts = []Fault{
 	{
 		Name: "invalid-passes", Breaks: "Packets in conntrack state INVALID are let through.",
 		On: kubeChains, Rows: []string{"ct-invalid-not-leaked", "rs-ipt-forward"},
-		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID -j DROP`, ""}},
+		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID .*-j DROP`, ""}},
 	},
 	{
 		Name: "no-forward-accept", Breaks: "Nothing is let through a FORWARD chain that drops.",
@@ -139,7 +142,7 @@ var verdicts = []Fault{
 var hooking = []Fault{
 	{
 		Name: "node-not-served", Breaks: "Connections of a node's own processes are not translated.",
-		On: slices.Concat(ownJumps, kubeTables, []string{"userspace"}), Rows: []string{"clusterip-host-process", "rs-ipt-hooks", "rs-userspace-portals"},
+		On: hooked, Rows: []string{"clusterip-host-process", "rs-ipt-hooks", "rs-userspace-portals"},
 		Text: []Rewrite{
 			{XTables, `^-[AI] OUTPUT .*-j KUBE-(SERVICES|PORTALS-HOST|NODEPORT-HOST)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-output .*jump services`, ""},
@@ -147,7 +150,7 @@ var hooking = []Fault{
 	},
 	{
 		Name: "visitors-not-served", Breaks: "Connections of pods and of hosts outside are not translated.",
-		On: slices.Concat(ownJumps, kubeTables, []string{"userspace"}),
+		On: hooked,
 		Rows: []string{
 			"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals", "ep-event-order", "ep-ip-reuse",
 			"ct-udp-frontend-only-change", "ct-be-liberal", "ct-nothing-on-reject-drop", "rr-rules-deleted-externally",

@@ -100,7 +100,7 @@ const ports = 255
 // manyEndpoints gives each of the four pods a quarter of the endpoints. An endpoint that is never chosen would not show, but
 // a part of them that gets more than its share does.
 var manyEndpoints = spec.Scenario{
-	ID: "sc-many-endpoints", Group: "scale", Priority: spec.P2,
+	ID: "sc-many-endpoints", Group: "scale", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U TestSyncProxyRulesLargeClusterMode",
 	Why:    "A Service with more than a thousand endpoints spreads its connections over all of them: no part is starved by rounding.",
 	Needs:  []spec.Feature{spec.ClusterIP},
