@@ -53,7 +53,8 @@ var served = []Fault{
 	{
 		Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.",
 		On: virtualServers, Rows: []string{"rs-ipvs-access-filter"},
-		Text: []Rewrite{{XTables, `^-A KUBE-IPVS-FILTER .*-j REJECT.*`, ""}},
+		// It is not dropped: ours would miss it, and write it again.
+		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}},
 	},
 }
 

@@ -101,7 +101,7 @@ func (k *kernel) writeRules(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: IPv%s: the rules have been written %d times, and were taken away each time", k.ns.Name(), k.family(), tries+1)
+	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
 }
 
 // rulesStand says whether the rules are there, which somebody else may have deleted. It costs one message where nobody has
