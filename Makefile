@@ -21,10 +21,10 @@ prove: ## put faults into the built-in proxiers and show which scenarios notice 
 	@bin/viplab prove $(ARGS)
 
 bench: ## measure what building a lab costs, beside the floor of plain netlink, and what tables of network policies cost
-	@. scripts/lib.sh && find_go && go run ./lab/bench && go run ./suite/netpol/bench
+	@. scripts/lib.sh && find_go && go run ./internal/cmd/labbench && go run ./internal/cmd/netpolbench
 
 bench-proxiers: ## measure what serving 100, 1,000 and 10,000 Services costs each proxier, kube-proxy too (ARGS='-sizes 100 -proxiers iptables')
-	@. scripts/lib.sh && find_go && go run ./proxiers/bench $(ARGS)
+	@. scripts/lib.sh && find_go && go run ./internal/cmd/proxierbench $(ARGS)
 
 lint: ## check the source with golangci-lint (built on first use)
 	@scripts/lint

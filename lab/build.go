@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -8,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/lab/netns"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
@@ -7,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/lab/netns"
 )
 

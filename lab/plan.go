@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
 	"fmt"
 	"net/netip"
 
-	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/internal/lab/link"
 )
 
 // The address plan. A machine on the LAN is known by its host number there, a node by 1, 2, 3..., a pod by its host

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lab
 
 import (
 	"net/netip"
 
-	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/internal/lab/link"
 )
 
 // podNetwork is how the pods of a node are wired. All methods are lists of changes to one namespace.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package proxiers
 
 import (
@@ -12,9 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -92,24 +94,24 @@ func (s *streams) run(ctx context.Context) error {
 // TestEnforcersChangeAtOnce: while policies, labels, pods and namespaces change, and as an enforcer starts again, nothing
 // leaks and nothing is lost.
 func TestEnforcersChangeAtOnce(t *testing.T) {
-	changes := []func(*testing.T, *proxiertest.PolicyWorld) func(*kube.Snapshot){
-		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*kube.Snapshot) { // the peers are called by another name
+	changes := []func(*testing.T, *proxiertest.PolicyWorld) func(*store.Snapshot){
+		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*store.Snapshot) { // the peers are called by another name
 			return proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: own}\nspec: {podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}"))
 		},
-		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*kube.Snapshot) { // one more policy for the pod, of another name
+		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*store.Snapshot) { // one more policy for the pod, of another name
 			return proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: a}\nspec: {podSelector: {}}"),
 				proxiertest.Policy(t, onlyOwnNamespace))
 		},
-		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*kube.Snapshot) { // the policy's place is taken by another
+		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*store.Snapshot) { // the policy's place is taken by another
 			return proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: other}\nspec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 10.244.1.0/24}}]}]}"))
 		},
-		func(_ *testing.T, w *proxiertest.PolicyWorld) func(*kube.Snapshot) { // a pod goes, a label changes
-			return func(s *kube.Snapshot) {
+		func(_ *testing.T, w *proxiertest.PolicyWorld) func(*store.Snapshot) { // a pod goes, a label changes
+			return func(s *store.Snapshot) {
 				s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *corev1.Pod) bool { return p.Name == "c" })
 			}
 		},
-		func(_ *testing.T, w *proxiertest.PolicyWorld) func(*kube.Snapshot) {
-			return func(s *kube.Snapshot) {
+		func(_ *testing.T, w *proxiertest.PolicyWorld) func(*store.Snapshot) {
+			return func(s *store.Snapshot) {
 				s.Namespaces = slices.Clone(s.Namespaces)
 				s.Namespaces[0] = s.Namespaces[0].DeepCopy()
 				s.Namespaces[0].Labels["more"] = "yes"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package proxiers
 
 import (
@@ -9,7 +11,7 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -58,7 +60,7 @@ type successor struct {
 // Unwrap is the instance without what is done for the other mode.
 func (s *successor) Unwrap() spec.Instance { return s.Instance }
 
-func (s *successor) Apply(ctx context.Context, want *kube.Snapshot) error {
+func (s *successor) Apply(ctx context.Context, want *store.Snapshot) error {
 	if err := s.Instance.Apply(ctx, want); err != nil || s.done {
 		return err
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package proxiers lists the proxiers that are built in.
 package proxiers
 

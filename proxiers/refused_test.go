@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package proxiers
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 // TestRefusedService: a Service of which the kernel, or the program before it, takes no rules is told of in an Event, and

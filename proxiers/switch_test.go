@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package proxiers
 
 import (
 	"slices"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scenarios lists the behaviours of the catalogue that are written as scenarios.
 package scenarios
 

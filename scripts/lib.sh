@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Shared by the scripts and the Makefile: finding Go where sudo's short PATH does not.
 root=${root:-$PWD}
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package suite is the Ginkgo front end of the conformance suite. The engine runs many scenarios at once in one process,
 // which Ginkgo cannot; so the engine does the work, and a spec for each cell of the matrix waits for its verdict. Ginkgo
 // names, filters, reports and prints.
@@ -12,7 +14,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
 
-	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/suite/spec"
 )
 

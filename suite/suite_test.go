@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package suite_test
 
 import (
@@ -17,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite"
-	"github.com/viplab/viplab/suite/engine"
 	"github.com/viplab/viplab/suite/spec"
 )
 

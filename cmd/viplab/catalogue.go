@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/internal/suite/report"
 )
 
 func newCatalogue() *cobra.Command {

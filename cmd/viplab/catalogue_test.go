@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/scenarios"
-	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 

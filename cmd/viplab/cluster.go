@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/suite/engine"
 )
 
 // clusterFlags say what kind of cluster to build.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/lab/hosttest"
+	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/lab/sandbox/hosttest"
-	"github.com/viplab/viplab/suite/report"
 )
 
 // commandVariable makes the test binary the command itself.

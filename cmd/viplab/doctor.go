@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -12,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/viplab/viplab/lab/kernel"
+	"github.com/viplab/viplab/internal/lab/kernel"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/viplab/viplab/lab/kernel"
+	"github.com/viplab/viplab/internal/lab/kernel"
 )
 
 func sample() diagnosis {

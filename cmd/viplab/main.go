@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command viplab builds a Kubernetes cluster's network out of Linux namespaces and proves with real packets what
 // implementations of Service virtual IPs do in it.
 package main
@@ -13,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/proxiers/faults"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
 )
 
 func main() {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,11 +12,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/viplab/viplab/proxiers/faults"
-	"github.com/viplab/viplab/suite/netpol"
-	"github.com/viplab/viplab/suite/netpol/misread"
-	"github.com/viplab/viplab/suite/prove"
-	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/internal/suite/netpol"
+	"github.com/viplab/viplab/internal/suite/netpol/misread"
+	"github.com/viplab/viplab/internal/suite/prove"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -11,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/viplab/viplab/suite/netpol"
+	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/suite/spec"
 )
 

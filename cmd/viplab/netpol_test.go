@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -7,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/viplab/viplab/proxiers/faults"
-	"github.com/viplab/viplab/suite/netpol"
-	"github.com/viplab/viplab/suite/report"
+	"github.com/viplab/viplab/internal/suite/netpol"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,10 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/suite/netpol/misread"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/proxiers/exec"
-	"github.com/viplab/viplab/proxiers/faults"
-	"github.com/viplab/viplab/suite/netpol/misread"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,10 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/suite/replay"
+	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/catalogue"
-	"github.com/viplab/viplab/suite/replay"
-	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/viplab/viplab/suite/engine"
+	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -14,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/viplab/viplab/proxiers/faults"
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/internal/suite/prove"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/scenarios"
-	"github.com/viplab/viplab/suite/engine"
-	"github.com/viplab/viplab/suite/prove"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -8,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/viplab/viplab/proxiers/faults"
+	"github.com/viplab/viplab/internal/suite/prove"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/catalogue"
-	"github.com/viplab/viplab/suite/prove"
 )
 
 // A fault may name a row of the catalogue whose scenario is still to come.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -10,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
-	"github.com/viplab/viplab/suite/engine"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -74,7 +76,7 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 }
 
 // scene is what to apply. The standard input is read in the sandbox only: what comes before it runs more than once.
-func (f *rulesFlags) scene(stdin io.Reader) (objects []kube.Object, own spec.Own, err error) {
+func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.Own, err error) {
 	if f.scenario != "" {
 		s, err := findScenario(f.scenario)
 		if err != nil {
@@ -94,17 +96,17 @@ func (f *rulesFlags) scene(stdin io.Reader) (objects []kube.Object, own spec.Own
 	return objects, own, errors.Join(errs...)
 }
 
-func readManifest(file string, stdin io.Reader) ([]kube.Object, error) {
+func readManifest(file string, stdin io.Reader) ([]store.Object, error) {
 	if file == "-" {
 		text, err := io.ReadAll(stdin)
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
-		return kube.Decode("standard input", text)
+		return store.Decode("standard input", text)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	return kube.Decode(file, text)
+	return store.Decode(file, text)
 }

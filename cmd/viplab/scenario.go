@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -6,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/internal/suite/replay"
 	"github.com/viplab/viplab/scenarios"
-	"github.com/viplab/viplab/suite/engine"
-	"github.com/viplab/viplab/suite/replay"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package main
 
 import (
@@ -16,12 +18,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/internal/suite/prove"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/proxiers/faults"
 	"github.com/viplab/viplab/scenarios"
-	"github.com/viplab/viplab/suite/engine"
-	"github.com/viplab/viplab/suite/prove"
-	"github.com/viplab/viplab/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package cluster joins a lab and a Kubernetes cluster's state: nodes of the lab register as Node objects, and what a
 // kubelet does for a Pod object is done in the lab. A pod gets a namespace and addresses, an echo server on each of its
 // container ports instead of containers (or a DNS server, see DNSImage), and a status that says so; from there the state's own controllers go on to
@@ -14,14 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 )
 
 // Cluster is a Kubernetes cluster in a lab.
 type Cluster struct {
 	lab      *lab.Lab
-	store    *kube.Store
+	store    *store.Store
 	cancel   context.CancelFunc
 	done     chan struct{}
 	again    chan struct{}  // wakes the kubelet
@@ -43,15 +45,15 @@ func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	store := kube.NewStore(kube.Config{Stack: topology.Stack})
+	state := store.New(store.Config{Stack: topology.Stack})
 	for _, n := range l.Nodes() {
-		if err := register(store, n, topology.Stack); err != nil {
+		if err := register(state, n, topology.Stack); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cluster{
-		lab: l, store: store, cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1),
+		lab: l, store: state, cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1),
 		running: map[podKey]*workload{}, failed: map[podKey]error{}, changed: make(chan struct{}),
 	}
 	go c.kubelet(ctx)
@@ -59,7 +61,7 @@ func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
 }
 
 // register stores the Node object of a lab node: ready, with its addresses and pod ranges.
-func register(store *kube.Store, n *lab.Node, stack lab.Stack) error {
+func register(state *store.Store, n *lab.Node, stack lab.Stack) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:   n.Name(),
 		Labels: map[string]string{corev1.LabelHostname: n.Name()},
@@ -68,10 +70,10 @@ func register(store *kube.Store, n *lab.Node, stack lab.Stack) error {
 		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, p.String())
 	}
 	node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
-	if err := store.Apply(node); err != nil {
+	if err := state.Apply(node); err != nil {
 		return err
 	}
-	return kube.UpdateStatus(store, "", n.Name(), func(node *corev1.Node) {
+	return store.UpdateStatus(state, "", n.Name(), func(node *corev1.Node) {
 		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name()}}
 		for _, f := range stack.Families() {
 			node.Status.Addresses = append(node.Status.Addresses,
@@ -85,7 +87,7 @@ func register(store *kube.Store, n *lab.Node, stack lab.Stack) error {
 func (c *Cluster) Lab() *lab.Lab { return c.lab }
 
 // Store is the cluster's state.
-func (c *Cluster) Store() *kube.Store { return c.store }
+func (c *Cluster) Store() *store.Store { return c.store }
 
 // Server is the echo server of a running pod, nil if the pod does not run or serves nothing.
 func (c *Cluster) Server(namespace, pod string) *traffic.Server {

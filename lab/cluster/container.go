@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -14,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/kube/dns"
+	"github.com/viplab/viplab/lab/cluster/dns"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
@@ -33,7 +35,7 @@ const dnsNamespace, dnsService = "kube-system", "kube-dns"
 // Run runs a command in a pod as a container of it would be run: in its network, with the resolver's configuration and the
 // names of hosts that a kubelet would give it, and with the files of this machine otherwise. It waits for its end.
 func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
-	pod, ok := kube.Get[*corev1.Pod](c.store, namespace, name)
+	pod, ok := store.Get[*corev1.Pod](c.store, namespace, name)
 	host := c.lab.Pod(podKey{namespace, name}.String())
 	if !ok || host == nil {
 		return fmt.Errorf("pod %s/%s does not run", namespace, name)
@@ -123,7 +125,7 @@ func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 // dnsServers are the ClusterIPs of the DNS that serves a namespace.
 func (c *Cluster) dnsServers(namespace string) []string {
 	for _, ns := range []string{namespace, dnsNamespace} {
-		if s, ok := kube.Get[*corev1.Service](c.store, ns, dnsService); ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		if s, ok := store.Get[*corev1.Service](c.store, ns, dnsService); ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
 			return s.Spec.ClusterIPs
 		}
 	}

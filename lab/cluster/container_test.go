@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster_test
 
 import (
@@ -13,7 +15,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
@@ -46,7 +48,7 @@ func TestContainersResolveNames(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	apply := func(objects ...kube.Object) {
+	apply := func(objects ...store.Object) {
 		t.Helper()
 		if err := c.Store().Apply(objects...); err != nil {
 			t.Fatal(err)

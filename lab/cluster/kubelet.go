@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster
 
 import (
@@ -11,11 +13,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/kube/dns"
+	"github.com/viplab/viplab/lab/cluster/dns"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/sctp"
 	"github.com/viplab/viplab/lab/traffic"
 )
 
@@ -49,7 +51,7 @@ func (c *Cluster) kubelet(ctx context.Context) {
 	c.underway.Wait()
 }
 
-func (c *Cluster) sync(ctx context.Context, snapshot *kube.Snapshot) {
+func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
 	want := map[podKey]*corev1.Pod{}
 	for _, p := range snapshot.Pods {
 		if shallRun(p) {
@@ -121,7 +123,7 @@ func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
 			c.note(k, w, err)
 		}
 	}
-	if now, ok := kube.Get[*corev1.Pod](c.store, k.namespace, k.name); !ok || now.UID != p.UID || !shallRun(now) {
+	if now, ok := store.Get[*corev1.Pod](c.store, k.namespace, k.name); !ok || now.UID != p.UID || !shallRun(now) {
 		c.lookAgain() // what happened to it meanwhile was not looked at
 	}
 }
@@ -190,9 +192,9 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 }
 
 // serve starts what the containers of the pod would.
-func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, store *kube.Store) (err error) {
+func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state *store.Store) (err error) {
 	if slices.ContainsFunc(p.Spec.Containers, isDNS) {
-		if w.dns, err = dns.Serve(ctx, ns, p.Name, w.addrs, store); err != nil {
+		if w.dns, err = dns.Serve(ctx, ns, p.Name, w.addrs, state); err != nil {
 			return err
 		}
 	}
@@ -265,9 +267,9 @@ func (c *Cluster) hostAddrs(node string) []netip.Addr {
 // report writes the status of a pod that has just started, unless it was deleted meanwhile. A pod with readiness gates
 // becomes ready when someone says so, any other at once.
 func (c *Cluster) report(p *corev1.Pod, w *workload) error {
-	running := kube.ReportRunning(len(p.Spec.ReadinessGates) == 0, w.addrs...)
-	host := kube.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
-	err := kube.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
+	running := store.ReportRunning(len(p.Spec.ReadinessGates) == 0, w.addrs...)
+	host := store.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
+	err := store.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
 		if now.UID == p.UID {
 			running(now)
 			host(now)

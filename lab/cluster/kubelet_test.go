@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package cluster_test
 
 import (
@@ -12,7 +14,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // Pods are replaced by others of the same names while they start, while they are taken down, and before either.
@@ -29,7 +31,7 @@ func TestPodsReplacedMidway(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	apply := func(o kube.Object) {
+	apply := func(o store.Object) {
 		t.Helper()
 		if err := c.Store().Apply(o); err != nil {
 			t.Fatal(err)
@@ -40,7 +42,7 @@ func TestPodsReplacedMidway(t *testing.T) {
 		for i := range count {
 			name := fmt.Sprintf("p%d", i)
 			if round > 0 {
-				if err := c.Store().Delete(kube.KindPod, namespace, name); err != nil {
+				if err := c.Store().Delete(store.KindPod, namespace, name); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -60,7 +62,7 @@ func TestPodsReplacedMidway(t *testing.T) {
 	}
 	for i := range count {
 		name := fmt.Sprintf("p%d", i)
-		p, ok := kube.Get[*corev1.Pod](c.Store(), namespace, name)
+		p, ok := store.Get[*corev1.Pod](c.Store(), namespace, name)
 		host := c.Lab().Pod(namespace + "/" + name)
 		if !ok || host == nil {
 			t.Errorf("%s: in the state: %v, in the lab: %v", name, ok, host)

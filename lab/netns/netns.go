@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package netns is the one door into network namespaces.
 //
 // A namespace here is a file descriptor and nothing else: no name under /run/netns, no mount, no process. When the last

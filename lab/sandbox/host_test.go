@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sandbox
 
 import (
@@ -11,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/lab/sandbox/hosttest"
+	"github.com/viplab/viplab/internal/lab/hosttest"
 )
 
 // patience is for the slowest machine: a lab under software emulation.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sandbox moves a whole program into Linux namespaces of its own before it does anything.
 //
 // A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine whenever

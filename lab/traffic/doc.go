@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package traffic is the servers and the clients whose packets are the proof of what a network does.
 //
 // A server says whom it saw: every request is answered with a Greeting that names the server, the peer address it saw,

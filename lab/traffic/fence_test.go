@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -12,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/lab/netns"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -7,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 )
 
 // Where the client gets no echo back, another namespace can prove that its silence is one.

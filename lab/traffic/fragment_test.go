@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -6,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 )
 
 // Fragments that arrive last first are one datagram to the server.

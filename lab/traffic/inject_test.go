@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -7,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 )
 
 // A segment that no socket would send ends a connection if, and only if, its sequence number is the right one, which

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -8,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 )
 
 // A socket that is kept goes on after a datagram that nobody took, with the patience that it is given.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -6,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 )
 
 var bothPorts = []Port{{"tcp", 80}, {"udp", 80}, {"tcp", 81}, {"udp", 81}}

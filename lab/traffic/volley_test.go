@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -5,7 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/lab/netns"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package traffic
 
 import (
@@ -13,7 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	. "github.com/viplab/viplab/lab/internal/nstest"
+	. "github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
 )

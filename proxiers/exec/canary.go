@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exec
 
 import (
@@ -14,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -29,7 +31,7 @@ const canaryPort = 7
 // somebody wants to know whether what is older is obeyed, and shared by all nodes that want to know at the time. Its
 // port is its number: no generation is ever taken for another that had the same address.
 type canaries struct {
-	store  *kube.Store
+	store  *store.Store
 	node   string // where the server is
 	server *traffic.Server
 	addrs  []netip.Addr // of the server
@@ -66,7 +68,7 @@ func newCanaries(node spec.Node) (*canaries, error) {
 }
 
 func (c *canaries) close() error {
-	return errors.Join(c.store.Delete(kube.KindNamespace, "", CanaryNamespace), c.server.Close())
+	return errors.Join(c.store.Delete(store.KindNamespace, "", CanaryNamespace), c.server.Close())
 }
 
 // acquire returns a generation that is newer than a revision and than an older generation, and whether it was made for
@@ -104,12 +106,12 @@ func (c *canaries) newest() int {
 func (c *canaries) make() (*generation, error) {
 	g := &generation{number: c.number + 1}
 	unused := func(g *generation) bool { return g.users == 0 }
-	err := c.store.Do(func(tx *kube.Tx) error {
+	err := c.store.Do(func(tx *store.Tx) error {
 		for _, old := range c.alive {
 			if !unused(old) {
 				continue
 			}
-			for _, kind := range []kube.Kind{kube.KindService, kube.KindEndpoints} {
+			for _, kind := range []store.Kind{store.KindService, store.KindEndpoints} {
 				if err := tx.Delete(kind, CanaryNamespace, old.name()); err != nil {
 					return err
 				}
@@ -120,7 +122,7 @@ func (c *canaries) make() (*generation, error) {
 	if err != nil {
 		return nil, err
 	}
-	svc, ok := kube.Get[*corev1.Service](c.store, CanaryNamespace, g.name())
+	svc, ok := store.Get[*corev1.Service](c.store, CanaryNamespace, g.name())
 	if !ok {
 		return nil, fmt.Errorf("Service %s/%s has vanished", CanaryNamespace, g.name())
 	}
@@ -203,7 +205,7 @@ func (e *silentError) Error() string {
 
 // sameButCanaries says whether two states are the same for a process whose canaries are the only thing that may differ:
 // it compares what such a process programs.
-func sameButCanaries(a, b *kube.Snapshot) bool {
+func sameButCanaries(a, b *store.Snapshot) bool {
 	return a != nil && sameList(a.Services, b.Services) && sameList(a.EndpointSlices, b.EndpointSlices) &&
 		sameList(a.Nodes, b.Nodes) && sameList(a.NetworkPolicies, b.NetworkPolicies)
 }

@@ -1,17 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exec
 
 import (
 	"errors"
 	"sync"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/kube/api"
+	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // cluster is what all processes of one cluster share: the API and the canaries.
 type cluster struct {
-	store    *kube.Store
+	store    *store.Store
 	api      *api.Server
 	canaries *canaries
 	nodes    int // how many use it
@@ -20,7 +22,7 @@ type cluster struct {
 // clusters are those in use, by the state they serve.
 var clusters struct {
 	sync.Mutex
-	of map[*kube.Store]*cluster
+	of map[*store.Store]*cluster
 }
 
 // join returns the cluster of a node. The first node to join makes it.
@@ -35,7 +37,7 @@ func join(node spec.Node) (*cluster, error) {
 		}
 		c = &cluster{store: node.Store, api: api.New(node.Store), canaries: canaries}
 		if clusters.of == nil {
-			clusters.of = map[*kube.Store]*cluster{}
+			clusters.of = map[*store.Store]*cluster{}
 		}
 		clusters.of[node.Store] = c
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exec
 
 import (
@@ -6,10 +8,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -19,10 +21,10 @@ const obeyLimit = 100 * time.Second
 
 // confirm returns when packets have shown that the process obeys a state, and has ended the round of work in which it got
 // there.
-func (i *instance) confirm(ctx context.Context, want *kube.Snapshot) error {
+func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		limit := pace.Limit(obeyLimit)
+		limit := machine.Limit(obeyLimit)
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
 		defer cancel()
 	}
@@ -64,7 +66,7 @@ func (i *instance) late(revision uint64, err error) error {
 
 // confirmLife asks a canary, and waits for the end of the round that has served it. Where nothing tells of that, it asks a
 // second one that is not served yet when the first is: it is programmed in a later round, which begins when that one has ended.
-func (i *instance) confirmLife(ctx context.Context, p *process, want *kube.Snapshot, floor int) error {
+func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -91,7 +93,7 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *kube.Snaps
 
 // inStep says whether a canary cannot overtake what has changed since the newest state that was obeyed. It is a Service and an
 // EndpointSlice, and the API delivers these in order; other kinds come on ways of their own.
-func (i *instance) inStep(want *kube.Snapshot) bool {
+func (i *instance) inStep(want *store.Snapshot) bool {
 	return i.obeyed != nil && sameList(i.obeyed.Nodes, want.Nodes) && sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)
 }
 
@@ -120,7 +122,7 @@ func (i *instance) later(ctx context.Context, revision uint64, number int) (_ in
 // relays through a process of its own may be slow to answer.
 func (i *instance) await(ctx context.Context, g *generation) error {
 	began := time.Now()
-	return watch.Await(ctx, i.changes, func(ctx context.Context) error {
+	return observe.Await(ctx, i.changes, func(ctx context.Context) error {
 		_, err := g.ask(ctx, i.node, traffic.Probe{Patience: time.Since(began) / 8})
 		return err
 	})

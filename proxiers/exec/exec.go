@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package exec lets any program be the proxier: it serves the Kubernetes API to it, starts it on each node, unmodified,
 // and judges by packets alone how far it has come.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exec
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/internal/machine"
 )
 
 // gate stands before the API and keeps back what it has to say about endpoints, until it is opened. It knows when the
@@ -44,7 +46,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // wait returns when the process has been told of Services.
 func (g *gate) wait(ctx context.Context, p *process) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, pace.Limit(obeyLimit), errors.New("the limit for it is over"))
+	ctx, cancel := context.WithTimeoutCause(ctx, machine.Limit(obeyLimit), errors.New("the limit for it is over"))
 	defer cancel()
 	select {
 	case <-g.told:

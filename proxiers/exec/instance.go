@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exec
 
 import (
@@ -14,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -30,7 +32,7 @@ type instance struct {
 	changes <-chan struct{} // ticks when the node's nftables rules change; nil where that cannot be seen
 	cancel  context.CancelFunc
 
-	obeyed *kube.Snapshot // the newest state that packets have shown to be obeyed; touched by Apply alone
+	obeyed *store.Snapshot // the newest state that packets have shown to be obeyed; touched by Apply alone
 
 	mu    sync.Mutex // held while the process is replaced
 	life  *process
@@ -60,7 +62,7 @@ func (i *instance) open(ctx context.Context) (err error) {
 	if err := os.WriteFile(i.kubeconfig(), endpoint.Kubeconfig(), 0o600); err != nil {
 		return spec.Faultf("%s: %w", i.node.Name, err)
 	}
-	if i.changes, err = watch.RulesetChanges(ctx, i.node.Host.NS); err != nil {
+	if i.changes, err = observe.RulesetChanges(ctx, i.node.Host.NS); err != nil {
 		i.node.Log.Debug("ruleset changes cannot be seen, so canaries are asked by the clock", "reason", err)
 	}
 	return nil
@@ -107,7 +109,7 @@ func (i *instance) current() (p *process, floor int) {
 }
 
 // Apply waits until packets show that the process obeys the state. The state itself reaches it through the API.
-func (i *instance) Apply(ctx context.Context, want *kube.Snapshot) error {
+func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	if p, _ := i.current(); p.ended() {
 		return i.dead(p)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package exec
 
 import (
@@ -12,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/pace"
 )
 
 // grace is how long a command may take to end after SIGTERM, on a machine that is not emulated.
@@ -163,7 +165,7 @@ func (p *process) stop(ctx context.Context) error {
 	if err := p.signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	late := time.NewTimer(pace.Limit(grace))
+	late := time.NewTimer(machine.Limit(grace))
 	defer late.Stop()
 	select {
 	case <-p.done:
@@ -178,7 +180,7 @@ func (p *process) stop(ctx context.Context) error {
 	select {
 	case <-p.done:
 		return fmt.Errorf("it does not end on SIGTERM: killed %s after its start", asked.Round(time.Second))
-	case <-time.After(pace.Limit(grace)):
+	case <-time.After(machine.Limit(grace)):
 		return fmt.Errorf("process %d does not even end on SIGKILL: the kernel holds it", p.pid)
 	}
 }

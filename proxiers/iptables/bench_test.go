@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
 	"testing"
 
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 )
 
 func BenchmarkFirst(b *testing.B)    { eachSync(b, proxiertest.Sync.First) }

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
 	"slices"
 
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
 // change is a step from one set of rules to another that leaves no gap. A rule of the filter table only ever catches

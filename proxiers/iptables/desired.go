@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 

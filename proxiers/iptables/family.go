@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
@@ -7,11 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )

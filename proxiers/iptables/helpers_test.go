@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/suite/spec"
 )
 

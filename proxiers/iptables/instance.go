@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
+	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/conntrack"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
 

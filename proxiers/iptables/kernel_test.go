@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
@@ -9,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )

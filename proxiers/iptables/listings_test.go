@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
@@ -12,9 +14,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -32,14 +34,14 @@ type listed struct {
 
 // TestListings: each line of the articles' listings is there, up to the hashes in names, or what has taken its place.
 func TestListings(t *testing.T) {
-	webapp := func(clusterIP string, nodePort int32, endpoints ...string) *kube.Snapshot {
+	webapp := func(clusterIP string, nodePort int32, endpoints ...string) *store.Snapshot {
 		return cluster(told{"default", "webapp", "", clusterIP, 80, nodePort, endpoints})
 	}
 	local := webapp("10.111.243.62", 30080, "10.244.120.111")
 	local.Services[0].Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	for _, c := range []struct {
 		name, node, pods string
-		state            *kube.Snapshot
+		state            *store.Snapshot
 		lines            []listed
 	}{
 		{"traffic", "minikube", "192.167.0.0/16", cluster(
@@ -126,8 +128,8 @@ type told struct {
 	endpoints                        []string
 }
 
-func cluster(all ...told) *kube.Snapshot {
-	s := &kube.Snapshot{}
+func cluster(all ...told) *store.Snapshot {
+	s := &store.Snapshot{}
 	for _, one := range all {
 		kind := corev1.ServiceTypeClusterIP
 		if one.nodePort != 0 {

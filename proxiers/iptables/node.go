@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // masqueradeMark is the bit of the packet mark that asks for masquerading, kube-proxy's default (bit 14).

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package iptables serves Services with iptables, in the shape kube-proxy has made known: a chain per Service port that
 // picks an endpoint at random (KUBE-SVC-*), a chain per endpoint that translates to it (KUBE-SEP-*), and a few chains
 // through which packets get there.
@@ -17,8 +19,8 @@ package iptables
 import (
 	"context"
 
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package iptables
 
 import (
@@ -7,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest/port"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest/port"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 

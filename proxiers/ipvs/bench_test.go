@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
 	"testing"
 
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 )
 
 var syncs = proxiertest.Sync{Proxier: New(), Sizes: []int{100, 1000, 5000}}

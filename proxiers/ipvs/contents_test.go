@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -9,8 +11,8 @@ import (
 
 	"github.com/moby/ipvs"
 
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
 // contents are all virtual servers, addresses, sets and rules of an instance's node, whosoever they are.

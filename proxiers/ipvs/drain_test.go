@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -13,11 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 var (
@@ -52,7 +54,7 @@ func drainNode(t *testing.T) *instance {
 }
 
 // servedBy is a state in which the Service has some of the backends.
-func servedBy(backends ...netip.AddrPort) *kube.Snapshot {
+func servedBy(backends ...netip.AddrPort) *store.Snapshot {
 	svc, slice := proxiertest.Simple(0, 0, lab.V4)
 	svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "udp", Port: 80, Protocol: corev1.ProtocolUDP})
 	slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
@@ -61,7 +63,7 @@ func servedBy(backends ...netip.AddrPort) *kube.Snapshot {
 	for _, b := range backends {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{b.Addr().String()}})
 	}
-	return &kube.Snapshot{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{slice}}
+	return &store.Snapshot{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{slice}}
 }
 
 // weights are what the kernel says of a virtual server's backends.
@@ -135,7 +137,7 @@ func TestConnectionsEndFirst(t *testing.T) {
 	// IPVS forgets a connection that was reset after 10 s (ip_vs_proto_tcp.c).
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := watch.Await(ctx, nil, func(context.Context) error {
+	if err := observe.Await(ctx, nil, func(context.Context) error {
 		if got := weights(t, in, vipTCP); got != "192.0.2.11=1 " {
 			return fmt.Errorf("the backends are %s", got)
 		}

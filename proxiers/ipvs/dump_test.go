@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -8,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 // TestIpvsadmShowsServices: who looks at a node with ipvsadm -Ln finds the Services, and the dump says the same of them.

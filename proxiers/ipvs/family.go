@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -9,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/viplab/viplab/proxiers/internal/keeper"
+	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/proxiers/model"
 )
 

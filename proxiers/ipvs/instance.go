@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -7,10 +9,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
+	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/conntrack"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -7,11 +9,11 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/proxiers/internal/ipset"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/lab/observe"
 )
 
 // kernel is what a family of a namespace holds.
@@ -85,7 +87,7 @@ func (k *kernel) listed(fr frontend) bool {
 func (k *kernel) writeRules(ctx context.Context) error {
 	const tries = 3 // somebody else may be writing too
 	for try := range tries + 1 {
-		generation, err := watch.RulesetGeneration(k.ns)
+		generation, err := observe.RulesetGeneration(k.ns)
 		if err != nil {
 			return err
 		}
@@ -107,7 +109,7 @@ func (k *kernel) writeRules(ctx context.Context) error {
 // rulesStand says whether the rules are there, which somebody else may have deleted. It costs one message where nobody has
 // written any rule.
 func (k *kernel) rulesStand(ctx context.Context) (bool, error) {
-	generation, err := watch.RulesetGeneration(k.ns)
+	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
 		return err == nil, err
 	}

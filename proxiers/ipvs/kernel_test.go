@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -7,8 +9,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"pgregory.net/rapid"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 // TestIncrementalEqualsFresh: the kernel takes everything, and however a state was reached, it is that of a proxier which

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ipvs serves Services with IPVS, the kernel's own load balancer. Each address and port of a Service is a virtual
 // server, each endpoint behind it a destination; a scheduler of the kernel picks one for each connection.
 //

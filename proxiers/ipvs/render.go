@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -8,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/proxiers/internal/ipset"
+	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/proxiers/model"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -5,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // The chains, all of which kube-proxy has too.

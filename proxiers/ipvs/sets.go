@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -6,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/ipset"
 )
 
 // setID is one of the sets that rules look at.

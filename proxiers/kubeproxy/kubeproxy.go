@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package kubeproxy judges the kube-proxy of a Kubernetes release, unmodified, in each of its modes. Its binary is built
 // from the release's Go modules, once.
 package kubeproxy
@@ -13,7 +15,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/viplab/viplab/lab/kube/release"
+	"github.com/viplab/viplab/internal/release"
 	"github.com/viplab/viplab/suite/spec"
 
 	blackbox "github.com/viplab/viplab/proxiers/exec"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package kubeproxy
 
 import (
@@ -7,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/viplab/viplab/proxiers/internal/usable"
+	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/suite/spec"
 
 	blackbox "github.com/viplab/viplab/proxiers/exec"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package model
 
 import (
@@ -10,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // Builder makes the states of one node and family, one snapshot after the other. It is not safe for concurrent use.
@@ -21,7 +23,7 @@ type Builder struct {
 	node   string
 	family lab.Family
 
-	last     *kube.Snapshot
+	last     *store.Snapshot
 	zone     string
 	slicesOf map[key][]*discoveryv1.EndpointSlice
 	objects  map[key]*corev1.Service
@@ -40,7 +42,7 @@ func NewBuilder(node string, family lab.Family) *Builder {
 	return &Builder{
 		node:     node,
 		family:   family,
-		last:     &kube.Snapshot{},
+		last:     &store.Snapshot{},
 		slicesOf: map[key][]*discoveryv1.EndpointSlice{},
 		objects:  map[key]*corev1.Service{},
 		state:    &State{},
@@ -49,7 +51,7 @@ func NewBuilder(node string, family lab.Family) *Builder {
 
 // Build makes the state for a snapshot. It compares the snapshot with the last one by pointers, computes anew what a
 // changed object touches, and returns the same *State if nothing came of it.
-func (b *Builder) Build(s *kube.Snapshot) *State {
+func (b *Builder) Build(s *store.Snapshot) *State {
 	dirty := map[key]bool{}
 	b.updateServices(s, dirty)
 	b.updateSlices(s, dirty)
@@ -64,7 +66,7 @@ func (b *Builder) Build(s *kube.Snapshot) *State {
 	return b.state
 }
 
-func (b *Builder) updateServices(s *kube.Snapshot, dirty map[key]bool) {
+func (b *Builder) updateServices(s *store.Snapshot, dirty map[key]bool) {
 	walk(b.last.Services, s.Services, compareObjects[*corev1.Service],
 		func(o *corev1.Service) {
 			k := key{o.Namespace, o.Name}
@@ -78,7 +80,7 @@ func (b *Builder) updateServices(s *kube.Snapshot, dirty map[key]bool) {
 		})
 }
 
-func (b *Builder) updateSlices(s *kube.Snapshot, dirty map[key]bool) {
+func (b *Builder) updateSlices(s *store.Snapshot, dirty map[key]bool) {
 	walk(b.last.EndpointSlices, s.EndpointSlices, compareObjects[*discoveryv1.EndpointSlice],
 		func(o *discoveryv1.EndpointSlice) {
 			if k, ok := serviceOf(o); ok {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package model
 
 import (
@@ -12,12 +14,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // many makes a snapshot of n Services with one slice each.
-func many(n int) *kube.Snapshot {
-	s := &kube.Snapshot{}
+func many(n int) *store.Snapshot {
+	s := &store.Snapshot{}
 	for i := range n {
 		name := fmt.Sprintf("svc-%05d", i)
 		s.Services = append(s.Services, service(func(o *corev1.Service) {
@@ -63,7 +65,7 @@ func TestUnchangedKeepsPointers(t *testing.T) {
 func TestIncrementalEqualsFresh(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := NewBuilder("n1", lab.V4)
-		s := &kube.Snapshot{}
+		s := &store.Snapshot{}
 		for range rapid.IntRange(1, 8).Draw(t, "steps") {
 			s = mutate(t, s)
 			got, want := b.Build(s), NewBuilder("n1", lab.V4).Build(s)
@@ -75,7 +77,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 }
 
 // mutate adds, replaces, or removes some objects.
-func mutate(t *rapid.T, s *kube.Snapshot) *kube.Snapshot {
+func mutate(t *rapid.T, s *store.Snapshot) *store.Snapshot {
 	next := *s
 	next.Services, next.EndpointSlices = slices.Clone(s.Services), slices.Clone(s.EndpointSlices)
 	names := rapid.SampledFrom([]string{"a", "b", "c", "d"})
@@ -128,7 +130,7 @@ func BenchmarkOneChangeIn5000(b *testing.B) {
 	other.EndpointSlices[2500] = other.EndpointSlices[2500].DeepCopy()
 	other.EndpointSlices[2500].Endpoints = other.EndpointSlices[2500].Endpoints[:1]
 	for i := 0; b.Loop(); i++ {
-		builder.Build([]*kube.Snapshot{&other, s}[i%2])
+		builder.Build([]*store.Snapshot{&other, s}[i%2])
 	}
 }
 

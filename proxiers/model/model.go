@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package model answers, for one node and one IP family, the question every Service proxier starts from: which address
 // and port leads to which endpoints, for whom.
 //

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package model
 
 import (
@@ -13,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // service makes a dual-stack Service shop/web with one port, http.
@@ -88,7 +90,7 @@ func ptr[T any](v T) *T { return &v }
 
 // build makes the state of node n1, in zone a, for objects given in any order.
 func build(f lab.Family, objects ...any) *State {
-	s := &kube.Snapshot{Nodes: []*corev1.Node{node("n0", "b"), node("n1", "a")}}
+	s := &store.Snapshot{Nodes: []*corev1.Node{node("n0", "b"), node("n1", "a")}}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *corev1.Service:
@@ -165,7 +167,7 @@ func TestEndpoints(t *testing.T) {
 
 // TestNodeOutsideZones: a node that has no zone uses everything, whatever the hints.
 func TestNodeOutsideZones(t *testing.T) {
-	s := &kube.Snapshot{
+	s := &store.Snapshot{
 		Services:       []*corev1.Service{service()},
 		EndpointSlices: []*discoveryv1.EndpointSlice{slice("a", "10.0.0.1 n2 zone=a", "10.0.0.2 n2 zone=")},
 	}

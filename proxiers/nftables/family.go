@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftables
 
 import (
@@ -7,11 +9,11 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
-	"github.com/viplab/viplab/proxiers/internal/nft"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftables
 
 import (
 	"fmt"
 
-	"github.com/viplab/viplab/proxiers/internal/conntrack"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
+	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
 

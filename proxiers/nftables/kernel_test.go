@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftables
 
 import (
@@ -12,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )

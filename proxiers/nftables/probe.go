@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftables
 
 import (
@@ -6,10 +8,10 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/nft"
-	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )

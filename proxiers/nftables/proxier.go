@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package nftables serves Services with nftables: one table for each IP family, in which maps say what becomes of a packet.
 // A packet costs the same few look-ups whether there are ten Services or ten thousand, and so does a change: a Service is
 // elements of maps, and only one with session affinity or source ranges has chains of its own.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftables
 
 // tally counts who needs a thing, and tells what a series of changes came to.

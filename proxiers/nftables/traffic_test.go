@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nftables
 
 import (
@@ -6,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 // TestNoGap: every connection that is made while the table is rewritten, as a whole or in part, is served.
@@ -48,7 +50,7 @@ func TestNoGap(t *testing.T) {
 }
 
 // besides are some plain Services beside others, whose namespace comes before theirs.
-func besides(others *kube.Snapshot, n int) *kube.Snapshot {
+func besides(others *store.Snapshot, n int) *store.Snapshot {
 	s, plain := *others, proxiertest.Cluster(n, 3)
 	s.Services = slices.Concat(s.Services, plain.Services)
 	s.EndpointSlices = slices.Concat(s.EndpointSlices, plain.EndpointSlices)

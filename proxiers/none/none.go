@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package none is the proxier that does nothing and claims everything. A scenario that passes on it has proved nothing
 // about a proxier, so the suite uses it to show that its scenarios can fail.
 package none
@@ -7,7 +9,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -27,9 +29,9 @@ func (proxier) Start(context.Context, spec.Node) (spec.Instance, error) { return
 
 type instance struct{}
 
-func (instance) Apply(context.Context, *kube.Snapshot) error { return nil }
-func (instance) Stop(context.Context) error                  { return nil }
-func (instance) Kill(context.Context) error                  { return nil }
+func (instance) Apply(context.Context, *store.Snapshot) error { return nil }
+func (instance) Stop(context.Context) error                   { return nil }
+func (instance) Kill(context.Context) error                   { return nil }
 
 func (instance) Dump(_ context.Context, w io.Writer) error {
 	_, err := fmt.Fprintln(w, "nothing")

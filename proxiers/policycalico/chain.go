@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
 	"fmt"
 
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
 // The bits of the mark.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -6,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/viplab/viplab/proxiers/internal/ipset"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
 // accepted is the last rule of FORWARD. Other rules there come before it, so that what a proxier rejects stays rejected.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -6,8 +8,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/viplab/viplab/proxiers/internal/ipset"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
 // dump is the sets with what is in them, and the tables, where each chain is told what it is for, and each rule of a policy

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -11,12 +13,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/usable"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/ipset"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/usable"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // raw is a table that nobody else here uses.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -10,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // listing is what an article of 2020 shows of a pod db that only pods with a label may reach, with the ids of rules, the
@@ -55,7 +57,7 @@ var beyond = regexp.MustCompile(` -j NFLOG | -p ipv6 `)
 
 // TestListing: each chain has the article's rules in their order, and no others but those that are known to be more here.
 func TestListing(t *testing.T) {
-	state := &kube.Snapshot{}
+	state := &store.Snapshot{}
 	ports := policy.Ports{}
 	for _, p := range []struct{ name, device, addr, label string }{
 		{"backend-867fd6dff-mjf92", "cali2b1490aa46a", "10.88.0.27", "backend"},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -6,7 +8,7 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/viplab/viplab/proxiers/internal/policy"
+	"github.com/viplab/viplab/internal/proxiers/policy"
 )
 
 // mechanism is that of all families of a node. They go their own ways: one that fails does not hold up the other.

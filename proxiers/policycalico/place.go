@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -7,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/lab/observe"
 )
 
 // entry is a jump from a built-in chain.
@@ -59,7 +61,7 @@ func (f *family) watch() error {
 	for _, e := range entries {
 		chains = append(chains, e.from)
 	}
-	changes, err := watch.ChainChanges(ctx, f.ns, protocolOfTables(f.ip), chains...)
+	changes, err := observe.ChainChanges(ctx, f.ns, protocolOfTables(f.ip), chains...)
 	if err != nil {
 		cancel()
 		return err
@@ -78,7 +80,7 @@ func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
 	var last time.Time
 	for range changes {
 		var other string
-		err := watch.Await(ctx, nil, func(ctx context.Context) (err error) {
+		err := observe.Await(ctx, nil, func(ctx context.Context) (err error) {
 			other, err = f.reclaim(ctx)
 			return err
 		})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -12,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/watch"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -53,7 +55,7 @@ func TestLeavesItsPlaceForAWhile(t *testing.T) {
 	programSample(t, f)
 
 	ctx, stop := context.WithCancel(t.Context())
-	changes, err := watch.ChainChanges(ctx, node.Host.NS, unix.NFPROTO_IPV4, "FORWARD")
+	changes, err := observe.ChainChanges(ctx, node.Host.NS, unix.NFPROTO_IPV4, "FORWARD")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func awaitOrder(t *testing.T, f *family, after string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := watch.Await(ctx, nil, func(ctx context.Context) error { return inOrder(ctx, f) }); err != nil {
+	if err := observe.Await(ctx, nil, func(ctx context.Context) error { return inOrder(ctx, f) }); err != nil {
 		t.Errorf("after %s: %v", after, err)
 	}
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policycalico enforces NetworkPolicy with iptables and IP sets, in the shape that Calico has made known: chains for
 // each pod's device, chains for each policy, and a profile for each namespace.
 //
@@ -29,10 +31,10 @@ import (
 	"log/slog"
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -5,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // desired is what a family of a node is to have.

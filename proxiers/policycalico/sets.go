@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policycalico
 
 import (
@@ -8,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/ipset"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // use makes a set one of those that are wanted, and matches what is in it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policynftables
 
 import (
@@ -7,8 +9,8 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/policy"
 )
 
 // Neighbour discovery is not tracked, and without it no packet finds its way. Pods are no routers.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policynftables
 
 import (
@@ -5,10 +7,10 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/policy"
-	"github.com/viplab/viplab/proxiers/internal/usable"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package policynftables enforces NetworkPolicy with nftables, without a mark on any packet.
 //
 //	table inet network-policy
@@ -27,7 +29,7 @@ package policynftables
 import (
 	"context"
 
-	"github.com/viplab/viplab/proxiers/internal/policy"
+	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/suite/spec"
 )
 

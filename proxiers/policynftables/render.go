@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policynftables
 
 import (
@@ -8,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/policy"
 )
 
 // chain is a chain with its rules, and what it is for.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policynftables
 
 import (
@@ -7,7 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/viplab/viplab/proxiers/internal/nft"
+	"github.com/viplab/viplab/internal/proxiers/nft"
 )
 
 // element is an element of a set, or of a map if it has a value.

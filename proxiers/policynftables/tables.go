@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package policynftables
 
 import (
@@ -7,10 +9,10 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/nft"
-	"github.com/viplab/viplab/proxiers/internal/policy"
 )
 
 // tableName is that of all tables of the enforcer.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/link"
 	"github.com/viplab/viplab/lab/netns"
 )
 

@@ -1,12 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
 	"net/netip"
 	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 )
 
 // chain is one of ours. All Services contribute to each, and within each the order of Services does not matter.

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
 	"slices"
 
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
@@ -10,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/pace"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab/observe"
 )
 
 // claims are the NodePorts of a node that the proxy holds. Rules take the traffic elsewhere before it gets to these
@@ -48,7 +50,7 @@ func (c *claims) hold(ctx context.Context, want claim) error {
 	if errors.Is(err, unix.EADDRINUSE) {
 		patient, cancel := context.WithDeadline(ctx, c.free(want))
 		defer cancel()
-		_ = watch.Await(patient, nil, func(context.Context) error { // nothing tells when such a copy is gone
+		_ = observe.Await(patient, nil, func(context.Context) error { // nothing tells when such a copy is gone
 			socket, err = c.bind(ctx, want)
 			return err
 		})
@@ -67,7 +69,7 @@ func (c *claims) free(want claim) time.Time {
 	if !ok {
 		since = c.began
 	}
-	return since.Add(pace.Limit(lingering))
+	return since.Add(machine.Limit(lingering))
 }
 
 // bind makes the socket. A TCP one listens, or others could still bind the port with SO_REUSEADDR.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
@@ -10,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 )
 
 // TestClaimedAgain: a NodePort that was let go of is claimed again while a program that is just being started still has a

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
@@ -10,7 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
@@ -9,13 +11,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
+	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/internal/proxiers/usable"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers/internal/conntrack"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
-	"github.com/viplab/viplab/proxiers/internal/usable"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )

@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
 	"context"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package userspace
 
 import (
@@ -14,11 +16,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/internal/proxiers/proxiertest"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/proxiers/internal/nodeaddr"
-	"github.com/viplab/viplab/proxiers/internal/proxiertest"
-	"github.com/viplab/viplab/proxiers/internal/xtables"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -207,7 +209,7 @@ func portID(s *corev1.Service) model.PortID {
 }
 
 // withNodePorts makes the Services of a cluster have NodePorts from 30000 on.
-func withNodePorts(s *kube.Snapshot) *kube.Snapshot {
+func withNodePorts(s *store.Snapshot) *store.Snapshot {
 	for i, svc := range s.Services {
 		svc.Spec.Type = corev1.ServiceTypeNodePort
 		svc.Spec.Ports[0].NodePort = int32(30000 + i)

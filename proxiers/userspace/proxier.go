@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package userspace serves Services with a proxy process in the node: the first mode that Kubernetes had. Rules bring a
 // connection for a Service to a socket of the node. Behind the socket somebody accepts it, makes a connection of his own
 // to an endpoint, and carries bytes between the two.
@@ -40,9 +42,9 @@ package userspace
 import (
 	"context"
 
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
+	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/proxiers/internal/conntrack"
-	"github.com/viplab/viplab/proxiers/internal/keeper"
 	"github.com/viplab/viplab/suite/spec"
 )
 

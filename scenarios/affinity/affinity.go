@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package affinity holds the scenarios of sessionAffinity ClientIP.
 package affinity
 
@@ -6,15 +8,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 var three = []string{"a1", "a2", "a3"}
 
-func threeBackends(service *corev1.Service) []kube.Object {
-	return []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), service}
+func threeBackends(service *corev1.Service) []store.Object {
+	return []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), service}
 }
 
 // setAffinity changes the affinity of a Service in place.
@@ -83,7 +85,7 @@ var Scenarios = []spec.Scenario{
 		Source: "Calico's tests: 'connectivity with affinity after a backend is gone'",
 		Why:    "A client whose pod is gone gets another one, and stays with it; pods that join move nobody.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
 		Steps: []spec.Step{
 			{Name: "one pod", Rows: stuckTo(1, "a1")},
 			{Name: "others join", Do: []spec.Action{Apply(Backend("a2", "n2"), Backend("a3", "n3"))}, Rows: stuckTo(25, "a1")},
@@ -95,7 +97,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e networking.go 'client IP based session affinity: udp'",
 		Why:    "Datagrams of one client, from whatever port, go to one pod, by ClusterIP, NodePort and load balancer's address.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
 			Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
 		},
@@ -113,7 +115,7 @@ var Scenarios = []spec.Scenario{
 		Source: "Calico's tests: 'keeping the affinity across a kube-proxy sync'",
 		Why:    "A client stays with its pod while the proxier of the node ends, comes back and writes all it has to write.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.SurvivesRestart},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
 		Steps: []spec.Step{
 			{Name: "one pod", Rows: stuckTo(1, "a1")},
 			{Name: "others join, and the proxier of n1 starts again", Do: []spec.Action{

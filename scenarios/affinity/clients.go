@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package affinity
 
 import (
@@ -11,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -29,7 +31,7 @@ var keyedBySource = spec.Scenario{
 	Source: "TestSessionAffinity; kubernetes#103000",
 	Why:    "Each client has a pod of its own, for each port of the Service: many clients use several pods, and none is moved by pods that join.",
 	Needs:  []spec.Feature{spec.NodePort, spec.SessionAffinity},
-	Given:  []kube.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
+	Given:  []store.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		first, second := spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81)
 		all := &crowd{w: w, pods: three[:1]}
@@ -111,7 +113,7 @@ var manyClients = spec.Scenario{
 	Source: "the kernel's xt_recent, whose parameter ip_list_tot is 100",
 	Why:    "However many clients a pod has, each of them stays with it.",
 	Needs:  []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityManyClients},
-	Given:  []kube.Object{udpPod("a1", "n1"), web()},
+	Given:  []store.Object{udpPod("a1", "n1"), web()},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		all := &crowd{w: w, pods: three[:1]}
 		to := spec.NodePortAt("n1", "web", 80)
@@ -146,7 +148,7 @@ var timeout = spec.Scenario{
 	Source: "e2e service.go 'have session affinity timeout work for service with type clusterIP', '… for NodePort service'; kubernetes#35677",
 	Why:    "A client that has not come for as long as the Service says may be sent to another pod, and one that has come later may not.",
 	Needs:  []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
-	Given: []kube.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
+	Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
 		seconds := int32(memory / time.Second)
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	})},
@@ -170,7 +172,7 @@ func forgets(ctx context.Context, all *crowd, f lab.Family, to spec.Target) erro
 	var verdict error
 	ctx, cancel := context.WithTimeout(ctx, memory+Patience())
 	defer cancel()
-	waited := watch.Await(ctx, nil, func(ctx context.Context) error {
+	waited := observe.Await(ctx, nil, func(ctx context.Context) error {
 		left := time.Now()
 		if next >= members {
 			verdict = fmt.Errorf("none of %d clients is sent elsewhere, %v after they came", members, left.Sub(came))

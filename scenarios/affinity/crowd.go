@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package affinity
 
 import (
@@ -7,8 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -60,7 +62,7 @@ func (c *crowd) send(ctx context.Context, f lab.Family, to spec.Target, first, l
 	ctx, cancel := InTime(ctx)
 	defer cancel()
 	var got []string
-	err = watch.Await(ctx, nil, func(context.Context) error {
+	err = observe.Await(ctx, nil, func(context.Context) error {
 		got, err = c.whoGot(nonces)
 		return err
 	})

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package catalogue holds the list of behaviours that the scenarios prove: what an implementation of Service virtual IPs
 // owes, where implementations differ on purpose, and who says so.
 package catalogue

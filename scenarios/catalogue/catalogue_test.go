@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package catalogue_test
 
 import (
@@ -55,7 +57,7 @@ func TestEveryRowHasAScenario(t *testing.T) {
 	}
 }
 
-// exists says whether a package of this module has a test: "lab/kube TestManifestErrors".
+// exists says whether a package of this module has a test: "lab/cluster/store TestManifestErrors".
 func exists(test string) bool {
 	folder, name, _ := strings.Cut(test, " ")
 	files, err := filepath.Glob(filepath.Join("../..", folder, "*_test.go"))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package clusterip holds the scenarios of ClusterIPs: a virtual address that every node turns into one of the pods
 // behind it.
 package clusterip
@@ -7,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -21,7 +23,7 @@ var served = []spec.Scenario{
 		Source: "e2e service.go 'serve a basic endpoint from pods'; 'preserve source pod IP for traffic thru service cluster IP'",
 		Why:    "A pod reaches a pod on another node through a ClusterIP; the backend sees the pod's own address, and one conntrack entry on the client's node does the translation.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
-		Given:  []kube.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Given:  []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself(), Flow: spec.TranslatedOn("n1")},
 		}}},
@@ -31,7 +33,7 @@ var served = []spec.Scenario{
 		Source: "e2e networking.go 'function for pod-Service: http'",
 		Why:    "A pod reaches a pod on its own node through a ClusterIP: the reply passes the node, which turns it back, and does not take a short cut.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.SourceAddress},
-		Given:  []kube.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
+		Given:  []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1"}, SeenAs: spec.Itself()},
 		}}},
@@ -41,7 +43,7 @@ var served = []spec.Scenario{
 		Source: "e2e networking.go 'function for node-Service: http'",
 		Why:    "A process on a node itself reaches a ClusterIP; a pod on another node sees an address of that node.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []kube.Object{Backend("a2", "n2"), Service("web")},
+		Given:  []store.Object{Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "n1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
 		}}},
@@ -51,7 +53,7 @@ var served = []spec.Scenario{
 		Source: "kpng service-proxy.md; the same tables stand on all nodes",
 		Why:    "Pods and processes on every node reach the ClusterIP, whether or not their node has a pod behind it.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []kube.Object{Pod("a1", "n1"), Pod("a2", "n2"), Pod("a3", "n3"), Backend("b2", "n2"), Service("web")},
+		Given:  []store.Object{Pod("a1", "n1"), Pod("a2", "n2"), Pod("a3", "n3"), Backend("b2", "n2"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
 			{From: "a2", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
@@ -66,7 +68,7 @@ var served = []spec.Scenario{
 		Source: "pkg/proxy TestClusterIPGeneral 'clusterIP with TargetPort'",
 		Why:    "The Service's port 80 becomes the pod's port 8080, and 8080 is no port of the Service.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []kube.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web", Port(80, 8080))},
+		Given:  []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web", Port(80, 8080))},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
 			{From: "a1", To: spec.ClusterIPRaw("web", 8080), Want: spec.NotServed},
@@ -77,7 +79,7 @@ var served = []spec.Scenario{
 		Source: "kubernetes.io virtual-ips: connections are tracked",
 		Why:    "A connection stays with the pod it was opened to while endpoints come and go.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []kube.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Given:  []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "one endpoint", Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
@@ -97,7 +99,7 @@ var served = []spec.Scenario{
 		Source: "e2e service.go 'serve multiport endpoints from pods'",
 		Why:    "Each port of a Service leads to its own port of the pod.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("a1", "n1"), Pod("a2", "n2", App("web"), Named("http", 8080), Named("adm", 9090)),
 			Service("web", ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
 		},
@@ -111,7 +113,7 @@ var served = []spec.Scenario{
 		Source: "e2e service.go 'serve endpoints on same port and different protocols'",
 		Why:    "TCP and UDP on the same port number of a Service are two ports that do not mix.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("a1", "n1"), Pod("a2", "n2", App("web"), TCP(8080), UDP(8081)), Service("web", Port(80, 8080), UDPPort(80, 8081)),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
@@ -124,7 +126,7 @@ var served = []spec.Scenario{
 		Source: "a ClusterIP is internal to the cluster",
 		Why:    "A host outside the cluster that has no route to the Service range does not reach a ClusterIP.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web")},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "client", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 		}}},

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package clusterip
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -13,7 +15,7 @@ var edges = []spec.Scenario{
 		Source: "TestInternalExternalMasquerade 'external to ClusterIP'; kpng service-proxy.md",
 		Why:    "A client outside that routes ClusterIPs to a node is served; the pod sees the node, so that its answer comes back that way.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.ClusterIPFromOutside},
-		Given:  []kube.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
+		Given:  []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{
 			Do: []spec.Action{RouteService("client", "web", "n1")},
 			Rows: []spec.Row{
@@ -26,7 +28,7 @@ var edges = []spec.Scenario{
 		Source: "TestClusterIPGeneral 'TCP-only port…', 'svc1 does not accept svc2's ports'",
 		Why:    "A ClusterIP has its Service's ports and protocols and no others: not those of its pods, not those of other Services.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080), TCP(9090)), Service("web"), Service("other", Selecting("web"), Port(81, 9090)),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
@@ -43,7 +45,7 @@ var edges = []spec.Scenario{
 		Source: "e2e networking.go 'function for service endpoints using hostNetwork'; pkg/proxy/nftables/README.md",
 		Why:    "A Service leads to processes on nodes as it leads to pods, also from that very node to itself.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("h1", "n1", HostNetwork(), App("near"), TCP(18083)), Pod("h2", "n2", HostNetwork(), App("far"), TCP(18083)),
 			Service("near", Port(80, 18083)), Service("far", Port(80, 18083)),
 		},
@@ -60,7 +62,7 @@ var edges = []spec.Scenario{
 		Source: "e2e networking.go 'handle large requests: http'",
 		Why:    "Megabytes cross a ClusterIP in both directions, to a pod near and far, byte for byte.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
@@ -74,7 +76,7 @@ var edges = []spec.Scenario{
 		Source: "TestInternalExternalMasquerade 'masqueradeAll'; kube-proxy's --masquerade-all",
 		Why:    "An administrator can have all Service traffic come from the node: pods see it, not the pod that asks.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package clusterip
 
 import (
@@ -7,7 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -19,7 +21,7 @@ var unallocated = spec.Scenario{
 	Source: "pkg/proxy/nftables 'packet to unallocated cluster ip'; KEP-1880; Calico's service loop prevention",
 	Why:    "An address of the Service range that no Service has is not served; proxiers that know the range keep its packets from leaving the node.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{
 		Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
 		Check: func(ctx context.Context, w spec.World) error {
@@ -48,13 +50,13 @@ var unallocated = spec.Scenario{
 // unusedVIPs are an address of each family in the range of ClusterIPs that no Service has.
 func unusedVIPs(w spec.World) (map[lab.Family]string, error) {
 	used := map[string]bool{}
-	for _, s := range w.Kube().Snapshot().Services {
+	for _, s := range w.Store().Snapshot().Services {
 		for _, ip := range s.Spec.ClusterIPs {
 			used[ip] = true
 		}
 	}
 	free := map[lab.Family]string{}
-	for _, p := range w.Kube().ServiceCIDRs() {
+	for _, p := range w.Store().ServiceCIDRs() {
 		// The low end of the range is given out last.
 		a := p.Addr().Next()
 		for used[a.String()] {
@@ -73,7 +75,7 @@ var echo = spec.Scenario{
 	Source: "kpng service-proxy.md; kubernetes#72236",
 	Why:    "A ping of a ClusterIP may be answered or not; it reaches no pod, no answer comes from a pod's address, and the Service goes on to work.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}}
 		if err := w.Expect(ctx, service); err != nil {

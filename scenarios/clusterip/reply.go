@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package clusterip
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -15,7 +17,7 @@ var replyFromVIP = spec.Scenario{
 	Source: "conntrack's reverse translation",
 	Why:    "Every packet that a client gets back comes from the ClusterIP and the port that it connected to; the pod's own address never shows.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
+	Given:  []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		caught, err := Catch(w, func() error {
 			return w.Expect(ctx, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"b1", "a2"}})
@@ -30,7 +32,7 @@ var replyFromVIP = spec.Scenario{
 			}
 			answers := 0
 			for _, c := range caught {
-				if c.Proto != "tcp" || c.Direction != watch.In || c.Dst.Addr().Is4() != vip.Addr().Is4() {
+				if c.Proto != "tcp" || c.Direction != observe.In || c.Dst.Addr().Is4() != vip.Addr().Is4() {
 					continue
 				}
 				if c.Src != vip {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package clusterip
 
 import (
@@ -5,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -31,8 +33,8 @@ func spreadPods(n int) []string {
 	return names
 }
 
-func spreadGiven() []kube.Object {
-	objects := []kube.Object{Pod("a1", "n1")}
+func spreadGiven() []store.Object {
+	objects := []store.Object{Pod("a1", "n1")}
 	for i, name := range spreadPods(7) {
 		objects = append(objects, Pod(name, fmt.Sprintf("n%d", i%3+1), TCP(8080), func(p *corev1.Pod) {
 			for _, n := range spreadSizes {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package clusterip
 
 import (
@@ -5,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -16,7 +18,7 @@ var isVirtual = spec.Scenario{
 	Source: "kubernetes.io virtual-ips",
 	Why:    "A ClusterIP exists in rules alone: no interface of a node owns it, and nobody answers for it on the network.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.VirtualIP},
-	Given:  []kube.Object{Backend("a1", "n1"), Service("web")},
+	Given:  []store.Object{Backend("a1", "n1"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		for _, family := range w.Lab().Stack().Families() {
 			vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 import (
@@ -7,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -20,7 +22,7 @@ var invalidNotLeaked = spec.Scenario{
 	Source: "e2e conntrack.go 'not be vulnerable to the invalid conntrack state bug'; kubernetes#74839",
 	Why:    "A segment that conntrack calls INVALID does not reach the client with the pod's own address, which would make the client reset the connection.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.DropInvalid},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -35,7 +37,7 @@ var liberal = spec.Scenario{
 	Source: "TestDropInvalidRule; kubernetes#117924",
 	Why:    "Where connection tracking is set to be liberal, a segment outside of the window is translated as any other, and nothing drops what is INVALID.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -120,9 +122,9 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 	}
 	sent := false
 	for _, c := range seen {
-		sent = sent || c.Host == pod && c.Direction == watch.Out && string(c.Payload) == "stray"
+		sent = sent || c.Host == pod && c.Direction == observe.Out && string(c.Payload) == "stray"
 		switch {
-		case c.Host != "c1" || c.Direction != watch.In:
+		case c.Host != "c1" || c.Direction != observe.In:
 		case c.Src == answer.Local:
 			out.leaked = append(out.leaked, c)
 		case c.Src == conn.RemoteAddr() && string(c.Payload) == "stray":
@@ -136,10 +138,10 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 }
 
 // lastSent is the last segment that the pod sent on the connection.
-func lastSent(caught []Caught, answer traffic.Answer) (*watch.Packet, error) {
-	var last *watch.Packet
+func lastSent(caught []Caught, answer traffic.Answer) (*observe.Packet, error) {
+	var last *observe.Packet
 	for _, c := range caught {
-		if c.Direction == watch.Out && c.Proto == "tcp" && c.Src == answer.Local && c.Dst == answer.Peer {
+		if c.Direction == observe.Out && c.Proto == "tcp" && c.Src == answer.Local && c.Dst == answer.Peer {
 			last = c.Packet
 		}
 	}

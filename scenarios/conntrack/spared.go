@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 import (
@@ -6,8 +8,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -21,7 +23,7 @@ var udpUntouchedFlows = spec.Scenario{
 	Source: "pkg/proxy/conntrack/cleanup.go spares flows to endpoints that still serve",
 	Why:    "UDP flows stay with their pod when another one joins, when it terminates but still serves, and when a policy changes for new ones.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.ConntrackCleanupUDP, spec.KernelNAT},
-	Given:  []kube.Object{Pod("c1", "n1"), dnsPod("a2", "n2"), dns(NodePort())},
+	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a2", "n2"), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "a2 alone", Rows: sparedFlows(spec.Row{})},
 		{Name: "b1 joins", Do: []spec.Action{Apply(dnsPod("b1", "n1"))}, Rows: append(sparedFlows(spec.Row{}),
@@ -55,7 +57,7 @@ var cleanupCollateral = spec.Scenario{
 	Source: "pkg/proxy/conntrack/cleanup.go takes any flow to the number of a NodePort for one of the NodePort, whatever its address",
 	Why:    "A UDP flow to another machine's port is left alone, even if a Service of the cluster has the same number as its NodePort.",
 	Needs:  []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP, spec.ConntrackSparesOthers},
-	Given:  []kube.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), nodePort(30047))},
+	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), nodePort(30047))},
 	Steps: []spec.Step{
 		{Name: "a flow to the NodePort, one to the same port elsewhere", Do: []spec.Action{Readiness("b1", false), Serve("client", "udp", 30047)}, Rows: []spec.Row{
 			flow("client", spec.HostAt("n1", 30047), spec.Row{By: []string{"a1"}}),
@@ -75,7 +77,7 @@ func flowsElsewhereAreTracked(ctx context.Context, w spec.World) error {
 		return err
 	}
 	flows := map[netip.AddrPort]int{}
-	_, err = w.Flows(ctx, "n1", func(f watch.Flow) bool {
+	_, err = w.Flows(ctx, "n1", func(f observe.Flow) bool {
 		if f.Proto == "udp" {
 			flows[f.Orig.Dst]++
 		}
@@ -98,7 +100,7 @@ var tcpNotFlushed = spec.Scenario{
 	Source: "pkg/proxy/conntrack/cleanup.go is about UDP alone; graceful_termination_test",
 	Why:    "A TCP connection goes on with a pod that is no endpoint any more, as long as both ends keep it; new ones go elsewhere.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()),
 	},
 	Steps: []spec.Step{
@@ -127,7 +129,7 @@ var nothingOnRejectDrop = spec.Scenario{
 	Source: "a packet that is dropped or rejected before it leaves the node is never confirmed by conntrack",
 	Why:    "A connection that the node refuses or drops leaves nothing behind in its conntrack table.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.KernelNAT},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal()),
 		Service("empty", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 	},
@@ -165,7 +167,7 @@ func nothingIsTracked(ctx context.Context, w spec.World) error {
 		}
 	}
 	var errs []error
-	_, err := w.Flows(ctx, "n1", func(f watch.Flow) bool { // once for all: the table is long
+	_, err := w.Flows(ctx, "n1", func(f observe.Flow) bool { // once for all: the table is long
 		r, ours := unwanted[flow{f.Proto, f.Orig.Dst}]
 		if ours {
 			errs = append(errs, fmt.Errorf("%s to %s was turned away, but n1 tracks it: %s", r.From, r.To, f))

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 import (
@@ -6,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -18,7 +20,7 @@ var states = spec.Scenario{
 	Source: "the states NEW, ESTABLISHED, RELATED and INVALID, on which the rules of KUBE-FORWARD rest",
 	Why:    "The node sees a handshake as NEW and then ESTABLISHED, an ICMP error about a Service as RELATED, which the client gets in terms of the ClusterIP, and a stray packet as INVALID.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("closed", Selecting("web"), UDPPort(53, 5999)),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {

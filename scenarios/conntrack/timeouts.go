@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 import (
@@ -9,8 +11,8 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -22,7 +24,7 @@ var timeouts = spec.Scenario{
 	Source: "e2e kube_proxy.go 'should set TCP CLOSE_WAIT timeout [Privileged]'; --conntrack-tcp-timeout-established, --conntrack-tcp-timeout-close-wait",
 	Why:    "A node remembers an idle connection for a day, and for an hour one that its client has half closed.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := w.Settle(ctx); err != nil {
 			return err
@@ -49,7 +51,7 @@ func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
 	}
 	defer server.Close()
 	defer client.Close()
-	orig := watch.Tuple{Src: client.LocalAddr().(*net.TCPAddr).AddrPort(), Dst: vip}
+	orig := observe.Tuple{Src: client.LocalAddr().(*net.TCPAddr).AddrPort(), Dst: vip}
 	if err := remembered(ctx, w, orig, "ESTABLISHED", 24*time.Hour); err != nil {
 		return err
 	}
@@ -88,11 +90,11 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 }
 
 // remembered waits for n1's entry to be in a state, and wants it to stay for as long as a fresh one shall.
-func remembered(ctx context.Context, w spec.World, orig watch.Tuple, state string, want time.Duration) error {
-	var found watch.Flow
+func remembered(ctx context.Context, w spec.World, orig observe.Tuple, state string, want time.Duration) error {
+	var found observe.Flow
 	ctx, cancel := InTime(ctx)
 	defer cancel()
-	if err := watch.Await(ctx, nil, func(context.Context) (err error) {
+	if err := observe.Await(ctx, nil, func(context.Context) (err error) {
 		found, _, err = w.Flow("n1", "tcp", orig)
 		if err == nil && found.TCPState != state {
 			err = fmt.Errorf("n1 tracks no connection %s in state %s", orig, state)

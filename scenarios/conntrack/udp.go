@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package conntrack
 
 import (
@@ -6,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -42,7 +44,7 @@ var udpEndpointRemoved = spec.Scenario{
 	Needs: []spec.Feature{
 		spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ConntrackCleanupUDP,
 	},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"),
 		dns(LoadBalancer()), Service("near", Selecting("dns"), UDPPort(53, 5353), ITPLocal()),
 	},
@@ -86,7 +88,7 @@ var udpZeroToOne = spec.Scenario{
 	Source: "conntrack cleanup_test 'non-DNATed entries'; kpng service-proxy.md",
 	Why:    "A UDP client that has been sending to a Service's address before there was anything behind it is served as soon as there is.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []kube.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
+	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "the Service's addresses are known", Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a1"}},
@@ -101,7 +103,7 @@ var udpUnreadyThenReady = spec.Scenario{
 	Source: "e2e conntrack.go 'be able to preserve UDP traffic when initial unready endpoints get ready'; kubernetes#105657",
 	Why:    "A UDP client that has been refused while no pod was ready is served once one is, without changing its port.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []kube.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
+	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "not ready", Do: []spec.Action{Readiness("a1", false)}, Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.Refused, Times: 3})},
 		{Name: "ready", Do: []spec.Action{Readiness("a1", true)}, Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 3})},
@@ -113,7 +115,7 @@ var udpTargetPortChange = spec.Scenario{
 	Source: "e2e conntrack.go 'should be able to cleanup conntrack entries when UDP service target port changes for a NodePort service'; kubernetes#130542",
 	Why:    "A UDP flow moves to the new targetPort of its Service, though the pod stays the same.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []kube.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
+	Given:  []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5353})},
 		{
@@ -130,7 +132,7 @@ var udpNoEndpoints = spec.Scenario{
 	Source: "TestServiceWithoutEndpoints; pkg/proxy/conntrack/cleanup.go leaves a port without endpoints alone",
 	Why:    "A UDP flow whose Service has lost all endpoints goes on with its old pod, and moves as soon as there is a new one.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []kube.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort())},
+	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "a1 alone", Do: []spec.Action{Readiness("b1", false)}, Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}})},
 		{Name: "none", Do: []spec.Action{Readiness("a1", false)}, Rows: append(
@@ -151,7 +153,7 @@ var udpFrontendOnlyChange = spec.Scenario{
 	Source: "derived: kube-proxy looks for stale flows when an EndpointSlice has changed, and not when a Service has",
 	Why:    "A UDP client that has been sending to a NodePort or load balancer address before a Service got it is served as soon as one has.",
 	Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
-	Given:  []kube.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
+	Given:  []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
 	Steps: []spec.Step{
 		{
 			Name: "at other frontends", Do: []spec.Action{

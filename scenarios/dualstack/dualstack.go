@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package dualstack holds the scenarios of IPv6 and of clusters with both families.
 package dualstack
 
@@ -8,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -29,7 +31,7 @@ var Scenarios = []spec.Scenario{
 		Source: "KEP-563; e2e dual_stack.go 'should create service with ipv4,v6 cluster ip', '… ipv6,v4 cluster ip', granular checks",
 		Why:    "A dual-stack Service is served at its address of each family and at the nodes' addresses of each, whichever family is its first.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("four-six", Selecting("web"), NodePort(), InFamilies(corev1.IPv4Protocol, corev1.IPv6Protocol)),
 			Service("six-four", Selecting("web"), NodePort(), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol)),
@@ -48,7 +50,7 @@ var Scenarios = []spec.Scenario{
 		Source: "kpng service-proxy.md; pkg/proxy/metaproxier",
 		Why:    "A dual-stack Service with endpoints of one family alone serves that family and refuses the other.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
 		Steps: []spec.Step{
 			{Name: "IPv4 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080, Listed{Host: "a1"})},
 				Rows: append(ofFamily(lab.V4, spec.Row{By: []string{"a1"}}), ofFamily(lab.V6, spec.Row{Want: spec.Refused})...)},
@@ -63,7 +65,7 @@ var Scenarios = []spec.Scenario{
 		Source: "GetClusterIPByFamily; e2e dual_stack.go 'single stack service with cluster ip from primary service range'",
 		Why:    "A Service of one family is not there in the other, not even its NodePort.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"),
 			Service("four", Selecting("web"), NodePort(), onlyV4), Service("six", Selecting("web"), NodePort(), onlyV6),
 		},
@@ -75,7 +77,7 @@ var Scenarios = []spec.Scenario{
 		Source: "derived: a masqueraded packet takes an address of the device that it leaves by, which may have a link-local one alone",
 		Why:    "An IPv6 connection that a node masquerades comes from an address that can be routed to, so that answers find back.",
 		Needs:  []spec.Feature{spec.NodePort, spec.ClusterIP, spec.Hairpin, spec.KernelNAT},
-		Given:  []kube.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near", NodePort()), Service("far", NodePort())},
+		Given:  []store.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near", NodePort()), Service("far", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "client", To: spec.NodePortAt("n1", "near", 80), Family: lab.V6, By: []string{"a1"}, SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
 			{From: "client", To: spec.NodePortAt("n1", "far", 80), Family: lab.V6, By: []string{"a2"}, SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
@@ -87,7 +89,7 @@ var Scenarios = []spec.Scenario{
 		Source: "derived: RFC 8201 path MTU discovery, RFC 8200 fragments, RFC 4861 neighbour discovery",
 		Why:    "Over IPv6 a client of a Service learns of a narrow link, datagrams travel in pieces, and neighbours still find the node.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
 			Service("dns", UDPPort(53, 5353), onlyV6), Service("pieces", Selecting("dns"), UDPPort(53, 5353), onlyV6), Service("web", Selecting("dns"), onlyV6),
 		},

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package dualstack
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -18,7 +20,7 @@ var parity = spec.Scenario{
 	Needs: []spec.Feature{
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 	},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
 		Service("web", Port(80, 8080), UDPPort(80, 8080), LoadBalancer(), onlyV6, ExternalIPs("2001:db8:51::201")),
 		Service("sticky", Selecting("web"), onlyV6, Affinity()), Service("empty", NodePort(), onlyV6),
@@ -62,7 +64,7 @@ var familyFiltering = spec.Scenario{
 	Source: "TestServiceToServiceMap, TestBadIPs",
 	Why:    "Of external IPs, load balancer addresses and source ranges of both families each family takes its own, and the others do no harm.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.ExternalIPs, spec.LoadBalancer},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"),
 		Service("dual", Selecting("web"), ExternalIPs("198.51.100.202", "2001:db8:51::202")),
 		Service("four", Selecting("web"), onlyV4, ExternalIPs("2001:db8:51::203", "198.51.100.203")),

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package egress
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -22,7 +24,7 @@ var portCollisions = spec.Scenario{
 	Source: "TestMasqueradeRule; iptables-extensions(8) --random-fully",
 	Why:    "Clients that happen to use the same source port do not get in each other's way behind a node's address, nor do many that begin at once.",
 	Needs:  []spec.Feature{spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 	},
 	Steps: []spec.Step{

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package egress holds the scenarios of the pod network itself and of masquerading: what must hold beside the proxier.
 package egress
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -14,7 +16,7 @@ var Scenarios = []spec.Scenario{
 		ID: "base-pod-and-node-no-nat", Group: "node-egress-masquerade", Priority: spec.P0, Inert: true,
 		Source: "e2e no_snat.go; the Kubernetes network model",
 		Why:    "Pods and nodes reach each other without translation, on one node and across nodes.",
-		Given: []kube.Object{
+		Given: []store.Object{
 			Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"),
 			Pod("h1", "n1", HostNetwork(), TCP(18090)), Pod("h2", "n2", HostNetwork(), TCP(18090)),
 		},
@@ -31,7 +33,7 @@ var Scenarios = []spec.Scenario{
 		ID: "base-pod-egress-snat", Group: "node-egress-masquerade", Priority: spec.P0, Inert: true,
 		Source: "what ip-masq agents and CNI plugins do",
 		Why:    "A host outside the cluster sees a pod as its node, and the answer finds back to the pod.",
-		Given:  []kube.Object{Pod("a1", "n1")},
+		Given:  []store.Object{Pod("a1", "n1")},
 		Steps: []spec.Step{{
 			Do:   []spec.Action{Serve("client", "tcp", 18091)},
 			Rows: []spec.Row{{From: "a1", To: spec.HostAt("client", 18091), By: []string{"client"}, SeenAs: spec.NodeAddr("n1")}},
@@ -41,7 +43,7 @@ var Scenarios = []spec.Scenario{
 		ID: "base-external-to-pod-ip", Group: "node-egress-masquerade", Priority: spec.P0, Inert: true,
 		Source: "pod addresses are internal to the cluster",
 		Why:    "A host outside the cluster that has no routes to pods does not reach one by its address.",
-		Given:  []kube.Object{Backend("a1", "n1")},
+		Given:  []store.Object{Backend("a1", "n1")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "client", To: spec.HostAt("a1", 8080), Want: spec.NotServed},
 		}}},
@@ -51,7 +53,7 @@ var Scenarios = []spec.Scenario{
 		Source: "ip_forward: without it a node is no router",
 		Why:    "A node that does not forward leaves a NodePort with a remote pod silent; once it forwards, the NodePort works.",
 		Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-		Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
+		Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{
 			{Name: "n1 does not forward", Do: []spec.Action{forwarding("0")}, Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package egress
 
 import (
@@ -7,8 +9,8 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -18,7 +20,7 @@ var egressInterface = spec.Scenario{
 	Source: "MASQUERADE takes the address of the interface that the packet leaves by",
 	Why:    "A masqueraded packet carries the address of the interface it leaves by (tunnel, bridge or network card) and goes straight to the node of the pod.",
 	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Backend("a1", "n1"), Backend("a2", "n2", App("far")), Service("web", NodePort()), Service("far", NodePort()),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -49,7 +51,7 @@ func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
 	source := w.Lab().Node("n1").EgressAddr(pod.Addr())
 	for _, c := range caught {
 		p := c.Innermost()
-		if c.Direction != watch.In || c.Device != "eth0" || p.Dst != pod || p.Flags != "SYN" {
+		if c.Direction != observe.In || c.Device != "eth0" || p.Dst != pod || p.Flags != "SYN" {
 			continue
 		}
 		if p.Src.Addr() != source {
@@ -69,9 +71,9 @@ var markCleared = spec.Scenario{
 	Source: "the mark is cleared before MASQUERADE, so that an encapsulated packet is not masqueraded again",
 	Why:    "The mark is gone once a packet is masqueraded: the tunnel's outer packet keeps the node's address, and the checksums inside are right.",
 	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
-	Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-		if err := watch.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
+		if err := observe.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
 			return &spec.Fault{Err: err}
 		}
 		count, err := Count(ctx, w, "n1", markedPackets...)
@@ -124,7 +126,7 @@ func outerIsIntact(w spec.World, caught []Caught, pod netip.AddrPort) error {
 	n1 := w.Lab().Node("n1")
 	carried := 0
 	for _, c := range caught {
-		if c.Direction != watch.In || c.Device != "eth0" || c.Inner == nil || c.Innermost().Dst != pod {
+		if c.Direction != observe.In || c.Device != "eth0" || c.Inner == nil || c.Innermost().Dst != pod {
 			continue
 		}
 		carried++

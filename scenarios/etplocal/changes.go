@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package etplocal
 
 import (
@@ -7,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -19,7 +21,7 @@ var changes = []spec.Scenario{
 		Source: "TestExternalTrafficPolicyLocal 'pod to LB with eTP:Local'; e2e loadbalancer.go 'work from pods'",
 		Why:    "A pod on a node without an endpoint reaches the load balancer's address and its node's NodePort, served by any node's pods, which see its own address: it is not outside traffic.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal()),
 		},
 		Steps: []spec.Step{{
@@ -35,7 +37,7 @@ var changes = []spec.Scenario{
 		Source: "pkg/proxy/util/localdetector.go: whom a node takes for a pod of the cluster",
 		Why:    "A pod that asks a node without an endpoint, not its own, is not refused. To take it for one of the cluster does not help it: with its address kept, the answer does not come back through that node.",
 		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a3", "n3"), Service("web", NodePort(), ETPLocal()),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
@@ -47,7 +49,7 @@ var changes = []spec.Scenario{
 		Source: "e2e loadbalancer.go 'implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes'",
 		Why:    "The policy can be changed while the Service is in use: nodes without a pod fall silent or serve, sources are kept or rewritten, the health-check port opens and closes, and connections that are open live on.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress},
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "Local", Rows: append(underLocal, kept), Check: healthPortOpen},
 			{Name: "Cluster", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyCluster)}, Rows: []spec.Row{
@@ -63,7 +65,7 @@ var changes = []spec.Scenario{
 		Source: "TestExternalTrafficPolicyLocal; e2e loadbalancer.go 'only target nodes with endpoints'",
 		Why:    "A node falls silent when its last pod leaves, and serves again when one is back.",
 		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal},
-		Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal())},
+		Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "a pod on n1", Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5, By: []string{"a1"}}}},
 			{Name: "it leaves", Do: []spec.Action{Delete("Pod", "a1")}, Rows: []spec.Row{
@@ -104,14 +106,14 @@ func healthPortOpen(ctx context.Context, w spec.World) error {
 			return err
 		}
 	}
-	return kube.Update(w.Kube(), w.Namespace(), "web", func(s *corev1.Service) {
+	return store.Update(w.Store(), w.Namespace(), "web", func(s *corev1.Service) {
 		s.Annotations = map[string]string{formerPort: fmt.Sprint(port)}
 	})
 }
 
 // formerHealthPortClosed wants nodes to refuse the port that was open under policy Local.
 func formerHealthPortClosed(ctx context.Context, w spec.World) error {
-	s, _ := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), "web")
+	s, _ := store.Get[*corev1.Service](w.Store(), w.Namespace(), "web")
 	var port uint16
 	if _, err := fmt.Sscan(s.Annotations[formerPort], &port); err != nil {
 		return spec.Faultf("the former health-check port: %w", err)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package etplocal
 
 import (
@@ -8,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -23,7 +25,7 @@ var healthyNodes = spec.Scenario{
 	Source: "e2e loadbalancer.go 'only target nodes with endpoints', 'target all nodes with endpoints'",
 	Why:    "A load balancer that heeds the health-check port sends nothing to a node without a pod, and no client's packet is lost.",
 	Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress, spec.KernelNAT},
-	Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
+	Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{
 		{
 			Name: "pods on n1 and n2",
@@ -69,7 +71,7 @@ func balanced(ctx context.Context, w spec.World, want, pods []string) error {
 	return err
 }
 
-func toLoadBalancer(f watch.Flow) bool {
+func toLoadBalancer(f observe.Flow) bool {
 	to := f.Orig.Dst.Addr()
 	return to == netip.MustParseAddr(lbIPv4) || to == netip.MustParseAddr(lbIPv6)
 }

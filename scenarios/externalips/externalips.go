@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package externalips holds the scenarios of spec.externalIPs: addresses that somebody routes to nodes, for them to serve.
 package externalips
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +18,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'connect to a service via ExternalIP when the external IP is not assigned to a node'",
 		Why:    "An external IP that no machine has works for pods, for processes of nodes, and for clients outside who route it to a node.",
 		Needs:  []spec.Feature{spec.ExternalIPs},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", ExternalIPs("198.51.100.22", "2001:db8:51::22"))},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", ExternalIPs("198.51.100.22", "2001:db8:51::22"))},
 		Steps: []spec.Step{{
 			Do: []spec.Action{RouteVia("client", "198.51.100.22", "2001:db8:51::22", "n1")},
 			Rows: []spec.Row{
@@ -31,7 +33,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestExternalIPs of pkg/proxy/ipvs; kubernetes#114815",
 		Why:    "An external IP that is an address of a node serves the Service on its port, and the node's own services on all others.",
 		Needs:  []spec.Feature{spec.ExternalIPs},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2")},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{
 			// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
 			Do: []spec.Action{
@@ -53,7 +55,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestOnlyLocalExternalIPs of pkg/proxy/ipvs; TestExternalTrafficPolicyLocal; kubernetes#124260",
 		Why:    "Under policy Local a node serves an external IP with its own pods alone, which see the client, and a node without one stays silent.",
 		Needs:  []spec.Feature{spec.ExternalIPs, spec.ETPLocal, spec.SourceAddress},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("web", NodePort(), ETPLocal(), ExternalIPs("198.51.100.24", "2001:db8:51::24", "198.51.100.25", "2001:db8:51::25")),
 		},
@@ -72,7 +74,7 @@ var Scenarios = []spec.Scenario{
 		Source: "Calico's tests: 'handle temporary overlap of external IPs'",
 		Why:    "Services can share an external IP by port; if two claim the same port, one of them has it, and whoever is left keeps or takes it.",
 		Needs:  []spec.Feature{spec.ExternalIPs},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("other")),
 			shared("web", "web", 80), shared("other", "other", 81),
 		},
@@ -103,7 +105,7 @@ var Scenarios = []spec.Scenario{
 		Source: "KEP-5707; the feature gate AllowServiceExternalIPs",
 		Why:    "Where an administrator forbids external IPs, they are not served; the ClusterIP and the NodePort of the Service are.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.ExternalIPsGate},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ExternalIPs("198.51.100.27", "2001:db8:51::27")),
 		},
 		Steps: []spec.Step{{

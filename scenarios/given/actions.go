@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
@@ -11,13 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Apply creates or updates objects.
-func Apply(objects ...kube.Object) spec.Action {
+func Apply(objects ...store.Object) spec.Action {
 	var names []string
 	for _, o := range objects {
 		names = append(names, o.GetName())
@@ -30,14 +32,14 @@ func Apply(objects ...kube.Object) spec.Action {
 // Delete deletes an object of the scenario.
 func Delete(kind, name string) spec.Action {
 	return spec.Action{Name: "delete " + kind + " " + name, Run: func(_ context.Context, w spec.World) error {
-		return w.Kube().Delete(kube.Kind(kind), w.Namespace(), name)
+		return w.Store().Delete(store.Kind(kind), w.Namespace(), name)
 	}}
 }
 
 // Edit changes a Service of the scenario.
 func Edit(service string, change func(*corev1.Service)) spec.Action {
 	return spec.Action{Name: "edit Service " + service, Run: func(_ context.Context, w spec.World) error {
-		return kube.Update(w.Kube(), w.Namespace(), service, change)
+		return store.Update(w.Store(), w.Namespace(), service, change)
 	}}
 }
 
@@ -48,7 +50,7 @@ func Readiness(pod string, ready bool) spec.Action {
 		status = corev1.ConditionTrue
 	}
 	return spec.Action{Name: fmt.Sprintf("pod %s ready=%t", pod, ready), Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), pod, func(p *corev1.Pod) {
+		return store.UpdateStatus(w.Store(), w.Namespace(), pod, func(p *corev1.Pod) {
 			for i := range p.Status.Conditions {
 				if p.Status.Conditions[i].Type == corev1.PodReady {
 					p.Status.Conditions[i].Status = status

@@ -1,22 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
 	"errors"
 
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Caught is an IP packet that was seen at a device of a host.
 type Caught struct {
 	Host string
-	watch.Frame
-	*watch.Packet
+	observe.Frame
+	*observe.Packet
 }
 
 // Catch captures every packet of the hosts while f runs.
 func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err error) {
-	var captures []*watch.Capture
+	var captures []*observe.Capture
 	defer func() {
 		for _, c := range captures {
 			err = errors.Join(err, c.Close())
@@ -27,7 +29,7 @@ func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err 
 		if err != nil {
 			return nil, err
 		}
-		c, err := watch.StartCapture(h.NS)
+		c, err := observe.StartCapture(h.NS)
 		if err != nil {
 			return nil, &spec.Fault{Err: err}
 		}
@@ -43,8 +45,8 @@ func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err 
 			return nil, spec.Faultf("the capture on %s has lost %d packets, for want of room in its buffer", hosts[i], lost)
 		}
 		for _, frame := range c.Packets() {
-			p, err := watch.Decode(frame)
-			if errors.Is(err, watch.ErrNotIP) {
+			p, err := observe.Decode(frame)
+			if errors.Is(err, observe.ErrNotIP) {
 				continue
 			}
 			if err != nil {

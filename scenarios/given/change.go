@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
@@ -8,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Terminate begins the graceful end of a pod, which runs on until it is deleted. With serving it stays ready meanwhile.
 func Terminate(pod string, serving bool) spec.Action {
 	return spec.Action{Name: fmt.Sprintf("terminate pod %s, serving=%t", pod, serving), Run: func(_ context.Context, w spec.World) error {
-		return w.Kube().Terminate(w.Namespace(), pod, serving)
+		return w.Store().Terminate(w.Namespace(), pod, serving)
 	}}
 }
 
 // Zone puts a node into a zone, or into none if zone is empty. Other scenarios would notice: it takes a cluster of its own.
 func Zone(node, zone string) spec.Action {
 	return spec.Action{Name: fmt.Sprintf("node %s is in zone %q", node, zone), Run: func(_ context.Context, w spec.World) error {
-		return kube.Update(w.Kube(), "", node, func(n *corev1.Node) {
+		return store.Update(w.Store(), "", node, func(n *corev1.Node) {
 			delete(n.Labels, corev1.LabelTopologyZone)
 			if zone != "" {
 				n.Labels[corev1.LabelTopologyZone] = zone
@@ -46,7 +48,7 @@ func ApplyAt(s *corev1.Service, v4, v6 string) spec.Action {
 // IngressAt writes the addresses that a load balancer has given to a Service, of whatever families they are.
 func IngressAt(service string, ips ...string) spec.Action {
 	return spec.Action{Name: "ingress of Service " + service, Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), service, func(s *corev1.Service) {
+		return store.UpdateStatus(w.Store(), w.Namespace(), service, func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress = nil
 			for _, ip := range ips {
 				mode := corev1.LoadBalancerIPModeVIP

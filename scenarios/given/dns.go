@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/cluster"
-	"github.com/viplab/viplab/lab/kube/dns"
+	"github.com/viplab/viplab/lab/cluster/dns"
 )
 
 // DNSServer is a pod with the label app=kube-dns that serves the cluster's names.

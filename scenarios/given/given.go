@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package given holds the words scenarios use to say what a cluster contains and how it changes. Every word makes an
 // ordinary Kubernetes object, or changes one.
 package given

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
@@ -12,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -26,7 +28,7 @@ type Health struct {
 
 // HealthPort is the health-check port of a Service.
 func HealthPort(w spec.World, service string) (uint16, error) {
-	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), service)
+	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
 	if !ok || s.Spec.HealthCheckNodePort == 0 {
 		return 0, spec.Faultf("Service %s has no healthCheckNodePort", service)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
@@ -7,9 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/link"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -69,7 +71,7 @@ func RouteService(host, service, node string) spec.Action {
 // all in the same mode.
 func IngressIPs(service string, mode corev1.LoadBalancerIPMode, ips ...string) spec.Action {
 	return spec.Action{Name: "ingress of Service " + service, Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), service, func(s *corev1.Service) {
+		return store.UpdateStatus(w.Store(), w.Namespace(), service, func(s *corev1.Service) {
 			s.Status.LoadBalancer.Ingress = nil
 			for _, ip := range ips {
 				if hasFamily(w, ip) {

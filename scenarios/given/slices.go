@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import (
@@ -12,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -89,12 +91,12 @@ func writeSlices(namespace string, families []lab.Family, name, service, portNam
 }
 
 // SlicesOf are the EndpointSlices that Slice writes, for whoever has many to write at once.
-func SlicesOf(w spec.World, name, service, portName string, port int32, endpoints ...Listed) ([]kube.Object, error) {
+func SlicesOf(w spec.World, name, service, portName string, port int32, endpoints ...Listed) ([]store.Object, error) {
 	return slicesOf(w, []lab.Family{lab.V4, lab.V6}, name, service, portName, port, endpoints)
 }
 
-func slicesOf(w spec.World, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) ([]kube.Object, error) {
-	var all []kube.Object
+func slicesOf(w spec.World, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) ([]store.Object, error) {
+	var all []store.Object
 	for _, f := range w.Lab().Stack().Families() {
 		if !slices.Contains(families, f) {
 			continue

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package given
 
 import "github.com/viplab/viplab/suite/spec"

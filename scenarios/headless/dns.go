@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package headless
 
 import (
@@ -12,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/kube/dns"
+	"github.com/viplab/viplab/lab/cluster/dns"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -26,7 +28,7 @@ var vip = spec.Scenario{
 	Source: "e2e dns.go 'DNS for the cluster', 'DNS for services'",
 	Why:    "Pods and nodes ask the address of the DNS Service over UDP and TCP; both servers behind it answer, and as that address.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -128,7 +130,7 @@ var serviceNames = spec.Scenario{
 	Source: "e2e dns.go 'resolve DNS of partial qualified names for services'",
 	Why:    "In a pod, a Service's name, alone or with as much of its domain as one likes, is its ClusterIP to any program, and leads to its pods.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Backend("a2", "n2"), Service("web"),
 	},
 	Steps: []spec.Step{{
@@ -165,7 +167,7 @@ var records = spec.Scenario{
 	Source: "e2e dns.go 'DNS for pods for Subdomain', 'DNS for ExternalName services'; kubernetes/dns docs/specification.md",
 	Why:    "Through the DNS Service, a headless Service is its ready pods, or the hosts that Endpoints of its name list; an ExternalName is an alias.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(),
 		Backend("a1", "n1", inSubdomain("first", "pods")), Backend("a2", "n2"), Backend("a3", "n3"),
 		Service("pods", Headless(), Selecting("web"), ServicePort("http", corev1.ProtocolTCP, 80, 8080)),

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package headless holds the scenarios of Services without a ClusterIP, and of names. What a name stands for is the DNS's
 // affair, not the proxier's; that a pod gets an answer at all is the proxier's, since the DNS is a Service too.
 package headless
@@ -11,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -23,7 +25,7 @@ var Scenarios = []spec.Scenario{
 		Source: "U TestBuildServiceMapServiceHeadless; the definition of headless Services",
 		Why:    "A Service without a ClusterIP leads nowhere by itself: clients connect to the pods' own ports, untranslated, while other Services work.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("quiet", Headless(), Selecting("web")), Service("web"),
 		},
 		Steps: []spec.Step{{
@@ -42,7 +44,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'implement service.kubernetes.io/headless'",
 		Why:    "EndpointSlices with the label of headless Services are not for proxiers: the ClusterIP serves nobody until the label goes.",
 		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""))},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""))},
 		Steps: []spec.Step{
 			{
 				Name: "with the label from the beginning",
@@ -66,7 +68,7 @@ var Scenarios = []spec.Scenario{
 func labelled(yes bool) spec.Action {
 	return spec.Action{Name: fmt.Sprintf("label of headless Services: %t", yes), Run: func(_ context.Context, w spec.World) error {
 		for _, f := range w.Lab().Stack().Families() {
-			err := kube.Update(w.Kube(), w.Namespace(), fmt.Sprintf("web-%s", f), func(s *discoveryv1.EndpointSlice) {
+			err := store.Update(w.Store(), w.Namespace(), fmt.Sprintf("web-%s", f), func(s *discoveryv1.EndpointSlice) {
 				if delete(s.Labels, corev1.IsHeadlessService); yes {
 					s.Labels[corev1.IsHeadlessService] = ""
 				}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package healthcheck holds the scenarios of health checks: the port of a Service on which each node tells load balancers
 // whether it has pods of its own, and the health of the proxier itself.
 package healthcheck
@@ -10,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -25,7 +27,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e loadbalancer.go 'only target nodes with endpoints'; pkg/proxy/healthcheck",
 		Why:    "The health-check port says 200 on nodes with a ready pod and 503 on all others, and follows the pods.",
 		Needs:  needs,
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "a pod on n1", Check: says(codes{"n1": 200, "n2": 503, "n3": 503})},
 			{Name: "one on n3 too", Do: []spec.Action{Apply(Backend("a3", "n3"))}, Check: says(codes{"n1": 200, "n2": 503, "n3": 200})},
@@ -40,7 +42,7 @@ var Scenarios = []spec.Scenario{
 		Source: "KEP-1669; e2e loadbalancer.go 'fail health check node port if there are only terminating endpoints'",
 		Why:    "A node whose last pod is shutting down tells load balancers to go elsewhere, and serves those who still come.",
 		Needs:  append([]spec.Feature{spec.TerminatingFallback}, needs...),
-		Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
+		Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "running", Check: says(codes{"n1": 200, "n2": 200, "n3": 503})},
 			{

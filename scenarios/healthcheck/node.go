@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package healthcheck
 
 import (
@@ -6,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -17,7 +19,7 @@ var allowedByFirewall = spec.Scenario{
 	Source: "TestHealthCheckNodePort: the rule 'health check node port' in KUBE-NODEPORTS",
 	Why:    "A node whose INPUT chain drops what it does not know lets load balancers reach the health-check port.",
 	Needs:  append([]spec.Feature{spec.HealthCheckAccept}, needs...),
-	Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{{
 		Do:    []spec.Action{Serve("n1", "tcp", 8031), closeInput("n1")},
 		Rows:  []spec.Row{{From: "client", To: spec.HostAt("n1", 8031), Want: spec.Silence}},
@@ -52,7 +54,7 @@ var listenScope = spec.Scenario{
 	Source: "TestServerWithSelectiveListeningAddress; pkg/proxy/healthcheck: a port that cannot be opened is an Event",
 	Why:    "The health-check port is open where NodePorts are, and nowhere else; where another process has the port, the Service is served all the same.",
 	Needs:  needs,
-	Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{
 		{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {
 			if err := says(codes{"n1": 200, "n2": 503})(ctx, w); err != nil {
@@ -107,7 +109,7 @@ var proxierHealth = spec.Scenario{
 	Source: "KEP-3836; TestHealthzServer, TestLivezServer",
 	Why:    "On a node that the autoscaler is about to delete, the proxier's /healthz sends load balancers elsewhere, while /livez says that it is well, and Services go on to tell of their own pods.",
 	Needs:  append([]spec.Feature{spec.ProxierHealthz}, needs...),
-	Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{
 		{Name: "all is well", Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
 		{Name: "n1 is to be deleted", Do: []spec.Action{taint("n1", true)}, Check: proxierSays(codes{"n1": 503, "n2": 200}, codes{"n1": 200, "n2": 200})},
@@ -132,7 +134,7 @@ func proxierSays(healthz, livez codes) func(context.Context, spec.World) error {
 func taint(node string, doomed bool) spec.Action {
 	const key = "ToBeDeletedByClusterAutoscaler"
 	return spec.Action{Name: fmt.Sprintf("node %s doomed=%t", node, doomed), Run: func(_ context.Context, w spec.World) error {
-		return kube.Update(w.Kube(), "", node, func(n *corev1.Node) {
+		return store.Update(w.Store(), "", node, func(n *corev1.Node) {
 			n.Spec.Taints = nil
 			if doomed {
 				n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}

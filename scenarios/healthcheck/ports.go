@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package healthcheck
 
 import (
@@ -10,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -20,7 +22,7 @@ var bodyAndWeight = spec.Scenario{
 	Source: "pkg/proxy/healthcheck/service_health.go",
 	Why:    "The health-check port tells in JSON whose it is and how many pods the node has, each counted once, and gives the number as a weight.",
 	Needs:  append([]spec.Feature{spec.HealthCheckBody}, needs...),
-	Given: []kube.Object{
+	Given: []store.Object{
 		Backend("a1", "n1", TCP(9090)), Backend("b1", "n1", TCP(9090)), Backend("a2", "n2", TCP(9090)),
 		Service("web", LoadBalancer(), ETPLocal(), Port(80, 8080), Port(81, 9090)),
 	},
@@ -76,7 +78,7 @@ var portLifecycle = spec.Scenario{
 	Source: "e2e loadbalancer.go 'implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes'",
 	Why:    "The health-check port is open while the Service has policy Local, and closed once the policy changes or the Service is gone.",
 	Needs:  needs,
-	Given:  []kube.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		open := codes{"n1": 200, "n2": 503, "n3": 503}
 		closed := codes{"n1": 0, "n2": 0, "n3": 0}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
@@ -9,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -18,13 +20,13 @@ import (
 // habit is how schedulers of a kind pick an endpoint, and how that shows.
 type habit struct {
 	why   string
-	given func() []kube.Object
+	given func() []store.Object
 	show  func(context.Context, spec.World, lab.Family) error
 }
 
 var inTurn = habit{
 	why:   "takes the endpoints in turn",
-	given: func() []kube.Object { return append(endpoints(), Pod("c1", "n1"), Service("web")) },
+	given: func() []store.Object { return append(endpoints(), Pod("c1", "n1"), Service("web")) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		var picked []string
 		for range 12 {
@@ -47,8 +49,8 @@ var inTurn = habit{
 // then, until it has as many.
 var leastBusy = habit{
 	why: "takes the endpoint that has the fewest connections",
-	given: func() []kube.Object {
-		return []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")}
+	given: func() []store.Object {
+		return []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")}
 	},
 	show: func(ctx context.Context, w spec.World, f lab.Family) (err error) {
 		var open []*traffic.Conn
@@ -81,7 +83,7 @@ var leastBusy = habit{
 
 var bySource = habit{
 	why:   "sends a client to the same endpoint every time, and different clients to different ones",
-	given: func() []kube.Object { return slices.Concat(endpoints(), clients(), []kube.Object{Service("web")}) },
+	given: func() []store.Object { return slices.Concat(endpoints(), clients(), []store.Object{Service("web")}) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		return sticks(func(client int) (string, error) { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) }, "client")
 	},
@@ -89,7 +91,7 @@ var bySource = habit{
 
 var byDestination = habit{
 	why:   "sends all connections to an address to one endpoint, and those to different addresses to different ones",
-	given: func() []kube.Object { return slices.Concat(endpoints(), clients()[:2], services()) },
+	given: func() []store.Object { return slices.Concat(endpoints(), clients()[:2], services()) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		from := 0
 		return sticks(func(address int) (string, error) {
@@ -131,7 +133,7 @@ const firstPort = 20001
 // is spread.
 var byHash = habit{
 	why: "picks by the client's address and port alone, on all virtual servers with the same endpoints alike",
-	given: func() []kube.Object {
+	given: func() []store.Object {
 		return append(endpoints(), Pod("c1", "n1"), Service("web"), Service("twin", Selecting("web")))
 	},
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {

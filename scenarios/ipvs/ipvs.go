@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ipvs holds the scenarios about what an IPVS proxier programs, and about how each scheduler picks an endpoint.
 package ipvs
 
@@ -10,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
@@ -27,7 +29,7 @@ var objects = spec.Scenario{
 	Needs:  append([]spec.Feature{spec.SessionAffinity}, needs...),
 	Source: "TestNodePortIPv4, TestMultiPortServiceBindAddr, TestSessionAffinity in pkg/proxy/ipvs",
 	Why:    "Each address and port of a Service is a virtual server with the pods as destinations; ClusterIPs are on kube-ipvs0, IP sets list what is masqueraded, and the number of iptables rules does not depend on Services.",
-	Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+	Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
 	Steps: []spec.Step{
 		{Name: "one Service", Check: eachFamily(objectsOfWeb)},
 		{Name: "more Services", Check: eachFamily(rulesStay)},
@@ -144,7 +146,7 @@ var accessFilter = spec.Scenario{
 	ID: "rs-ipvs-access-filter", Group: "ruleset-shape", Priority: spec.P1, Needs: needs,
 	Source: "kubernetes#72236",
 	Why:    "A daemon of the node that listens on every address does not answer on the addresses of Services, although the node owns them.",
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 		n1 := w.Lab().Node("n1")
 		daemon, err := traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort})

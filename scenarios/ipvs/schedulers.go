@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ipvs
 
 import (
 	"fmt"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -43,8 +45,8 @@ func standard(s spec.Scenario) spec.Scenario {
 }
 
 // endpoints are three, on three nodes.
-func endpoints() []kube.Object {
-	return []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3")}
+func endpoints() []store.Object {
+	return []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3")}
 }
 
 // many is how many clients, addresses or ports show that a hash tells them apart. That all of them lead to one of three
@@ -52,18 +54,18 @@ func endpoints() []kube.Object {
 const many = 8
 
 // several are many objects that differ in their names.
-func several[T kube.Object](name string, make func(name string) T) []kube.Object {
-	var all []kube.Object
+func several[T store.Object](name string, make func(name string) T) []store.Object {
+	var all []store.Object
 	for i := range many {
 		all = append(all, make(fmt.Sprintf("%s-%d", name, i)))
 	}
 	return all
 }
 
-func clients() []kube.Object {
-	return several("client", func(name string) kube.Object { return Pod(name, "n1") })
+func clients() []store.Object {
+	return several("client", func(name string) store.Object { return Pod(name, "n1") })
 }
 
-func services() []kube.Object {
-	return several("web", func(name string) kube.Object { return Service(name, Selecting("web")) })
+func services() []store.Object {
+	return several("web", func(name string) store.Object { return Service(name, Selecting("web")) })
 }

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package itplocal holds the scenarios of internalTrafficPolicy Local: traffic to a ClusterIP stays on its node.
 package itplocal
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -17,7 +19,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod to Pod'; TestInternalTrafficPolicy; KEP-2086",
 		Why:    "A pod reaches the pods of its own node alone, and they see its own address.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal, spec.SourceAddress},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
@@ -29,7 +31,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod to Pod'; TestInternalTrafficPolicy 'no local endpoints'",
 		Why:    "On a node without a pod the ClusterIP serves nobody: not through another node's pod either, whatever else the Service is.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Service("web", ITPLocal()),
 			Service("exposed", NodePort(), ITPLocal(), Selecting("web")),
 		},
@@ -47,7 +49,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod', '… Pod and Node, to Pod (hostNetwork: true)'",
 		Why:    "Clients and pods in the network of a node belong to that node like any other.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
 			Pod("h1", "n1", HostNetwork(), App("host"), TCP(18082)), Pod("h2", "n2", HostNetwork(), App("host"), TCP(18082)),
 			Service("host", ITPLocal(), Port(80, 18082)),
@@ -66,7 +68,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestInternalTrafficPolicy 'external to NodePort with iTP:Local', 'external to ClusterIP with iTP:Local'",
 		Why:    "The policy is about the ClusterIP: all pods serve the other ways to the Service, and the ClusterIP keeps to it for clients outside as well.",
 		Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
 		},
@@ -85,7 +87,7 @@ var Scenarios = []spec.Scenario{
 		Source: "CategorizeEndpoints 'iTP: Local, eTP: Local, all endpoints remote'",
 		Why:    "With both policies Local a node without a pod serves neither its ClusterIP nor outside traffic, while its own pods and processes reach the NodePort and the load balancer's address.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ETPLocal},
-		Given:  []kube.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", LoadBalancer(), ITPLocal(), ETPLocal())},
+		Given:  []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", LoadBalancer(), ITPLocal(), ETPLocal())},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"), RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
 			Rows: []spec.Row{

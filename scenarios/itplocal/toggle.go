@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package itplocal
 
 import (
@@ -5,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +18,7 @@ var toggle = spec.Scenario{
 	Source: "CategorizeEndpoints; pkg/proxy/conntrack/cleanup.go: flows to endpoints that serve are left alone",
 	Why:    "The policy can be changed while the Service is in use: it holds for new connections, and those that are open live on without a loss, UDP ones too.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080)),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {

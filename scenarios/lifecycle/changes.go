@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lifecycle
 
 import (
@@ -7,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -17,7 +19,7 @@ var programmingLatency = spec.Scenario{
 	Source: "e2e service_latency.go 'not be very high'",
 	Why:    "A burst of fifty endpoint changes reaches the packets in the time that a node may take for one, and the last one counts.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		for i := range 50 {
 			if err := Readiness("a2", i%2 == 1).Run(ctx, w); err != nil {
@@ -37,7 +39,7 @@ var externalNameTransitions = spec.Scenario{
 	Source: "e2e service.go 'change the type from ExternalName to ClusterIP', '… to NodePort', and back",
 	Why:    "A Service that becomes an ExternalName is no longer served, and is served again once it has a ClusterIP or NodePort.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 	Steps: []spec.Step{
 		{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
 			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}); err != nil {
@@ -66,7 +68,7 @@ var externalNameTransitions = spec.Scenario{
 
 // vipsOf are the ClusterIPs of a Service, by family.
 func vipsOf(w spec.World, service string) (map[lab.Family]string, error) {
-	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), service)
+	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
 	if !ok {
 		return nil, spec.Faultf("there is no Service %s", service)
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lifecycle
 
 import (
@@ -9,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -20,7 +22,7 @@ var conditionDefaults = spec.Scenario{
 	Source: "discovery/v1: a condition that is not set is read as ready; endpointslicecache_test; TestBadIPs",
 	Why:    "An EndpointSlice that says nothing of readiness means ready, one that names no node means another node, and one that makes no sense to a proxy does not disturb the rest of the Service.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""), NodePort(), ETPLocal()),
 	},
 	Steps: []spec.Step{{
@@ -41,7 +43,7 @@ var junk = spec.Action{Name: "write EndpointSlices that lead nowhere", Run: func
 	numbered := discoveryv1.EndpointPort{Port: ptr.To[int32](8080)}
 	ofFamily := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4, lab.V6: discoveryv1.AddressTypeIPv6}
 	addresses := map[lab.Family]string{lab.V4: "192.0.2.1", lab.V6: "2001:db8::1"}
-	slices := []kube.Object{junkSlice("names", discoveryv1.AddressTypeFQDN, "web.example.org", numbered)}
+	slices := []store.Object{junkSlice("names", discoveryv1.AddressTypeFQDN, "web.example.org", numbered)}
 	has := map[lab.Family]bool{}
 	for _, f := range w.Lab().Stack().Families() {
 		has[f] = true
@@ -76,7 +78,7 @@ var ipReuse = spec.Scenario{
 	Source: "pkg/proxy/endpointslicecache.go: of two endpoints with one address, the ready one counts",
 	Why:    "A new pod that has taken over the address of a terminating one gets connections as any ready pod.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("early", Selecting("")), Service("late", Selecting("")),
 	},
 	Steps: []spec.Step{{
@@ -99,7 +101,7 @@ var eventOrder = spec.Scenario{
 	Source: "TestUpdateEndpointsMap; watches of different kinds have no order among them",
 	Why:    "Whether a Service or its EndpointSlices come or go first makes no difference in the end.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 	Steps: []spec.Step{
 		{Name: "the slices come first", Do: []spec.Action{
 			Slice("one", "web", "", 8080, Listed{Host: "a1"}), settled, Apply(Service("web", Selecting(""))),

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lifecycle
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +18,7 @@ var scaleToZeroAndBack = spec.Scenario{
 	Source: "e2e service.go 'create endpoints for unready pods'; TestNoEndpointsReject",
 	Why:    "A Service that loses its last endpoint serves nobody, and serves again as soon as one is back.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 	},
 	Steps: []spec.Step{
@@ -46,7 +48,7 @@ var notReadyExcluded = spec.Scenario{
 	Source: "e2e service.go 'not be able to connect to terminating and unready endpoints if PublishNotReadyAddresses is false'",
 	Why:    "A pod that is not ready gets no connections, even if there is no other: then the Service serves nobody.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080))},
+	Given:  []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080))},
 	Steps: []spec.Step{
 		{Name: "a1 is not ready", Do: []spec.Action{Readiness("a1", false)}, Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: draws, By: []string{"a2"}},
@@ -64,7 +66,7 @@ var publishNotReady = spec.Scenario{
 	Source: "e2e service.go 'be able to connect to terminating and unready endpoints if PublishNotReadyAddresses is true'",
 	Why:    "A Service with publishNotReadyAddresses leads to its pods whether they are ready, unready or terminating.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", PublishNotReady())},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", PublishNotReady())},
 	Steps: []spec.Step{
 		{
 			Name: "one ready, one not, one terminating", Do: []spec.Action{Readiness("a2", false), Terminate("a3", false)},

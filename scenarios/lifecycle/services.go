@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lifecycle
 
 import (
@@ -8,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -18,7 +20,7 @@ var targetPortVariants = spec.Scenario{
 	Source: "e2e service.go 'be able to use named targetPorts that resolve to different ports on different endpoints', 'ports exposed by restartable init containers'",
 	Why:    "A targetPort may be a number, or a name that means another number in each pod, a sidecar's port included; a change of it reaches new connections.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a1", "n1", App("web"), Named("http", 8080), TCP(8181)), Pod("a2", "n2", App("web"), Named("http", 9090), TCP(8181)),
 		Pod("a3", "n3", App("web"), sidecar("http", 7070), TCP(8181)),
 		Service("web", TargetNamed(80, "http")), Service("numbered", Selecting("web"), Port(80, 8181)),
@@ -59,7 +61,7 @@ var deadBackend = spec.Scenario{
 	Source: "kubernetes.io virtual-ips: in the kernel's modes a chosen endpoint that does not answer makes the connection fail; the userspace mode tries another",
 	Why:    "A pod that is dead but still ready takes its share of the connections with it; one with a closed port has them refused in the Service's name.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web"),
 		Backend("b1", "n1", App("shut")), Pod("b2", "n2", App("shut")), Service("shut"),
 	},
@@ -89,7 +91,7 @@ var deleteRecreate = spec.Scenario{
 	Source: "e2e service.go 'work after the service has been recreated'",
 	Why:    "A Service that is deleted is no longer served, one that is made again is, with the same addresses or with others, and nothing of the old one is left.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("moved")), Service("web", NodePort()),
 	},
 	Steps: []spec.Step{
@@ -152,7 +154,7 @@ var portsChange = spec.Scenario{
 	Source: "e2e service.go 'be updated after adding or deleting ports'; TestBuildServiceMapServiceUpdate",
 	Why:    "Ports that are added to a Service are served, those that are removed or renumbered are not, and the others notice nothing.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)), Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
 	},
 	Steps: []spec.Step{
@@ -228,7 +230,7 @@ var proxyNameLabel = spec.Scenario{
 	Source: "KEP-2447; e2e service.go 'implement service.kubernetes.io/service-proxy-name'",
 	Why:    "A Service whose label service.kubernetes.io/service-proxy-name hands it to another proxy is left alone, and is served once the label is gone.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort()), Service("other", Selecting("web"), NodePort(), handedOver),
 	},
 	Steps: []spec.Step{

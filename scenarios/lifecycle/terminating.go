@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package lifecycle
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -12,7 +14,7 @@ var terminatingCluster = spec.Scenario{
 	Source: "KEP-1669; e2e service.go 'fallback to terminating endpoints when there are no ready endpoints with … TrafficPolicy=Cluster'",
 	Why:    "While no pod is ready, those that terminate but still serve get the connections; once one is ready, it gets all of them.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.TerminatingFallback},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", LoadBalancer()),
 	},
 	Steps: []spec.Step{
@@ -42,7 +44,7 @@ var terminatingLocal = spec.Scenario{
 	Source: "KEP-1669; e2e service.go 'fallback to local terminating endpoints when there are no ready endpoints with … TrafficPolicy=Local'",
 	Why:    "Under policy Local a node whose only pod terminates goes on to use it, though other nodes have ready ones; a node with neither stays silent.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.TerminatingFallback},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
 		Service("web", NodePort(), ETPLocal(), ITPLocal()),
 	},

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package loadbalancer
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -14,7 +16,7 @@ var fromExternal = spec.Scenario{
 	Source: "e2e loadbalancer.go 'change the type and ports of a TCP service'; TestLoadBalancer",
 	Why:    "Packets that a load balancer hands to a node with their destination unchanged are served; the answer goes to the client straight, not through the load balancer.",
 	Needs:  []spec.Feature{spec.LoadBalancer},
-	Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+	Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 	Steps: []spec.Step{{
 		Do: []spec.Action{Ingress("web", "203.0.113.27", "2001:db8:113::27"), RouteVia("client", "203.0.113.27", "2001:db8:113::27", "n1")},
 		Check: func(ctx context.Context, w spec.World) error {
@@ -30,7 +32,7 @@ var shortcut = spec.Scenario{
 	Source: "TestLoadBalancer 'pod to LB', 'node to LB'; e2e loadbalancer.go 'work from pods'",
 	Why:    "Pods and processes of a node reach the load balancer's address without a packet to the load balancer: the node serves it itself.",
 	Needs:  []spec.Feature{spec.LoadBalancer},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 	Steps: []spec.Step{{
 		Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
 		Check: func(ctx context.Context, w spec.World) error {

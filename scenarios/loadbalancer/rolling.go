@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package loadbalancer
 
 import (
@@ -6,7 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -26,7 +28,7 @@ var rollingUpdate = spec.Scenario{
 	Source: "e2e loadbalancer.go 'should not have connectivity disruption during rolling update with externalTrafficPolicy=Cluster', '…=Local'",
 	Why:    "While pods are replaced one by one, each given the time to finish, no connection is lost: under policy Cluster through any node, under policy Local through those whose health-check port says yes.",
 	Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.TerminatingFallback},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Backend("a1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web")),
 		Service("local", LoadBalancer(), ETPLocal(), Selecting("web")),
 	},

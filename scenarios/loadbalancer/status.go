@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package loadbalancer
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -20,7 +22,7 @@ var statusChanges = spec.Scenario{
 	Source: "TestLoadBalancer; KEP-1435; e2e loadbalancer.go 'same port and different protocol for internal traffic on Type LoadBalancer'",
 	Why:    "A Service answers on the addresses that its load balancer has now, for TCP and UDP each, and on no former one.",
 	Needs:  []spec.Feature{spec.LoadBalancer},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), Service("web", LoadBalancer(), Port(80, 8080), UDPPort(80, 8081)),
 	},
 	Steps: []spec.Step{

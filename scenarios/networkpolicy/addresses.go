@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -6,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -41,7 +43,7 @@ var addresses = []spec.Scenario{
 		ID: "np-pending-pod", Group: group, Priority: spec.P0, Source: "kube-router#378",
 		Why:   "Pods without an address, which a rule and a policy select as well, keep them from nothing.",
 		Needs: enforced,
-		Given: []kube.Object{
+		Given: []store.Object{
 			echo("a1", "n1", App("target")), echo("b2", "n2", App("peer")), echo("c2", "n2"),
 			Pod("peer", "", App("peer")), Pod("target", "", App("target")),
 			policy("p", labels("app", "target"), ingress(allow(pods(labels("app", "peer"))))),
@@ -87,14 +89,14 @@ func runs(name string) spec.Action        { return inPhase(name, corev1.PodRunni
 // inPhase reports of a pod what its kubelet would.
 func inPhase(name string, phase corev1.PodPhase) spec.Action {
 	return spec.Action{Name: "pod " + name + " is " + string(phase), Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), name, func(p *corev1.Pod) { p.Status.Phase = phase })
+		return store.UpdateStatus(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { p.Status.Phase = phase })
 	}}
 }
 
 // ended lets the containers of a pod end that is being deleted. The API goes on to call it running.
 func ended(name string) spec.Action {
 	return spec.Action{Name: "the containers of pod " + name + " end", Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), name, func(p *corev1.Pod) {
+		return store.UpdateStatus(w.Store(), w.Namespace(), name, func(p *corev1.Pod) {
 			p.Status.ContainerStatuses = nil
 			for _, c := range p.Spec.Containers {
 				p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
@@ -122,8 +124,8 @@ func takesOver(former string, p *corev1.Pod) spec.Action {
 		if err := w.Settle(ctx); err != nil {
 			return err
 		}
-		was, _ := kube.Get[*corev1.Pod](w.Kube(), w.Namespace(), former)
-		is, _ := kube.Get[*corev1.Pod](w.Kube(), w.Namespace(), p.Name)
+		was, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), former)
+		is, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), p.Name)
 		if was == nil || is == nil || !slices.Equal(was.Status.PodIPs, is.Status.PodIPs) {
 			return spec.Faultf("%s does not have the address of %s", p.Name, former)
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -7,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -42,14 +44,14 @@ var atomic = []spec.Scenario{
 }
 
 // toldBy is a policy that lets friends come to a1, with a label of its own.
-func toldBy(name, remark string) kube.Object {
+func toldBy(name, remark string) store.Object {
 	p := policy(name, pod("a1"), ingress(allow(pods(labels("friend", "yes")))))
 	p.Labels = map[string]string{"remark": remark}
 	return p
 }
 
 // inOtherWords is the policy p that lets the same in: by two peers, with a port that is the only one asked for.
-func inOtherWords() kube.Object {
+func inOtherWords() store.Object {
 	friends := pods(labels("friend", "yes"))
 	return policy("p", pod("a1"), ingress(
 		allow(friends, pods(pod("b2"))).on(corev1.ProtocolUDP, 8080).on(corev1.ProtocolUDP, 8081),
@@ -58,7 +60,7 @@ func inOtherWords() kube.Object {
 }
 
 // manyBlocks is the policy p with a thousand blocks beside the friends.
-func manyBlocks(first int) kube.Object {
+func manyBlocks(first int) store.Object {
 	peers := []networkingv1.NetworkPolicyPeer{pods(labels("friend", "yes"))}
 	for i := first; i < first+1000; i++ {
 		peers = append(peers, block(fmt.Sprintf("198.18.%d.%d/32", i/250, i%250)), block(fmt.Sprintf("2001:db8::%x/128", i)))
@@ -86,8 +88,8 @@ func unnoticed(id string, priority spec.Priority, rounds int, why string, change
 }
 
 // untouched are the four pods, of which b2 is a friend, and more.
-func untouched(more ...kube.Object) []kube.Object {
-	return append([]kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2")}, more...)
+func untouched(more ...store.Object) []store.Object {
+	return append([]store.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2")}, more...)
 }
 
 // untouchedRows are rows of who is allowed and who is denied as long as a1 lets its friends in.

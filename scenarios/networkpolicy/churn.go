@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -8,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -48,7 +50,7 @@ var churn = []spec.Scenario{
 func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes, err := watch.RulesetChanges(watching, w.Lab().Node("n1").NS)
+	changes, err := observe.RulesetChanges(watching, w.Lab().Node("n1").NS)
 	if err != nil {
 		return &spec.Fault{Err: err}
 	}
@@ -80,7 +82,7 @@ const (
 func churner(i int) string { return fmt.Sprintf("p%d", i) }
 
 // churned are four pods, of which a1 lets b2 in, and others, of which those that are red let in those that are red.
-func churned() []kube.Object {
+func churned() []store.Object {
 	all := four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("red", labels("colour", "red"), ingress(allow(pods(labels("colour", "red"))))))
 	for i := range churners {
 		all = append(all, echo(churner(i), fmt.Sprintf("n%d", i%3+1)))

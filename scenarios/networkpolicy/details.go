@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -8,9 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/sctp"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -71,7 +73,7 @@ var details = []spec.Scenario{
 		ID: "np-narrow-path", Group: group, Priority: spec.P1, Source: "cilium#26193; aws-network-policy-agent PR 561; calico#7120",
 		Why:   "A pod that nobody may reach learns of a narrow path to one that it may reach, from a node on the way.",
 		Needs: append([]spec.Feature{spec.KernelNAT}, keepsSource...),
-		Given: []kube.Object{
+		Given: []store.Object{
 			echo("a1", "n1"), Pod("b2", "n2", App("dns"), UDP(5353), TCP(8080)), echo("c2", "n2"),
 			Service("dns", UDPPort(53, 5353)), Service("web", Selecting("dns")),
 			policy("a", pod("a1"), ingress(), egress(allow(pods(labels("app", "dns"))))), policy("b", labels("app", "dns"), ingress(allow(pods(pod("a1")))), egress()),
@@ -84,7 +86,7 @@ var details = []spec.Scenario{
 		ID: "np-sctp", Group: group, Priority: spec.P1, Source: "e2e netpol, SCTP; kubernetes PR 102509",
 		Why:   "A rule for a port of SCTP opens it, and neither another port nor what other protocols have under that number.",
 		Needs: enforced,
-		Given: []kube.Object{
+		Given: []store.Object{
 			echo("a1", "n1", SCTP(8080)), echo("b1", "n1", SCTP(8080)), echo("b2", "n2"), echo("c2", "n2"),
 			policy("a", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8080))), policy("b", pod("b1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8081).on(corev1.ProtocolTCP, 8080))),
 		},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -9,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	server "github.com/viplab/viplab/lab/kube/dns"
+	server "github.com/viplab/viplab/lab/cluster/dns"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -20,7 +22,7 @@ var dns = []spec.Scenario{{
 	ID: "np-dns", Group: group, Priority: spec.P0, Source: "kubernetes website#54997; cyclonus, allow-dns",
 	Why:   "To deny a pod all egress is to deny it DNS as well; once port 53 is allowed, it finds out addresses, and still reaches none of them.",
 	Needs: keepsSource,
-	Given: []kube.Object{
+	Given: []store.Object{
 		echo("a1", "n1"), Pod("like-dns", "n2", App("like-dns"), TCP(server.Port), UDP(server.Port)), DNSServer("d2", "n2"), DNS(),
 		Service("like-dns", Selecting("like-dns"), Port(server.Port, server.Port), UDPPort(server.Port, server.Port)),
 		echo("web-2", "n2", App("web")), Service("web"), policy("deny", pod("a1"), egress()),

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -180,7 +182,7 @@ var namespaceLabel = func() spec.Scenario {
 
 var newNamespace = func() spec.Scenario {
 	const far = "np-new-namespace-far"
-	made := []kube.Object{Namespace(far, map[string]string{"kind": "friend"}), echo("b1", "n1", In(far)), echo("b2", "n2", In(far))}
+	made := []store.Object{Namespace(far, map[string]string{"kind": "friend"}), echo("b1", "n1", In(far)), echo("b2", "n2", In(far))}
 	return spec.Scenario{
 		ID: "np-new-namespace", Group: group, Priority: spec.P0, Source: "cyclonus",
 		Why:   "The pods of a new namespace that a rule selects are allowed; a namespace of the same name that it does not select is nobody.",

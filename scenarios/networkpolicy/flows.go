@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -6,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -104,5 +106,5 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 func soon(ctx context.Context, ask func(context.Context) error) error {
 	ctx, cancel := InTime(ctx)
 	defer cancel()
-	return watch.Await(ctx, nil, ask)
+	return observe.Await(ctx, nil, ask)
 }

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -11,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -52,11 +54,11 @@ func forgottenFlow(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Sock
 // forgetFlows makes nodes forget the flows of a socket.
 func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes ...string) error {
 	for _, name := range nodes {
-		flows, err := w.Flows(ctx, name, func(f watch.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket })
+		flows, err := w.Flows(ctx, name, func(f observe.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket })
 		if err != nil {
 			return err
 		}
-		table, err := watch.NewConntrack(w.Lab().Node(name).NS)
+		table, err := observe.NewConntrack(w.Lab().Node(name).NS)
 		if err != nil {
 			return &spec.Fault{Err: err}
 		}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -7,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -193,7 +195,7 @@ func births(ctx context.Context, w spec.World) error {
 		return err
 	}
 	end := func() error {
-		if err := w.Kube().Delete(kube.KindPod, w.Namespace(), "d1"); err != nil {
+		if err := w.Store().Delete(store.KindPod, w.Namespace(), "d1"); err != nil {
 			return &spec.Fault{Err: err}
 		}
 		return w.Settle(ctx)

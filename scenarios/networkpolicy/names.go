@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
 	"strings"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -30,7 +32,7 @@ var names = []spec.Scenario{
 		ID: "np-label-values", Group: group, Priority: spec.P1, Source: "labels: empty values, dots, underscores, dashes",
 		Why:   "A selector wants a label's value to the letter: an empty one is one, and a dot stands for a dot.",
 		Needs: enforced,
-		Given: []kube.Object{
+		Given: []store.Object{
 			echo("a1", "n1"), echo("b1", "n1"),
 			echo("empty", "n2", Labelled("tier", "")), echo("none", "n2"), echo("dotted", "n2", Labelled("tier", "a.b_c-d")), echo("like", "n2", Labelled("tier", "axb_c-d")),
 			echo("longer", "n2", Labelled("tier", "a.b_c-d.e")), echo("key", "n2", Labelled("example.org/tier", "a.b_c-d")),

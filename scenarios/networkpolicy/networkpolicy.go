@@ -1,11 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package networkpolicy holds the scenarios of what NetworkPolicies do to Services and pods while things change. What each
-// policy means by itself is for package suite/netpol.
+// policy means by itself is for package internal/suite/netpol.
 package networkpolicy
 
 import (
 	"slices"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // group is the group's name in the catalogue.
@@ -18,6 +20,6 @@ var Scenarios = slices.Concat(
 
 // four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has a
 // label with its name.
-func four(more ...kube.Object) []kube.Object {
-	return append([]kube.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2"), echo("c2", "n2")}, more...)
+func four(more ...store.Object) []store.Object {
+	return append([]store.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2"), echo("c2", "n2")}, more...)
 }

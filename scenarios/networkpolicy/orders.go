@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -7,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -41,8 +43,8 @@ var orders = []spec.Scenario{
 }
 
 // zeroTrust closes everything, but for what a1 asks b2 over TCP.
-func zeroTrust() []kube.Object {
-	return []kube.Object{
+func zeroTrust() []store.Object {
+	return []store.Object{
 		policy("deny-in", labels(), ingress()), policy("deny-out", labels(), egress()),
 		policy("out", pod("a1"), egress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
 		policy("in", pod("b2"), ingress(allow(pods(pod("a1"))).on(corev1.ProtocolTCP, 8080))),
@@ -54,7 +56,7 @@ func zeroTrust() []kube.Object {
 func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne bool) error {
 	all := zeroTrust()
 	shuffle := func() { random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) }
-	inTurn := func(change func(kube.Object) error) error {
+	inTurn := func(change func(store.Object) error) error {
 		shuffle()
 		for _, o := range all {
 			if err := change(o); err != nil {
@@ -68,7 +70,7 @@ func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne 
 		}
 		return nil
 	}
-	if err := inTurn(func(o kube.Object) error { return w.Apply(o) }); err != nil {
+	if err := inTurn(func(o store.Object) error { return w.Apply(o) }); err != nil {
 		return err
 	}
 	rows := slices.Concat(shut("b2", "b1", "c2"), shut("c2", "b1"), shut("a1", "b2"), []spec.Row{
@@ -79,7 +81,9 @@ func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne 
 	if err := w.Expect(ctx, rows...); err != nil {
 		return err
 	}
-	if err := inTurn(func(o kube.Object) error { return w.Kube().Delete(kube.KindNetworkPolicy, w.Namespace(), o.GetName()) }); err != nil {
+	if err := inTurn(func(o store.Object) error {
+		return w.Store().Delete(store.KindNetworkPolicy, w.Namespace(), o.GetName())
+	}); err != nil {
 		return err
 	}
 	return w.Expect(ctx, slices.Concat(open("b2", "a1", "c2"), open("a1", "b2"))...)

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -9,7 +11,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -76,8 +78,8 @@ func member(i int) (name, node, colour string) {
 	return fmt.Sprintf("%s-%d", colour, i), fmt.Sprintf("n%d", i%3+1), colour
 }
 
-func crowd() []kube.Object {
-	all := []kube.Object{
+func crowd() []store.Object {
+	all := []store.Object{
 		policy("green", labels("app", "green"), ingress(allow(pods(labels("app", "red"))))), policy("blue", labels("app", "blue"), ingress()),
 	}
 	for i := range crowdSize {
@@ -115,7 +117,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 		return err
 	}
 	for i := range rounds {
-		var all []kube.Object
+		var all []store.Object
 		for j := range each {
 			n := i*each + j
 			all = append(all, policy(fmt.Sprintf("p%d", n), pod("a1"), ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
@@ -129,9 +131,9 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 		if during, err := holdings(ctx, w, "n1"); i == 0 && (err != nil || during == before) {
 			return fmt.Errorf("with %d policies more there is nothing more on n1: %w", each, err)
 		}
-		err := w.Kube().Do(func(tx *kube.Tx) error {
+		err := w.Store().Do(func(tx *store.Tx) error {
 			for _, o := range all {
-				if err := tx.Delete(kube.KindNetworkPolicy, w.Namespace(), o.GetName()); err != nil {
+				if err := tx.Delete(store.KindNetworkPolicy, w.Namespace(), o.GetName()); err != nil {
 					return err
 				}
 			}
@@ -153,7 +155,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 		if err := w.Settle(ctx); err != nil {
 			return err
 		}
-		if err := w.Kube().Delete(kube.KindNetworkPolicy, w.Namespace(), "last"); err != nil {
+		if err := w.Store().Delete(store.KindNetworkPolicy, w.Namespace(), "last"); err != nil {
 			return err
 		}
 		if err := w.Settle(ctx); err != nil {
@@ -198,8 +200,8 @@ func holdings(ctx context.Context, w spec.World, node string) (string, error) {
 }
 
 // manyPolicies are policies for a1 with a block each, of which the first lets b1 in on another port, and the last b2.
-func manyPolicies(n int) []kube.Object {
-	var all []kube.Object
+func manyPolicies(n int) []store.Object {
+	var all []store.Object
 	for i := range n {
 		r := allow(block(fmt.Sprintf("198.18.%d.0/24", i%250)))
 		switch i {
@@ -229,8 +231,8 @@ const neighbours = 100
 
 func neighbour(i int) string { return fmt.Sprintf("p%d", i%neighbours) }
 
-func hundred() []kube.Object {
-	var all []kube.Object
+func hundred() []store.Object {
+	var all []store.Object
 	for i := range neighbours {
 		all = append(all, echo(neighbour(i), fmt.Sprintf("n%d", i%3+1)), policy(neighbour(i), pod(neighbour(i)), ingress(allow(pods(pod(neighbour(i+1)))))))
 	}

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -27,7 +29,7 @@ var services = []spec.Scenario{
 		ID: "np-via-service", Group: group, Priority: spec.P0, Source: "introductions to network policies: allow-db-access",
 		Why:   "A database that only pods with a label may reach answers the backend through its Service, and not the frontend.",
 		Needs: keepsSource,
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("frontend", "n1"), Pod("backend", "n1", Labelled("networking/allow-db-access", "true")),
 			db("a2"), Service("db", Port(80, 8080)),
 			policy("allow-db-access", labels("app", "db"), ingress(allow(pods(labels("networking/allow-db-access", "true"))))),
@@ -64,7 +66,7 @@ var services = []spec.Scenario{
 		ID: "np-masqueraded-sources", Group: group, Priority: spec.P1, Source: "kube-router user guide, 'SNATing Service Traffic'; kubernetes#67202",
 		Why:   "A policy that allows the address of a client outside lets it in where the proxier keeps that address (externalTrafficPolicy Local), and not where another node has rewritten it.",
 		Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
-		Given: []kube.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()), Service("local", Selecting("db"), NodePort(), ETPLocal())},
+		Given: []store.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()), Service("local", Selecting("db"), NodePort(), ETPLocal())},
 		Steps: []spec.Step{{
 			Do: do(applyFrom("p", labels("app", "db"), "client")),
 			Rows: []spec.Row{
@@ -78,7 +80,7 @@ var services = []spec.Scenario{
 		ID: "np-egress-after-dnat", Group: group, Priority: spec.P0, Source: "aws-network-policy-agent PR 210; kubernetes#102286; kube-router#905",
 		Why:   "An egress rule names pods and their ports: the port of the Service is neither asked for nor enough.",
 		Needs: keepsSource,
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("by-target", "n1"), Pod("by-port", "n1"), Pod("by-pod", "n1"), Pod("by-other", "n1"), db("a2"), Service("db", Port(80, 8080)),
 			policy("target", pod("by-target"), egress(allow().on(corev1.ProtocolTCP, 8080))),
 			policy("port", pod("by-port"), egress(allow().on(corev1.ProtocolTCP, 80))),
@@ -131,7 +133,7 @@ var services = []spec.Scenario{
 		ID: "np-block-of-service", Group: group, Priority: spec.P1, Source: "calico#5129; network-policy-api PR 185",
 		Why:   "An egress rule for the address of a Service is none for its pods; whether it opens the Service is the enforcer's choice, as it is not said whether policies see packets before they are translated.",
 		Needs: keepsSource,
-		Given: []kube.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
+		Given: []store.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
 		Steps: []spec.Step{{Do: do(applyToService("p", pod("b1"), "db")), Rows: []spec.Row{
 			{From: "b1", To: spec.HostAt("db-a2", 8080), Want: denied},
 			{From: "b1", To: spec.ClusterIPOf("db", 80), Want: spec.Reply | denied, By: []string{"db-a2"}, Profile: "egress that allows the ClusterIP alone"},
@@ -141,7 +143,7 @@ var services = []spec.Scenario{
 		ID: "np-own-service", Group: group, Priority: spec.P1, Source: "kubernetes#95879, #125611; network-policy-api#343, PR 390; antrea#5687",
 		Why:   "An isolated pod that asks its own Service is never let in to another pod behind it; whether it reaches itself is the enforcer's choice.",
 		Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
-		Given: []kube.Object{
+		Given: []store.Object{
 			db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")), echo("two-2", "n1", App("two")),
 			Service("two", Port(80, 8080)), policy("p", labels(), ingress()),
 		},
@@ -155,7 +157,7 @@ var services = []spec.Scenario{
 		ID: "np-outside-through-node", Group: group, Priority: spec.P1, Source: "antrea#280; calico#1683; kube-network-policies, hooks before srcnat",
 		Why:   "What comes from outside through a node is not the pod's own node speaking: it is denied unless a rule allows it. Whom a rule for the client's address lets in, where the proxier has rewritten that, is told.",
 		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: []kube.Object{
+		Given: []store.Object{
 			db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")), Service("closed", Port(80, 8080), NodePort()),
 			policy("closed", labels("app", "closed"), ingress()),
 		},
@@ -184,7 +186,7 @@ var services = []spec.Scenario{
 		ID: "np-service-of-host-network", Group: group, Priority: spec.P1, Source: "calico#4667",
 		Why:   "A Service whose backend is in its node's network, like that of the API server, is opened by a rule for the node's address, not by one for the pod's labels.",
 		Needs: keepsSource,
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("by-label", "n1"), Pod("by-address", "n1"), Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)), Service("api", Port(443, 9443)),
 			policy("by-label", pod("by-label"), egress(allow(pods(labels("app", "api"))))),
 		},
@@ -203,13 +205,13 @@ var services = []spec.Scenario{
 }
 
 // db is a pod behind the Service db.
-func db(at string) kube.Object {
+func db(at string) store.Object {
 	return echo("db-"+at, map[string]string{"a1": "n1", "a2": "n2"}[at], App("db"))
 }
 
 // eachService is a Service for each pod, by its label, with its name.
-func eachService(names ...string) []kube.Object {
-	var all []kube.Object
+func eachService(names ...string) []store.Object {
+	var all []store.Object
 	for _, n := range names {
 		all = append(all, Service(n, func(s *corev1.Service) { s.Spec.Selector = map[string]string{"pod": n} }, Port(8080, 8080), UDPPort(8080, 8080)))
 	}

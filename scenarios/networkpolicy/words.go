@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package networkpolicy
 
 import (
@@ -10,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -167,32 +169,32 @@ func addrsOf(w spec.World, hosts []string) (all []netip.Addr, err error) {
 // edit changes a policy.
 func edit(name string, change func(*networkingv1.NetworkPolicySpec)) spec.Action {
 	return spec.Action{Name: "edit NetworkPolicy " + name, Run: func(_ context.Context, w spec.World) error {
-		return kube.Update(w.Kube(), w.Namespace(), name, func(p *networkingv1.NetworkPolicy) { change(&p.Spec) })
+		return store.Update(w.Store(), w.Namespace(), name, func(p *networkingv1.NetworkPolicy) { change(&p.Spec) })
 	}}
 }
 
 // label sets a label of a pod, or takes it away if the value is empty.
 func label(name, key, value string) spec.Action {
 	return spec.Action{Name: "label pod " + name + " " + key + "=" + value, Run: func(_ context.Context, w spec.World) error {
-		return kube.Update(w.Kube(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
+		return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
 	}}
 }
 
 // labelNamespace is label for a namespace.
 func labelNamespace(name, key, value string) spec.Action {
 	return spec.Action{Name: "label namespace " + name + " " + key + "=" + value, Run: func(_ context.Context, w spec.World) error {
-		return kube.Update(w.Kube(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
+		return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
 	}}
 }
 
 // deleteNamespace deletes a namespace with all that is in it.
 func deleteNamespace(name string) spec.Action {
 	return spec.Action{Name: "delete namespace " + name, Run: func(_ context.Context, w spec.World) error {
-		return w.Kube().Delete(kube.KindNamespace, "", name)
+		return w.Store().Delete(store.KindNamespace, "", name)
 	}}
 }
 
-func setLabel(o kube.Object, key, value string) {
+func setLabel(o store.Object, key, value string) {
 	all := o.GetLabels()
 	if all == nil {
 		all = map[string]string{}

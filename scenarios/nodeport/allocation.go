@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeport
 
 import (
@@ -7,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -39,7 +41,7 @@ var allocationRules = spec.Scenario{
 		if w.Apply(nodePortService("second", 30058)) == nil {
 			wrong("nodePort 30058 is given twice")
 		}
-		if err := w.Kube().Delete("Service", w.Namespace(), "chosen"); err != nil {
+		if err := w.Store().Delete("Service", w.Namespace(), "chosen"); err != nil {
 			wrong("delete the Service: %w", err)
 		}
 		if err := w.Apply(nodePortService("second", 30058)); err != nil {
@@ -56,7 +58,7 @@ func nodePortService(name string, nodePort int32) *corev1.Service {
 }
 
 func nodePortOf(w spec.World, service string) int32 {
-	s, ok := kube.Get[*corev1.Service](w.Kube(), w.Namespace(), service)
+	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
 	if !ok {
 		return 0
 	}

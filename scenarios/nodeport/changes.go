@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeport
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +18,7 @@ var changes = []spec.Scenario{
 		Source: "TestNodePorts 'secondary nodeIP ignores NodePorts'; kube-proxy's --nodeport-addresses",
 		Why:    "An administrator can limit NodePorts to some addresses of nodes; the others refuse them.",
 		Needs:  []spec.Feature{spec.NodePort},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 			{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a2"}},
@@ -31,7 +33,7 @@ var changes = []spec.Scenario{
 		Source: "e2e networking.go 'update nodePort: http'; service.go 'update service type to NodePort listening on same port number but different protocols'",
 		Why:    "A nodePort can be changed, joined by a UDP one of the same number, and given up: what is no nodePort any more is refused.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), at("web", 30042)},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), at("web", 30042)},
 		Steps: []spec.Step{
 			{Name: "30042", Rows: []spec.Row{
 				{From: "client", To: spec.HostAt("n1", 30042), By: []string{"a2"}},
@@ -66,7 +68,7 @@ var changes = []spec.Scenario{
 		Source: "the iptables mode matches every local address, others look at the addresses when they sync",
 		Why:    "An address that a node gets later serves NodePorts as well, at the next sync if not at once.",
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortAnyLocalAddress},
-		Given:  []kube.Object{Backend("a2", "n2"), at("web", 30044)},
+		Given:  []store.Object{Backend("a2", "n2"), at("web", 30044)},
 		Steps: []spec.Step{
 			{Name: "before", Do: []spec.Action{RouteVia("client", "198.51.100.63", "2001:db8:51::63", "n1")}, Rows: []spec.Row{
 				{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a2"}},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeport
 
 import (
@@ -7,8 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -20,7 +22,7 @@ var clients = []spec.Scenario{
 		Source: "TestInternalExternalMasquerade 'pod to NodePort'; e2e networking.go 'function for pod-Service: http'",
 		Why:    "A pod reaches the NodePort of its own node; a pod elsewhere sees the node.",
 		Needs:  []spec.Feature{spec.NodePort},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
 		}}},
@@ -30,7 +32,7 @@ var clients = []spec.Scenario{
 		Source: "TestInternalExternalMasquerade 'node to NodePort'; e2e networking.go 'function for node-Service: http'",
 		Why:    "A process on a node reaches the NodePort of its own node; the pod sees the node.",
 		Needs:  []spec.Feature{spec.NodePort},
-		Given:  []kube.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+		Given:  []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
 		}}},
@@ -40,7 +42,7 @@ var clients = []spec.Scenario{
 		Source: "NodePorts match destinations of type LOCAL alone",
 		Why:    "What a pod sends to the NodePort of another node is that node's to translate; its own node lets it pass as it is.",
 		Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
 				{From: "c1", To: spec.NodePortAt("n2", "web", 80), By: []string{"a3"}, SeenAs: spec.NodeAddr("n2"), Flow: spec.MasqueradedOn("n2")},
@@ -53,7 +55,7 @@ var clients = []spec.Scenario{
 		Source: "NodePorts match destinations of type LOCAL alone, said so in the userspace proxier",
 		Why:    "A NodePort's number is nothing special on other machines: connections to the same port of a host outside get there.",
 		Needs:  []spec.Feature{spec.NodePort},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), at("web", 30040)},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), at("web", 30040)},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Serve("client", "tcp", 30040)},
 			Rows: []spec.Row{
@@ -68,7 +70,7 @@ var clients = []spec.Scenario{
 		Source: "TestClusterIPGeneral; kubernetes#75443, kubernetes#93674",
 		Why:    "The ClusterIP has the Service's port and nodes have the nodePort, for one protocol: every other pairing leads nowhere.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), at("web", 30041)},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), at("web", 30041)},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
@@ -93,7 +95,7 @@ func passedAsItIs(ctx context.Context, w spec.World) error {
 	if err != nil {
 		return err
 	}
-	translated, err := w.Flows(ctx, "n1", func(x watch.Flow) bool {
+	translated, err := w.Flows(ctx, "n1", func(x observe.Flow) bool {
 		return slices.Contains(ports, x.Orig.Dst) && x.Reply.Src != x.Orig.Dst
 	})
 	if err == nil && len(translated) > 0 {

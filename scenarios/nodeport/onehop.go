@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package nodeport
 
 import (
 	"context"
 	"fmt"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -14,7 +16,7 @@ var singleNATHop = spec.Scenario{
 	Source: "one DNAT from the NodePort to the pod",
 	Why:    "The NodePort is translated to the pod in one go: one conntrack entry, and no packet ever carries the ClusterIP.",
 	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-	Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		caught, err := Catch(w, func() error {
 			return w.Expect(ctx, spec.Row{

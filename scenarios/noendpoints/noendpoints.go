@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package noendpoints holds the scenarios of Services that nobody can serve: clients are told so at once.
 package noendpoints
 
@@ -8,8 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -21,7 +23,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'should be rejected when no endpoints exist'; TestNoEndpointsReject",
 		Why:    "A client of a ClusterIP that nobody serves is refused at once instead of waiting, and leaves no trace in connection tracking.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
-		Given:  []kube.Object{Pod("c1", "n1"), Service("web")},
+		Given:  []store.Object{Pod("c1", "n1"), Service("web")},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
@@ -35,7 +37,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestNoEndpointsReject; TestExternalTrafficPolicyLocal 'no usable endpoints on any node'",
 		Why:    "Once nobody serves a NodePort any more, every node refuses it, whatever the traffic policy says.",
 		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
 			Service("local", NodePort(), ETPLocal(), Selecting("web")),
 		},
@@ -61,7 +63,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestNoEndpointsReject",
 		Why:    "A client outside is refused at once at the load balancer's address and at an external IP that nobody serves.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
-		Given:  []kube.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
+		Given:  []store.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
 				Ingress("web", "203.0.113.20", "2001:db8:113::20"), RouteVia("client", "203.0.113.20", "2001:db8:113::20", "n1"),
@@ -78,7 +80,7 @@ var Scenarios = []spec.Scenario{
 		Source: "iptablesJumpChains and nftablesJumpChains: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT",
 		Why:    "A process on a node is refused as well at the load balancer's address and at an external IP that nobody serves; nothing leaves the node.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode},
-		Given:  []kube.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
+		Given:  []store.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.21", "2001:db8:113::21")},
 			Rows: []spec.Row{
@@ -92,7 +94,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e service.go 'should be rejected for evicted pods (no endpoints exist)'; kubernetes#109414, kubernetes#109718",
 		Why:    "A Service whose pods were evicted refuses its clients, also where it publishes pods that are not ready.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), PublishNotReady()),
 		},
 		Steps: []spec.Step{
@@ -111,7 +113,7 @@ var Scenarios = []spec.Scenario{
 		Source: "the REJECT rules of TestNoEndpointsReject hold for every protocol",
 		Why:    "A connected UDP socket learns with its next call that nobody serves the port.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
-		Given:  []kube.Object{Pod("c1", "n1"), Service("web", UDPPort(53, 8080))},
+		Given:  []store.Object{Pod("c1", "n1"), Service("web", UDPPort(53, 8080))},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
 			{From: "n1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
@@ -127,7 +129,7 @@ func nothingTracked(ctx context.Context, w spec.World) error {
 	if err != nil {
 		return err
 	}
-	flows, err := w.Flows(ctx, "n1", func(x watch.Flow) bool { return slices.Contains(vips, x.Orig.Dst) })
+	flows, err := w.Flows(ctx, "n1", func(x observe.Flow) bool { return slices.Contains(vips, x.Orig.Dst) })
 	if err == nil && len(flows) > 0 {
 		err = fmt.Errorf("n1 tracks a connection that was refused: %s", flows[0])
 	}
@@ -137,7 +139,7 @@ func nothingTracked(ctx context.Context, w spec.World) error {
 // evict ends a pod as a kubelet that is short of memory does: the pod stays, as one that has failed.
 func evict(pod string) spec.Action {
 	return spec.Action{Name: "evict pod " + pod, Run: func(_ context.Context, w spec.World) error {
-		return kube.UpdateStatus(w.Kube(), w.Namespace(), pod, func(p *corev1.Pod) {
+		return store.UpdateStatus(w.Store(), w.Namespace(), pod, func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 			for i := range p.Status.Conditions {
 				if p.Status.Conditions[i].Type == corev1.PodReady {

@@ -1,7 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package portbinding
 
 import (
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -15,7 +17,7 @@ var hostPorts = spec.Scenario{
 	Source: "e2e hostport.go 'validates that there is no conflict between pods with same hostPort but different hostIP and protocol'; the CNI plugin portmap",
 	Why:    "Pods with the same hostPort, told apart by hostIP and protocol, are reached each, and NodePorts as ever: what the network plugin and the proxier program does not collide.",
 	Needs:  []spec.Feature{spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("p1", "n1", TCP(8080)), Pod("p2", "n1", TCP(8080)), Pod("p3", "n1", UDP(8080)), Backend("a2", "n2"), at(30051),
 	},
 	Steps: []spec.Step{{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package portbinding
 
 import (
@@ -5,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -17,7 +19,7 @@ var listeners = []spec.Scenario{
 		Source: "rules in PREROUTING come before any socket is looked up",
 		Why:    "A NodePort leads to the pods, whoever listens on the same port of the node.",
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2")},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{
 			{Name: "a process", Do: []spec.Action{Serve("n1", "tcp", 30046)}, Rows: []spec.Row{
 				{From: "client", To: spec.HostAt("n1", 30046), By: []string{"n1"}},
@@ -34,7 +36,7 @@ var listeners = []spec.Scenario{
 		Source: "what a proxier has programmed stays in the kernel",
 		Why:    "Where the proxier was killed and another process has bound the nodePort, the NodePort still leads to the pods; those that join are not known to the node.",
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortPrecedence, spec.SurvivesRestart},
-		Given:  []kube.Object{Backend("a2", "n2"), at(30048)},
+		Given:  []store.Object{Backend("a2", "n2"), at(30048)},
 		Steps: []spec.Step{
 			{Name: "the proxier runs", Rows: []spec.Row{
 				{From: "client", To: spec.HostAt("n1", 30048), By: []string{"a2"}},
@@ -57,7 +59,7 @@ var listeners = []spec.Scenario{
 		Source: "NodePorts are rules for some addresses and one protocol",
 		Why:    "A process that listens where a NodePort is has all else: the other protocol, the addresses that serve no NodePorts, and the port itself once the Service is gone.",
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
-		Given:  []kube.Object{Backend("a2", "n2"), at(30049)},
+		Given:  []store.Object{Backend("a2", "n2"), at(30049)},
 		Steps: []spec.Step{
 			{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)}, Rows: []spec.Row{
 				{From: "client", To: spec.HostAt("n1", 30049), By: []string{"a2"}},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package portbinding holds the scenarios of NodePorts and the sockets of other processes.
 package portbinding
 
@@ -9,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -25,7 +27,7 @@ var holdsNodePort = spec.Scenario{
 	Source: "introductions to kube-proxy: it binds and listens on NodePorts so that no other process takes them (true of the userspace mode, and of others until v1.23)",
 	Why:    "The proxier holds a NodePort, so that no other process can bind it. If one was there first, it keeps the port on its node, and everything else of the Service works.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.NodePortHeld},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), held, Service("other", Selecting("web"), NodePort()),
 	},
 	Steps: []spec.Step{

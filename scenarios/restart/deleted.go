@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package restart
 
 import (
@@ -6,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/viplab/viplab/lab/pace"
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -75,10 +77,10 @@ func flushFirewall(ctx context.Context, w spec.World, node string) error {
 
 // healed returns when new connections work in every family without any change of the cluster.
 func healed(ctx context.Context, w spec.World) error {
-	limit := pace.Limit(healingLimit)
+	limit := machine.Limit(healingLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
 	defer cancel()
-	return watch.Await(ctx, nil, func(ctx context.Context) error {
+	return observe.Await(ctx, nil, func(ctx context.Context) error {
 		for _, row := range fresh {
 			for _, f := range w.Lab().Stack().Families() {
 				conn, answer, err := w.Probe(ctx, row.From, row.To, f, row.Protocol())

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package restart
 
 import (
@@ -5,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -17,7 +19,7 @@ var drift = spec.Scenario{
 	Source: "U ipvs updateWeightsOnRestart; nft TestSyncProxyRulesStartup",
 	Why:    "What changed while the proxier was away is in force when it is back: gone Services and ports are not served, new ones and returned pods are.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web"),
 		Service("gone", Selecting("web"), NodePort()), Service("changed", Selecting("web")),
 	},

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package restart
 
 import (
 	"context"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -41,7 +43,7 @@ var modeSwitch = spec.Scenario{
 				}
 				rows = append(rows, spec.Row{From: from, To: at, Want: spec.NotServed})
 			}
-			if err := w.Kube().Delete(kube.KindService, w.Namespace(), "gone"); err != nil {
+			if err := w.Store().Delete(store.KindService, w.Namespace(), "gone"); err != nil {
 				return &spec.Fault{Err: err}
 			}
 			return w.Expect(ctx, rows...)

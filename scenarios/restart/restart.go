@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package restart holds the scenarios of proxiers that end, come back, change their mode or leave.
 package restart
 
@@ -5,7 +7,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -19,8 +21,8 @@ var Scenarios = []spec.Scenario{
 var backends = []string{"b1", "a2"}
 
 // world is a Service for TCP and UDP with a NodePort.
-func world(more ...kube.Object) []kube.Object {
-	return append([]kube.Object{
+func world(more ...store.Object) []store.Object {
+	return append([]store.Object{
 		Pod("c1", "n1"), Backend("b1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
 		Service("web", NodePort(), Port(80, 8080), UDPPort(80, 8080)),
 	}, more...)
@@ -125,7 +127,7 @@ func rewrite(ctx context.Context, w spec.World, i int) error {
 	if i%2 == 0 {
 		return w.Apply(Service("passing", Selecting("web"), NodePort()))
 	}
-	return w.Kube().Delete(kube.KindService, w.Namespace(), "passing")
+	return w.Store().Delete(store.KindService, w.Namespace(), "passing")
 }
 
 // inTurn does one thing after another, up to the first that fails.

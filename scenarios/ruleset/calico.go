@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ruleset
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -18,7 +20,7 @@ var calico = []spec.Scenario{{
 	ID: "np-calico-workload-chain", Group: "networkpolicy", Priority: spec.P0, Needs: []spec.Feature{spec.NetworkPolicy, spec.CalicoChains},
 	Source: "iptables-save and ipset list on a node with Calico",
 	Why:    "The chains of a pod's device let replies pass, drop what is INVALID, tunnels that the pod makes and what no policy has accepted; the set of a rule's peers has exactly their addresses, and follows them.",
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("backend", "n1", Labelled("allow-db-access", "true")), Pod("frontend", "n1"), Pod("tunnel", "n2", UDP(4789)),
 		Pod("db", "n1", App("db"), TCP(8080)), policyFrom(`
 metadata: {name: allow-db-access}
@@ -51,8 +53,8 @@ spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {m
 }}
 
 // policyFrom is a NetworkPolicy as people write it.
-func policyFrom(manifest string) kube.Object {
-	objects, err := kube.Decode("policy", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"+manifest))
+func policyFrom(manifest string) store.Object {
+	objects, err := store.Decode("policy", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n"+manifest))
 	if err != nil {
 		panic(err) // a literal
 	}

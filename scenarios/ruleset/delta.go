@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ruleset
 
 import (
@@ -7,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/pace"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -35,8 +37,8 @@ var deltas = []spec.Scenario{
 }
 
 // bystander is a cluster with a Service that will change and one that will not.
-func bystander(options ...ServiceOption) []kube.Object {
-	return []kube.Object{
+func bystander(options ...ServiceOption) []store.Object {
+	return []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Pod("b2", "n2", App("calm"), TCP(8080)),
 		Service("web"), Service("calm", options...),
 	}
@@ -53,7 +55,7 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 	if err := done(); err != nil {
 		return err
 	}
-	if err := w.Kube().Delete(kube.KindPod, w.Namespace(), "a3"); err != nil {
+	if err := w.Store().Delete(store.KindPod, w.Namespace(), "a3"); err != nil {
 		return &spec.Fault{Err: err}
 	}
 	return w.Settle(ctx)
@@ -82,11 +84,11 @@ func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 
 // counts wants the chain of a Service to have counted as many packets as connections were made.
 func counts(ctx context.Context, w spec.World, family lab.Family, service string, connections int) error {
-	limit := pace.Limit(countersBack)
+	limit := machine.Limit(countersBack)
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
 	defer cancel()
 	chain := svcChain(w, "KUBE-SVC-", service)
-	return watch.Await(waiting, nil, func(context.Context) error {
+	return observe.Await(waiting, nil, func(context.Context) error {
 		t, err := save(ctx, w, "n1", family, "nat") // which is not cut short when the waiting is over
 		if n := t.matched(chain, "-j"); err == nil && n < connections {
 			err = fmt.Errorf("%s of Service %s has counted %d packets of %d connections", chain, service, n, connections)

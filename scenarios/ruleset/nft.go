@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ruleset
 
 import (
@@ -8,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -19,7 +21,7 @@ var nftShape = spec.Scenario{
 	Needs:  []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
 	Source: "pkg/proxy/nftables/README.md; TestOverallNFTablesRules",
 	Why:    "Everything is in the tables ip and ip6 kube-proxy: maps that lead from a virtual IP or NodePort to a chain that draws one of n endpoints, and what hairpins and Services without endpoints need.",
-	Given: []kube.Object{
+	Given: []store.Object{
 		Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()), Service("empty"),
 		Pod("l1", "n1", App("local"), TCP(8080)), Service("local", NodePort(), ETPLocal()),
 	},

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package ruleset
 
 import (
@@ -11,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -22,7 +24,7 @@ var userspacePortals = spec.Scenario{
 	Needs:  []spec.Feature{spec.UserspacePortals, spec.ClusterIP, spec.NodePort},
 	Source: "pkg/proxy/userspace iptablesInit, openPortal, openNodePort",
 	Why:    "Portal chains lead a ClusterIP and a NodePort to a port of the node itself where the proxy listens, and connections go to the endpoints by turns.",
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", NodePort()),
 	},
 	Steps: []spec.Step{

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package ruleset holds the scenarios about the shape of what a proxier programs: the chains and maps that introductions
 // to Kubernetes show and that people look for when they debug a node. They explain; the proof that a Service
 // works is traffic, in the other groups.
@@ -15,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -31,14 +33,14 @@ var shapes = []spec.Scenario{
 		ID: "rs-ipt-hooks", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestOverallIPTablesRules",
 		Why:    "PREROUTING and OUTPUT enter KUBE-SERVICES, POSTROUTING enters KUBE-POSTROUTING, and KUBE-NODEPORTS is the last resort of KUBE-SERVICES.",
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web", NodePort())},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
 		Steps:  inNAT(hooks),
 	},
 	{
 		ID: "rs-ipt-path", Group: "ruleset-shape", Priority: spec.P0, Needs: needs, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "the path a packet takes through the chains",
 		Why:    "A connection to a ClusterIP runs through KUBE-SERVICES, KUBE-SVC and KUBE-SEP; one to a NodePort through KUBE-NODEPORTS and KUBE-EXT as well. Counters show it.",
-		Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},
+		Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 5, By: []string{"a1"}},
@@ -51,7 +53,7 @@ var shapes = []spec.Scenario{
 		ID: "rs-ipt-probabilities", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestComputeProbability",
 		Why:    "Of n endpoints, rule k is taken with probability 1/(n-k) and the last one always, which gives each the same chance.",
-		Given: []kube.Object{
+		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web"),
 			Pod("d1", "n1", App("duo"), TCP(8080)), Pod("d2", "n2", App("duo"), TCP(8080)), Service("duo"),
 			Pod("s1", "n1", App("solo"), TCP(8080)), Service("solo"),
@@ -62,21 +64,21 @@ var shapes = []spec.Scenario{
 		ID: "rs-ipt-one-sep-per-endpoint", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "pkg/proxy/iptables servicePortChainName, servicePortEndpointChainName",
 		Why:    "A Service chain has one KUBE-SEP chain for each endpoint, which marks the endpoint's own traffic and rewrites the destination; the names are hashes that stay the same.",
-		Given:  []kube.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps:  inNAT(oneSEPPerEndpoint),
 	},
 	{
 		ID: "rs-ipt-masq-mark", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestMasqueradeRule",
 		Why:    "KUBE-MARK-MASQ sets bit 0x4000; KUBE-POSTROUTING clears it and masquerades what had it, and nothing else.",
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web", NodePort())},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
 		Steps:  inNAT(masqueradeMark),
 	},
 	{
 		ID: "rs-ipt-off-cluster-mark", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestInternalExternalMasquerade",
 		Why:    "Traffic to a ClusterIP that does not come from a pod is marked for masquerading, pod traffic is not.",
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web")},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web")},
 		Steps:  inNAT(offClusterMark),
 	},
 	{
@@ -84,7 +86,7 @@ var shapes = []spec.Scenario{
 		Needs:  []spec.Feature{spec.IPTables, spec.NodePort, spec.ETPLocal},
 		Source: "TestExternalTrafficPolicyLocal",
 		Why:    "Under externalTrafficPolicy Local, pods and the node itself take the way to all endpoints, everyone else the way to local ones or none.",
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 		Steps:  []spec.Step{{Check: eachFamily(localPolicyChains)}},
 	},
 	{
@@ -92,7 +94,7 @@ var shapes = []spec.Scenario{
 		Needs:  []spec.Feature{spec.IPTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
 		Source: "TestNoEndpointsReject, TestLoadBalancer in pkg/proxy/iptables",
 		Why:    "What cannot be delivered is refused or dropped by rules of the filter table: no endpoints, no local endpoints, a source that is not allowed.",
-		Given: []kube.Object{
+		Given: []store.Object{
 			Backend("a1", "n1"), Service("local", Selecting("web"), NodePort(), ETPLocal()), Service("empty"),
 			Service("fenced", Selecting("web"), LoadBalancer(), func(s *corev1.Service) {
 				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "2001:db8:2::/64"}
@@ -107,7 +109,7 @@ var shapes = []spec.Scenario{
 		ID: "rs-ipt-forward", Group: "ruleset-shape", Priority: spec.P0, Needs: append([]spec.Feature{spec.DropInvalid}, needs...),
 		Source: "TestDropInvalidRule",
 		Why:    "KUBE-FORWARD drops INVALID packets, accepts marked ones and accepts established ones, in this order.",
-		Given:  []kube.Object{Backend("a1", "n1"), Service("web")},
+		Given:  []store.Object{Backend("a1", "n1"), Service("web")},
 		Steps:  []spec.Step{{Check: inTable("filter", forward)}},
 	},
 	userspacePortals,

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package scale holds the scenarios of many Services, many endpoints and many changes. They are small enough to be run all
 // the time: what goes wrong with five thousand Services mostly does so with some hundreds. They judge what is served, not how fast.
 package scale
@@ -9,8 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/watch"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -19,8 +21,8 @@ import (
 var Scenarios = []spec.Scenario{manyServices, manyEndpoints, churn, firstPacketLatency}
 
 // crowd is n Services over the same pods, called s0, s1, ...
-func crowd(n int) []kube.Object {
-	var all []kube.Object
+func crowd(n int) []store.Object {
+	var all []store.Object
 	for i := range n {
 		all = append(all, Service(fmt.Sprintf("s%d", i), Selecting("web")))
 	}
@@ -28,7 +30,7 @@ func crowd(n int) []kube.Object {
 }
 
 // applyAll applies objects at once.
-func applyAll(objects []kube.Object) spec.Action {
+func applyAll(objects []store.Object) spec.Action {
 	return spec.Action{Name: fmt.Sprintf("apply %d objects", len(objects)), Run: func(_ context.Context, w spec.World) error {
 		return w.Apply(objects...)
 	}}
@@ -55,7 +57,7 @@ var manyServices = spec.Scenario{
 	Source: "U number_generated_rules_test; KEP-3453",
 	Why:    "Hundreds of Services that come at once are all served; one more, one less, and a restart of the proxier among them change nothing else.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 	Steps: []spec.Step{
 		{Name: "they come", Do: []spec.Action{applyAll(crowd(services))}, Rows: sample(services)},
 		{
@@ -73,12 +75,12 @@ var manyServices = spec.Scenario{
 			if err != nil {
 				return err
 			}
-			if err := w.Kube().Do(func(tx *kube.Tx) error {
+			if err := w.Store().Do(func(tx *store.Tx) error {
 				for _, o := range crowd(services)[1:] {
 					if o.GetName() == "s7" {
 						continue
 					}
-					if err := tx.Delete(kube.KindService, w.Namespace(), o.GetName()); err != nil {
+					if err := tx.Delete(store.KindService, w.Namespace(), o.GetName()); err != nil {
 						return err
 					}
 				}
@@ -104,12 +106,12 @@ var manyEndpoints = spec.Scenario{
 	Source: "U TestSyncProxyRulesLargeClusterMode",
 	Why:    "A Service with more than a thousand endpoints spreads its connections over all of them: no part is starved by rounding.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"), Service("web", Selecting("")),
 	},
 	Steps: []spec.Step{{
 		Do: []spec.Action{{Name: "write slices for each port", Run: func(_ context.Context, w spec.World) error {
-			var all []kube.Object
+			var all []store.Object
 			var endpoints []Listed
 			for _, pod := range quarters {
 				endpoints = append(endpoints, Listed{Host: pod})
@@ -154,7 +156,7 @@ var churn = spec.Scenario{
 	Source: "kubernetes#112604, kubernetes#121362",
 	Why:    "While the pods of one Service are replaced over and over, another Service does not lose a packet; in the end the first one has the pods that there are.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
 		Service("web", Port(80, 8080), UDPPort(80, 8080)),
 		Pod("r0", "n3", App("restless"), TCP(8080)), Service("restless"),
@@ -191,7 +193,7 @@ func replace(w spec.World, i int) error {
 	if err := w.Apply(Pod(fmt.Sprintf("r%d", i+1), fmt.Sprintf("n%d", i%3+1), App("restless"), TCP(8080))); err != nil {
 		return err
 	}
-	return w.Kube().Delete(kube.KindPod, w.Namespace(), fmt.Sprintf("r%d", i))
+	return w.Store().Delete(store.KindPod, w.Namespace(), fmt.Sprintf("r%d", i))
 }
 
 // firstPacketLatency measures no time, which on a busy machine says nothing. It counts: a first packet that is lost, or held
@@ -201,7 +203,7 @@ var firstPacketLatency = spec.Scenario{
 	Source: "KEP-3866, motivation",
 	Why:    "With hundreds of Services, the first packet of a connection to the last of them gets through at once, and established connections do not feel the others.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 	Steps: []spec.Step{{
 		Do: []spec.Action{applyAll(crowd(100))},
 		Check: func(ctx context.Context, w spec.World) error {
@@ -230,7 +232,7 @@ var firstPacketLatency = spec.Scenario{
 func sentOnce(caught []Caught, connections int) error {
 	syns := map[netip.AddrPort]int{}
 	for _, c := range caught {
-		if c.Direction == watch.Out && c.Flags == "SYN" {
+		if c.Direction == observe.Out && c.Flags == "SYN" {
 			syns[c.Src]++
 		}
 	}

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sctp holds the scenarios of Services with SCTP ports.
 package sctp
 
@@ -13,9 +15,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
-	"github.com/viplab/viplab/lab/sctp"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -37,7 +39,7 @@ var clusterIPAndNodePort = spec.Scenario{
 	Source: "e2e networking.go 'pod-Service: sctp', 'node-Service: sctp', 'endpoint-Service: sctp'; KEP-614",
 	Why:    "SCTP associations to a ClusterIP or a NodePort are served by all pods of the Service, and answered by the address that was asked.",
 	Needs:  []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
 	},
 	Steps: []spec.Step{{Check: eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
@@ -68,7 +70,7 @@ var etpLocalSource = spec.Scenario{
 	Source: "U ipvs 'sctp and externalTrafficPolicy local'",
 	Why:    "Under externalTrafficPolicy Local, the pod sees the real client of an SCTP NodePort, as with TCP.",
 	Needs:  []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
-	Given: []kube.Object{
+	Given: []store.Object{
 		backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
 	},
 	Steps: []spec.Step{{Check: eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
@@ -94,7 +96,7 @@ var multihoming = spec.Scenario{
 	Source: "Kubernetes documentation, 'Protocols for Services': multihomed SCTP associations",
 	Why:    "A client that names further addresses of its own is served; the pod is told of them as they are, even where it sees the node instead of the client.",
 	Needs:  []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
 	},
 	Steps: []spec.Step{{Check: eachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
@@ -125,7 +127,7 @@ var noModule = spec.Scenario{
 	Source: "e2e service.go 'creating a basic SCTP service with pod and endpoints'; 'creating a HostPort'",
 	Why:    "A Service with an SCTP port does not make the proxier open an SCTP socket, which would load the kernel's SCTP; its TCP port works.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given:  []kube.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
+	Given:  []store.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		before, err := loaded()
 		if err != nil {

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package security
 
 import (
@@ -9,10 +11,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -25,7 +27,7 @@ var localnetGuard = spec.Scenario{
 	Source: "CVE-2020-8558, kubernetes#92315, kubernetes#90259",
 	Why:    "A neighbour on the LAN, or a pod, that sends packets for 127.0.0.1 to the node gets no answer from a daemon that listens there, whatever NodePorts on 127.0.0.1 take.",
 	Needs:  []spec.Feature{spec.NodePort},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 		through := []spec.Row{
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
@@ -96,8 +98,8 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 	}
 	arrived := false
 	for _, c := range seen {
-		arrived = arrived || c.Direction == watch.In && c.Src == source && c.Dst == to
-		if c.Direction == watch.Out && c.Src == to && c.Dst == source {
+		arrived = arrived || c.Direction == observe.In && c.Src == source && c.Dst == to
+		if c.Direction == observe.Out && c.Src == to && c.Dst == source {
 			return fmt.Errorf("n1 answers %s from 127.0.0.1: %s", from, c.Packet)
 		}
 	}

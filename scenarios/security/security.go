@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package security holds the scenarios of what must not be got from a node, or through it.
 package security
 
@@ -7,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -26,7 +28,7 @@ var localnetOnlyWhenNeeded = spec.Scenario{
 	Source: "kubernetes#107684; U TestNodePorts",
 	Why:    "A proxier that is told not to serve NodePorts on 127.0.0.1 leaves route_localnet off, and serves the node's other addresses.",
 	Needs:  []spec.Feature{spec.NodePort},
-	Given:  []kube.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{
 		Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
 		Check: func(_ context.Context, w spec.World) error {
@@ -51,7 +53,7 @@ var externalIPHijack = spec.Scenario{
 	Source: "CVE-2020-8554, kubernetes#97076; KEP-5707",
 	Why:    "A Service whose externalIP is somebody else's address takes that one's traffic, which is why clusters forbid it; without the externalIP the owner has it back.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("victim", "n2", TCP(8080)), Backend("thief", "n3"),
 	},
 	Steps: []spec.Step{
@@ -89,7 +91,7 @@ var namespaceBinding = spec.Scenario{
 	Source: "endpointSliceCacheKeys in pkg/proxy/endpointslicecache.go",
 	Why:    "An EndpointSlice counts for the Service of its own namespace alone: nobody can put pods behind a Service of somebody else.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Pod("intruder", "n1", TCP(8080)), Service("web"), Service("empty"),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {

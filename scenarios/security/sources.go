@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package security
 
 import (
@@ -8,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -22,7 +24,7 @@ var spoofedPodSource = spec.Scenario{
 	Source: "pkg/proxy/util/localdetector.go; KEP-2450",
 	Why:    "Under policy Local, a node without an endpoint drops what comes from outside; whoever there sends from a pod's address is let through by proxiers that tell pods by their addresses.",
 	Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT, spec.PodsByAddress},
-	Given:  []kube.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
+	Given:  []store.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
 	Steps: []spec.Step{{
 		Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence}},
 		Check: func(ctx context.Context, w spec.World) error {
@@ -69,7 +71,7 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 	}
 	passed := map[netip.AddrPort]bool{}
 	for _, c := range seen {
-		if c.Direction == watch.In && c.Flags == "SYN" {
+		if c.Direction == observe.In && c.Flags == "SYN" {
 			passed[c.Src] = true
 		}
 	}
@@ -90,7 +92,7 @@ var markCollision = spec.Scenario{
 	Source: "pkg/proxy/nftables/README.md; --iptables-masquerade-bit",
 	Why:    "A mark that a pod sets on its packets does nothing; one that other software sets on the node counts where the proxier uses the same bit, and nowhere else.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
-	Given:  []kube.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{
 		{Name: "the pod marks its packets", Check: func(ctx context.Context, w spec.World) error {
 			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself()}); err != nil {

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package sourceranges
 
 import (
 	"slices"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -15,7 +17,7 @@ var anyAndFormat = spec.Scenario{
 	Source: "pkg/proxy/serviceport.go",
 	Why:    "A range of everything limits nobody, blanks around a range do not matter, and ranges of one IP family say nothing about the other.",
 	Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Backend("a2", "n2"),
 		Service("everybody", LoadBalancer(), Selecting("web"), from("198.18.0.0/15", "0.0.0.0/0", "2001:db8:ffff::/48", "::/0")),
 		Service("blanks", LoadBalancer(), Selecting("web"), from(" "+client4+" ", " "+client6)),

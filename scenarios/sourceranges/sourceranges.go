@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package sourceranges holds the scenarios of spec.loadBalancerSourceRanges: who may use a load balancer's address.
 package sourceranges
 
@@ -7,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -28,7 +30,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e loadbalancer.go 'only allow access from service loadbalancer source ranges'; TestLoadBalancer 'accepted/blocked external to LB1'",
 		Why:    "The load balancer's address serves clients whose address is listed, and is silent to all others.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-		Given:  []kube.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
+		Given:  []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
 		Steps: []spec.Step{{
 			Do: exposed("web", "203.0.113.40", "2001:db8:113::40"),
 			Rows: []spec.Row{
@@ -42,7 +44,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestLoadBalancer 'pod to LB1 (blocked by LoadBalancerSourceRanges)'",
 		Why:    "A pod is judged by its own address, whatever short cut its packets may take.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"), from(nobody...)),
 			Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), from(nobody...)),
 		},
@@ -64,7 +66,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestLoadBalancer 'same node to LB1, SNATted to LB1 (implicitly allowed)'; kubernetes#119656",
 		Why:    "A process on a node whose address is listed gets through, also where the load balancer's address is the node's own and becomes the source; on other nodes it does not.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Backend("a2", "n2"), Service("web", LoadBalancer(), from("192.168.7.11/32", "fd00:7::11/128")),
 		},
 		Steps: []spec.Step{{
@@ -85,7 +87,7 @@ var Scenarios = []spec.Scenario{
 		Source: "TestLoadBalancer 'nodePort bypasses LoadBalancerSourceRanges'",
 		Why:    "The ranges are about the load balancer's address alone: NodePort, ClusterIP and external IPs of the Service are open to everybody.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ClusterIP, spec.ExternalIPs, spec.SourceRanges},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), from(nobody...), ExternalIPs("198.51.100.45", "2001:db8:51::45")),
 		},
 		Steps: []spec.Step{{
@@ -104,7 +106,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e loadbalancer.go 'only allow access from service loadbalancer source ranges' (clear, deny all, allow all)",
 		Why:    "Ranges can be changed while the Service is in use: they hold for new connections, and those that are open live on.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-		Given:  []kube.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Given:  []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{
 			{Name: "no ranges", Do: exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
@@ -128,7 +130,7 @@ var Scenarios = []spec.Scenario{
 		Source: "the firewall of the iptables mode needs endpoints, that of the nftables mode does not",
 		Why:    "Where nobody serves the Service, clients that are listed are refused at once; others hear no more than that.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
-		Given:  []kube.Object{Service("web", LoadBalancer(), from(client4, client6))},
+		Given:  []store.Object{Service("web", LoadBalancer(), from(client4, client6))},
 		Steps: []spec.Step{{
 			Do: exposed("web", "203.0.113.50", "2001:db8:113::50"),
 			Rows: []spec.Row{
@@ -160,6 +162,6 @@ func listing(service, pod string) spec.Action {
 		for _, a := range h.Addrs() {
 			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()).String())
 		}
-		return kube.Update(w.Kube(), w.Namespace(), service, from(ranges...))
+		return store.Update(w.Store(), w.Namespace(), service, from(ranges...))
 	}}
 }

@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package topology holds the scenarios of topology hints and spec.trafficDistribution: which endpoints are near enough.
 package topology
 
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -69,7 +71,7 @@ var Scenarios = []spec.Scenario{
 		Source: "KEP-3015; e2e traffic_distribution.go 'PreferSameNode'",
 		Why:    "With PreferSameNode a client uses the pod on its own node, without one those of its zone, without these any.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameNode)),
 		},
@@ -122,8 +124,8 @@ var Scenarios = []spec.Scenario{
 	},
 }
 
-func clientsAndBackends() []kube.Object {
-	return []kube.Object{Pod("c1", "n1"), Pod("c2", "n2"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3")}
+func clientsAndBackends() []store.Object {
+	return []store.Object{Pod("c1", "n1"), Pod("c2", "n2"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3")}
 }
 
 // contrary lists each node's endpoint for the zone of the other.

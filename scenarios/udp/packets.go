@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package udp
 
 import (
@@ -6,7 +8,7 @@ import (
 	"fmt"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +18,7 @@ var unconnectedSocket = spec.Scenario{
 	Source: "derived: a name resolver asks several servers from one socket and takes answers by their source",
 	Why:    "A socket that sends to several Services at once gets each answer from the address that it has sent to.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ResolvesClashes},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 		Service("dns", UDPPort(53, 5353), NodePort()), Service("other", Selecting("dns"), UDPPort(54, 5353)),
 	},
@@ -84,7 +86,7 @@ var largeAndFragmented = spec.Scenario{
 	Source: "e2e networking.go 'handle large requests: udp'; conntrack puts fragments together before it looks at ports",
 	Why:    "A datagram that has to travel in pieces arrives in one, through a ClusterIP and a NodePort, there and back, even if the last piece comes first.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a1", "n1", App("near"), UDP(5353)), Pod("a2", "n2", App("far"), UDP(5353)),
 		Service("near", UDPPort(53, 5353), NodePort()), Service("far", UDPPort(53, 5353), NodePort()),
 	},
@@ -138,7 +140,7 @@ var errorsTranslated = spec.Scenario{
 	Source: "conntrack translates what an ICMP error quotes (RELATED), and IPVS does",
 	Why:    "A client learns of a closed port, or of a link that its packets are too big for, in the Service's name, and so knows what it is about.",
 	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.KernelNAT},
-	Given: []kube.Object{
+	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
 		Service("closed", Selecting("dns"), UDPPort(53, 5999), NodePort()),
 		Service("dns", UDPPort(53, 5353)), Service("web", Selecting("dns")),

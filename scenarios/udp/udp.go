@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package udp holds the scenarios of UDP Services.
 package udp
 
 import (
 	"fmt"
 
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/given"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +18,7 @@ var Scenarios = []spec.Scenario{
 		Source: "e2e networking.go 'function for pod-Service: udp'; e2e service.go 'basic nodePort: udp functionality'",
 		Why:    "A datagram to a ClusterIP or NodePort is answered from that address, and new source ports spread over the pods.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 			Service("dns", UDPPort(53, 5353), NodePort()),
 		},
@@ -30,7 +32,7 @@ var Scenarios = []spec.Scenario{
 		Source: "conntrack, and its like in IPVS and in relays: the first datagram of a flow decides",
 		Why:    "The datagrams that a client sends from one port all go to one pod; those from another port may go to another.",
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given: []kube.Object{
+		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 			Service("dns", UDPPort(53, 5353), NodePort()),
 		},

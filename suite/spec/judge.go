@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package spec
 
 import (
@@ -8,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 )
 
 // Observation is what one probe of a row saw.
@@ -18,7 +20,7 @@ type Observation struct {
 	To     netip.AddrPort
 	traffic.Answer
 	// Flow is the entry of the wanted node's conntrack table that belongs to the probe, nil if there is none.
-	Flow *watch.Flow
+	Flow *observe.Flow
 	// Strays are servers that received the probe although the client got no answer.
 	Strays []string
 	// First is the server that the kept connection was opened to, for a row with Conn.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package spec
 
 import (
@@ -7,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 )
 
 var (
@@ -26,7 +28,7 @@ var (
 )
 
 // answered is a reply by a1, which saw the peer.
-func answered(peer netip.AddrPort, tracked ...watch.Flow) Observation {
+func answered(peer netip.AddrPort, tracked ...observe.Flow) Observation {
 	o := Observation{
 		Family: lab.V4, To: vip,
 		Answer: traffic.Answer{
@@ -49,9 +51,9 @@ func half(answers, silences int) []Observation {
 	return append(slices.Repeat([]Observation{answered(clientEnd)}, answers), slices.Repeat([]Observation{unanswered(traffic.Silence)}, silences)...)
 }
 
-func flow(replyTo netip.AddrPort) watch.Flow {
-	return watch.Flow{
-		Proto: "tcp", Orig: watch.Tuple{Src: clientEnd, Dst: vip}, Reply: watch.Tuple{Src: podEnd, Dst: replyTo},
+func flow(replyTo netip.AddrPort) observe.Flow {
+	return observe.Flow{
+		Proto: "tcp", Orig: observe.Tuple{Src: clientEnd, Dst: vip}, Reply: observe.Tuple{Src: podEnd, Dst: replyTo},
 	}
 }
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 package spec
 
 import (
@@ -7,7 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // Proxier is an implementation of Service virtual IPs that can be placed into a node. There is one value per
@@ -29,7 +31,7 @@ type Proxier interface {
 type Instance interface {
 	// Apply makes the node obey the whole state, and returns when packets do. An error is the proxier's failure; the
 	// caller retries with the newest state. Apply of an unchanged state changes nothing that a packet can see.
-	Apply(ctx context.Context, want *kube.Snapshot) error
+	Apply(ctx context.Context, want *store.Snapshot) error
 	// Dump writes what is programmed, for people.
 	Dump(ctx context.Context, w io.Writer) error
 	// Stop takes away everything that Apply programmed and leaves the rest of the node as it is.
@@ -52,7 +54,7 @@ type Node struct {
 	// ServiceCIDRs are the ranges of ClusterIPs, one per family.
 	ServiceCIDRs []netip.Prefix
 	// Store is the cluster's state, for proxiers that are served it as an API instead of being told by Apply.
-	Store *kube.Store
+	Store *store.Store
 	// StateDir is a private folder for files (locks, sockets, logs), empty at the start.
 	StateDir string
 	// Config is what an administrator would set.
@@ -67,10 +69,10 @@ type Node struct {
 
 // NodeOf is a node of a lab as a program on it is told of it. StateDir and Log are still to be said, and Config and Endpoints
 // if they are not to be those of the zero value.
-func NodeOf(l *lab.Lab, n *lab.Node, store *kube.Store) Node {
+func NodeOf(l *lab.Lab, n *lab.Node, state *store.Store) Node {
 	return Node{
 		Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
-		ServiceCIDRs: store.ServiceCIDRs(), Store: store,
+		ServiceCIDRs: state.ServiceCIDRs(), Store: state,
 	}
 }
 

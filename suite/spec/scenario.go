@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package spec is the vocabulary that scenarios, proxiers and the engine share: what a scenario is, what a row expects,
 // what a proxier promises, and what a verdict means. It runs nothing.
 package spec
@@ -10,10 +12,10 @@ import (
 	"slices"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/kube"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
-	"github.com/viplab/viplab/lab/watch"
 )
 
 // Priority says how much depends on a scenario.
@@ -54,7 +56,7 @@ type Scenario struct {
 	// see (sysctls, firewall policies, restarts) need one for themselves alone.
 	Own *Own
 	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
-	Given []kube.Object
+	Given []store.Object
 	// Steps run in order; a step that fails ends the scenario.
 	Steps []Step
 }
@@ -95,7 +97,7 @@ type Action struct {
 type World interface {
 	// Lab is the network, Kube the cluster's state. Changes of the state reach the proxiers by themselves.
 	Lab() *lab.Lab
-	Kube() *kube.Store
+	Store() *store.Store
 	// Namespace is the scenario's Kubernetes namespace.
 	Namespace() string
 	// Features are what the proxier declares, and the enforcer beside it.
@@ -121,13 +123,13 @@ type World interface {
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
 	// Flow looks the conntrack entry of a node up whose first packet was sent so. It is false if there is none.
-	Flow(node, proto string, orig watch.Tuple) (watch.Flow, bool, error)
+	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
 	// Flows lists the conntrack entries of a node. It takes the node tens of milliseconds: use Flow where it will do.
-	Flows(ctx context.Context, node string, keep func(watch.Flow) bool) ([]watch.Flow, error)
+	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
 	// Remark adds a line to what is told with the verdict of a scenario that passes: a figure, or a choice of the proxier's.
 	Remark(text string)
 	// Apply creates or updates objects, those without a namespace in the scenario's.
-	Apply(objs ...kube.Object) error
+	Apply(objs ...store.Object) error
 	// Settle returns when every node obeys every change made so far.
 	Settle(ctx context.Context) error
 	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with the scenario.

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench measures what a table of network policies costs, and all static cases, and tells what the same probes would
+// take where a denied one costs a time-out.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/viplab/viplab/internal/suite/netpol"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+func main() {
+	if err := sandbox.Enter(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := measure(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// Cyclonus at its defaults: 15 workers, each waits 10 s for an answer, and 5 s for policies to take effect in each case.
+const (
+	cyclonusTimeout = 10 * time.Second
+	cyclonusWorkers = 15
+	cyclonusPause   = 5 * time.Second
+)
+
+func measure(ctx context.Context, w io.Writer) error {
+	cases, err := netpol.Static()
+	if err != nil {
+		return err
+	}
+	names, err := netpol.NamesOf(cases)
+	if err != nil {
+		return err
+	}
+	denied := 0
+	for _, c := range cases {
+		denied += c.Blocked.Blocked()
+	}
+	fmt.Fprintf(w, "network policies: %d cases, %d probes, %d of them denied\n", len(cases), len(cases)*netpol.Cells, denied)
+	for _, e := range proxiers.Enforcers() {
+		if err := e.Usable(ctx); err != nil {
+			fmt.Fprintf(w, "  %-16s %v\n", e.Name(), err)
+			continue
+		}
+		o := netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, NamedPorts: names}
+		tables, err := alone(ctx, e, o, cases)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		whole, err := together(ctx, e, o, cases)
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.Name(), err)
+		}
+		fmt.Fprintf(w, "  %-16s a table of %d probes %v (median; 95 %%: %v); all cases %.1f s on %d CPUs\n", e.Name(), netpol.Cells,
+			tables[len(tables)/2].Round(100*time.Microsecond), tables[len(tables)*95/100].Round(100*time.Microsecond), whole.Seconds(), runtime.GOMAXPROCS(0))
+	}
+	waiting := time.Duration(denied)*cyclonusTimeout/cyclonusWorkers + time.Duration(len(cases))*cyclonusPause
+	fmt.Fprintf(w, "  the same cases where a denied probe waits %v, %d at a time, and each case %v: %v of waiting\n",
+		cyclonusTimeout, cyclonusWorkers, cyclonusPause, waiting.Round(time.Minute))
+	return nil
+}
+
+// alone are the times of the tables of all cases, one at a time, in order.
+func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took []time.Duration, err error) {
+	b, err := netpol.NewBench(ctx, e, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.Close(context.WithoutCancel(ctx))) }()
+	for _, c := range cases {
+		verdicts, err := judge(ctx, b, c)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range verdicts {
+			took = append(took, v.Took)
+		}
+	}
+	slices.Sort(took)
+	return took, nil
+}
+
+// together is the time of all cases, on as many clusters as there are CPUs, which are built before.
+func together(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took time.Duration, err error) {
+	pool, err := netpol.NewPool(ctx, runtime.GOMAXPROCS(0), e, o)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, pool.Close(context.WithoutCancel(ctx))) }()
+	began := time.Now()
+	err = pool.Each(len(cases), func(i int, b *netpol.Bench) error {
+		_, err := judge(ctx, b, cases[i])
+		return err
+	})
+	return time.Since(began), err
+}
+
+func judge(ctx context.Context, b *netpol.Bench, c netpol.Case) ([]netpol.Verdict, error) {
+	verdicts, err := b.Judge(ctx, c)
+	if _, err := netpol.SumUp(verdicts, err); err != nil {
+		return nil, fmt.Errorf("%s: %w", c.ID, err)
+	}
+	return verdicts, nil
+}

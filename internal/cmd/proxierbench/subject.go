@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// subject is a proxier as it is measured.
+type subject struct {
+	name    string
+	proxier spec.Proxier
+	// outside is set if it runs in a process of its own, which learns of changes by itself.
+	outside bool
+}
+
+// eager is the suffix of a kube-proxy that does not pause for a second between two syncs, as it does by default.
+const eager = "-0s"
+
+func subjectNames() []string {
+	names := slices.DeleteFunc(proxiers.Names(), func(name string) bool { return name == "none" })
+	for _, m := range kubeproxy.Modes {
+		if m != kubeproxy.Userspace { // gone from the release that is measured
+			names = append(names, "kube-proxy-"+string(m), "kube-proxy-"+string(m)+eager)
+		}
+	}
+	return names
+}
+
+// defaultSubjects are those that this machine may be able to run; the others tell that they cannot.
+func defaultSubjects() []string {
+	return slices.DeleteFunc(subjectNames(), func(name string) bool { return strings.Contains(name, "ipvs") })
+}
+
+func findSubjects(names []string) ([]subject, error) {
+	var out []subject
+	for _, name := range names {
+		if !slices.Contains(subjectNames(), name) {
+			return nil, fmt.Errorf("-proxiers: unknown %q: there are %s", name, strings.Join(subjectNames(), ", "))
+		}
+		s, err := newSubject(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func newSubject(name string) (subject, error) {
+	mode, isKubeProxy := strings.CutPrefix(strings.TrimSuffix(name, eager), "kube-proxy-")
+	if !isKubeProxy {
+		found, err := proxiers.Find(name)
+		if err != nil {
+			return subject{}, err
+		}
+		return subject{name: name, proxier: found[0]}, nil
+	}
+	var args []string
+	if strings.HasSuffix(name, eager) {
+		flag := "--iptables-min-sync-period=0s" // of the nftables mode, too
+		if mode == string(kubeproxy.IPVS) {
+			flag = "--ipvs-min-sync-period=0s"
+		}
+		args = append(args, flag)
+	}
+	p, err := kubeproxy.New(kubeproxy.Mode(mode), "", "", args...)
+	return subject{name: name, proxier: p, outside: true}, err
+}
+
+// prepare builds what has to be built outside of the sandbox.
+func (s subject) prepare(ctx context.Context, progress io.Writer) error {
+	if p, ok := s.proxier.(kubeproxy.Preparer); ok {
+		return p.Prepare(ctx, progress)
+	}
+	return nil
+}

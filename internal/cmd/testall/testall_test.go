@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const events = `{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"pass","Package":"p","Test":"TestA/x"}
+{"Action":"output","Package":"p","Test":"TestA/y","Output":"    a_test.go:5: needs ipip: no such device\n"}
+{"Action":"output","Package":"p","Test":"TestA/y","Output":"    --- SKIP: TestA/y (0.00s)\n"}
+{"Action":"skip","Package":"p","Test":"TestA/y"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    a_test.go:9: want 1, got 2\n"}
+{"Action":"fail","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}
+{"Action":"fail","Package":"p"}
+{"Action":"output","Package":"q","Test":"TestC","Output":"panic: boom\n"}
+{"Action":"output","Package":"q","Output":"FAIL\tq\t0.1s\n"}
+{"Action":"fail","Package":"q"}
+{"Action":"pass","Package":"r","Test":"TestD"}
+{"Action":"output","Package":"r","Output":"ok  \tr\t0.1s\n"}
+{"Action":"pass","Package":"r"}
+`
+
+func readEvents(t *testing.T) (*results, string) {
+	t.Helper()
+	r := newResults("here")
+	var shown bytes.Buffer
+	if err := r.read(strings.NewReader(events), &shown); err != nil {
+		t.Fatal(err)
+	}
+	return r, shown.String()
+}
+
+func TestEventsAreCounted(t *testing.T) {
+	r, shown := readEvents(t)
+	if got, want := r.count(), (tally{passed: 2, failed: 1, skipped: 1, broken: 1}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	if reason := r.reasons[test{"p", "TestA/y"}]; reason != "needs ipip: no such device" {
+		t.Errorf("reason %q", reason)
+	}
+	for _, want := range []string{"want 1, got 2", "panic: boom", "ok  \tr\t0.1s", "FAIL\tp\t0.1s"} {
+		if strings.Count(shown, want) == 0 {
+			t.Errorf("%q is not shown in:\n%s", want, shown)
+		}
+	}
+	if strings.Contains(shown, "needs ipip") {
+		t.Error("what passed or was skipped is shown")
+	}
+}
+
+func TestSummaryCountsASkippedTestOnce(t *testing.T) {
+	r, _ := readEvents(t)
+	for _, c := range []struct {
+		verdict, want string
+	}{
+		{"pass", "\n3 passed, 2 failed, 0 skipped"},
+		{"fail", "\n2 passed, 3 failed, 0 skipped"},
+		{"skip", "\n2 passed, 2 failed, 1 skipped"},
+		{"", "\n2 passed, 2 failed, 1 skipped"}, // not tried there
+	} {
+		vm := newResults("VM")
+		if c.verdict != "" {
+			vm.verdict[test{"p", "TestA/y"}] = c.verdict
+		}
+		if got := summary([]*results{r, vm}, time.Second); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%q in the VM: %s\nwant the end %q", c.verdict, got, c.want)
+		}
+	}
+}
+
+// A group may fail by itself while all of its subtests pass, or beside failing ones.
+func TestAFailingGroupCounts(t *testing.T) {
+	r := newResults("here")
+	r.verdict[test{"p", "TestA"}] = "fail"
+	r.verdict[test{"p", "TestA/x"}] = "pass"
+	if got := r.count(); got.failed == 0 {
+		t.Errorf("counted %+v", got)
+	}
+	r.verdict[test{"p", "TestA/y"}] = "fail"
+	if got := r.count(); got.failed != 1 {
+		t.Errorf("counted %+v, want one failure", got)
+	}
+}
+
+func TestPatternMatchesWhatWasSkipped(t *testing.T) {
+	names := []string{"TestX/4/bridge/ipip", "TestX/dual/routed/ipip", "TestX/a.b"}
+	levels := strings.Split(pattern(names), "/")
+	for _, name := range names {
+		for i, part := range strings.Split(name, "/") {
+			if !regexp.MustCompile(levels[i]).MatchString(part) {
+				t.Errorf("%s: level %d of %q does not match", name, i, levels)
+			}
+		}
+	}
+	if regexp.MustCompile(levels[3]).MatchString("vxlan") {
+		t.Error("it matches what was not skipped")
+	}
+}
+
+// The script is run by a shell, and its output read back, as in the virtual machine.
+func TestSectionsFromAScript(t *testing.T) {
+	dir := t.TempDir()
+	// Neither is a test binary: one does not know the flags, one does not exist.
+	runs := []binary{
+		{pkg: "p/one", dir: dir, path: "/bin/sh", args: nil},
+		{pkg: "p/two", dir: dir, path: "/nonexistent"},
+	}
+	out, err := exec.Command("bash", "-c", script(runs)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newResults("VM")
+	if err := r.readSections(t.Context(), bytes.NewReader(out), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.broken) != 2 || !strings.HasPrefix(r.broken[0], "p/one ended") || !strings.HasPrefix(r.broken[1], "p/two ended with exit code 127") {
+		t.Errorf("broken: %q", r.broken)
+	}
+	r = newResults("VM")
+	lost := sectionStart + "p\n=== RUN   TestA\n"
+	if err := r.readSections(t.Context(), strings.NewReader(lost), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.broken) != 1 || !strings.Contains(r.broken[0], "p ended with the machine") {
+		t.Errorf("broken: %q", r.broken)
+	}
+	r = newResults("VM")
+	good := sectionStart + "p\n\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16PASS\n" + sectionEnd + "0\n"
+	if err := r.readSections(t.Context(), strings.NewReader(good), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.count(); got != (tally{passed: 1}) {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+func TestSkippedTestsAreGroupedByReason(t *testing.T) {
+	a, b, c := test{"p", "TestA"}, test{"p", "TestB/x"}, test{"p", "TestC"}
+	got := grouped([]test{a, b, c}, map[test]string{a: "no ipip", b: "no sctp", c: "no ipip"})
+	want := "skipped everywhere: p TestA and 1 more: no ipip\nskipped everywhere: p TestB/x: no sctp\n"
+	if got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+func TestLinesAreLabelled(t *testing.T) {
+	var out strings.Builder
+	w := labelled{"one | ", &out}
+	fmt.Fprint(w, "a\nb\n")
+	fmt.Fprint(w, "")
+	fmt.Fprint(w, "c")
+	if got, want := out.String(), "one | a\none | b\none | c\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

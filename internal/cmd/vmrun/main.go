@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command vmrun runs a command in a virtual machine that has a stock Debian kernel and, read-only, the files of this
+// machine. It is what scripts/vm calls.
+//
+// One executable works on both sides: on the host it prepares and watches QEMU, in the guest it is /init. The two talk
+// over a virtio serial port in frames (see wire.go), so that the command's standard output, standard error and exit code
+// come out exactly as they went in, and nothing that the kernel prints gets between them.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// exitFault is the exit code for a machine that could not be made, as opposed to a command that failed in it.
+const exitFault = 125
+
+func main() {
+	if os.Getpid() == 1 && os.Args[0] == guestInit {
+		guest() // does not return
+	}
+	runtime.LockOSThread() // QEMU dies with the thread that started it, so let that be the main thread
+	code, err := run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vm:", err)
+		code = exitFault
+	}
+	os.Exit(code)
+}
+
+func run() (int, error) {
+	var outs folders
+	kernelName := flag.String("kernel", "6.1", "kernel of Debian 12: 6.1 or 6.12")
+	flag.Var(&outs, "out", "a `folder` that the guest may write to, seen there under the same path (repeatable)")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "usage: scripts/vm [flags] [command [argument ...]]\n"+
+			"Without a command: an interactive shell. Cache: $VIPLAB_CACHE, else ~/.cache/viplab\n")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+
+	if runtime.GOARCH != "amd64" {
+		return 0, fmt.Errorf("only amd64 is supported, this is %s", runtime.GOARCH)
+	}
+	if _, err := exec.LookPath(qemu); err != nil {
+		return 0, fmt.Errorf("%s is not installed: run scripts/setup", qemu)
+	}
+	cache, err := cacheFolder()
+	if err != nil {
+		return 0, err
+	}
+	k, err := findKernel(cache, *kernelName)
+	if err != nil {
+		return 0, err
+	}
+	job, err := newJob(flag.Args(), outs, k)
+	if err != nil {
+		return 0, err
+	}
+	accel, why := accelerator(cache, k)
+	return runMachine(machine{kernel: k, accel: accel, why: why, job: job})
+}
+
+// folders is a repeatable flag of existing folders, made absolute.
+type folders []string
+
+func (f *folders) String() string { return strings.Join(*f, ",") }
+
+func (f *folders) Set(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	abs, err = filepath.EvalSymlinks(abs)
+	if err != nil {
+		return err
+	}
+	*f = append(*f, abs)
+	return nil
+}
+
+func cacheFolder() (string, error) {
+	dir := os.Getenv("VIPLAB_CACHE")
+	if dir == "" {
+		base, err := os.UserCacheDir()
+		if err != nil {
+			return "", errors.New("neither VIPLAB_CACHE nor HOME is set")
+		}
+		dir = filepath.Join(base, "viplab")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+// progress tells a person what takes time. It goes to standard error, away from the command's output.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "vm: "+format+"\n", args...)
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kernel finds out what this machine can do for a lab, by doing it in a throwaway network namespace.
+//
+// Whether a kernel has a feature is not written anywhere that can be trusted: its configuration may be missing, a module
+// may load only for root, a container may forbid what the kernel can, and some interfaces answer a request for a missing
+// feature with success. So each probe makes the thing and looks at it. Where that loads a kernel module, the module
+// stays loaded, as after any other use.
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Status is the answer to a probe.
+type Status int
+
+// The answers. Unknown is the zero value: nothing is claimed that was not tried.
+const (
+	Unknown Status = iota // could not be tried
+	Lacks
+	Has
+)
+
+func (s Status) String() string { return [...]string{"unknown", "no", "yes"}[s] }
+
+// MarshalText makes the status a word in JSON.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Feature names what is probed.
+type Feature string
+
+// Probe is one question to the machine.
+type Probe struct {
+	Feature Feature
+	// For is what uses the feature: "overlay ipip", "proxier ipvs".
+	For string
+	// Module is the kernel module that brings it, Package the Debian package, Cure what else to do where it is missing.
+	Module, Package, Cure string
+	// Required says that without it not even the main job can be done: to judge the built-in iptables proxier.
+	Required bool
+	// try returns nil if the feature works, with a detail such as a version; a *lack if the machine does not have it;
+	// another error if that could not be found out.
+	try func(ctx context.Context, ns *netns.NS) (detail string, err error)
+	// bare probes need no namespace.
+	bare bool
+}
+
+// Finding is the answer to a probe.
+type Finding struct {
+	Feature  Feature `json:"feature"`
+	Status   Status  `json:"status"`
+	Detail   string  `json:"detail,omitempty"` // a version, or what the kernel or program said
+	For      string  `json:"for"`
+	Module   string  `json:"module,omitempty"`  // what would bring it, if it is lacking:
+	Package  string  `json:"package,omitempty"` // a kernel module, a Debian package,
+	Cure     string  `json:"cure,omitempty"`    // or something else
+	Required bool    `json:"required"`
+	InVM     bool    `json:"in_vm"` // lacking here, but the kernels of scripts/vm have it
+}
+
+// lack is the answer no.
+type lack struct{ why string }
+
+func (l *lack) Error() string { return l.why }
+
+// lacking makes an answer of an error: those errors with which kernels reply to a request for what they do not have mean
+// no, all others (above all EPERM) mean unknown.
+func lacking(err error) error {
+	for _, no := range []error{
+		unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOPROTOOPT, unix.ENOENT, unix.ENOSYS, unix.ENODEV,
+	} {
+		if errors.Is(err, no) {
+			return &lack{err.Error()}
+		}
+	}
+	return err
+}
+
+// Programs are the probes that make nothing, and so can be run outside a sandbox.
+func Programs() []Probe {
+	return slices.DeleteFunc(Probes(), func(p Probe) bool { return !p.bare })
+}
+
+// Examine asks questions, several at once. Findings are in the order of the probes.
+func Examine(ctx context.Context, probes []Probe) []Finding {
+	findings := make([]Finding, len(probes))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 4)
+	for i, p := range probes {
+		all.Go(func() {
+			slots <- struct{}{}
+			findings[i] = p.Run(ctx)
+			<-slots
+		})
+	}
+	all.Wait()
+	return findings
+}
+
+// Run asks one question.
+func (p Probe) Run(ctx context.Context) Finding {
+	f := Finding{Feature: p.Feature, For: p.For, Required: p.Required}
+	var err error
+	f.Detail, err = p.inNamespace(ctx)
+	no := (*lack)(nil)
+	switch {
+	case err == nil:
+		f.Status = Has
+	case errors.As(err, &no):
+		f.Status, f.Detail = Lacks, no.why
+		f.Module, f.Package, f.Cure, f.InVM = p.Module, p.Package, p.Cure, p.Module != ""
+	default:
+		f.Detail = err.Error()
+	}
+	f.Detail = oneLine(f.Detail)
+	return f
+}
+
+func (p Probe) inNamespace(ctx context.Context) (string, error) {
+	if p.bare {
+		return p.try(ctx, nil)
+	}
+	ns, err := netns.New("probe")
+	if err != nil {
+		return "", err
+	}
+	detail, err := p.try(ctx, ns)
+	return detail, errors.Join(err, ns.Close())
+}
+
+// oneLine keeps a table a table.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	const width = 160
+	if len(s) > width {
+		s = fmt.Sprintf("%s...", s[:width])
+	}
+	return s
+}

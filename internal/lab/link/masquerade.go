@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Masquerade is what a network plugin does for pods that talk to the world: packets of the pods of a node that leave
+// for anything but a pod or a node get the address of the device they leave by. As nft prints it:
+//
+//	table inet viplab {
+//		set nodes4 { type ipv4_addr; elements = { 192.168.7.11, ... } }
+//		chain postrouting {
+//			type nat hook postrouting priority srcnat + 10; policy accept;
+//			ip saddr 10.244.1.0/24 ip daddr != 10.244.0.0/16 ip daddr != @nodes4 masquerade
+//		}
+//	}
+//
+// and the same for IPv6. The table is the lab's own, and its priority puts it after those of Service proxies, whichever
+// of them comes and goes, so it never decides about a packet that they want to masquerade themselves.
+type Masquerade struct {
+	// Pods and Cluster are the pod ranges of the node and of all nodes, family by family; their lengths are whole bytes.
+	Pods, Cluster []netip.Prefix
+	// Nodes are the addresses of the nodes. Exempt and Unexempt change them later.
+	Nodes []netip.Addr
+}
+
+const masqueradeTable = "viplab"
+
+// Install writes the rules. It speaks to the kernel itself: to run nft would take longer than to build the node.
+func (m Masquerade) Install(ns *netns.NS) error {
+	return transact(ns, "masquerade pods", func(r *request) {
+		r.nft(nftNewTable, unix.NLM_F_CREATE, func() {
+			r.text(1, masqueradeTable)
+		})
+		r.nft(nftNewChain, unix.NLM_F_CREATE, func() {
+			r.text(1, masqueradeTable)
+			r.text(3, "postrouting")
+			r.nest(4, func() { r.u32be(1, unix.NF_INET_POST_ROUTING); r.u32be(2, 110) })
+			r.text(7, "nat")
+		})
+		for i, pods := range m.Pods {
+			r.nftNodeSet(pods.Addr(), uint32(i+1))
+			r.nftRule(pods, m.Cluster[i], uint32(i+1))
+		}
+		r.nftElements(nftNewElements, unix.NLM_F_CREATE, m.Nodes)
+	})
+}
+
+// Exempt adds addresses of nodes, which pods talk to as they are.
+func Exempt(ns *netns.NS, nodes ...netip.Addr) error {
+	return transact(ns, "exempt node from masquerade", func(r *request) { r.nftElements(nftNewElements, unix.NLM_F_CREATE, nodes) })
+}
+
+// Unexempt takes addresses of nodes away.
+func Unexempt(ns *netns.NS, nodes ...netip.Addr) error {
+	return transact(ns, "stop exempting node from masquerade", func(r *request) { r.nftElements(nftDelElements, 0, nodes) })
+}
+
+// Message types and values of include/uapi/linux/netfilter/nf_tables.h and nfnetlink.h. The numbers of attributes stand
+// bare in the code below, each beside the only value of its kind.
+const (
+	nftNewTable    = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE
+	nftNewChain    = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
+	nftNewRule     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE
+	nftNewSet      = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSET
+	nftNewElements = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM
+	nftDelElements = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM
+)
+
+// nftNodeSet makes the set of node addresses of a family. The type number is what nft prints as ipv4_addr or ipv6_addr.
+func (r *request) nftNodeSet(like netip.Addr, id uint32) {
+	typ := uint32(7)
+	if like.Is6() {
+		typ = 8
+	}
+	r.nft(nftNewSet, unix.NLM_F_CREATE, func() {
+		r.text(1, masqueradeTable)
+		r.text(2, nodeSet(like))
+		r.u32be(4, typ)
+		r.u32be(5, uint32(len(like.AsSlice())))
+		r.u32be(10, id)
+	})
+}
+
+func nodeSet(like netip.Addr) string {
+	if like.Is4() {
+		return "nodes4"
+	}
+	return "nodes6"
+}
+
+// nftElements changes the sets of node addresses, those of one family after those of the other.
+func (r *request) nftElements(typ, flags uint16, nodes []netip.Addr) {
+	for _, v4 := range []bool{true, false} {
+		var of []netip.Addr
+		for _, a := range nodes {
+			if a.Is4() == v4 {
+				of = append(of, a)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		r.nft(typ, flags, func() {
+			r.text(1, masqueradeTable)
+			r.text(2, nodeSet(of[0]))
+			r.nest(3, func() {
+				for _, a := range of {
+					r.nest(1, func() { r.nest(1, func() { r.addr(1, a) }) })
+				}
+			})
+		})
+	}
+}
+
+// nftRule is: meta nfproto, source in pods, destination not in cluster, destination not in the set, masquerade. A
+// prefix of whole bytes is compared by loading just those bytes.
+func (r *request) nftRule(pods, cluster netip.Prefix, set uint32) {
+	proto, source, destination, size := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16), uint32(4)
+	if pods.Addr().Is6() {
+		proto, source, destination, size = unix.NFPROTO_IPV6, 8, 24, 16
+	}
+	const register, equal, unequal = unix.NFT_REG_1, unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ
+	load := func(offset, length uint32) {
+		r.nftExpr("payload", func() {
+			r.u32be(1, register)
+			r.u32be(2, unix.NFT_PAYLOAD_NETWORK_HEADER)
+			r.u32be(3, offset)
+			r.u32be(4, length)
+		})
+	}
+	compare := func(op uint32, with []byte) {
+		r.nftExpr("cmp", func() {
+			r.u32be(1, register)
+			r.u32be(2, op)
+			r.nest(3, func() { r.bytes(1, with) })
+		})
+	}
+	within := func(offset uint32, op uint32, p netip.Prefix) {
+		whole := p.Bits() / 8
+		load(offset, uint32(whole))
+		compare(op, p.Addr().AsSlice()[:whole])
+	}
+	r.nft(nftNewRule, unix.NLM_F_CREATE|unix.NLM_F_APPEND, func() {
+		r.text(1, masqueradeTable)
+		r.text(2, "postrouting")
+		r.nest(4, func() {
+			r.nftExpr("meta", func() { r.u32be(1, register); r.u32be(2, unix.NFT_META_NFPROTO) })
+			compare(equal, []byte{proto})
+			within(source, equal, pods)
+			within(destination, unequal, cluster)
+			load(destination, size)
+			r.nftExpr("lookup", func() {
+				r.text(1, nodeSet(pods.Addr()))
+				r.u32be(2, register)
+				r.u32be(4, set)
+				r.u32be(5, unix.NFT_LOOKUP_F_INV)
+			})
+			r.nftExpr("masq", func() {})
+		})
+	})
+}
+
+func (r *request) nftExpr(name string, body func()) {
+	r.nest(1, func() {
+		r.text(1, name)
+		r.nest(2, body)
+	})
+}
+
+// nft adds one message about the inet family.
+func (r *request) nft(typ, flags uint16, body func()) {
+	m := r.begin(typ, flags)
+	r.b = append(r.b, unix.NFPROTO_INET, 0, 0, 0) // struct nfgenmsg
+	body()
+	r.end(m)
+}
+
+func (r *request) nest(typ uint16, body func()) {
+	at := r.open(typ | unix.NLA_F_NESTED)
+	body()
+	r.shut(at)
+}
+
+func (r *request) u32be(typ uint16, value uint32) {
+	r.bytes(typ, binary.BigEndian.AppendUint32(nil, value))
+}
+
+// transact sends messages to nf_tables as one transaction: all of them happen, or none.
+func transact(ns *netns.NS, what string, messages func(*request)) error {
+	fail := func(err error) error { return fmt.Errorf("%s: %s: %w", ns.Name(), what, err) }
+	r := &request{}
+	bracket := func(typ uint16) {
+		m := r.begin(typ, 0)
+		r.b = append(r.b, 0, 0, 0, unix.NFNL_SUBSYS_NFTABLES) // struct nfgenmsg, the subsystem in network order
+		r.end(m)
+	}
+	bracket(unix.NFNL_MSG_BATCH_BEGIN)
+	messages(r)
+	last := 0
+	for at := 0; at < len(r.b); at += int(host.Uint32(r.b[at:])) {
+		last = at
+	}
+	r.header(last).setFlags(r.header(last).flags() | unix.NLM_F_ACK)
+	bracket(unix.NFNL_MSG_BATCH_END)
+	r.number(1)
+	final, first := r.header(last).seq(), uint32(1)
+
+	socket, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(socket)
+	if _, err := unix.Write(socket, r.b); err != nil {
+		return fail(err)
+	}
+	var refused error
+	var buf [16 << 10]byte
+	for {
+		n, err := unix.Read(socket, buf[:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fail(err)
+		}
+		done, err := eachMessage(buf[:n], func(m reply) (bool, error) {
+			if m.typ() == unix.NLMSG_ERROR && refused == nil {
+				refused = m.err()
+			}
+			// A transaction that fails as a whole is answered on its first message.
+			return m.seq() == final || m.seq() == first, nil
+		})
+		if err != nil {
+			return fail(err)
+		}
+		if done && refused != nil {
+			return fail(refused)
+		}
+		if done {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sctp opens SCTP associations with packets of its own, so that they can be had on kernels without SCTP: conntrack
+// and NAT know the protocol there all the same. Both ends are raw sockets. An association is the four packets of its
+// handshake (RFC 9260 5.1) and the ABORT that ends it; the server's answer travels in the cookie.
+//
+// Where the kernel does speak SCTP in a namespace, it would abort what these sockets open; Available tells.
+package sctp
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+)
+
+// Available says whether associations can be opened here: nil, or what is in the way.
+func Available() error {
+	_, err := os.Stat("/proc/net/sctp")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("find out whether the kernel speaks SCTP: %w", err)
+	}
+	return errors.New("the kernel's own SCTP is loaded, and aborts associations that raw sockets open: rmmod sctp, while nobody uses it")
+}
+
+// Parameters of INIT and INIT ACK (RFC 9260 3.3.2, 3.3.3).
+const (
+	paramIPv4   = 5
+	paramIPv6   = 6
+	paramCookie = 7
+)
+
+// message is a packet with one chunk.
+type message struct {
+	src, dst uint16
+	tag      uint32 // verification tag, of the receiver
+	kind     layers.SCTPChunkType
+
+	initTag uint32       // INIT, INIT ACK: the sender's tag
+	listed  []netip.Addr // INIT: further addresses of the sender
+	cookie  []byte       // INIT ACK, COOKIE ECHO
+}
+
+// bytes is the packet from its SCTP header on.
+func (m message) bytes() ([]byte, error) {
+	head := &layers.SCTP{SrcPort: layers.SCTPPort(m.src), DstPort: layers.SCTPPort(m.dst), VerificationTag: m.tag}
+	buf := gopacket.NewSerializeBuffer()
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buf, options, head, m.chunk()); err != nil {
+		return nil, fmt.Errorf("make %s: %w", m.kind, err)
+	}
+	return buf.Bytes(), nil
+}
+
+func (m message) chunk() gopacket.SerializableLayer {
+	chunk := layers.SCTPChunk{Type: m.kind}
+	switch m.kind {
+	case layers.SCTPChunkTypeInit, layers.SCTPChunkTypeInitAck:
+		init := &layers.SCTPInit{
+			SCTPChunk: chunk, InitiateTag: m.initTag, AdvertisedReceiverWindowCredit: 1 << 16,
+			OutboundStreams: 1, InboundStreams: 1, InitialTSN: 1,
+		}
+		for _, a := range m.listed {
+			kind := uint16(paramIPv4)
+			if a.Is6() {
+				kind = paramIPv6
+			}
+			init.Parameters = append(init.Parameters, layers.SCTPInitParameter{Type: kind, Value: a.AsSlice()})
+		}
+		if m.cookie != nil {
+			init.Parameters = append(init.Parameters, layers.SCTPInitParameter{Type: paramCookie, Value: m.cookie})
+		}
+		return init
+	case layers.SCTPChunkTypeCookieEcho:
+		return &layers.SCTPCookieEcho{SCTPChunk: chunk, Cookie: m.cookie}
+	default: // COOKIE ACK and ABORT have nothing to say
+		return &layers.SCTPEmptyLayer{SCTPChunk: chunk}
+	}
+}
+
+// parse reads a packet from its SCTP header on, and its first chunk. The checksum is for conntrack to judge.
+func parse(b []byte) (message, error) {
+	p := gopacket.NewPacket(b, layers.LayerTypeSCTP, gopacket.NoCopy)
+	head, ok := p.Layer(layers.LayerTypeSCTP).(*layers.SCTP)
+	if !ok {
+		return message{}, errors.New("no SCTP header")
+	}
+	m := message{src: uint16(head.SrcPort), dst: uint16(head.DstPort), tag: head.VerificationTag}
+	for _, l := range p.Layers() {
+		switch chunk := l.(type) {
+		case *layers.SCTPInit:
+			m.kind, m.initTag = chunk.Type, chunk.InitiateTag
+			m.take(chunk.Parameters)
+			return m, nil
+		case *layers.SCTPCookieEcho:
+			m.kind, m.cookie = chunk.Type, chunk.Cookie
+			return m, nil
+		case *layers.SCTPEmptyLayer:
+			m.kind = chunk.Type
+			return m, nil
+		case *layers.SCTPError:
+			m.kind = chunk.Type
+			return m, nil
+		}
+	}
+	return m, errors.New("no chunk of a handshake")
+}
+
+func (m *message) take(parameters []layers.SCTPInitParameter) {
+	for _, p := range parameters {
+		switch p.Type {
+		case paramIPv4, paramIPv6:
+			if a, ok := netip.AddrFromSlice(p.Value); ok {
+				m.listed = append(m.listed, a)
+			}
+		case paramCookie:
+			m.cookie = p.Value
+		}
+	}
+}
+
+// payload is what follows the IP header, which raw sockets deliver with packets of IPv4 alone (raw(7)).
+func payload(b []byte, domain int) []byte {
+	if domain == unix.AF_INET6 || len(b) == 0 {
+		return b
+	}
+	head := int(b[0]&0xf) * 4
+	if head > len(b) {
+		return nil
+	}
+	return b[head:]
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sctp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Greeting is what a server tells who opens an association.
+type Greeting struct {
+	// Server is the name given to Serve.
+	Server string `json:"server"`
+	// Peer is whom the server saw, Local the address at which it was reached.
+	Peer  netip.AddrPort `json:"peer"`
+	Local netip.AddrPort `json:"local"`
+	// Listed are the further addresses that the client's INIT named.
+	Listed []netip.Addr `json:"listed,omitempty"`
+}
+
+// Server accepts associations.
+type Server struct {
+	name    string
+	ports   []uint16
+	sockets []*socket
+	running sync.WaitGroup
+}
+
+// Serve starts a server that accepts associations on the ports at each of the addresses.
+func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...uint16) (*Server, error) {
+	s := &Server{name: name, ports: ports}
+	for _, a := range addrs {
+		socket, err := open(ns, a)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: serve SCTP as %s: %w", ns.Name(), name, err), s.Close())
+		}
+		s.sockets = append(s.sockets, socket)
+		s.running.Go(func() { s.serve(socket, a) })
+	}
+	return s, nil
+}
+
+// Close ends the server.
+func (s *Server) Close() error {
+	var errs []error
+	for _, socket := range s.sockets {
+		errs = append(errs, socket.close())
+	}
+	s.running.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *Server) serve(socket *socket, at netip.Addr) {
+	for {
+		m, from, err := socket.receive()
+		if err != nil {
+			return
+		}
+		if slices.Contains(s.ports, m.dst) {
+			s.answer(socket, m, from, at)
+		}
+	}
+}
+
+// answer is one step of the handshake. The server keeps no state: what it needs comes back in the cookie.
+func (s *Server) answer(socket *socket, m message, from, at netip.Addr) {
+	reply := message{src: m.dst, dst: m.src}
+	switch m.kind {
+	case layers.SCTPChunkTypeInit:
+		greeting, err := json.Marshal(Greeting{s.name, netip.AddrPortFrom(from, m.src), netip.AddrPortFrom(at, m.dst), m.listed})
+		if err != nil {
+			panic(err) // strings and addresses: cannot happen
+		}
+		// The server's tag is the client's: then it need not be remembered either.
+		reply.kind, reply.tag, reply.initTag, reply.cookie = layers.SCTPChunkTypeInitAck, m.initTag, m.initTag, greeting
+	case layers.SCTPChunkTypeCookieEcho:
+		reply.kind, reply.tag = layers.SCTPChunkTypeCookieAck, m.tag
+	default:
+		return
+	}
+	_ = socket.send(reply, from) // an answer that the kernel refuses is as lost as one that is dropped on the way
+}
+
+// Dial says how to open an association.
+type Dial struct {
+	// From is the client's namespace, To where the association goes.
+	From *netns.NS
+	To   netip.AddrPort
+	// Listed are further addresses that the client names as its own.
+	Listed []netip.Addr
+}
+
+// Answer is what came of it.
+type Answer struct {
+	Greeting
+	// Source is the client's own end.
+	Source netip.AddrPort
+}
+
+// ports are given to clients one after another, so that no old conntrack entry can answer for a new one.
+var ports = struct {
+	sync.Mutex
+	next uint16
+}{next: uint16(32768 + rand.IntN(20000))}
+
+func nextPort() uint16 {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.next++; ports.next < 32768 || ports.next > 60999 {
+		ports.next = 32768
+	}
+	return ports.next
+}
+
+// Do opens an association, which takes two answers from the address that was dialled, and ends it. No answer is an error.
+func (d Dial) Do(ctx context.Context) (Answer, error) {
+	a, err := d.do(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s: SCTP to %s: %w", d.From.Name(), d.To, err)
+	}
+	return a, err
+}
+
+func (d Dial) do(ctx context.Context) (Answer, error) {
+	source, err := d.source()
+	if err != nil {
+		return Answer{}, err
+	}
+	socket, err := open(d.From, source.Addr())
+	if err != nil {
+		return Answer{}, err
+	}
+	defer func() { _ = socket.close() }() // what it was for is over
+	defer socket.until(ctx)()
+	tag := max(rand.Uint32(), 1)
+	first := message{kind: layers.SCTPChunkTypeInit, initTag: tag, listed: d.Listed}
+	ack, err := d.exchange(ctx, socket, source.Port(), first, layers.SCTPChunkTypeInitAck, tag)
+	if err != nil {
+		return Answer{Source: source}, err
+	}
+	second := message{kind: layers.SCTPChunkTypeCookieEcho, tag: ack.initTag, cookie: ack.cookie}
+	if _, err := d.exchange(ctx, socket, source.Port(), second, layers.SCTPChunkTypeCookieAck, tag); err != nil {
+		return Answer{Source: source}, err
+	}
+	answer := Answer{Source: source}
+	if err := json.Unmarshal(ack.cookie, &answer.Greeting); err != nil {
+		return answer, fmt.Errorf("the cookie is no greeting: %w", err)
+	}
+	end := message{src: source.Port(), dst: d.To.Port(), kind: layers.SCTPChunkTypeAbort, tag: ack.initTag}
+	return answer, socket.send(end, d.To.Addr())
+}
+
+// source is the address that the kernel would send from, and a fresh port.
+func (d Dial) source() (netip.AddrPort, error) {
+	routes, err := d.From.Netlink().RouteGet(d.To.Addr().AsSlice())
+	if err != nil || len(routes) == 0 {
+		return netip.AddrPort{}, fmt.Errorf("no route: %w", err)
+	}
+	from, ok := netip.AddrFromSlice(routes[0].Src)
+	if !ok {
+		return netip.AddrPort{}, errors.New("the route names no source address")
+	}
+	return netip.AddrPortFrom(from.Unmap(), nextPort()), nil
+}
+
+// exchange sends one message and waits for the answer to it, which carries the client's tag.
+func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, want layers.SCTPChunkType, tag uint32) (message, error) {
+	m.src, m.dst = port, d.To.Port()
+	if err := s.send(m, d.To.Addr()); err != nil {
+		return message{}, err
+	}
+	for {
+		answer, from, err := s.receive()
+		switch {
+		case err != nil:
+			return message{}, fmt.Errorf("no answer to %s: %w", m.kind, errors.Join(context.Cause(ctx), err))
+		case answer.dst != port:
+			continue // of another association
+		case from != d.To.Addr() || answer.src != d.To.Port():
+			return message{}, fmt.Errorf("the answer to %s comes from %s, port %d", m.kind, from, answer.src)
+		case answer.kind == layers.SCTPChunkTypeAbort:
+			return message{}, fmt.Errorf("%s is answered by ABORT", m.kind)
+		case answer.kind == want && answer.tag == tag:
+			return answer, nil
+		}
+	}
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"github.com/ti-mo/conntrack"
+	"github.com/ti-mo/netfilter"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// mirror shows the UDP flows that a namespace tracks. The kernel tells it of each flow that begins or ends before the packet
+// goes on, so it knows them without a list. To list them takes tens of milliseconds of a processor even where there are none:
+// the kernel goes through the table that all namespaces share (ctnetlink_dump_table).
+type mirror struct {
+	ns       *netns.NS
+	requests *conntrack.Conn
+	events   *netlink.Conn
+	raw      syscall.RawConn // of events
+	buffer   []byte
+	untold   bool                       // the kernel tells nothing
+	flows    map[origin]conntrack.Tuple // their replies
+}
+
+// origin is what tells a flow from all others.
+type origin struct {
+	conntrack.Tuple
+	zone uint16
+}
+
+// eventBuffer is how much the kernel keeps of what has not been read: some thousand flows. If there are more, a list is made.
+const eventBuffer = 2 << 20 // bytes
+
+// newMirror makes a mirror of a namespace's flows.
+func newMirror(ns *netns.NS) (*mirror, error) {
+	m, err := listen(ns)
+	if err == nil {
+		err = m.list()
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// listen makes a mirror that shows nothing yet, but is told of what happens from now on. It is to be closed even if it has an
+// error.
+func listen(ns *netns.NS) (*mirror, error) {
+	m := &mirror{ns: ns, buffer: make([]byte, 64<<10), flows: map[origin]conntrack.Tuple{}}
+	return m, m.open()
+}
+
+func (m *mirror) open() (err error) {
+	if m.requests, err = conntrack.Dial(&netlink.Config{NetNS: m.ns.Fd()}); err != nil {
+		return fmt.Errorf("open connection tracking: %w", err)
+	}
+	if m.events, err = netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: m.ns.Fd()}); err != nil {
+		return fmt.Errorf("open a socket for conntrack events: %w", err)
+	}
+	if m.raw, err = m.events.SyscallConn(); err != nil {
+		return fmt.Errorf("open a socket for conntrack events: %w", err)
+	}
+	if err := m.events.SetReadBuffer(eventBuffer); err != nil {
+		return fmt.Errorf("set SO_RCVBUF: %w", err)
+	}
+	if err := m.events.SetBPF(udpOnly); err != nil {
+		return fmt.Errorf("set SO_ATTACH_FILTER: %w", err)
+	}
+	for _, g := range []netfilter.NetlinkGroup{netfilter.GroupCTNew, netfilter.GroupCTDestroy} {
+		if err := m.events.JoinGroup(uint32(g)); err != nil {
+			return fmt.Errorf("set NETLINK_ADD_MEMBERSHIP: %w", err)
+		}
+	}
+	told, err := m.ns.Sysctl("net.netfilter.nf_conntrack_events")
+	m.untold = err != nil || told == "0" // the kernel was built without events, or they are switched off
+	return nil
+}
+
+func (m *mirror) close() error {
+	var errs []error
+	if m.requests != nil {
+		errs = append(errs, m.requests.Close())
+	}
+	if m.events != nil {
+		errs = append(errs, m.events.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Where the protocol of a flow stands in an event: behind a nlmsghdr and a nfgenmsg, in attributes that hold each other
+// (linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h).
+const (
+	sizeofNfgenmsg = 4
+	ctaTupleOrig   = 1
+	ctaTupleProto  = 2
+	ctaProtoNum    = 1
+)
+
+// udpOnly lets the events of UDP flows into the socket.
+var udpOnly = assemble(
+	bpf.LoadConstant{Dst: bpf.RegA, Val: unix.SizeofNlMsghdr + sizeofNfgenmsg},
+	bpf.LoadConstant{Dst: bpf.RegX, Val: ctaTupleOrig}, bpf.LoadExtension{Num: bpf.ExtNetlinkAttr},
+	bpf.LoadConstant{Dst: bpf.RegX, Val: ctaTupleProto}, bpf.LoadExtension{Num: bpf.ExtNetlinkAttrNested},
+	bpf.LoadConstant{Dst: bpf.RegX, Val: ctaProtoNum}, bpf.LoadExtension{Num: bpf.ExtNetlinkAttrNested},
+	bpf.TAX{}, bpf.LoadIndirect{Off: unix.SizeofNlAttr, Size: 1},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipFalse: 1},
+	bpf.RetConstant{Val: 1 << 18},
+	bpf.RetConstant{Val: 0},
+)
+
+func assemble(program ...bpf.Instruction) []bpf.RawInstruction {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		panic(err) // the program is a constant
+	}
+	return raw
+}
+
+// update takes in what the kernel has told since. If that was more than its buffer holds, or if it tells nothing, that takes
+// a list.
+func (m *mirror) update() error {
+	if m.untold {
+		return m.list()
+	}
+	err := m.read()
+	if errors.Is(err, unix.ENOBUFS) {
+		return m.list()
+	}
+	return err
+}
+
+// lists is how often a list is made that the kernel breaks off, or while which events are lost.
+const lists = 100
+
+// list makes the mirror anew. What changes meanwhile is told as well.
+func (m *mirror) list() (err error) {
+	for range lists {
+		if err = m.read(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+		// What is told from here on is newer than the list, or in it.
+		if err = m.dump(); err == nil {
+			err = m.read()
+		}
+		if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return err
+		}
+	}
+	return fmt.Errorf("list the flows %d times: %w", lists, err)
+}
+
+// dump lists the flows, if there are any of whatever kind.
+func (m *mirror) dump() error {
+	m.flows = map[origin]conntrack.Tuple{}
+	if count, err := m.ns.Sysctl("net.netfilter.nf_conntrack_count"); err == nil && count == "0" {
+		return nil
+	}
+	flows, err := m.requests.Dump(nil)
+	if err != nil {
+		return fmt.Errorf("list the flows: %w", err)
+	}
+	for i := range flows {
+		m.note(&flows[i])
+	}
+	return nil
+}
+
+func (m *mirror) note(f *conntrack.Flow) {
+	if f.TupleOrig.Proto.Protocol == unix.IPPROTO_UDP {
+		m.flows[origin{f.TupleOrig, f.Zone}] = f.TupleReply
+	}
+}
+
+// read takes in all events that the socket holds, and does not wait for others. ENOBUFS says that some are lost.
+func (m *mirror) read() error {
+	lost := false
+	for {
+		message, err := m.receive()
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			lost = true
+			continue
+		case errors.Is(err, unix.EAGAIN) && lost:
+			return unix.ENOBUFS
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read conntrack events: %w", err)
+		}
+		if err := m.take(message); err != nil {
+			return fmt.Errorf("read a conntrack event: %w", err)
+		}
+	}
+}
+
+// receive receives one event. Each comes in a datagram of its own.
+func (m *mirror) receive() (message netlink.Message, err error) {
+	n := 0
+	if failed := m.raw.Control(func(fd uintptr) {
+		n, _, err = unix.Recvfrom(int(fd), m.buffer, unix.MSG_DONTWAIT)
+	}); failed != nil {
+		return message, failed
+	}
+	if err == nil {
+		err = message.UnmarshalBinary(m.buffer[:n])
+	}
+	return message, err
+}
+
+func (m *mirror) take(message netlink.Message) error {
+	var e conntrack.Event
+	if err := e.Unmarshal(message); err != nil {
+		return err
+	}
+	switch e.Type {
+	case conntrack.EventNew:
+		m.note(e.Flow)
+	case conntrack.EventDestroy:
+		delete(m.flows, origin{e.Flow.TupleOrig, e.Flow.Zone})
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ti-mo/conntrack"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// The node is 192.168.7.11. Its DNS Service has a UDP port with every kind of frontend and one endpoint, 10.244.1.5:53.
+// A second UDP Service has no endpoints, and a third one speaks TCP.
+func wanted() *Wanted {
+	ip := netip.MustParseAddr
+	state := &model.State{Services: slices.Concat(services(lab.V4), services(lab.V6))}
+	return WantedOf(state, []netip.Addr{ip("192.168.7.11"), ip("127.0.0.1")})
+}
+
+// services are those of a family.
+func services(f lab.Family) []*model.Service {
+	ip := netip.MustParseAddr
+	port := func(proto corev1.Protocol, vip string, number, nodePort uint16, serving ...string) *model.Port {
+		p := &model.Port{ID: model.PortID{Protocol: proto}, ClusterIP: ip(vip), Number: number, NodePort: nodePort}
+		for _, s := range serving {
+			p.Serving = append(p.Serving, netip.MustParseAddrPort(s))
+		}
+		return p
+	}
+	if f == lab.V6 {
+		return []*model.Service{{Ports: []*model.Port{port(corev1.ProtocolUDP, "fd00:10:96::10", 53, 0, "[fd00:10:244:1::5]:53")}}}
+	}
+	dns := port(corev1.ProtocolUDP, "10.96.0.10", 53, 30053, "10.244.1.5:53")
+	dns.ExternalIPs = []netip.Addr{ip("203.0.113.1")}
+	dns.LoadBalancerIPs = []netip.Addr{ip("192.0.2.1")}
+	return []*model.Service{{Ports: []*model.Port{
+		dns, port(corev1.ProtocolUDP, "10.96.0.11", 53, 30054), port(corev1.ProtocolTCP, "10.96.0.12", 80, 30080, "10.244.1.6:80"),
+	}}}
+}
+
+// flow is a flow from a client to an address that another one answers.
+func flow(proto uint8, to, by string) *conntrack.Flow {
+	orig, reply := netip.MustParseAddrPort(to), netip.MustParseAddrPort(by)
+	client := netip.MustParseAddr("10.244.9.9")
+	if orig.Addr().Is6() {
+		client = netip.MustParseAddr("fd00:10:244:9::9")
+	}
+	f := conntrack.NewFlow(proto, 0, client, orig.Addr(), 40000, orig.Port(), 60, 0)
+	f.TupleReply.IP.SourceAddress, f.TupleReply.Proto.SourcePort = reply.Addr(), reply.Port()
+	return &f
+}
+
+func TestStale(t *testing.T) {
+	const udp, tcp = unix.IPPROTO_UDP, unix.IPPROTO_TCP
+	w := wanted()
+	for _, c := range []struct {
+		name  string
+		flow  *conntrack.Flow
+		stale bool
+	}{
+		{"healthy", flow(udp, "10.96.0.10:53", "10.244.1.5:53"), false},
+		{"endpoint gone", flow(udp, "10.96.0.10:53", "10.244.1.4:53"), true},
+		{"target port changed", flow(udp, "10.96.0.10:53", "10.244.1.5:5353"), true},
+		{"never translated", flow(udp, "10.96.0.10:53", "10.96.0.10:53"), true},
+		{"other port of the address", flow(udp, "10.96.0.10:54", "10.96.0.10:54"), false},
+		{"external IP, healthy", flow(udp, "203.0.113.1:53", "10.244.1.5:53"), false},
+		{"external IP, gone", flow(udp, "203.0.113.1:53", "10.244.1.4:53"), true},
+		{"load balancer IP, gone", flow(udp, "192.0.2.1:53", "10.244.1.4:53"), true},
+		{"NodePort, healthy", flow(udp, "192.168.7.11:30053", "10.244.1.5:53"), false},
+		{"NodePort, gone", flow(udp, "192.168.7.11:30053", "10.244.1.4:53"), true},
+		{"NodePort, never translated", flow(udp, "127.0.0.1:30053", "127.0.0.1:30053"), true},
+		{"NodePort of another machine", flow(udp, "192.168.7.201:30053", "192.168.7.201:30053"), false},
+		{"nobody to take over", flow(udp, "10.96.0.11:53", "10.244.1.4:53"), false},
+		{"nobody to take over, NodePort", flow(udp, "192.168.7.11:30054", "10.244.1.4:53"), false},
+		{"TCP", flow(tcp, "10.96.0.12:80", "10.244.1.4:80"), false},
+		{"TCP to a UDP port", flow(tcp, "10.96.0.10:53", "10.96.0.10:53"), false},
+		{"foreign", flow(udp, "8.8.8.8:53", "8.8.8.8:53"), false},
+		{"IPv6, healthy", flow(udp, "[fd00:10:96::10]:53", "[fd00:10:244:1::5]:53"), false},
+		{"IPv6, gone", flow(udp, "[fd00:10:96::10]:53", "[fd00:10:244:1::4]:53"), true},
+	} {
+		if got := w.Stale(c.flow); got != c.stale {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.stale)
+		}
+	}
+}
+
+// What has to go of the flows to some Services' frontends does not depend on the others; theirs stay, whatever they are.
+func TestStaleOfSome(t *testing.T) {
+	const udp = unix.IPPROTO_UDP
+	four, six := wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))
+	for _, c := range []struct {
+		name string
+		flow *conntrack.Flow
+		part *Wanted
+		want bool
+	}{
+		{"of its own", flow(udp, "10.96.0.10:53", "10.244.1.4:53"), four, true},
+		{"load balancer IP of its own", flow(udp, "192.0.2.1:53", "10.244.1.4:53"), four, true},
+		{"NodePort of its own", flow(udp, "192.168.7.11:30053", "10.244.1.4:53"), four, true},
+		{"healthy", flow(udp, "10.96.0.10:53", "10.244.1.5:53"), four, false},
+		{"of another", flow(udp, "10.96.0.10:53", "10.244.1.4:53"), six, false},
+		{"NodePort of another", flow(udp, "192.168.7.11:30053", "10.244.1.4:53"), six, false},
+	} {
+		if got := c.part.Stale(c.flow); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+	tcp := []*model.Service{{Ports: []*model.Port{{ID: model.PortID{Protocol: corev1.ProtocolTCP}, Number: 53, ClusterIP: netip.MustParseAddr("10.96.0.10")}}}}
+	if part := wanted().Of(tcp); part != nil {
+		t.Errorf("of a TCP Service: %v, want nothing to say", part)
+	}
+}
+
+func TestConcerns(t *testing.T) {
+	with := func(p corev1.Protocol) []*model.Service {
+		return []*model.Service{{Ports: []*model.Port{{ID: model.PortID{Protocol: "TCP"}}, {ID: model.PortID{Protocol: p}}}}}
+	}
+	if Concerns(nil) || Concerns(with("TCP")) || Concerns(with("SCTP")) || !Concerns(with("UDP")) {
+		t.Error("UDP ports, and only they, are a concern")
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nft drives nft: tables of a namespace, each of them changed in transactions.
+package nft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Table is a table in a namespace, which may not exist.
+type Table struct {
+	NS     *netns.NS // where it is
+	family knftables.Family
+	name   string
+	nft    knftables.Interface
+}
+
+// Open prepares to work on a table. A missing program nft is a *spec.UnusableError.
+func Open(ns *netns.NS, family knftables.Family, name string) (*Table, error) {
+	widenPath()
+	if _, err := exec.LookPath("nft"); err != nil {
+		return nil, &spec.UnusableError{Missing: "the program nft", Cure: "apt-get install nftables"}
+	}
+	t := &Table{NS: ns, family: family, name: name}
+	err := ns.Do(func() (err error) {
+		t.nft, err = knftables.New(family, name)
+		return err
+	})
+	return t, err
+}
+
+// widenPath lets nft be found also where the PATH of an unprivileged shell does not lead; knftables looks nowhere else.
+var widenPath = sync.OnceFunc(func() {
+	if _, err := exec.LookPath("nft"); err == nil {
+		return
+	}
+	path := strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"}, string(filepath.ListSeparator))
+	_ = os.Setenv("PATH", path) // fails for names with = or zero bytes only
+})
+
+// Transaction is a new, empty one.
+func (t *Table) Transaction() *knftables.Transaction { return t.nft.NewTransaction() }
+
+// Run carries out a transaction, all of it or nothing.
+func (t *Table) Run(ctx context.Context, tx *knftables.Transaction) error {
+	if tx.NumOperations() == 0 {
+		return nil
+	}
+	if err := t.NS.Do(func() error { return t.nft.Run(ctx, tx) }); err != nil {
+		return fmt.Errorf("%s: nft: table %s %s: %w", t.NS.Name(), t.family, t.name, complaint(err))
+	}
+	return nil
+}
+
+// Holdings are the names of what the table holds, by kind: "chain", "set", "map".
+func (t *Table) Holdings(ctx context.Context) (map[string][]string, error) {
+	var all map[string][]string
+	err := t.NS.Do(func() (err error) {
+		all, err = t.nft.ListAll(ctx)
+		return err
+	})
+	if knftables.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: nft: list table %s %s: %w", t.NS.Name(), t.family, t.name, complaint(err))
+	}
+	return all, nil
+}
+
+// Text is the table as nft prints it, empty if there is none.
+func (t *Table) Text(ctx context.Context) ([]byte, error) {
+	var out, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, "nft", "list", "table", string(t.family), t.name)
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := t.NS.Run(cmd); err != nil {
+		if strings.Contains(stderr.String(), "No such file or directory") {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%s: %s: %w: %s", t.NS.Name(), strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return out.Bytes(), nil
+}
+
+// complaint is the beginning of what nft had to say: it may quote a line for each of thousands of commands.
+func complaint(err error) error {
+	lines := strings.SplitN(strings.TrimSpace(err.Error()), "\n", 4)
+	return errors.New(strings.Join(lines[:min(len(lines), 3)], "\n"))
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usable
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// Sample is a Service port that asks for most of what a mechanism can program, with one endpoint, and the range of the pods.
+// Its addresses are those of documentation (RFC 5737, RFC 3849).
+func Sample(f lab.Family) (*model.Port, netip.Prefix) {
+	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
+	if f == lab.V6 {
+		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
+	}
+	endpoint := []model.Endpoint{{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}}
+	return &model.Port{
+		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: "TCP"},
+		Number:          80,
+		ClusterIP:       vip,
+		NodePort:        30080,
+		LoadBalancerIPs: []netip.Addr{vip.Next()},
+		SourceRanges:    []netip.Prefix{pods},
+		ExternalLocal:   true,
+		Affinity:        time.Minute,
+		HealthCheckPort: 30081,
+		Cluster:         endpoint,
+		Local:           endpoint,
+		Anywhere:        true,
+	}, pods
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package xtables drives the iptables programs: it builds rules from typed parts, reads what a table holds, and replaces
+// parts of tables in transactions (iptables-restore --noflush). Both back ends are run by their explicit names, never by
+// the one the system happens to prefer.
+package xtables
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Rule is a rule as iptables-restore reads it, without "-A CHAIN".
+type Rule string
+
+// Part is a match or the target of a rule.
+type Part string
+
+// NewRule puts a rule together. Empty parts count for nothing.
+func NewRule(parts ...Part) Rule {
+	var b strings.Builder
+	for _, p := range parts {
+		if p != "" && b.Len() > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(string(p))
+	}
+	return Rule(b.String())
+}
+
+// Comment is a remark for people. A rule of it alone counts packets and does nothing.
+func Comment(text string) Part { return Part("-m comment --comment " + quote(text)) }
+
+// quote writes a word as iptables-restore reads words: in double quotes, with a backslash before a quote or a backslash.
+func quote(word string) string {
+	if word != "" && !strings.ContainsAny(word, " \t\"'\\") {
+		return word
+	}
+	return `"` + escaper.Replace(word) + `"`
+}
+
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// To matches the destination address, protocol and port.
+func To(a netip.Addr, proto corev1.Protocol, port uint16) Part {
+	p := protoName(proto)
+	return Part("-m " + p + " -p " + p + " -d " + a.String() + " --dport " + strconv.Itoa(int(port)))
+}
+
+// ToPort matches protocol and destination port.
+func ToPort(proto corev1.Protocol, port uint16) Part {
+	p := protoName(proto)
+	return Part("-m " + p + " -p " + p + " --dport " + strconv.Itoa(int(port)))
+}
+
+// Protocol matches the protocol.
+func Protocol(proto corev1.Protocol) Part {
+	p := protoName(proto)
+	return Part("-m " + p + " -p " + p)
+}
+
+// protoName is how iptables calls a protocol.
+func protoName(p corev1.Protocol) string { return strings.ToLower(string(p)) }
+
+// Matches on addresses and their kind. An address is local if the host would take the packet for itself.
+const (
+	ToLocal      Part = "-m addrtype --dst-type LOCAL"
+	FromLocal    Part = "-m addrtype --src-type LOCAL"
+	NotFromLocal Part = "-m addrtype ! --src-type LOCAL"
+)
+
+// InSet matches packets whose parts are an entry of an IP set. The parts are in the order of the set's type: "dst,dst,src"
+// is the destination address, the protocol with the destination port, and the source address.
+func InSet(set, parts string) Part { return Part("-m set --match-set " + set + " " + parts) }
+
+// ToAddr matches the destination address.
+func ToAddr(a netip.Addr) Part { return Part("-d " + a.String()) }
+
+// NotTo matches destinations outside a range.
+func NotTo(p netip.Prefix) Part { return Part("! -d " + p.String()) }
+
+// ToRange matches destinations inside a range.
+func ToRange(p netip.Prefix) Part { return Part("-d " + p.String()) }
+
+// FromAddr matches the source address.
+func FromAddr(a netip.Addr) Part { return Part("-s " + a.String()) }
+
+// From matches sources inside a range.
+func From(p netip.Prefix) Part { return Part("-s " + p.String()) }
+
+// NotFrom matches sources outside a range.
+func NotFrom(p netip.Prefix) Part { return Part("! -s " + p.String()) }
+
+// State matches the connection tracking states, comma-separated.
+func State(states string) Part { return Part("-m conntrack --ctstate " + states) }
+
+// NotState matches all but the states.
+func NotState(states string) Part { return Part("-m conntrack ! --ctstate " + states) }
+
+// Marked matches packets that have all bits of the mark, NotMarked the others.
+func Marked(bits uint32) Part { return Part(fmt.Sprintf("-m mark --mark %#x/%#x", bits, bits)) }
+
+// NotMarked matches packets that lack a bit of the mark.
+func NotMarked(bits uint32) Part { return Part(fmt.Sprintf("-m mark ! --mark %#x/%#x", bits, bits)) }
+
+// OneIn matches one packet in n at random. The kernel keeps the probability as a 31-bit fraction.
+func OneIn(n int) Part {
+	return Part(fmt.Sprintf("-m statistic --mode random --probability %0.10f", 1/float64(n)))
+}
+
+// SeenWithin matches sources that a list has seen in the last so many seconds, and forgets older ones.
+func SeenWithin(list string, seconds int) Part {
+	return Part(fmt.Sprintf("-m recent --name %s --rcheck --seconds %d --reap", list, seconds))
+}
+
+// Remember puts the source into a list, or renews it there. It always matches.
+func Remember(list string) Part { return Part("-m recent --name " + list + " --set") }
+
+// Targets.
+const (
+	Accept Part = "-j ACCEPT"
+	Drop   Part = "-j DROP"
+	Return Part = "-j RETURN"
+	// Reject answers with port unreachable, which a client reads as "connection refused".
+	Reject Part = "-j REJECT"
+	// Masquerade rewrites the source to the address of the device the packet leaves by. MasqueradeFully also picks the
+	// source port at random, so that two connections set up at the same moment do not pick the same one.
+	Masquerade      Part = "-j MASQUERADE"
+	MasqueradeFully Part = "-j MASQUERADE --random-fully"
+)
+
+// Jump goes on in a chain and comes back at its end.
+func Jump(chain string) Part { return Part("-j " + chain) }
+
+// SetMark sets the bits of the mark.
+func SetMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --or-mark %#x", bits)) }
+
+// FlipMark flips the bits of the mark.
+func FlipMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --xor-mark %#x", bits)) }
+
+// DNAT rewrites the destination.
+func DNAT(to netip.AddrPort) Part { return Part("-j DNAT --to-destination " + to.String()) }

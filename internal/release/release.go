@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package release builds commands of Kubernetes releases, unmodified, from the Go modules of the release and nothing else,
+// and keeps them: a module with no code of its own requires k8s.io/kubernetes and builds a command of it. Nothing of
+// Kubernetes gets into the module graph of this project.
+package release
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/version"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Default is the version to take if nobody wants another.
+const Default = "v1.36.3"
+
+// others are versions that are known to build besides Default.
+const others = "v1.34.4, v1.31.4, v1.30.4, v1.25.9"
+
+// ErrNoToolchain says that there is no go command to build with.
+var ErrNoToolchain = errors.New("the Go toolchain is not installed")
+
+// Command is a command of a release.
+type Command struct {
+	Name    string // of its folder in cmd: "kube-proxy"
+	Version string // "v1.36.3"
+}
+
+func (c Command) String() string { return c.Name + " " + c.Version }
+
+func (c Command) pkg() string { return "k8s.io/kubernetes/cmd/" + c.Name }
+
+// Path is where the binary is, or will be once it has been built: in the folder VIPLAB_CACHE, or viplab in the user's
+// cache folder.
+func (c Command) Path() (string, error) {
+	dir, err := cacheDir()
+	return filepath.Join(dir, c.Name, c.Version, c.Name), err
+}
+
+func cacheDir() (string, error) {
+	if dir := os.Getenv("VIPLAB_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "viplab"), err
+}
+
+// Build makes the binary, unless it is there, and tells a person what takes so long. It needs the network. The binary
+// appears at its path at once and whole; two builds at a time do no harm.
+func (c Command) Build(ctx context.Context, progress io.Writer) error {
+	goal, err := c.Path()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(goal); err == nil {
+		return nil
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		return fmt.Errorf("build %s: %w", c, ErrNoToolchain)
+	}
+	if err := os.MkdirAll(filepath.Dir(goal), 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(goal), "building-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	began := time.Now()
+	fmt.Fprintf(progress, "building %s, the first time only: about 3 minutes on 2 cores ...\n", c)
+	if err := (builder{c, dir}).run(ctx); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(dir, c.Name), goal); err != nil {
+		return err
+	}
+	fmt.Fprintf(progress, "built %s in %s: %s\n", c, time.Since(began).Round(time.Second), goal)
+	return nil
+}
+
+// builder builds in a folder.
+type builder struct {
+	Command
+	dir string
+}
+
+func (b builder) run(ctx context.Context) error {
+	m, err := b.download(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "go.mod"), m.wrapper(b.Command), 0o644); err != nil {
+		return err
+	}
+	_, err = b.tool(ctx, "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.Version),
+		"-o", b.Name, b.pkg())
+	return err
+}
+
+// download gets the release's own module and reads its go.mod.
+func (b builder) download(ctx context.Context) (*module, error) {
+	out, err := b.tool(ctx, "mod", "download", "-json", "k8s.io/kubernetes@"+b.Version)
+	if err != nil {
+		return nil, err
+	}
+	var downloaded struct{ GoMod string }
+	if err := json.Unmarshal(out, &downloaded); err != nil {
+		return nil, fmt.Errorf("go mod download: %w", err)
+	}
+	if out, err = b.tool(ctx, "mod", "edit", "-json", downloaded.GoMod); err != nil {
+		return nil, err
+	}
+	m := &module{}
+	if err := json.Unmarshal(out, m); err != nil {
+		return nil, fmt.Errorf("go mod edit: %w", err)
+	}
+	return m, nil
+}
+
+// tool runs the go command and returns what it printed.
+func (b builder) tool(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = b.dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, b.explain(args, errors.Join(err, errors.New(lastLines(stderr.String()+stdout.String()))))
+	}
+	return stdout.Bytes(), nil
+}
+
+// notServed matches how the go command tells that a proxy does not give a module out.
+var notServed = regexp.MustCompile(`\S+: (403|404|410) |unknown revision|not available|no such host|connection refused|i/o timeout`)
+
+func (b builder) explain(args []string, err error) error {
+	if notServed.MatchString(err.Error()) {
+		return fmt.Errorf("%s: the Go module proxy does not hold this release whole, or cannot be reached; "+
+			"%s and %s are known to build: %w", b.Command, Default, others, err)
+	}
+	return fmt.Errorf("build %s: go %s: %w", b.Command, strings.Join(args[:min(2, len(args))], " "), err)
+}
+
+func lastLines(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-8):], "\n")
+}
+
+// module is what "go mod edit -json" tells of a go.mod.
+type module struct {
+	Go      string
+	Godebug []struct{ Key, Value string }
+	Require []struct{ Path, Version string }
+}
+
+// staged is the version under which k8s.io/kubernetes requires the modules that live in its own repository.
+const staged = "v0.0.0"
+
+// wrapper is a go.mod that requires the release. The modules of the same repository are published with minor version for
+// major: v1.36.3 goes with v0.36.3.
+func (m *module) wrapper(c Command) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "module viplab.invalid/%s\n\ngo %s\n\n", c.Name, atLeast(m.Go, "1.24"))
+	for _, d := range m.godebug() {
+		fmt.Fprintf(&b, "godebug %s\n", d)
+	}
+	fmt.Fprintf(&b, "\ntool %s\n\nrequire k8s.io/kubernetes %s\n\n", c.pkg(), c.Version)
+	for _, r := range m.Require {
+		if r.Version == staged && strings.HasPrefix(r.Path, "k8s.io/") {
+			fmt.Fprintf(&b, "replace %s => %s v0.%s\n", r.Path, r.Path, strings.TrimPrefix(c.Version, "v1."))
+		}
+	}
+	return b.Bytes()
+}
+
+// godebug keeps the run-time behaviour that the release was built with, which would otherwise follow our own go line.
+func (m *module) godebug() []string {
+	if len(m.Godebug) == 0 {
+		parts := strings.Split(m.Go, ".")
+		return []string{"default=go" + strings.Join(parts[:min(2, len(parts))], ".")}
+	}
+	var out []string
+	for _, d := range m.Godebug {
+		out = append(out, d.Key+"="+d.Value)
+	}
+	return out
+}
+
+// atLeast is the later of two versions of Go; tool lines exist since 1.24.
+func atLeast(have, least string) string {
+	if version.Compare("go"+have, "go"+least) < 0 {
+		return least
+	}
+	return have
+}
+
+// linkerFlags tell the binary its version, as the release's own build does.
+func linkerFlags(version string) string {
+	minor := strings.Split(version, ".")[1]
+	flags := []string{"-s", "-w"}
+	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+		flags = append(flags, "-X", pkg+".gitVersion="+version, "-X", pkg+".gitMajor=1", "-X", pkg+".gitMinor="+minor)
+	}
+	return strings.Join(flags, " ")
+}

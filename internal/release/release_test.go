@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestWrapper(t *testing.T) {
+	m := &module{Go: "1.16"}
+	for path, version := range map[string]string{"k8s.io/api": "v0.0.0", "k8s.io/utils": "v0.0.0-2022", "example.com/x": "v0.0.0"} {
+		m.Require = append(m.Require, struct{ Path, Version string }{path, version})
+	}
+	got := string(m.wrapper(Command{"kube-proxy", "v1.24.17"}))
+	for _, line := range []string{
+		"go 1.24", "godebug default=go1.16", "tool k8s.io/kubernetes/cmd/kube-proxy", "require k8s.io/kubernetes v1.24.17",
+		"replace k8s.io/api => k8s.io/api v0.24.17",
+	} {
+		if !strings.Contains(got, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, got)
+		}
+	}
+	if strings.Count(got, "replace") != 1 {
+		t.Errorf("it replaces modules of others:\n%s", got)
+	}
+	m.Go, m.Godebug = "1.26.0", []struct{ Key, Value string }{{"default", "go1.25"}}
+	if got := string(m.wrapper(Command{"kubectl", "v1.36.3"})); !strings.Contains(got, "tool k8s.io/kubernetes/cmd/kubectl\n") || !strings.Contains(got, "go 1.26.0\n") || !strings.Contains(got, "godebug default=go1.25\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// fakeGo puts a go command into PATH that says one thing and fails.
+func fakeGo(t *testing.T, says string) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\ncat >&2 <<'END'\n" + says + "\nEND\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":/bin:/usr/bin")
+}
+
+func TestABuildThatFails(t *testing.T) {
+	for says, want := range map[string]string{
+		"go: k8s.io/kubernetes@v1.37.2: reading https://proxy.example/x.zip: 403 Forbidden": "does not hold this release whole",
+		"go: module k8s.io/kubernetes: dial tcp: lookup x: no such host":                    "cannot be reached",
+		"go: go.mod requires go >= 1.99 (running go 1.26)":                                  "build kube-proxy v1.37.2: go mod download: exit status 1\ngo: go.mod requires",
+	} {
+		fakeGo(t, says)
+		t.Setenv("VIPLAB_CACHE", t.TempDir())
+		var progress bytes.Buffer
+		err := Command{"kube-proxy", "v1.37.2"}.Build(t.Context(), &progress)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if !strings.Contains(progress.String(), "building kube-proxy v1.37.2") {
+			t.Errorf("progress: %q", progress.String())
+		}
+		left, err := filepath.Glob(filepath.Join(os.Getenv("VIPLAB_CACHE"), "kube-proxy", "*", "*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left behind: %q, %v", left, err)
+		}
+	}
+}
+
+func TestABuildThatIsInterrupted(t *testing.T) {
+	t.Setenv("VIPLAB_CACHE", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (Command{"kubectl", "v1.36.3"}).Build(ctx, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// agent keeps one program on one node up to date, the proxier or the enforcer: whenever the cluster's state has changed, it applies the newest state.
+// Changes that arrive while the program works, and shortly after, are applied together, next.
+type agent struct {
+	role     role
+	node     string
+	instance spec.Instance
+	store    *store.Store
+	gate     <-chan struct{} // nothing is applied before it is closed; nil: no gate
+	cancel   context.CancelFunc
+	done     chan struct{}
+	gone     bool // it has been ended; touched by whoever ends it alone
+
+	mu      sync.Mutex
+	applied uint64 // newest revision that the node obeys
+	failure error  // of the newest attempt; nil once an attempt succeeds
+	tried   uint64 // newest revision that was attempted
+	stuck   error  // once the program has been given up
+	changed chan struct{}
+}
+
+// startAgent places the program on the node and begins to apply states.
+func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node) (*agent, error) {
+	instance, err := program.Start(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("%s: start %s %s: %w", node.Name, role, program.Name(), err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	a := &agent{
+		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.Endpoints, cancel: cancel,
+		done: make(chan struct{}), changed: make(chan struct{}),
+	}
+	go a.run(ctx)
+	return a, nil
+}
+
+// applyEvery is the least time from one Apply to the next. Scenarios that share a cluster change something all the time, and
+// proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is a second.)
+const applyEvery = 150 * time.Millisecond
+
+// retryAfter is the pause before a failed Apply is tried again with no newer state to apply.
+const retryAfter = 200 * time.Millisecond
+
+func (a *agent) run(ctx context.Context) {
+	defer close(a.done)
+	if a.gate != nil {
+		select {
+		case <-a.gate:
+		case <-ctx.Done():
+		}
+	}
+	pause := time.NewTicker(applyEvery)
+	defer pause.Stop()
+	for ctx.Err() == nil {
+		snapshot := a.store.Snapshot()
+		pause.Reset(applyEvery)
+		err := a.apply(ctx, snapshot)
+		if ctx.Err() != nil {
+			return
+		}
+		a.record(snapshot.Revision, err)
+		var retry <-chan time.Time
+		if err != nil {
+			retry = time.After(retryAfter)
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.store.Changed(snapshot.Revision):
+		case <-retry:
+		}
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+	}
+}
+
+// apply turns a panic of the program into its failure.
+func (a *agent) apply(ctx context.Context, snapshot *store.Snapshot) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return a.instance.Apply(ctx, snapshot)
+}
+
+func (a *agent) record(revision uint64, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tried, a.failure = revision, err
+	if err == nil {
+		a.applied = revision
+	}
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// applyLimit is how long a node may take to obey a change before its program is given up for good. It is for hangs; slow
+// machines get more (see pace).
+const applyLimit = 2 * time.Minute
+
+// wait returns when the node obeys the state of the revision or a newer one. A program that fails on such a state three
+// times in a row has failed; one that does not finish in time is given up, and every later wait says so at once.
+func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) error {
+	expired := time.After(limit)
+	failures := 0
+	for {
+		a.mu.Lock()
+		applied, tried, failure, stuck, changed := a.applied, a.tried, a.failure, a.stuck, a.changed
+		a.mu.Unlock()
+		if applied >= revision {
+			return nil
+		}
+		if stuck != nil {
+			return stuck
+		}
+		if failure != nil && tried >= revision {
+			if failures++; failures == 3 {
+				return fmt.Errorf("%s: the %s cannot apply the cluster's state: %w", a.node, a.role, failure)
+			}
+		}
+		select {
+		case <-changed:
+		case <-expired:
+			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)", a.node, a.role, revision, limit, applied)
+			if failure != nil {
+				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
+			}
+			return a.giveUp(err)
+		case <-ctx.Done():
+			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w", a.node, a.role, revision, applied, context.Cause(ctx))
+		}
+	}
+}
+
+func (a *agent) giveUp(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stuck = err
+	return err
+}
+
+// ending is a way to end an agent: stop, kill or cleanup.
+type ending func(a *agent, ctx context.Context, limit time.Duration) error
+
+// stop ends the loop and takes the program off the node.
+func (a *agent) stop(ctx context.Context, limit time.Duration) error {
+	return a.end(ctx, limit, "stop", a.instance.Stop)
+}
+
+// kill ends the loop, wherever it is, and the program with it.
+func (a *agent) kill(ctx context.Context, limit time.Duration) error {
+	return a.end(ctx, limit, "kill", a.instance.Kill)
+}
+
+// cleanup ends the loop and takes the program off the node with all that it has programmed.
+func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
+	if c, ok := a.instance.(spec.Cleaner); ok {
+		return a.end(ctx, limit, "clean up after", c.Cleanup)
+	}
+	return a.end(ctx, limit, "clean up after", a.instance.Stop)
+}
+
+// end ends the loop, and then the program in one way or another; what has ended is not ended again. A program that does
+// not come back is left behind: it ends with its namespace.
+func (a *agent) end(ctx context.Context, limit time.Duration, how string, instance func(context.Context) error) error {
+	if a.gone {
+		return nil
+	}
+	a.gone = true
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
+	defer cancel()
+	a.cancel()
+	ended := make(chan error, 1)
+	go func() {
+		<-a.done
+		ended <- instance(ctx)
+	}()
+	var err error
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s %s: %w", a.node, how, a.role, err)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/scenarios"
+	. "github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+func TestMain(m *testing.M) { sandbox.Main(m) }
+
+// run plans and runs, and gives the results by scenario.
+func run(t *testing.T, o engine.Options) map[string]spec.Result {
+	t.Helper()
+	out, err := runAndClose(t, o)
+	if err != nil {
+		t.Error(err)
+	}
+	return out
+}
+
+func runAndClose(t *testing.T, o engine.Options) (map[string]spec.Result, error) {
+	t.Helper()
+	cells, err := engine.Plan(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := engine.NewRun(cells, o)
+	r.Do(t.Context())
+	out := map[string]spec.Result{}
+	for _, x := range r.Results() {
+		out[x.Scenario.ID] = x
+	}
+	return out, r.Close(t.Context())
+}
+
+// Every scenario that is about a proxier fails where none works, and the others, which say so, pass: so each can fail,
+// and none fails for a reason of the harness.
+func TestAProxierThatDoesNothingFails(t *testing.T) {
+	for id, r := range run(t, engine.Options{
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(), Stack: lab.Dual, Hasty: true, Out: t.TempDir(),
+	}) {
+		want := spec.Fail
+		if r.Scenario.Inert {
+			want = spec.Pass
+		}
+		if r.Verdict != want {
+			t.Errorf("%s: %s, want %s: %s", id, r.Verdict, want, r.Reason)
+		}
+	}
+}
+
+// simple is a scenario that any proxier that does nothing passes.
+func simple(id string) spec.Scenario {
+	return spec.Scenario{
+		ID: id, Group: "test", Why: "a pod reaches a pod", Priority: spec.P0, Source: "this test", Inert: true,
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
+		Steps: []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}}}}},
+	}
+}
+
+func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
+	unknownHost := simple("broken-unknown-host")
+	unknownHost.Steps = []spec.Step{{Rows: []spec.Row{{From: "nobody", To: spec.HostAt("a2", 8080), By: []string{"a2"}}}}}
+	noAddress := simple("broken-no-address")
+	noAddress.Steps = []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("missing", 80), By: []string{"a2"}}}}}
+	badAction := simple("broken-action")
+	badAction.Steps = []spec.Step{{Do: []spec.Action{Delete("Pod", "missing")}, Rows: simple("x-y").Steps[0].Rows}}
+	badScene := simple("broken-scene")
+	badScene.Given = []store.Object{Pod("c1", "no-such-node")}
+	badFault := simple("broken-check")
+	badFault.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { return spec.Faultf("no socket left") }}}
+	badPanic := simple("broken-panic")
+	badPanic.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { panic("an error of the scenario's own") }}}
+	results := run(t, engine.Options{
+		Proxiers:  []spec.Proxier{none.New()},
+		Scenarios: []spec.Scenario{unknownHost, noAddress, badAction, badScene, badFault, badPanic, simple("sound-one")},
+	})
+	for id, part := range map[string]string{
+		"broken-unknown-host": `no host "nobody"`, "broken-no-address": "no Service missing", "broken-action": "delete Pod missing",
+		"broken-scene": "no-such-node", "broken-check": "no socket left", "broken-panic": "an error of the scenario's own",
+	} {
+		if r := results[id]; r.Verdict != spec.Broken || !strings.Contains(r.Reason, part) {
+			t.Errorf("%s: %s (%s), want broken with %q", id, r.Verdict, r.Reason, part)
+		}
+	}
+	if r := results["sound-one"]; r.Verdict != spec.Pass {
+		t.Errorf("the sound scenario beside them: %s (%s)", r.Verdict, r.Reason)
+	}
+}
+
+// What rows of profiles find out, and what scenarios remark, is told with a pass, once.
+func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
+	s := simple("finds-out")
+	served := spec.HostAt("a1", 8080)
+	s.Given = []store.Object{Backend("a1", "n1"), Pod("c1", "n1")}
+	s.Steps = []spec.Step{{
+		Rows: []spec.Row{
+			{From: "c1", To: served, Want: spec.Reply | spec.Silence, By: []string{"a1"}, Profile: "a server"},
+			{From: "c1", To: spec.HostAt("a1", 9), Want: spec.Refused | spec.Silence, Profile: "nobody"},
+			{From: "c1", To: served, By: []string{"a1"}},
+		},
+		Check: func(_ context.Context, w spec.World) error {
+			w.Remark("it took 3ms")
+			w.Remark("it took 3ms")
+			return nil
+		},
+	}}
+	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Stack: lab.Dual})[s.ID]
+	if r.Verdict != spec.Pass || r.Reason != "a server: Reply\nnobody: Refused\nit took 3ms" {
+		t.Errorf("%s: %q", r.Verdict, r.Reason)
+	}
+}
+
+// A failure leaves what explains it: all rows, the rules, conntrack entries, the cluster, and the packets.
+func TestAFailureLeavesItsEvidence(t *testing.T) {
+	out := t.TempDir()
+	o := engine.Options{
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(), Out: out,
+		Focus: regexp.MustCompile("^nodeport-every-node$"),
+	}
+	r := run(t, o)["nodeport-every-node"]
+	for _, want := range []string{
+		"3 of 3 rows do not hold", "client -> n3:nodePort(web:80)/tcp v4", "Reply by a2", "Refused",
+		"again: viplab conform --proxier none --focus '^nodeport-every-node$' --ip 4 --pods bridge --overlay auto",
+	} {
+		if !strings.Contains(r.Reason, want) {
+			t.Errorf("the account of the failure lacks %q:\n%s", want, r.Reason)
+		}
+	}
+	for file, want := range map[string]string{
+		"failure.txt": "works on every node", "n1-rules.txt": "nothing", "n2-conntrack.txt": "", "n3-network.txt": "eth0",
+		"cluster.yaml": "nodePort: ", "proxier.log": "", "packets.pcapng": "\x0a\x0d\x0d\x0a",
+	} {
+		data, err := os.ReadFile(filepath.Join(out, "nodeport-every-node", "none", file))
+		if err != nil {
+			t.Error(err)
+		} else if !strings.Contains(string(data), want) {
+			t.Errorf("%s lacks %q", file, want)
+		}
+	}
+	if len(r.Files) == 0 || !strings.HasPrefix(r.Files[0], "nodeport-every-node/none/") {
+		t.Errorf("files of the result: %v", r.Files)
+	}
+}
+
+// What a scenario makes is gone when it has ended, and the next one with the same names starts afresh.
+func TestScenariosCleanUpAfterThemselves(t *testing.T) {
+	var seen atomic.Int64
+	first := simple("cleans-up-one")
+	second := simple("cleans-up-two")
+	second.Steps = append(second.Steps, spec.Step{Check: func(_ context.Context, w spec.World) error {
+		for _, p := range w.Store().Snapshot().Pods {
+			if p.Namespace == w.Namespace() {
+				seen.Add(1)
+			}
+		}
+		if seen.Load() != 2 {
+			return fmt.Errorf("%d pods in the scenario's namespace", seen.Load())
+		}
+		return nil
+	}})
+	for id, r := range run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{first, second}}) {
+		if r.Verdict != spec.Pass {
+			t.Errorf("%s: %s (%s)", id, r.Verdict, r.Reason)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// nodes are the nodes of every cluster that scenarios run in.
+var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
+
+// zones are where the nodes are. Nothing but topology hints speaks of zones.
+var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
+
+// environment is a cluster with a proxier on every node, and maybe an enforcer.
+type environment struct {
+	*cluster.Cluster
+	proxier   *fleet
+	enforcer  *fleet          // nil if there is none
+	declared  spec.FeatureSet // of the two together
+	own       spec.Own
+	conntrack map[string]*observe.Conntrack // by node
+	stateDir  string
+	// applyLimit is how long a node may take to obey a change.
+	applyLimit time.Duration
+}
+
+// build makes a cluster and places the proxier, and after it the enforcer: no packet passes between the two. What goes
+// wrong with the cluster is a Fault, what goes wrong with them is not.
+func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environment, error) {
+	c, err := cluster.New(ctx, lab.Topology{
+		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
+	})
+	if err != nil {
+		return nil, spec.Faultf("build the cluster: %w", err)
+	}
+	r.takeNote(c.Lab())
+	env := &environment{
+		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(r.options.beside(p)),
+		applyLimit: cmp.Or(r.options.ApplyLimit, machine.Limit(applyLimit)), conntrack: map[string]*observe.Conntrack{},
+	}
+	if r.options.Enforcer != nil {
+		env.enforcer = newFleet(enforcerRole, r.options.Enforcer)
+	}
+	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {
+		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
+	}
+	for _, n := range c.Lab().Nodes() {
+		if err := env.equip(n, own); err != nil {
+			return nil, errors.Join(spec.Faultf("%s: %w", n.Name(), err), env.close(ctx))
+		}
+		ct, err := observe.NewConntrack(n.NS)
+		if err != nil {
+			return nil, errors.Join(&spec.Fault{Err: err}, env.close(ctx))
+		}
+		env.conntrack[n.Name()] = ct
+	}
+	for _, f := range env.fleets() {
+		if err := env.placeAll(ctx, f); err != nil {
+			return nil, errors.Join(err, env.close(ctx))
+		}
+	}
+	return env, nil
+}
+
+// placeAll places the program of a fleet on every node. What was placed before has done its first work then: as in a real
+// cluster, policies are enforced by rules that stand before those of the proxier, because they come later.
+func (e *environment) placeAll(ctx context.Context, f *fleet) error {
+	if err := e.settle(ctx, e.Store().Snapshot().Revision); err != nil {
+		return err
+	}
+	for _, n := range e.Lab().Nodes() {
+		if !e.hasProxier(n.Name()) {
+			continue
+		}
+		a, err := e.place(ctx, f, n, f.program, nil)
+		if err != nil {
+			return err
+		}
+		f.agents = append(f.agents, a)
+	}
+	return nil
+}
+
+// hasProxier says whether a node is one of those that get a proxier.
+func (e *environment) hasProxier(node string) bool {
+	return len(e.own.Nodes) == 0 || slices.Contains(e.own.Nodes, node)
+}
+
+func (r *Run) takeNote(l *lab.Lab) {
+	overlay, reason := l.Overlay()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note = fmt.Sprintf("%d nodes, %s pods, overlay %s (%s), %s",
+		len(l.Nodes()), l.Topology().PodNetwork, overlay, reason, l.Stack())
+	if r.options.Enforcer != nil {
+		r.note += ", enforcer " + r.options.Enforcer.Name()
+	}
+}
+
+// place starts a program of the fleet on one node. If gate is not nil, EndpointSlices are kept from it until that is closed.
+func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program spec.Proxier, gate <-chan struct{}) (*agent, error) {
+	state, err := os.MkdirTemp(e.stateDir, n.Name()+"-")
+	if err != nil {
+		return nil, &spec.Fault{Err: err}
+	}
+	node := spec.NodeOf(e.Lab(), n, e.Store())
+	node.StateDir, node.Config, node.Endpoints, node.Log = state, e.own.Proxy, gate, f.log.With("node", n.Name())
+	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
+}
+
+// equip makes a node what the administrator wants it to be before a proxier comes.
+func (e *environment) equip(n *lab.Node, own spec.Own) error {
+	if err := n.SetSysctls(append(patientTracking, own.Sysctls...)...); err != nil {
+		return err
+	}
+	if err := patientIPVS(n); err != nil {
+		return err
+	}
+	return store.Update(e.Store(), "", n.Name(), func(o *corev1.Node) {
+		o.Labels[corev1.LabelTopologyZone] = zones[n.Name()]
+	})
+}
+
+// settle returns when everything that has been placed on the nodes, and still is there, obeys the state of a revision.
+func (e *environment) settle(ctx context.Context, revision uint64) error {
+	for _, f := range e.fleets() {
+		if err := f.wait(ctx, revision, e.applyLimit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close stops proxiers and enforcers, and takes everything down.
+func (e *environment) close(ctx context.Context) error {
+	return errors.Join(e.end(ctx, (*agent).stop), e.Cluster.Close())
+}
+
+// end ends proxiers and enforcers in one way or another, and leaves the cluster there.
+func (e *environment) end(ctx context.Context, how ending) error {
+	var errs []error
+	for _, f := range e.fleets() {
+		errs = append(errs, f.end(ctx, e.applyLimit, how))
+	}
+	for _, ct := range e.conntrack {
+		errs = append(errs, ct.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(e.stateDir))...)
+}
+
+// doors tells how to enter each namespace from outside of the sandbox.
+func (e *environment) doors() []string {
+	var out []string
+	door := func(ns *netns.NS) {
+		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.Door(), os.Getpid(), ns.Fd()))
+	}
+	for _, n := range e.Lab().Nodes() {
+		door(n.NS)
+	}
+	door(e.Lab().Client().NS)
+	return out
+}
+
+// names maps every address of the lab to the name of its host as a scenario knows it. The kernel is asked for those of
+// the nodes: bridges, tunnels and proxiers add addresses of their own.
+func (e *environment) names(namespace string) (map[netip.Addr]string, error) {
+	names := map[netip.Addr]string{}
+	l := e.Lab()
+	add := func(name string, addrs []netip.Addr) {
+		for _, a := range addrs {
+			names[a] = name
+		}
+	}
+	for _, p := range l.Pods() {
+		add(shortName(namespace, p.Name()), p.Addrs())
+	}
+	for _, n := range l.Nodes() {
+		addrs, err := n.LocalAddrs()
+		if err != nil {
+			return nil, err
+		}
+		add(n.Name(), addrs)
+	}
+	add("client", l.Client().Addrs())
+	add("router", l.Router().Addrs())
+	return names, nil
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// role is what a program does on its nodes. Messages and files are called after it.
+type role string
+
+const (
+	proxierRole  role = "proxier"
+	enforcerRole role = "enforcer"
+)
+
+// fleet is one program on every node.
+type fleet struct {
+	role    role
+	program spec.Proxier
+	agents  []*agent // one for each node, in their order
+	logs    *logBook
+	log     *slog.Logger
+}
+
+func newFleet(r role, program spec.Proxier) *fleet {
+	logs := &logBook{}
+	return &fleet{
+		role: r, program: program, logs: logs,
+		log: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+}
+
+// fleets are what runs on the nodes, in the order in which it is started.
+func (e *environment) fleets() []*fleet {
+	if e.enforcer == nil {
+		return []*fleet{e.proxier}
+	}
+	return []*fleet{e.proxier, e.enforcer}
+}
+
+// enforcing is the fleet that enforces network policies: the enforcers, or proxiers that do it themselves.
+func (e *environment) enforcing() *fleet {
+	return cmp.Or(e.enforcer, e.proxier)
+}
+
+// rules is how the file ends that keeps what the fleet has programmed on a node.
+func (f *fleet) rules() string {
+	if f.role == enforcerRole {
+		return "-policies.txt"
+	}
+	return "-rules.txt"
+}
+
+// wait returns when every agent that has not ended obeys the revision.
+func (f *fleet) wait(ctx context.Context, revision uint64, limit time.Duration) error {
+	for _, a := range f.agents {
+		if a.gone {
+			continue
+		}
+		if err := a.wait(ctx, revision, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// agent is the agent of a node, nil if there is none.
+func (f *fleet) agent(node string) *agent {
+	for _, a := range f.agents {
+		if a.node == node {
+			return a
+		}
+	}
+	return nil
+}
+
+// end ends all agents at once.
+func (f *fleet) end(ctx context.Context, limit time.Duration, how ending) error {
+	errs := make([]error, len(f.agents))
+	var wg sync.WaitGroup
+	for i, a := range f.agents {
+		wg.Go(func() { errs[i] = how(a, ctx, limit) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// logBook keeps what the programs of a fleet log, for the folder of a failure. It is safe for concurrent use.
+type logBook struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// logLimit is how much of a log is kept: the newest part of it. A program that floods its log must not fill
+// the machine's memory.
+const logLimit = 1 << 20
+
+func (b *logBook) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.text = append(b.text, p...)
+	if over := len(b.text) - logLimit; over > logLimit {
+		b.text = append([]byte(nil), b.text[over:]...)
+	}
+	return len(p), nil
+}
+
+func (b *logBook) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text)
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/proxiers/none"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// bad is a proxier that misbehaves in one way.
+type bad struct {
+	spec.Proxier
+	name   string
+	start  func() error
+	apply  func(ctx context.Context, n int64) error
+	usable error
+	stop   func(ctx context.Context) error
+	starts *atomic.Int64
+}
+
+func (b bad) Name() string                 { return b.name }
+func (b bad) Usable(context.Context) error { return b.usable }
+
+func (b bad) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
+	if b.starts != nil {
+		b.starts.Add(1)
+	}
+	if b.start != nil {
+		if err := b.start(); err != nil {
+			return nil, err
+		}
+	}
+	return &badInstance{b: b, node: node}, nil
+}
+
+type badInstance struct {
+	b    bad
+	node spec.Node
+	n    int64
+}
+
+func (i *badInstance) Apply(ctx context.Context, _ *store.Snapshot) error {
+	i.n++
+	if i.b.apply == nil {
+		return nil
+	}
+	return i.b.apply(ctx, i.n)
+}
+
+func (i *badInstance) Kill(context.Context) error { return nil }
+
+func (i *badInstance) Dump(context.Context, io.Writer) error { return nil }
+
+func (i *badInstance) Stop(ctx context.Context) error {
+	if i.b.stop != nil {
+		return i.b.stop(ctx)
+	}
+	return nil
+}
+
+func TestAProxierThatMisbehavesFails(t *testing.T) {
+	forever := make(chan struct{})
+	for _, c := range []struct {
+		bad   bad
+		want  string
+		close string // what taking the cluster down says
+	}{
+		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program", ""},
+		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }}, "index out of range", ""},
+		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }}, "line 3: bad rule", ""},
+		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }}, "has not applied", "stop proxier: not done"},
+		{bad{name: "fails-and-hangs", apply: func(_ context.Context, n int64) error {
+			if n > 1 {
+				<-forever
+			}
+			return errors.New("line 3: bad rule")
+		}}, "its newest attempt: line 3: bad rule", "stop proxier: not done"},
+	} {
+		t.Run(c.bad.name, func(t *testing.T) {
+			c.bad.Proxier = none.New()
+			began := time.Now()
+			results, err := runAndClose(t, engine.Options{
+				Proxiers: []spec.Proxier{c.bad}, Scenarios: []spec.Scenario{simple("sound-one"), simple("sound-two")},
+				ApplyLimit: time.Second,
+			})
+			if c.close == "" && err != nil || c.close != "" && (err == nil || !strings.Contains(err.Error(), c.close)) {
+				t.Errorf("taking the cluster down says %v, want %q", err, c.close)
+			}
+			for id, r := range results {
+				if r.Verdict != spec.Fail || !strings.Contains(r.Reason, c.want) {
+					t.Errorf("%s: %s (%s), want fail with %q", id, r.Verdict, r.Reason, c.want)
+				}
+			}
+			t.Logf("verdict after %s", time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// A proxier that fails now and then, but gets it right when asked again, has only been slow.
+func TestAFailedApplyIsTriedAgain(t *testing.T) {
+	b := bad{Proxier: none.New(), name: "moody", apply: func(_ context.Context, n int64) error {
+		if n%3 == 1 {
+			return errors.New("try again")
+		}
+		return nil
+	}}
+	for id, r := range run(t, engine.Options{Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one")}}) {
+		if r.Verdict != spec.Pass {
+			t.Errorf("%s: %s (%s), want pass", id, r.Verdict, r.Reason)
+		}
+	}
+}

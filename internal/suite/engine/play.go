@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// play runs the scenario's steps. An error is a failure of the proxier, or a spec.Fault.
+func (w *world) play(ctx context.Context) error {
+	for i, step := range w.cell.Scenario.Steps {
+		if err := w.step(ctx, step); err != nil {
+			if len(w.cell.Scenario.Steps) > 1 {
+				err = fmt.Errorf("step %d%s: %w", i+1, dashed(step.Name), err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func dashed(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " (" + name + ")"
+}
+
+func (w *world) step(ctx context.Context, step spec.Step) error {
+	w.stepName = step.Name
+	for _, a := range step.Do {
+		if err := a.Run(ctx, w); err != nil {
+			return spec.Faultf("%s: %w", a.Name, err)
+		}
+	}
+	if err := w.Expect(ctx, step.Rows...); err != nil {
+		return err
+	}
+	if step.Check != nil {
+		return step.Check(ctx, w)
+	}
+	return nil
+}
+
+// atOnce is how many probes of one step are on their way at the same time. Only the largest steps have more. Each has a socket
+// that hears every echo of its namespace: a thousand of them would spend their limits on the echoes of each other.
+const atOnce = 64
+
+// Expect settles the cluster, probes the rows side by side and judges them together.
+func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	probes := w.expand(rows)
+	each(probes, atOnce, func(p *probed) { p.seen, p.fault = w.probeRow(ctx, p.row, p.family) })
+	facts, err := w.facts()
+	if err != nil {
+		return &spec.Fault{Err: err}
+	}
+	return w.judge(probes, facts)
+}
+
+// probed is a row in one family and what came of it.
+type probed struct {
+	row    spec.Row
+	family lab.Family
+	seen   []spec.Observation
+	fault  error
+	wrong  []string
+}
+
+func (w *world) expand(rows []spec.Row) []*probed {
+	var out []*probed
+	for _, r := range rows {
+		if !r.Concerns(w.Features()) {
+			continue
+		}
+		for _, f := range w.Lab().Stack().Families() {
+			if r.Family == 0 || r.Family == f {
+				out = append(out, &probed{row: r, family: f})
+			}
+		}
+	}
+	return out
+}
+
+func (w *world) facts() (spec.Facts, error) {
+	names, err := w.env.names(w.namespace)
+	return spec.Facts{
+		Names:  names,
+		Egress: func(node string, to netip.Addr) netip.Addr { return w.Lab().Node(node).EgressAddr(to) },
+	}, err
+}
+
+func (w *world) judge(probes []*probed, facts spec.Facts) error {
+	var faults []error
+	failed := false
+	for _, p := range probes {
+		if p.fault != nil {
+			faults = append(faults, p.fault)
+			continue
+		}
+		p.wrong = p.row.Judge(p.seen, facts)
+		failed = failed || len(p.wrong) > 0
+		w.remark(p)
+	}
+	w.record(probes, facts)
+	if len(faults) > 0 {
+		return &spec.Fault{Err: errors.Join(faults...)}
+	}
+	if failed {
+		f := failedRows{probes: probes, facts: facts}
+		w.mu.Lock()
+		w.failures = append(w.failures, f)
+		w.mu.Unlock()
+		return f
+	}
+	return nil
+}
+
+// Observe probes a row that nothing judges.
+func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, error) {
+	var all []spec.Observation
+	for _, p := range w.expand([]spec.Row{row}) {
+		seen, err := w.probeRow(ctx, p.row, p.family)
+		if err != nil {
+			return nil, &spec.Fault{Err: err}
+		}
+		all = append(all, seen...)
+	}
+	return all, nil
+}
+
+// Probe sends one probe that no row judges.
+func (w *world) Probe(ctx context.Context, from string, to spec.Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error) {
+	row := spec.Row{From: from, To: to, Proto: proto}
+	p, err := w.probeOf(row, family)
+	if err != nil {
+		return nil, traffic.Answer{}, err
+	}
+	o := spec.Observation{Family: family, To: p.To}
+	conn, err := w.open(ctx, row, p, &o)
+	if err != nil {
+		return nil, o.Answer, &spec.Fault{Err: err}
+	}
+	return conn, o.Answer, nil
+}

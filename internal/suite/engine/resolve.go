@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Resolve turns a target into an address of the family. A Service that has been deleted keeps its addresses here.
+func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
+	addr, err := w.address(to, family)
+	port := to.Port
+	if err == nil && (to.Kind == spec.VIP && !to.RawPort || to.Kind == spec.NodePortOf) {
+		var p corev1.ServicePort
+		p, err = w.servicePort(to, proto)
+		if to.Kind == spec.NodePortOf {
+			port = uint16(p.NodePort)
+		}
+	}
+	switch {
+	case err != nil:
+		return netip.AddrPort{}, spec.Faultf("resolve %s: %w", to, err)
+	case port == 0:
+		return netip.AddrPort{}, spec.Faultf("resolve %s: it has no port", to)
+	}
+	return netip.AddrPortFrom(addr, port), nil
+}
+
+// address is a target without its port.
+func (w *world) address(to spec.Target, family lab.Family) (addr netip.Addr, err error) {
+	switch to.Kind {
+	case spec.VIP:
+		addr, err = w.clusterIP(to.Service, family)
+	case spec.Ingress:
+		addr, err = w.ingress(to.Service, family)
+	case spec.Literal:
+		addr, err = netip.ParseAddr(map[lab.Family]string{lab.V4: to.V4, lab.V6: to.V6}[family])
+	default:
+		addr, err = w.hostAddr(to, family)
+	}
+	if err == nil && !addr.IsValid() {
+		err = fmt.Errorf("it has no %s address", family)
+	}
+	return addr, err
+}
+
+// service finds a Service; one that is gone is what it was when it was last asked for.
+func (w *world) service(name string) (*corev1.Service, error) {
+	s, ok := store.Get[*corev1.Service](w.Store(), w.namespace, name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ok {
+		w.former[name] = s
+		return s, nil
+	}
+	if s := w.former[name]; s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("there is no Service %s", name)
+}
+
+func (w *world) clusterIP(service string, family lab.Family) (netip.Addr, error) {
+	s, err := w.service(service)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return addrOf(s.Spec.ClusterIPs, family), nil
+}
+
+func (w *world) ingress(service string, family lab.Family) (netip.Addr, error) {
+	s, err := w.service(service)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	var ips []string
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		ips = append(ips, i.IP)
+	}
+	return addrOf(ips, family), nil
+}
+
+func (w *world) servicePort(to spec.Target, proto string) (corev1.ServicePort, error) {
+	s, err := w.service(to.Service)
+	if err != nil {
+		return corev1.ServicePort{}, err
+	}
+	for _, p := range s.Spec.Ports {
+		if p.Port == int32(to.Port) && strings.EqualFold(string(p.Protocol), proto) {
+			return p, nil
+		}
+	}
+	return corev1.ServicePort{}, fmt.Errorf("the Service has no port %d/%s", to.Port, proto)
+}
+
+func (w *world) hostAddr(to spec.Target, family lab.Family) (netip.Addr, error) {
+	h, err := w.Host(to.Host)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	switch to.Which {
+	case spec.Loopback:
+		if family == lab.V6 {
+			return netip.IPv6Loopback(), nil
+		}
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
+	case spec.Secondary:
+		primary := h.Addr(family)
+		for _, a := range h.Addrs() {
+			if lab.FamilyOf(a) == family && a != primary {
+				return a, nil
+			}
+		}
+		return netip.Addr{}, nil
+	default:
+		return h.Addr(family), nil
+	}
+}
+
+func addrOf(ips []string, family lab.Family) netip.Addr {
+	for _, ip := range ips {
+		if a, err := netip.ParseAddr(ip); err == nil && lab.FamilyOf(a) == family {
+			return a
+		}
+	}
+	return netip.Addr{}
+}

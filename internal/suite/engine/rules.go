@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Rules places a proxier, configured as own says, in a cluster of its own, applies objects, and writes what is then
+// programmed on a node. The cluster's kind is that of the options, which are used for nothing else.
+func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.Own, objects []store.Object, node string, w io.Writer) (err error) {
+	if !slices.Contains(NodeNames(), node) {
+		return fmt.Errorf("there is no node %q: there are %s", node, strings.Join(NodeNames(), ", "))
+	}
+	if err := p.Usable(ctx); err != nil {
+		return fmt.Errorf("%s: %w", p.Name(), err)
+	}
+	own.Nodes = nil // whatever node is asked for
+	env, err := NewRun(nil, o).build(ctx, p, own)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, env.close(context.WithoutCancel(ctx))) }()
+	if err := env.Store().Apply(objects...); err != nil {
+		return err
+	}
+	for _, ns := range env.Store().Snapshot().Namespaces {
+		if err := env.WaitPods(ctx, ns.Name); err != nil {
+			return err
+		}
+	}
+	if err := env.settle(ctx, env.Store().Snapshot().Revision); err != nil {
+		return err
+	}
+	return env.proxier.agent(node).instance.Dump(ctx, w)
+}
+
+// NodeNames are the names of the nodes of every cluster.
+func NodeNames() []string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Run is a run of cells. Its results are read from the cells.
+type Run struct {
+	options Options
+	cells   []*Cell
+	ended   atomic.Int64
+	done    chan struct{} // closed when all cells have ended
+	over    chan struct{} // closed when, after that, all clusters are gone but those that are kept
+	leaving sync.WaitGroup
+
+	mu      sync.Mutex
+	kept    []*environment     // with failed scenarios in them, if Options.KeepFailed
+	retired []*cluster.Cluster // in which nothing happens any more, the oldest first
+	note    string             // what the first cluster says of itself
+	left    []error            // what went wrong when clusters were taken down
+}
+
+// scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as well,
+// a scenario takes a minute where it takes a second elsewhere.
+const scenarioLimit = 15 * time.Minute
+
+// NewRun is a run of planned cells, which may be fewer than were planned. Nothing happens before Do.
+func NewRun(cells []*Cell, o Options) *Run {
+	return &Run{options: o, cells: cells, done: make(chan struct{}), over: make(chan struct{})}
+}
+
+// Do runs the cells, takes the clusters down and returns; it is called once. Cells whose skip was decided end first.
+func (r *Run) Do(ctx context.Context) {
+	defer close(r.over)
+	r.skipAll()
+	for _, p := range r.options.Proxiers {
+		r.runProxier(ctx, p)
+	}
+	close(r.done)
+	r.leaving.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.retired {
+		r.noteLocked(c.Close())
+	}
+	r.retired = nil
+}
+
+// Wait returns when all cells have ended.
+func (r *Run) Wait() { <-r.done }
+
+// Note says what kind of cluster the scenarios ran in: overlay and why, pods, families.
+func (r *Run) Note() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.note
+}
+
+// Results are the results of all cells, in the order of the plan.
+func (r *Run) Results() []spec.Result {
+	r.Wait()
+	var out []spec.Result
+	for _, c := range r.cells {
+		out = append(out, c.result)
+	}
+	return out
+}
+
+// Kept describes how to enter each namespace of the clusters kept for failed scenarios.
+func (r *Run) Kept() []string {
+	r.Wait()
+	var out []string
+	for _, e := range r.kept {
+		out = append(out, e.doors()...)
+	}
+	return out
+}
+
+// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that were
+// taken down before: a proxier that does not leave its node, for one.
+func (r *Run) Close(ctx context.Context) error {
+	<-r.over
+	errs := r.left
+	for _, e := range r.kept {
+		errs = append(errs, e.close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Run) skipAll() {
+	for _, c := range r.cells {
+		select {
+		case <-c.done: // broken already
+			r.announce(c)
+			continue
+		default:
+		}
+		if c.skip != "" {
+			r.end(c, spec.Result{Verdict: spec.Skip, Reason: c.skip, Missing: c.missing})
+		}
+	}
+}
+
+func (r *Run) end(c *Cell, result spec.Result) {
+	c.finish(result)
+	r.announce(c)
+}
+
+func (r *Run) announce(c *Cell) {
+	n := r.ended.Add(1)
+	if r.options.Listen != nil {
+		r.options.Listen(Event{Cell: c, Result: &c.result, Ended: int(n), Total: len(r.cells)})
+	}
+}
+
+// runCell runs one scenario and turns whatever comes of it into a result.
+func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result spec.Result) {
+	if r.options.Listen != nil {
+		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
+	}
+	began := time.Now()
+	limit := machine.Limit(scenarioLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the scenario's limit of %s is over", limit))
+	defer cancel()
+	w, err := newWorld(ctx, env, c)
+	if err == nil {
+		err = guard(func() error { return w.play(ctx) })
+	}
+	result = verdictOf(err)
+	result.Took = time.Since(began)
+	if w != nil {
+		result.Probed = w.probed
+		if result.Verdict == spec.Pass {
+			result.Reason = strings.Join(w.remarks, "\n")
+		}
+		if result.Verdict == spec.Fail || result.Verdict == spec.Broken {
+			w.explain(context.WithoutCancel(ctx), &result)
+		}
+		keep := c.alone() || r.options.KeepFailed && result.Verdict != spec.Pass
+		if err := w.leave(keep); err != nil && result.Verdict == spec.Pass {
+			result = verdictOf(spec.Faultf("clean up after the scenario: %w", err))
+		}
+	}
+	if result.Verdict == spec.Pass && len(c.missing) > 0 {
+		result.Verdict = spec.Fail
+		result.Reason = fmt.Sprintf("%s passes, but does not declare %s", c.Proxier.Name(), joinFeatures(c.missing))
+	}
+	return result
+}
+
+// guard turns a panic of a scenario into a fault.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = spec.Faultf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return f()
+}
+
+// placing is the verdict where no cluster could be had: skip if the proxier says that it cannot be configured so.
+func placing(err error) spec.Result {
+	var cannot *spec.UnusableError
+	if errors.As(err, &cannot) {
+		return spec.Result{Verdict: spec.Skip, Reason: err.Error()}
+	}
+	return verdictOf(err)
+}
+
+// verdictOf is pass for nil, broken for a fault of the harness or an interrupted run, and fail for the rest.
+func verdictOf(err error) spec.Result {
+	var fault *spec.Fault
+	switch {
+	case err == nil:
+		return spec.Result{Verdict: spec.Pass}
+	case errors.As(err, &fault), errors.Is(err, context.Canceled):
+		return spec.Result{Verdict: spec.Broken, Reason: err.Error()}
+	default:
+		return spec.Result{Verdict: spec.Fail, Reason: err.Error()}
+	}
+}
+
+func (c *Cell) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// lane is how many draws of an even spread are made one after another, beside others. It does not matter in what order they are.
+const lane = 50
+
+// probeRow sends the probes of a row in one family, one after another, or in lanes.
+func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
+	p, err := w.probeOf(row, family)
+	if err != nil {
+		return nil, err
+	}
+	s := &sending{world: w, row: row, probe: p, family: family, left: row.Count()}
+	lanes := 1
+	if row.Even && row.Conn == "" {
+		lanes = (row.Count() + lane - 1) / lane
+	}
+	each(make([]struct{}, lanes), lanes, func(struct{}) { s.send(ctx) })
+	return s.seen, s.err
+}
+
+// sending is the probes of a row in one family, and what has come of them.
+type sending struct {
+	world  *world
+	row    spec.Row
+	probe  traffic.Probe
+	family lab.Family
+
+	mu       sync.Mutex
+	left     int // are still to be sent
+	unwanted int
+	seen     []spec.Observation
+	err      error
+}
+
+// send sends probes until none is left, or the row has failed.
+func (s *sending) send(ctx context.Context) {
+	for s.take() {
+		o := spec.Observation{Family: s.family, To: s.probe.To}
+		err := s.world.sendOne(ctx, s.row, s.probe, &o)
+		s.note(o, err)
+	}
+}
+
+// take says whether one more probe is to be sent.
+func (s *sending) take() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left--
+	return s.left >= 0 && s.err == nil && s.unwanted < s.world.cell.unwantedLimit()
+}
+
+func (s *sending) note(o spec.Observation, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.err = cmp.Or(s.err, fmt.Errorf("%s -> %s: %w", s.row.From, s.row.To, err))
+		return
+	}
+	s.seen = append(s.seen, o)
+	if !s.row.Want.Allows(o.Outcome) {
+		s.unwanted++
+	}
+}
+
+// sendOne sends one probe of a row: on the row's connection, or on a fresh one.
+func (w *world) sendOne(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) error {
+	if row.Conn != "" {
+		return w.onKept(ctx, row, p, o)
+	}
+	return w.once(ctx, row, p, o)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netpol
+
+import (
+	"net/netip"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/viplab/viplab/lab"
+)
+
+// Cases are written for IPv4. In a cluster of the other family the ranges of the one change places with those of the other;
+// in one of both, every IPv4 range gets its IPv6 twin beside it.
+
+// podRange are the addresses of all pods.
+var podRange = map[lab.Family]netip.Prefix{
+	lab.V4: netip.MustParsePrefix("10.244.0.0/16"),
+	lab.V6: netip.MustParsePrefix("fd00:10:244::/48"),
+}
+
+// translated are the policies for a cluster of these families. The given ones stay as they are.
+func translated(policies []*networkingv1.NetworkPolicy, stack lab.Stack) []*networkingv1.NetworkPolicy {
+	var out []*networkingv1.NetworkPolicy
+	for _, p := range policies {
+		p = p.DeepCopy()
+		for i := range p.Spec.Ingress {
+			p.Spec.Ingress[i].From = translatedPeers(p.Spec.Ingress[i].From, stack)
+		}
+		for i := range p.Spec.Egress {
+			p.Spec.Egress[i].To = translatedPeers(p.Spec.Egress[i].To, stack)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func translatedPeers(peers []networkingv1.NetworkPolicyPeer, stack lab.Stack) []networkingv1.NetworkPolicyPeer {
+	if stack == lab.IPv4 || len(peers) == 0 {
+		return peers
+	}
+	var out []networkingv1.NetworkPolicyPeer
+	for _, p := range peers {
+		twin := twinOf(p)
+		if twin == nil || stack == lab.Dual {
+			out = append(out, p)
+		}
+		if twin != nil && (stack == lab.IPv6 || isV4(p.IPBlock.CIDR)) {
+			out = append(out, *twin)
+		}
+	}
+	return out
+}
+
+func isV4(cidr string) bool {
+	p, err := netip.ParsePrefix(cidr)
+	return err == nil && p.Addr().Is4()
+}
+
+// twinOf is the ipBlock in the other family, nil for other peers and for what no prefix is.
+func twinOf(p networkingv1.NetworkPolicyPeer) *networkingv1.NetworkPolicyPeer {
+	if p.IPBlock == nil {
+		return nil
+	}
+	block, err := netip.ParsePrefix(p.IPBlock.CIDR)
+	if err != nil {
+		return nil
+	}
+	out := &networkingv1.IPBlock{CIDR: twin(block).String()}
+	for _, e := range p.IPBlock.Except {
+		if except, err := netip.ParsePrefix(e); err == nil {
+			out.Except = append(out.Except, twin(except).String())
+		}
+	}
+	return &networkingv1.NetworkPolicyPeer{IPBlock: out}
+}
+
+// twin is the range of the other family that holds the same pods.
+func twin(p netip.Prefix) netip.Prefix {
+	v4, v6 := podRange[lab.V4], podRange[lab.V6]
+	if p.Addr().Is6() {
+		return netip.MustParsePrefix("10.0.0.0/8") // cases have no IPv6 range but all of fd00::/8
+	}
+	switch bits := p.Bits(); {
+	case bits == 0:
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	case v4.Contains(p.Addr()) && bits >= v4.Bits():
+		a, b := v6.Addr().As16(), p.Addr().As4()
+		a[7], a[15] = b[2], b[3]
+		switch {
+		case bits <= 24: // of the 16 bits that number a node, IPv4 has 8
+			bits = v6.Bits() + max(0, bits-v4.Bits()+8)*min(1, bits-v4.Bits())
+		default:
+			bits += 96
+		}
+		return netip.PrefixFrom(netip.AddrFrom16(a), bits)
+	case p.Contains(v4.Addr()):
+		return netip.PrefixFrom(v6.Addr(), v6.Bits()-(v4.Bits()-bits)).Masked()
+	default:
+		a := [16]byte{}
+		b := p.Addr().As4()
+		copy(a[12:], b[:])
+		return netip.PrefixFrom(netip.AddrFrom16(a), 96+bits) // nobody's, as the range was
+	}
+}

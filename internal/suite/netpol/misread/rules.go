@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package misread
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
+)
+
+// wantsTypes tells whether the types of a policy are to be defaulted.
+func wantsTypes(p *Policy) bool { return len(p.Spec.PolicyTypes) == 0 }
+
+// setTypes gives the policy types. None at all is not possible: a policy that isolates nothing selects nobody.
+func setTypes(p *Policy, ingress, egress bool) {
+	p.Spec.PolicyTypes = nil
+	if ingress {
+		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, in)
+	}
+	if egress {
+		p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, out)
+	}
+	if !ingress && !egress {
+		p.Spec.PolicyTypes = []networkingv1.PolicyType{in}
+		p.Spec.PodSelector = selector{MatchExpressions: []requirement{never}}
+	}
+}
+
+// typesOf are the directions of a policy, defaulted as the API does.
+func typesOf(p *Policy) (ingress, egress bool) {
+	_, ingress = oracle.Rules(p, in)
+	_, egress = oracle.Rules(p, out)
+	return ingress, egress
+}
+
+func types() []Reading {
+	return []Reading{
+		each("default-types-ingress-only", func(p *Policy) {
+			if wantsTypes(p) {
+				setTypes(p, true, false)
+			}
+		}),
+		each("default-types-only-listed-rules", func(p *Policy) {
+			if wantsTypes(p) {
+				setTypes(p, len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0, len(p.Spec.Egress) > 0)
+			}
+		}),
+		each("default-types-egress-if-key-present", func(p *Policy) {
+			if wantsTypes(p) {
+				setTypes(p, true, p.Spec.Egress != nil)
+			}
+		}),
+		each("default-types-both", func(p *Policy) {
+			if wantsTypes(p) {
+				setTypes(p, true, true)
+			}
+		}),
+		each("types-inferred-from-rules", func(p *Policy) {
+			setTypes(p, len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0, len(p.Spec.Egress) > 0)
+		}),
+		each("only-first-policyType", func(p *Policy) { p.Spec.PolicyTypes = first(p.Spec.PolicyTypes, 1) }),
+		each("ingress-policy-isolates-egress", func(p *Policy) {
+			if ingress, egress := typesOf(p); ingress && !egress {
+				setTypes(p, true, true)
+				p.Spec.Egress = nil
+			}
+		}),
+		each("egress-not-implemented", func(p *Policy) { ingress, _ := typesOf(p); setTypes(p, ingress, false) }),
+		each("ingress-not-implemented", func(p *Policy) { _, egress := typesOf(p); setTypes(p, false, egress) }),
+		each("directions-swapped", func(p *Policy) {
+			ingress, egress := typesOf(p)
+			p.Spec.Ingress, p.Spec.Egress = swapped(&p.Spec)
+			setTypes(p, egress, ingress)
+		}),
+		each("isolation-only-if-rules", func(p *Policy) {
+			ingress, egress := typesOf(p)
+			setTypes(p, ingress && len(p.Spec.Ingress) > 0, egress && len(p.Spec.Egress) > 0)
+		}),
+		each("empty-rules-means-allow", func(p *Policy) {
+			ingress, egress := typesOf(p)
+			setTypes(p, ingress, egress)
+			if len(p.Spec.Ingress) == 0 {
+				p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
+			}
+			if len(p.Spec.Egress) == 0 {
+				p.Spec.Egress = make([]networkingv1.NetworkPolicyEgressRule, 1)
+			}
+		}),
+	}
+}
+
+func swapped(s *networkingv1.NetworkPolicySpec) (ins []ingress, outs []egress) {
+	for _, r := range s.Egress {
+		ins = append(ins, ingress{From: r.To, Ports: r.Ports})
+	}
+	for _, r := range s.Ingress {
+		outs = append(outs, egress{To: r.From, Ports: r.Ports})
+	}
+	return ins, outs
+}
+
+func rules() []Reading {
+	return []Reading{
+		each("only-first-rule", func(p *Policy) {
+			p.Spec.Ingress, p.Spec.Egress = first(p.Spec.Ingress, 1), first(p.Spec.Egress, 1)
+		}),
+		eachRule("empty-peers-matches-none", func(peers []peer, ports []port) ([]peer, []port, bool) {
+			return peers, ports, peers == nil || len(peers) > 0
+		}),
+		eachRule("empty-ports-matches-none", func(peers []peer, ports []port) ([]peer, []port, bool) {
+			return peers, ports, ports == nil || len(ports) > 0
+		}),
+		eachRule("only-first-peer", func(peers []peer, ports []port) ([]peer, []port, bool) { return first(peers, 1), ports, true }),
+		eachRule("only-first-port", func(peers []peer, ports []port) ([]peer, []port, bool) { return peers, first(ports, 1), true }),
+		eachRule("multiport-first-15", func(peers []peer, ports []port) ([]peer, []port, bool) {
+			slots, keep := 0, 0
+			for _, p := range ports {
+				if slots++; p.EndPort != nil {
+					slots++
+				}
+				if slots <= 15 {
+					keep++
+				}
+			}
+			return peers, ports[:keep], true
+		}),
+		each("ports-and-peers-ORed", func(p *Policy) {
+			var ins []ingress
+			for _, r := range p.Spec.Ingress {
+				if len(r.From) > 0 && len(r.Ports) > 0 {
+					ins = append(ins, ingress{From: r.From}, ingress{Ports: r.Ports})
+				} else {
+					ins = append(ins, r)
+				}
+			}
+			p.Spec.Ingress = ins
+		}),
+		{Name: "policy-ns-ignored", Policies: func(c *oracle.Cluster, given []*Policy) []*Policy {
+			var now []*Policy
+			for _, p := range given {
+				for ns := range c.Namespaces {
+					one := p.DeepCopy()
+					one.Namespace, one.Name = ns, p.Namespace+"-"+p.Name
+					now = append(now, one)
+				}
+			}
+			return now
+		}},
+		{Name: "same-name-policies-collide", Policies: func(_ *oracle.Cluster, given []*Policy) []*Policy {
+			var now []*Policy
+			seen := map[string]bool{}
+			for _, p := range given {
+				if !seen[p.Name] {
+					now = append(now, p)
+				}
+				seen[p.Name] = true
+			}
+			return now
+		}},
+	}
+}
+
+func peers() []Reading {
+	return []Reading{
+		eachPeer("nil-ns-is-all", func(_ string, p peer) []peer {
+			if p.IPBlock == nil && p.NamespaceSelector == nil {
+				p.NamespaceSelector = &selector{}
+			}
+			return []peer{p}
+		}),
+		eachPeer("pod-selector-ignored-with-ns", func(_ string, p peer) []peer {
+			if p.NamespaceSelector != nil {
+				p.PodSelector = nil
+			}
+			return []peer{p}
+		}),
+		eachPeer("ns-selector-ignored-with-pod", func(_ string, p peer) []peer {
+			if p.PodSelector != nil {
+				p.NamespaceSelector = nil
+			}
+			return []peer{p}
+		}),
+		eachPeer("ns-and-pod-ORed", func(_ string, p peer) []peer {
+			if p.NamespaceSelector == nil || p.PodSelector == nil {
+				return []peer{p}
+			}
+			return []peer{{NamespaceSelector: p.NamespaceSelector}, {NamespaceSelector: &selector{}, PodSelector: p.PodSelector}}
+		}),
+		eachPeer("ns-selector-ignores-own-ns", func(namespace string, p peer) []peer {
+			if p.NamespaceSelector != nil {
+				p.NamespaceSelector.MatchExpressions = append(p.NamespaceSelector.MatchExpressions, requirement{
+					Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn, Values: []string{namespace},
+				})
+			}
+			return []peer{p}
+		}),
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package misread
+
+import (
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+type (
+	selector    = metav1.LabelSelector
+	requirement = metav1.LabelSelectorRequirement
+)
+
+// never is a requirement that nothing meets: no name of a label has this value.
+var never = requirement{Key: "nobody-carries-this", Operator: metav1.LabelSelectorOpExists}
+
+// eachSelector is a reading that takes every selector of a policy for another one.
+func eachSelector(name string, edit func(*selector)) Reading {
+	return each(name, func(p *Policy) {
+		edit(&p.Spec.PodSelector)
+		editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
+			for i := range peers {
+				for _, s := range []*selector{peers[i].PodSelector, peers[i].NamespaceSelector} {
+					if s != nil {
+						edit(s)
+					}
+				}
+			}
+			return peers, ports, true
+		})
+	})
+}
+
+// eachRequirement is a reading that takes every expression with one of the operators for some others.
+func eachRequirement(name string, op metav1.LabelSelectorOperator, edit func(requirement) []requirement) Reading {
+	return eachSelector(name, func(s *selector) {
+		var now []requirement
+		for _, r := range s.MatchExpressions {
+			if r.Operator == op {
+				now = append(now, edit(r)...)
+			} else {
+				now = append(now, r)
+			}
+		}
+		s.MatchExpressions = now
+	})
+}
+
+func ignored(requirement) []requirement { return nil }
+
+func selectors() []Reading {
+	return []Reading{
+		eachRequirement("NotIn-needs-key", metav1.LabelSelectorOpNotIn, func(r requirement) []requirement {
+			return []requirement{r, {Key: r.Key, Operator: metav1.LabelSelectorOpExists}}
+		}),
+		eachRequirement("NotIn-values-ORed", metav1.LabelSelectorOpNotIn, func(r requirement) []requirement {
+			if len(r.Values) > 1 { // every value differs from one of them
+				return nil
+			}
+			return []requirement{r}
+		}),
+		eachRequirement("NotIn-is-In", metav1.LabelSelectorOpNotIn, func(r requirement) []requirement {
+			r.Operator = metav1.LabelSelectorOpIn
+			return []requirement{r}
+		}),
+		eachRequirement("NotIn-ignored", metav1.LabelSelectorOpNotIn, ignored),
+		eachRequirement("In-first-value-only", metav1.LabelSelectorOpIn, func(r requirement) []requirement {
+			r.Values = first(r.Values, 1)
+			return []requirement{r}
+		}),
+		eachRequirement("In-is-Exists", metav1.LabelSelectorOpIn, func(r requirement) []requirement {
+			return []requirement{{Key: r.Key, Operator: metav1.LabelSelectorOpExists}}
+		}),
+		eachRequirement("Exists-always-true", metav1.LabelSelectorOpExists, ignored),
+		eachRequirement("DoesNotExist-ignored", metav1.LabelSelectorOpDoesNotExist, ignored),
+		eachSelector("matchExpressions-ignored", func(s *selector) { s.MatchExpressions = nil }),
+		eachSelector("only-first-matchExpression", func(s *selector) { s.MatchExpressions = first(s.MatchExpressions, 1) }),
+		eachSelector("matchLabels-ignored", func(s *selector) { s.MatchLabels = nil }),
+		eachSelector("matchLabels-ignored-when-expressions", func(s *selector) {
+			if len(s.MatchExpressions) > 0 {
+				s.MatchLabels = nil
+			}
+		}),
+		eachSelector("only-first-matchLabel", func(s *selector) {
+			for _, key := range slices.Sorted(maps.Keys(s.MatchLabels))[min(1, len(s.MatchLabels)):] {
+				delete(s.MatchLabels, key)
+			}
+		}),
+		eachSelector("empty-selector-matches-none", func(s *selector) {
+			if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+				s.MatchExpressions = []requirement{never}
+			}
+		}),
+		each("requirements-ORed", func(p *Policy) {
+			editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
+				var now []peer
+				for _, x := range peers {
+					now = append(now, anyRequirement(x)...)
+				}
+				return now, ports, true
+			})
+		}),
+	}
+}
+
+// anyRequirement are peers that match where one expression of a selector does.
+func anyRequirement(p peer) []peer {
+	for _, s := range []*selector{p.NamespaceSelector, p.PodSelector} {
+		if s == nil || len(s.MatchExpressions) < 2 {
+			continue
+		}
+		var now []peer
+		for i := range s.MatchExpressions {
+			one := p.DeepCopy()
+			part := one.PodSelector
+			if s == p.NamespaceSelector {
+				part = one.NamespaceSelector
+			}
+			part.MatchExpressions = s.MatchExpressions[i : i+1]
+			now = append(now, *one)
+		}
+		return now
+	}
+	return []peer{p}
+}

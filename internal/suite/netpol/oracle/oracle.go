@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oracle says which connections NetworkPolicies allow. It is the text of the API reference (networking.k8s.io/v1)
+// as code, one function to a paragraph, slow and short. It is written for judging those who enforce policies, so it shares
+// nothing with them: no compiled form, and no selector code of anybody else.
+//
+// Policies are taken as the API server hands them out: defaulted and valid.
+package oracle
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Cluster is what policies speak of.
+type Cluster struct {
+	// Namespaces are the labels of each namespace.
+	Namespaces map[string]map[string]string
+	Pods       []*Pod
+	Policies   []*networkingv1.NetworkPolicy
+}
+
+// Pod is a pod in the cluster's network. A pod in its node's network is none: policies neither select nor name it.
+type Pod struct {
+	Namespace, Name string
+	Labels          map[string]string
+	Addrs           []netip.Addr
+	Ports           []corev1.ContainerPort
+}
+
+// End is one end of a connection.
+type End struct {
+	// Addr is the address that it has there, after every translation towards the destination and before any of the source.
+	Addr netip.Addr
+	// Pod is whose address that is; nil for everybody else's.
+	Pod *Pod
+}
+
+// Flow is a connection to be opened: what answers it is not asked about.
+type Flow struct {
+	From, To End
+	Protocol corev1.Protocol
+	Port     int32 // of the destination
+}
+
+// Judgement is why a connection is allowed or not. Both sides have to agree.
+type Judgement struct{ Egress, Ingress Side }
+
+// Allowed tells whether the connection may be opened.
+func (j Judgement) Allowed() bool { return j.Egress.Allowed() && j.Ingress.Allowed() }
+
+// Side is what the policies of one end say.
+type Side struct {
+	// Isolating are the policies that isolate the pod in this direction. None: it is not isolated.
+	Isolating []*networkingv1.NetworkPolicy
+	// By is one of them with a rule that allows the connection, nil if none has; Rule is the rule's number, from 0.
+	By   *networkingv1.NetworkPolicy
+	Rule int
+}
+
+// Allowed tells whether this end has nothing against the connection: "if there are no policies that select a pod,
+// everything is allowed; if there are, it must match at least one rule of one of them".
+func (s Side) Allowed() bool { return len(s.Isolating) == 0 || s.By != nil }
+
+// Allows tells whether a connection may be opened.
+func (c *Cluster) Allows(f Flow) bool { return c.Judge(f).Allowed() }
+
+// Judge tells what both ends say about a connection. A pod cannot be kept from reaching itself.
+func (c *Cluster) Judge(f Flow) Judgement {
+	if f.From.Pod != nil && f.From.Pod == f.To.Pod {
+		return Judgement{}
+	}
+	return Judgement{
+		Egress:  c.side(networkingv1.PolicyTypeEgress, f.From, f.To, f),
+		Ingress: c.side(networkingv1.PolicyTypeIngress, f.To, f.From, f),
+	}
+}
+
+// side asks the policies of one end about the other.
+func (c *Cluster) side(direction networkingv1.PolicyType, own, peer End, f Flow) Side {
+	var s Side
+	if own.Pod == nil {
+		return s
+	}
+	for _, p := range c.Policies {
+		if !selects(p, own.Pod) {
+			continue
+		}
+		rules, isolates := Rules(p, direction)
+		if !isolates {
+			continue
+		}
+		s.Isolating = append(s.Isolating, p)
+		for i, r := range rules {
+			if s.By == nil && c.ruleAllows(r, p.Namespace, peer, f) {
+				s.By, s.Rule = p, i
+			}
+		}
+	}
+	return s
+}
+
+// selects: a policy is about the pods of its own namespace that its podSelector matches.
+func selects(p *networkingv1.NetworkPolicy, pod *Pod) bool {
+	return p.Namespace == pod.Namespace && Matches(&p.Spec.PodSelector, pod.Labels)
+}
+
+// Rule is an ingress or an egress rule.
+type Rule struct {
+	Peers []networkingv1.NetworkPolicyPeer
+	Ports []networkingv1.NetworkPolicyPort
+}
+
+// Rules are the rules of a policy for a direction, and whether it isolates its pods in that one: the rules of another count for
+// nothing. A policy without types, as it may be written, has Ingress, and Egress if it has rules for that.
+func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (rules []Rule, isolates bool) {
+	isIngress := direction == networkingv1.PolicyTypeIngress
+	if isIngress {
+		for _, r := range p.Spec.Ingress {
+			rules = append(rules, Rule{r.From, r.Ports})
+		}
+	} else {
+		for _, r := range p.Spec.Egress {
+			rules = append(rules, Rule{r.To, r.Ports})
+		}
+	}
+	if len(p.Spec.PolicyTypes) == 0 {
+		return rules, isIngress || len(rules) > 0
+	}
+	return rules, slices.Contains(p.Spec.PolicyTypes, direction)
+}
+
+// ruleAllows: a rule allows what matches one of its peers and one of its ports. No peers, or an empty list of them, are
+// all peers; and so with ports.
+func (c *Cluster) ruleAllows(r Rule, namespace string, peer End, f Flow) bool {
+	return (len(r.Peers) == 0 || slices.ContainsFunc(r.Peers, func(p networkingv1.NetworkPolicyPeer) bool {
+		return c.isPeer(p, namespace, peer)
+	})) && (len(r.Ports) == 0 || slices.ContainsFunc(r.Ports, func(p networkingv1.NetworkPolicyPort) bool {
+		return isPort(p, f)
+	}))
+}
+
+// isPeer: an ipBlock is about addresses, whoever has them. Selectors are about pods: a podSelector alone about those of the
+// policy's namespace, a namespaceSelector alone about all pods of the namespaces it matches, both together about the pods
+// that the one matches in the namespaces that the other matches.
+func (c *Cluster) isPeer(p networkingv1.NetworkPolicyPeer, namespace string, peer End) bool {
+	if p.IPBlock != nil {
+		return inBlock(p.IPBlock, peer.Addr)
+	}
+	if peer.Pod == nil {
+		return false
+	}
+	inNamespace := peer.Pod.Namespace == namespace
+	if p.NamespaceSelector != nil {
+		inNamespace = Matches(p.NamespaceSelector, c.Namespaces[peer.Pod.Namespace])
+	}
+	return inNamespace && (p.PodSelector == nil || Matches(p.PodSelector, peer.Pod.Labels))
+}
+
+// inBlock: the addresses of the cidr but for those of its excepts.
+func inBlock(b *networkingv1.IPBlock, a netip.Addr) bool {
+	return contains(b.CIDR, a) && !slices.ContainsFunc(b.Except, func(e string) bool { return contains(e, a) })
+}
+
+// isPort: the protocol, and of its ports all if none is given, the one given, those from port to endPort, or the one of
+// this name and protocol on the destination, which is nobody's where that is no pod.
+func isPort(p networkingv1.NetworkPolicyPort, f Flow) bool {
+	if *p.Protocol != f.Protocol {
+		return false
+	}
+	switch {
+	case p.Port == nil:
+		return true
+	case p.Port.Type == intstr.String:
+		return f.To.Pod != nil && slices.ContainsFunc(f.To.Pod.Ports, func(has corev1.ContainerPort) bool {
+			return has.Name == p.Port.StrVal && has.Protocol == f.Protocol && has.ContainerPort == f.Port
+		})
+	case p.EndPort != nil:
+		return p.Port.IntVal <= f.Port && f.Port <= *p.EndPort
+	default:
+		return p.Port.IntVal == f.Port
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netpol_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/viplab/viplab/internal/suite/netpol"
+	"github.com/viplab/viplab/internal/suite/netpol/misread"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// late is an enforcer as one from outside is: it does not say what it drops, and obeys some time after it was told.
+type late struct{ spec.Proxier }
+
+func (l late) Features() spec.FeatureSet { return spec.Features(spec.NetworkPolicy) }
+
+func (l late) Start(ctx context.Context, n spec.Node) (spec.Instance, error) {
+	in, err := l.Proxier.Start(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	i := &lateInstance{Instance: in, told: make(chan *store.Snapshot, 16), done: make(chan error, 1)}
+	go i.obey()
+	return i, nil
+}
+
+type lateInstance struct {
+	spec.Instance
+	told chan *store.Snapshot
+	done chan error
+}
+
+func (i *lateInstance) Apply(_ context.Context, s *store.Snapshot) error {
+	i.told <- s
+	return nil
+}
+
+// obey does what it was told, each time after a while.
+func (i *lateInstance) obey() {
+	for s := range i.told {
+		<-time.After(150 * time.Millisecond)
+		if err := i.Instance.Apply(context.Background(), s); err != nil {
+			i.done <- err
+			return
+		}
+	}
+	i.done <- nil
+}
+
+func (i *lateInstance) Stop(ctx context.Context) error {
+	close(i.told)
+	if err := <-i.done; err != nil {
+		return err
+	}
+	return i.Instance.Stop(ctx)
+}
+
+func benchOf(t *testing.T, e spec.Proxier, o netpol.Options) (*netpol.Bench, map[string]netpol.Case) {
+	t.Helper()
+	cases, err := netpol.Static()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := map[string]netpol.Case{}
+	for _, c := range cases {
+		byID[c.ID] = c
+	}
+	if o.NamedPorts, err = netpol.NamesOf(cases); err != nil {
+		t.Fatal(err)
+	}
+	b, err := netpol.NewBench(t.Context(), e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, byID
+}
+
+// Whoever does not say when he obeys is asked with packets until he does. Cells that he denies have evidence all the same.
+func TestAnEnforcerThatObeysLateAndLogsNothing(t *testing.T) {
+	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Patience: time.Minute})
+	for _, id := range []string{"BASE-01", "STK-16", "STK-15", "DIR-11", "PORT-I05"} {
+		verdicts, err := b.Judge(t.Context(), cases[id])
+		if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Pass {
+			t.Errorf("%s: %s: %v", id, verdict, wrong)
+		}
+		for _, v := range verdicts {
+			if strings.Contains(string(marks(v.Seen)), "?") {
+				t.Errorf("%s: silence without evidence", id)
+			}
+		}
+	}
+}
+
+// The one that reads policies wrongly fails when patience ends, with cells that are open or dropped, but not lost.
+func TestPatienceEnds(t *testing.T) {
+	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Patience: 5 * time.Second})
+	reading, err := misread.Find("ingress-not-implemented")
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts, err := b.JudgeMisread(t.Context(), cases["TGT-02"], &reading)
+	if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Fail || !strings.Contains(wrong.Error(), "x/b>x/a:80/TCP: ., want X") {
+		t.Errorf("%s: %v", verdict, wrong)
+	}
+}
+
+// Through Services, policies say the same, whatever translates the destination.
+func TestTablesThroughServices(t *testing.T) {
+	for _, name := range []string{"iptables", "nftables"} {
+		t.Run(name, func(t *testing.T) {
+			found, err := proxiers.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := found[0].Usable(t.Context()); err != nil {
+				t.Skip(err)
+			}
+			b, cases := benchOf(t, proxiers.Enforcers()[0], netpol.Options{Stack: lab.Dual, PodNetwork: lab.Routed, Proxier: found[0]})
+			for _, id := range []string{"BASE-01", "STK-15", "STK-16", "PEER-I6", "PORT-34", "IPB-10"} {
+				verdicts, err := b.Judge(t.Context(), cases[id])
+				if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Pass || len(verdicts) != 4 {
+					t.Errorf("%s: %s in %d tables: %v", id, verdict, len(verdicts), wrong)
+				}
+				for _, v := range verdicts {
+					if unasked := strings.Count(string(marks(v.Seen)), " "); unasked != map[netpol.Way]int{netpol.Direct: 0, netpol.Services: 36}[v.Way] {
+						t.Errorf("%s %s: %d cells were not probed", id, v.Title(), unasked)
+					}
+				}
+			}
+		})
+	}
+}
+
+func marks(s netpol.Seen) []byte {
+	var out []byte
+	for _, m := range s {
+		out = append(out, byte(m))
+	}
+	return out
+}

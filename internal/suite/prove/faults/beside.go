@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+
+	mdlayher "github.com/mdlayher/netlink"
+	"github.com/ti-mo/conntrack"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// besides are faults in what becomes of a node beside the rules.
+var besides = []Fault{
+	{
+		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which then answers for them.",
+		Rows: []string{"clusterip-is-virtual", "lb-no-announcement"},
+		Node: func(_ context.Context, node spec.Node, s *store.Snapshot) error {
+			h := node.Host.Netlink()
+			lo, err := h.LinkByName("lo")
+			if err != nil {
+				return err
+			}
+			for _, svc := range s.Services {
+				for _, ip := range virtualIPs(svc) {
+					bits := 8 * len(ip)
+					err := h.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}})
+					if err != nil && !errors.Is(err, unix.EEXIST) {
+						return err
+					}
+				}
+			}
+			return nil
+		},
+	},
+	{
+		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
+		On: kubeRules,
+		Rows: []string{
+			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed", "ct-udp-untouched-flows",
+			"rr-restart-transparent", "rr-mode-switch", "rr-no-partial-first-sync", "rr-atomic-updates",
+		}, // a relay takes its connections up again
+		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
+			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
+			if err != nil {
+				return err
+			}
+			return errors.Join(c.Flush(), c.Close())
+		},
+	},
+	{
+		Name: "other-timeouts", Breaks: "Connection tracking forgets idle connections after ten minutes.",
+		On: builtIn, Rows: []string{"ct-timeouts"},
+		Node: sysctls(
+			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "600"},
+			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "600"},
+		),
+	},
+	{
+		Name: "loopback-always-routed", Breaks: "127.0.0.0/8 is routable although no NodePort is served there.",
+		Rows: []string{"sec-localnet-only-when-needed"},
+		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"}),
+	},
+	{
+		Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
+		On: ownJumps, Rows: []string{"nodeport-localhost"},
+		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"}),
+	},
+	{
+		Name: "no-forwarding", Breaks: "The node forwards no packets.",
+		Rows: []string{"nodeport-node-without-endpoint"},
+		Node: sysctls(
+			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},
+		),
+	},
+}
+
+// virtualIPs are the addresses of a Service that no machine has.
+func virtualIPs(s *corev1.Service) []net.IP {
+	texts := slices.Concat(s.Spec.ClusterIPs, s.Spec.ExternalIPs)
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		texts = append(texts, i.IP)
+	}
+	var all []net.IP
+	for _, text := range texts {
+		ip := net.ParseIP(text)
+		if v4 := ip.To4(); v4 != nil {
+			ip = v4
+		}
+		if ip != nil { // not that of a headless Service
+			all = append(all, ip)
+		}
+	}
+	return all
+}
+
+// sysctls sets sysctls of the node.
+func sysctls(settings ...netns.Setting) func(context.Context, spec.Node, *store.Snapshot) error {
+	return func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
+		return node.Host.SetSysctls(settings...)
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/moby/ipvs"
+	"github.com/vishvananda/netlink"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// virtualServers have IPVS do the work.
+var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
+
+// served are faults in what IPVS is given.
+var served = []Fault{
+	{
+		Name: "other-scheduler", Breaks: "Virtual servers take endpoints in turn where another scheduler is asked for, and by the client's address where they should take turns.",
+		On: virtualServers,
+		Rows: []string{
+			"rs-ipvs-scheduler", "rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
+			"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "rs-ipvs-scheduler-wrr", "rs-ipvs-objects",
+		},
+		Node: eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
+			switch s.SchedName {
+			case "rr", "wrr":
+				s.SchedName = "sh"
+			default:
+				s.SchedName = "rr"
+			}
+			return h.UpdateService(s)
+		}),
+	},
+	{
+		Name: "ipvs-addresses-lost", Breaks: "The addresses of Services are not on kube-ipvs0.",
+		On: virtualServers, Rows: []string{"rs-ipvs-objects", "clusterip-every-node"},
+		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
+			h := node.Host.Netlink()
+			device, err := h.LinkByName("kube-ipvs0")
+			if err != nil {
+				return err
+			}
+			all, err := netns.List(func() ([]netlink.Addr, error) { return h.AddrList(device, netlink.FAMILY_ALL) })
+			for i := 0; err == nil && i < len(all); i++ {
+				err = h.AddrDel(device, &all[i])
+			}
+			return err
+		},
+	},
+	{
+		Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.",
+		On: virtualServers, Rows: []string{"rs-ipvs-access-filter"},
+		// It is not dropped: ours would miss it, and write it again.
+		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}},
+	},
+}
+
+// eachServer changes every virtual server of a node.
+func eachServer(change func(*ipvs.Handle, *ipvs.Service) error) func(context.Context, spec.Node, *store.Snapshot) error {
+	return func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
+		return node.Host.NS.Do(func() error {
+			h, err := ipvs.New("") // in the namespace of the thread
+			if err != nil {
+				return fmt.Errorf("open IPVS: %w", err)
+			}
+			defer h.Close()
+			all, err := h.GetServices()
+			for i := 0; err == nil && i < len(all); i++ {
+				err = change(h, all[i])
+			}
+			return err
+		})
+	}
+}

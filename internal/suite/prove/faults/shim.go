@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/sandbox"
+)
+
+// What a proxier writes passes by here because the first folder of PATH holds this executable under the names of the
+// tools. It changes its input and becomes the tool of the same name that comes next in PATH.
+
+// The environment of a shim: the name of the fault, the folder of shims, and the file to which each shim that has changed
+// something adds a byte.
+const (
+	faultVariable   = "VIPLAB_FAULT"
+	folderVariable  = "VIPLAB_FAULT_FOLDER"
+	touchedVariable = "VIPLAB_FAULT_TOUCHED"
+)
+
+// shims are the folder that holds a link to this executable for each program.
+type shims struct{ record *os.File }
+
+// installShims puts shims before all programs that this process and its children look up from now on.
+//
+// They reach the folder through a descriptor of this process: a proxier that is started as a process of a node has a /run
+// of its own, where the folder is not.
+func installShims(f Fault) (*shims, error) {
+	if os.Getenv(faultVariable) != "" {
+		return nil, errors.New("there is a fault in this process already")
+	}
+	dir, err := sandbox.TempDir("faults-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder for shims: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	for name := range programs {
+		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	record, err := os.OpenFile(filepath.Join(dir, "touched"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	folder := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd)
+	return &shims{record}, errors.Join(
+		os.Setenv(faultVariable, f.Name), os.Setenv(folderVariable, folder),
+		os.Setenv(touchedVariable, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), record.Fd())),
+		os.Setenv("PATH", folder+string(filepath.ListSeparator)+os.Getenv("PATH")),
+	)
+}
+
+// touched is how many inputs were changed.
+func (s *shims) touched() int {
+	if s == nil {
+		return 0
+	}
+	info, err := s.record.Stat()
+	if err != nil {
+		return 0
+	}
+	return int(info.Size())
+}
+
+// Shim is called first by an executable that seeds faults. It does not return where the executable was started under the
+// name of a tool.
+func Shim() {
+	tool, known := programs[filepath.Base(os.Args[0])]
+	name := os.Getenv(faultVariable)
+	if !known || name == "" {
+		return
+	}
+	if err := become(tool, name); err != nil {
+		fmt.Fprintf(os.Stderr, "%s with fault %s: %v\n", os.Args[0], name, err)
+		os.Exit(125)
+	}
+}
+
+// become runs the tool itself, with another input where the fault wants that.
+func become(tool Tool, fault string) error {
+	f, err := Find(fault)
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv("PATH", pathWithout(os.Getenv(folderVariable))); err != nil {
+		return err
+	}
+	program, err := exec.LookPath(filepath.Base(os.Args[0]))
+	if err != nil {
+		return err
+	}
+	if reads(tool, os.Args[1:]) {
+		if err := replaceInput(f.Text, tool); err != nil {
+			return err
+		}
+	}
+	return unix.Exec(program, os.Args, os.Environ())
+}
+
+// pathWithout is PATH without a folder.
+func pathWithout(folder string) string {
+	var rest []string
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if dir != folder {
+			rest = append(rest, dir)
+		}
+	}
+	return strings.Join(rest, string(filepath.ListSeparator))
+}
+
+// reads says whether a tool with these arguments takes rules from its standard input.
+func reads(tool Tool, args []string) bool {
+	has := func(words ...string) bool {
+		for _, a := range args {
+			for _, w := range words {
+				if a == w {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	switch tool {
+	case NFT:
+		return has("-f", "--file") && has("-", "/dev/stdin")
+	case IPSet:
+		return has("restore", "-R", "-restore", "--restore")
+	default:
+		return true
+	}
+}
+
+// replaceInput puts what the rewrites make of the standard input in its place, and records it if that is another one.
+func replaceInput(rewrites []Rewrite, tool Tool) error {
+	input, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	output, changed, err := rewrite(rewrites, tool, input)
+	if err != nil {
+		return err
+	}
+	if changed > 0 {
+		if err := recordTouch(); err != nil {
+			return err
+		}
+	}
+	fd, err := unix.MemfdCreate("rules", 0)
+	if err != nil {
+		return fmt.Errorf("make a file in memory: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "rules")
+	if _, err := file.Write(output); err != nil {
+		return err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return unix.Dup3(fd, 0, 0)
+}
+
+func recordTouch() error {
+	file, err := os.OpenFile(os.Getenv(touchedVariable), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write([]byte{'x'})
+	return errors.Join(err, file.Close())
+}

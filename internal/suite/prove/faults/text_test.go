@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import "testing"
+
+func TestRewrite(t *testing.T) {
+	const input = "*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000\nCOMMIT\n"
+	for name, c := range map[string]struct {
+		rewrites []Rewrite
+		want     string
+		changed  int
+	}{
+		"nothing matches": {[]Rewrite{{XTables, `^-A KUBE-FORWARD`, ""}}, input, 0},
+		"another tool":    {[]Rewrite{{NFT, `MASQUERADE`, ""}}, input, 0},
+		"a line is dropped": {
+			[]Rewrite{{XTables, `^-A KUBE-POSTROUTING .*`, ""}},
+			"*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000\nCOMMIT\n", 1,
+		},
+		"a line is changed and another added, by two rewrites": {
+			[]Rewrite{{XTables, `--or-mark 0x(\d)000`, "--or-mark 0x${1}001"}, {XTables, `^COMMIT$`, "-A EXTRA\nCOMMIT"}},
+			"*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK --or-mark 0x4001\n-A EXTRA\nCOMMIT\n", 2,
+		},
+	} {
+		got, changed, err := rewrite(c.rewrites, XTables, []byte(input))
+		if err != nil || string(got) != c.want || changed != c.changed {
+			t.Errorf("%s: %d lines changed, %v, and this is left:\n%s", name, changed, err, got)
+		}
+	}
+	if _, _, err := rewrite([]Rewrite{{XTables, "(", ""}}, XTables, nil); err == nil {
+		t.Error("an expression that is none is taken")
+	}
+}
+
+func TestWhoReadsStandardInput(t *testing.T) {
+	for _, c := range []struct {
+		tool Tool
+		args []string
+		want bool
+	}{
+		{XTables, []string{"--noflush", "-w", "5"}, true},
+		{NFT, []string{"-f", "-"}, true},
+		{NFT, []string{"--check", "-f", "-"}, true},
+		{NFT, []string{"-f", "/etc/nftables.conf"}, false},
+		{NFT, []string{"--json", "list", "tables"}, false},
+		{IPSet, []string{"restore", "-exist"}, true},
+		{IPSet, []string{"list"}, false},
+	} {
+		if got := reads(c.tool, c.args); got != c.want {
+			t.Errorf("%s %q: %t", c.tool, c.args, got)
+		}
+	}
+}
+
+func TestFaultsAreWellWritten(t *testing.T) {
+	names := map[string]bool{}
+	for _, f := range All() {
+		if err := f.Validate(); err != nil {
+			t.Error(err)
+		}
+		if names[f.Name] {
+			t.Errorf("%s is there twice", f.Name)
+		}
+		names[f.Name] = true
+	}
+	for _, bad := range []Fault{
+		{}, {Name: "Bad Name", Breaks: "All.", Rows: []string{"a-b"}},
+		{Name: "regexp", Breaks: "All.", Rows: []string{"a-b"}, Text: []Rewrite{{XTables, "(", ""}}},
+	} {
+		if bad.Validate() == nil {
+			t.Errorf("%+v passes", bad)
+		}
+	}
+}

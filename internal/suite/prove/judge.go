@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prove
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// judge says what came of a trial, given the scenarios that had to notice.
+func (t *Trial) judge(o Outcome, named []string, err error) {
+	var broken []string
+	for _, r := range o.Results {
+		switch isNamed := slices.Contains(named, r.Scenario); {
+		case r.Verdict == spec.Fail && isNamed:
+			t.Caught = append(t.Caught, r.Scenario)
+		case r.Verdict == spec.Fail:
+			t.Also = append(t.Also, r.Scenario)
+		case r.Verdict == spec.Pass && isNamed:
+			t.Missed = append(t.Missed, r.Scenario)
+		case r.Verdict != spec.Pass:
+			broken = append(broken, fmt.Sprintf("%s is %s: %s", r.Scenario, r.Verdict, firstLine(r.Reason)))
+		}
+	}
+	switch {
+	case err != nil:
+		t.Verdict, t.Reason = Broken, err.Error()
+	case len(o.Refused) > 0:
+		t.Verdict, t.Reason = Broken, "the proxier cannot work with it, so nobody has noticed anything: "+firstLine(o.Refused[0])
+	case len(broken) > 0:
+		t.Verdict, t.Reason = Broken, strings.Join(broken, "; ")
+	case o.Touched == 0:
+		t.Verdict, t.Reason, t.Missed, t.Caught = Survived, "it has changed nothing", named, nil
+	case len(t.Missed) > 0:
+		t.Verdict = Survived
+	case len(t.Caught) < len(named):
+		t.Verdict, t.Reason = Broken, fmt.Sprintf("%d of %d scenarios have no result", len(named)-len(t.Caught), len(named))
+	default:
+		t.Verdict = Caught
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// Proof is what is shown of all scenarios.
+type Proof struct {
+	Version   string     `json:"version"`
+	Kernel    string     `json:"kernel"`
+	Controls  []Trial    `json:"controls"`
+	Trials    []Trial    `json:"trials"`
+	Scenarios []Scenario `json:"scenarios"`
+
+	options Options
+	rows    []string
+	control []map[string]report.Result // by proxier, then scenario
+}
+
+// Scenario is what is shown of one.
+type Scenario struct {
+	ID    string   `json:"id"`
+	State Standing `json:"standing"`
+	// By are the faults that it has caught, each with the proxiers that it was in.
+	By []string `json:"by"`
+	// Reason is why it is immune, or who it has missed.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Standing is how a scenario stands.
+type Standing string
+
+// The standings of a scenario.
+const (
+	Proved    Standing = "proved"    // it has caught every fault that names it, and one at least
+	Missing   Standing = "missing"   // it has passed on a fault that names it
+	Unclaimed Standing = "unclaimed" // no fault names it
+	IsImmune  Standing = "immune"    // no fault can make it fail
+	Untried   Standing = "untried"   // no fault that names it could be tried on these proxiers
+)
+
+func (p *Proof) judgeScenarios() {
+	for _, id := range p.rows {
+		p.Scenarios = append(p.Scenarios, p.standing(id))
+	}
+}
+
+func (p *Proof) standing(id string) Scenario {
+	s := Scenario{ID: id, By: []string{}}
+	var missed []string
+	for _, f := range p.options.Faults {
+		var in []string
+		for _, t := range p.Trials {
+			switch {
+			case t.Fault != f.Name || t.Verdict == Broken || t.Verdict == Foreign:
+			case slices.Contains(t.Caught, id):
+				in = append(in, t.Proxier)
+			case slices.Contains(t.Missed, id):
+				missed = append(missed, f.Name+" in "+t.Proxier)
+			}
+		}
+		if len(in) > 0 {
+			s.By = append(s.By, fmt.Sprintf("%s (%s)", f.Name, strings.Join(in, ", ")))
+		}
+	}
+	immune := slices.IndexFunc(p.options.Immune, func(i faults.Immune) bool { return i.Row == id })
+	switch {
+	case len(missed) > 0:
+		s.State, s.Reason = Missing, "passes on "+strings.Join(missed, ", ")
+	case len(s.By) > 0:
+		s.State = Proved
+	case immune >= 0:
+		s.State, s.Reason = IsImmune, p.options.Immune[immune].Why
+	case slices.Contains(p.claimed(), id):
+		s.State = Untried
+	default:
+		s.State = Unclaimed
+	}
+	return s
+}
+
+// ExitCode is what a command that made this proof ends with: 0 if every fault that was tried was caught and every scenario
+// has one that names it, 1 if a fault survived or a scenario has none, 2 if something was broken or nothing was tried.
+func (p *Proof) ExitCode() int {
+	code := 2
+	for _, t := range p.Trials {
+		if t.Verdict == Survived {
+			return 1
+		}
+		if t.Verdict == Caught {
+			code = 0
+		}
+	}
+	for _, t := range slices.Concat(p.Controls, p.Trials) {
+		if t.Verdict == Broken {
+			return 2
+		}
+	}
+	for _, s := range p.Scenarios {
+		if s.State == Unclaimed && p.options.Only == nil {
+			return 1
+		}
+	}
+	return code
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prove
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// symbols mark what is to be seen at a glance.
+var symbols = map[Verdict]string{Caught: "✓", Survived: "✗", Foreign: "–", Broken: "!"}
+
+var standings = map[Standing]string{Proved: "✓", Missing: "✗", Unclaimed: "✗", IsImmune: "–", Untried: "–"}
+
+// Write prints the faults with who has caught them, then the scenarios with what they have caught. What must not be is red
+// if colour is wanted.
+func (p *Proof) Write(w io.Writer, colour bool) error {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tfault\tproxier\ttime\tnoticed by")
+	for _, x := range p.Trials {
+		if x.Verdict != Foreign {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", symbols[x.Verdict], x.Fault, x.Proxier, took(x), x.account())
+		}
+	}
+	t.Flush()
+	fmt.Fprintln(&b)
+	fmt.Fprintln(t, "\tscenario\tcatches")
+	for _, s := range p.Scenarios {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", standings[s.State], s.ID, s.account())
+	}
+	t.Flush()
+	fmt.Fprintln(&b)
+	for _, c := range p.Controls {
+		if c.Verdict == Broken {
+			fmt.Fprintf(&b, "! %s without a fault: %s %s\n", c.Proxier, c.Reason, strings.Join(c.Missed, ", "))
+		}
+	}
+	b.WriteString(p.summary())
+	for line := range strings.Lines(b.String()) {
+		if colour && (strings.HasPrefix(line, "✗") || strings.HasPrefix(line, "!")) {
+			line = "\033[31m" + strings.TrimSuffix(line, "\n") + "\033[0m\n"
+		}
+		if _, err := io.WriteString(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func took(t Trial) string {
+	return (time.Duration(t.TookMS) * time.Millisecond).Round(100 * time.Millisecond).String()
+}
+
+func (t Trial) account() string {
+	var parts []string
+	for _, p := range []struct {
+		what string
+		rows []string
+	}{{"", t.Caught}, {"NOT by ", t.Missed}, {"also by ", t.Also}} {
+		if len(p.rows) > 0 {
+			parts = append(parts, p.what+strings.Join(p.rows, ", "))
+		}
+	}
+	if t.Reason != "" {
+		parts = append(parts, string(t.Verdict)+": "+t.Reason)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (s Scenario) account() string {
+	switch s.State {
+	case Unclaimed:
+		return "no fault names it"
+	case IsImmune:
+		return "cannot be made to fail: " + s.Reason
+	case Untried:
+		return "not tried: the faults that name it are for other proxiers, or need what this kernel lacks"
+	}
+	text := strings.Join(s.By, ", ")
+	if s.Reason != "" {
+		text = s.Reason + "; catches " + text
+	}
+	return text
+}
+
+// summary counts.
+func (p *Proof) summary() string {
+	trials, all := map[Verdict]int{}, map[Standing]int{}
+	for _, t := range p.Trials {
+		trials[t.Verdict]++
+	}
+	for _, s := range p.Scenarios {
+		all[s.State]++
+	}
+	return fmt.Sprintf("faults in proxiers: %d caught, %d survived, %d broken, %d not applicable\nscenarios: %d proved, %d missing a fault, %d immune, %d not tried, %d without a fault\n",
+		trials[Caught], trials[Survived], trials[Broken], trials[Foreign],
+		all[Proved], all[Missing], all[IsImmune], all[Untried], all[Unclaimed])
+}
+
+// WriteJSON writes prove.json into the folder, which it makes if need be.
+func (p *Proof) WriteJSON(folder string) error {
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the proof: %w", err)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "prove.json"), append(data, '\n'), 0o644)
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prove
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// verdicts are by fault, then scenario. What is not there passes.
+type verdicts map[string]map[string]spec.Verdict
+
+// world runs jobs out of a table.
+type world struct {
+	verdicts           verdicts
+	untouched, refused bool
+	err                error
+}
+
+func (w world) run(_ context.Context, j Job) (out Outcome, err error) {
+	for _, r := range j.Rows {
+		v, ok := w.verdicts[j.Fault][r]
+		if !ok {
+			v = spec.Pass
+		}
+		out.Results = append(out.Results, report.Result{Scenario: r, Proxier: j.Proxier, Verdict: v, Reason: "because"})
+	}
+	if j.Fault == "" {
+		return out, nil
+	}
+	if !w.untouched {
+		out.Touched = 1
+	}
+	if w.refused {
+		out.Refused = []string{"no such chain\nand more"}
+	}
+	return out, w.err
+}
+
+func scenariosNamed(ids ...string) (out []spec.Scenario) {
+	for _, id := range ids {
+		out = append(out, spec.Scenario{ID: id})
+	}
+	return out
+}
+
+// twoFaults are one for two scenarios on all proxiers, and one for the second scenario on the proxier other.
+func twoFaults() []faults.Fault {
+	return []faults.Fault{
+		{Name: "first", Rows: []string{"s-one", "s-two"}}, {Name: "second", On: []string{"other"}, Rows: []string{"s-two"}},
+	}
+}
+
+const pass, fail, skip, broken = spec.Pass, spec.Fail, spec.Skip, spec.Broken
+
+func TestVerdictsAndExitCodes(t *testing.T) {
+	all := verdicts{"first": {"s-one": fail, "s-two": fail}}
+	for name, c := range map[string]struct {
+		world   world
+		verdict Verdict
+		reason  string
+		code    int
+		one     Standing // of s-one
+	}{
+		"all notice":            {world{verdicts: all}, Caught, "", 0, Proved},
+		"one does not":          {world{verdicts: verdicts{"first": {"s-one": fail, "s-two": pass}}}, Survived, "", 1, Proved},
+		"the other does not":    {world{verdicts: verdicts{"first": {"s-two": fail}}}, Survived, "", 1, Missing},
+		"one breaks":            {world{verdicts: verdicts{"first": {"s-one": fail, "s-two": broken}}}, Broken, "s-two is broken: because", 2, Untried},
+		"one fails anyway":      {world{verdicts: verdicts{"": {"s-two": fail}, "first": {"s-one": fail}}}, Caught, "", 2, Proved},
+		"one is skipped anyway": {world{verdicts: verdicts{"": {"s-two": skip}, "first": {"s-one": fail}}}, Caught, "", 0, Proved},
+		"all are skipped":       {world{verdicts: verdicts{"": {"s-one": skip, "s-two": skip}}}, Foreign, "because", 2, Untried},
+		"nothing was done":      {world{verdicts: all, untouched: true}, Survived, "changed nothing", 1, Missing},
+		"it cannot work at all": {world{verdicts: all, refused: true}, Broken, "no such chain", 2, Untried},
+		"the child dies":        {world{verdicts: all, err: errors.New("killed")}, Broken, "killed", 2, Untried},
+	} {
+		p, err := Do(t.Context(), Options{
+			Faults: twoFaults(), Scenarios: scenariosNamed("s-one", "s-two"), Proxiers: []string{"p"}, Parallel: 2, Run: c.world.run,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Trials[0]; got.Verdict != c.verdict || !strings.Contains(got.Reason, c.reason) {
+			t.Errorf("%s: %s (%s), want %s (%s)", name, got.Verdict, got.Reason, c.verdict, c.reason)
+		}
+		if p.Trials[1].Verdict != Foreign {
+			t.Errorf("%s: a fault for another proxier is %s", name, p.Trials[1].Verdict)
+		}
+		if code := p.ExitCode(); code != c.code {
+			t.Errorf("%s: exit code %d, want %d", name, code, c.code)
+		}
+		if got := p.Scenarios[0].State; got != c.one {
+			t.Errorf("%s: s-one is %s, want %s", name, got, c.one)
+		}
+	}
+}
+
+func TestAScenarioWithoutAFaultFailsUnlessItIsImmune(t *testing.T) {
+	o := Options{
+		Faults: twoFaults(), Scenarios: scenariosNamed("s-one", "s-two", "s-three"), Proxiers: []string{"p", "other"},
+		Run: world{verdicts: verdicts{"first": {"s-one": fail, "s-two": fail}, "second": {"s-two": fail}}}.run,
+	}
+	p, err := Do(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Scenarios[1].ID != "s-three" || p.Scenarios[1].State != Unclaimed || p.ExitCode() != 1 {
+		t.Errorf("%+v, exit code %d", p.Scenarios, p.ExitCode())
+	}
+	if want := []string{"first (p, other)", "second (other)"}; !slices.Equal(p.Scenarios[2].By, want) {
+		t.Errorf("s-two has caught %v, not %v", p.Scenarios[2].By, want)
+	}
+	o.Immune = []faults.Immune{{Row: "s-three", Why: "it is about the weather"}}
+	if p, err = Do(t.Context(), o); err != nil || p.Scenarios[1].State != IsImmune || p.ExitCode() != 0 {
+		t.Errorf("%v: %+v, exit code %d", err, p.Scenarios, p.ExitCode())
+	}
+	o.Immune, o.Only = nil, regexp.MustCompile("second")
+	if p, err = Do(t.Context(), o); err != nil || len(p.Trials) != 2 || p.ExitCode() != 0 {
+		t.Errorf("%v: with some faults alone there are %d trials, exit code %d", err, len(p.Trials), p.ExitCode())
+	}
+}
+
+// Everything tells who else notices; who else does not is no survivor.
+func TestEverything(t *testing.T) {
+	o := Options{
+		Faults: twoFaults()[1:], Scenarios: scenariosNamed("s-one", "s-two", "s-three"), Proxiers: []string{"other"}, Everything: true,
+		Run: world{verdicts: verdicts{"second": {"s-two": fail, "s-three": fail}}}.run,
+	}
+	p, err := Do(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x := p.Trials[0]; x.Verdict != Caught || !slices.Equal(x.Also, []string{"s-three"}) {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestWhatIsPrintedAndWritten(t *testing.T) {
+	p, err := Do(t.Context(), Options{
+		Faults: twoFaults(), Scenarios: scenariosNamed("s-one", "s-two", "s-three"), Proxiers: []string{"p"},
+		Run: world{verdicts: verdicts{"first": {"s-one": fail}}}.run,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := p.Write(&b, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\033[31m✗  first  p        0s    s-one; NOT by s-two", "✓  s-one", "\033[31m✗  s-three   no fault names it",
+		"s-two     passes on first in p", "1 survived",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("there is no %q in\n%s", want, b.String())
+		}
+	}
+	folder := filepath.Join(t.TempDir(), "new")
+	if err := p.WriteJSON(folder); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(folder, "prove.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read Proof
+	if err := json.Unmarshal(data, &read); err != nil || read.Trials[0].Verdict != Survived || read.Scenarios[1].State != Unclaimed {
+		t.Errorf("%v: %s", err, data)
+	}
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Read reads a report.json, or the one in a folder.
+func Read(path string) (Report, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, "report.json")
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Report{}, fmt.Errorf("%s: there is no report; viplab conform --out %s writes one", path, filepath.Dir(path))
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Report{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return r, nil
+}
+
+// weight orders verdicts: of several for one cell, the heaviest tells.
+var weight = map[spec.Verdict]int{spec.Skip: 1, spec.Pass: 2, spec.Broken: 3, spec.Fail: 4}
+
+// Merge makes one report of several: of runs on other kernels, in other clusters, or of other proxiers. Where a scenario ran
+// on a proxier more than once, what is worst counts, and a skip only if there is nothing else.
+func Merge(reports ...Report) Report {
+	var out Report
+	var kernels, clusters, versions []string
+	at := map[[2]string]int{}
+	for _, r := range reports {
+		kernels, clusters, versions = append(kernels, r.Kernel), append(clusters, r.Cluster), append(versions, r.Suite.Version)
+		for _, x := range r.Results {
+			key := [2]string{x.Proxier, x.Scenario}
+			i, known := at[key]
+			switch {
+			case !known:
+				at[key] = len(out.Results)
+				out.Results = append(out.Results, x)
+			case weight[x.Verdict] > weight[out.Results[i].Verdict]:
+				out.Results[i] = x
+			}
+		}
+	}
+	out.Kernel, out.Cluster, out.Suite.Version = several(kernels), several(clusters), several(versions)
+	out.sumUp()
+	return out
+}
+
+func several(texts []string) string {
+	slices.Sort(texts)
+	return strings.Join(slices.Compact(texts), "; ")
+}
+
+// sumUp counts the results. Those of one proxier need not stand together.
+func (r *Report) sumUp() {
+	r.Proxiers = []Proxier{}
+	for _, x := range r.Results {
+		r.count(x)
+	}
+	r.Suite.Scenarios = len(r.scenarios())
+	for i := range r.Proxiers {
+		r.Proxiers[i].Verdict = r.Proxiers[i].verdict()
+	}
+}
+
+func (r *Report) count(x Result) {
+	i := slices.IndexFunc(r.Proxiers, func(p Proxier) bool { return p.Name == x.Proxier })
+	if i < 0 {
+		i = len(r.Proxiers)
+		r.Proxiers = append(r.Proxiers, Proxier{Name: x.Proxier})
+	}
+	p := &r.Proxiers[i]
+	switch x.Verdict {
+	case spec.Pass:
+		p.Passed++
+	case spec.Fail:
+		p.Failed++
+	case spec.Skip:
+		p.Skipped++
+	default:
+		p.Broken++
+	}
+	p.TookMS += x.TookMS
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	_ "embed"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Page is what a report's page shows beside the verdicts: rows of the catalogue and the scenarios that prove them.
+type Page struct {
+	Title  string
+	Groups []PageGroup
+}
+
+// PageGroup is a family of rows.
+type PageGroup struct {
+	Name  string    `json:"name"`
+	Title string    `json:"title"`
+	Rows  []PageRow `json:"rows"`
+}
+
+// PageRow is a behaviour. One without scenarios stands out.
+type PageRow struct {
+	ID        string `json:"id"`
+	Priority  string `json:"priority"`
+	Behaviour string `json:"behaviour"`
+	Modes     string `json:"modes"`
+	Source    string `json:"source"`
+	// Test is what shows it where no scenario does: a package and a test.
+	Test      string         `json:"test,omitempty"`
+	Scenarios []PageScenario `json:"scenarios"`
+}
+
+// PageScenario is a scenario as a person reads it.
+type PageScenario struct {
+	ID  string `json:"id"`
+	Why string `json:"why"`
+	// Manifest is what the scenario begins with, and what it then does, for a real cluster.
+	Manifest string `json:"manifest"`
+	// Pods are on which node, at the start.
+	Pods map[string]string `json:"pods"`
+}
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+//go:embed page.js
+var pageJS string
+
+var pageTemplate = template.Must(template.New("page").Parse(pageHTML))
+
+// WritePage writes the report as one HTML page that needs nothing else, neither files nor a network.
+func (r Report) WritePage(w io.Writer, page Page) error {
+	return pageTemplate.Execute(w, map[string]any{
+		"Title":  page.Title,
+		"Report": r,
+		"Groups": page.Groups,
+		"Style":  template.CSS(pageCSS),
+		"Script": template.JS(pageJS),
+	})
+}
+
+// WritePageFile writes the page into a file, and makes its folder if need be.
+func (r Report) WritePageFile(file string, page Page) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	if err := r.WritePage(f, page); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

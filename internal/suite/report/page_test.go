@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// browse opens the page of a report with two proxiers, three scenarios and a row without one, in a real browser.
+func browse(t *testing.T) context.Context {
+	t.Helper()
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("no Chromium to look at the page with: apt-get install chromium")
+	}
+	file := filepath.Join(t.TempDir(), "report.html")
+	if err := sample().WritePageFile(file, samplePage()); err != nil {
+		t.Fatal(err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(2*time.Minute))
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	run(t, ctx, chromedp.Navigate("file://"+file), chromedp.WaitVisible(chromedp.CSS("#matrix")))
+	return ctx
+}
+
+func sample() Report {
+	fails := result("b-two", "p", spec.Fail)
+	fails.Reason = "1 of 2 rows do not hold"
+	fails.Probed = []spec.Probed{
+		{Probe: "c1 -> web:80/tcp v4", Want: "reply by a2", Got: "reply by a2", Holds: true, Path: []spec.Hop{{Host: "c1", Node: "n1"}, {Host: "n1"}, {Host: "n2"}, {Host: "a2", Node: "n2"}}},
+		{Probe: "client -> n3:80/tcp v4", Want: "silence", Got: "refused", Path: []spec.Hop{{Host: "client"}, {Host: "n3"}}},
+	}
+	skips := result("c-three", "q", spec.Skip)
+	skips.Reason, skips.Missing = "q does not declare hairpin", []spec.Feature{spec.Hairpin}
+	return New("1.0", "6.1", "three nodes", []spec.Result{
+		result("a-one", "p", spec.Pass), fails, result("c-three", "p", spec.Pass),
+		result("a-one", "q", spec.Pass), result("b-two", "q", spec.Pass), skips,
+	})
+}
+
+func samplePage() Page {
+	row := func(id, priority string) PageRow {
+		return PageRow{ID: id, Priority: priority, Behaviour: "What " + id + " owes.", Modes: "all", Source: "somewhere", Scenarios: []PageScenario{
+			{ID: id, Why: "Because of " + id + ".", Manifest: "kind: Service", Pods: map[string]string{"c1": "n1", "a2": "n2"}},
+		}}
+	}
+	bare := PageRow{ID: "d-four", Priority: "P2", Behaviour: "Nobody wrote it."}
+	return Page{Title: "a report <of> two", Groups: []PageGroup{
+		{Name: "first", Title: "The first", Rows: []PageRow{row("a-one", "P0"), row("b-two", "P0")}},
+		{Name: "second", Title: "The second", Rows: []PageRow{row("c-three", "P1"), bare}},
+	}}
+}
+
+func run(t *testing.T, ctx context.Context, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask evaluates JavaScript.
+func ask[T any](t *testing.T, ctx context.Context, script string) T {
+	t.Helper()
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+var (
+	detailOpen   = chromedp.Poll[chromedp.Void](`document.getElementById('detail').open`)
+	detailClosed = chromedp.Poll[chromedp.Void](`!document.getElementById('detail').open`)
+)
+
+const (
+	shownRows = `[...document.querySelectorAll('#matrix tr')].filter(r => r.offsetHeight && r.querySelector('th[scope=row]')).map(r => r.cells[0].textContent).join(' ')`
+	focused   = `document.activeElement.getAttribute('aria-label') || document.activeElement.id`
+)
+
+func TestPageFilters(t *testing.T) {
+	ctx := browse(t)
+	const all = "a-one b-two c-three d-four"
+	for _, c := range []struct{ id, value, want string }{
+		{"text", "because of c", "c-three"}, {"group", "first", "a-one b-two"}, {"priority", "P1", "c-three"},
+		{"verdict", "fail", "b-two"}, {"verdict", "skip", "c-three"}, {"verdict", "none", "d-four"},
+	} {
+		set := func(value string) string {
+			return fmt.Sprintf(`{const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event('input', {bubbles: true})); %s}`, c.id, value, shownRows)
+		}
+		if got := ask[string](t, ctx, set(c.value)); got != c.want {
+			t.Errorf("%s %q shows %q, want %q", c.id, c.value, got, c.want)
+		}
+		if got := ask[string](t, ctx, set("")); got != all {
+			t.Errorf("without a filter it shows %q, want %q", got, all)
+		}
+	}
+	if got := ask[string](t, ctx, `document.getElementById('count').textContent`); got != "4 of 4 rows" {
+		t.Errorf("it counts %q", got)
+	}
+	if got := ask[string](t, ctx, `document.querySelector('h1').textContent`); got != "a report <of> two" {
+		t.Errorf("the title is %q", got)
+	}
+}
+
+func TestPageOpensAFailureByMouse(t *testing.T) {
+	ctx := browse(t)
+	run(t, ctx, chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
+	text := ask[string](t, ctx, `document.getElementById('detail').textContent`)
+	for _, want := range []string{"Because of b-two.", "1 of 2 rows do not hold", "client -> n3:80/tcp v4", "silence", "refused", "kind: Service"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in what it opens: %s", want, text)
+		}
+	}
+	way := `document.querySelector('#detail svg title').textContent`
+	if got := ask[string](t, ctx, way); got != "the way of the packet: client → n3" {
+		t.Errorf("of the row that does not hold it draws %q", got)
+	}
+	run(t, ctx, chromedp.Click(chromedp.CSS(`.probes tr:first-child button`)))
+	if got := ask[string](t, ctx, way); got != "the way of the packet: c1 → n1 → n2 → a2" {
+		t.Errorf("of the other row it draws %q", got)
+	}
+	run(t, ctx, chromedp.Click(chromedp.CSS("#detail .close")), detailClosed)
+}
+
+func TestPageWorksByKeyboard(t *testing.T) {
+	ctx := browse(t)
+	// A key that the page takes for itself writes no character; KeyEvent would send one all the same.
+	slash := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "/", Code: "Slash"}
+	if _, err := chromedp.Call(ctx, input.DispatchKeyEvent, slash); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask[string](t, ctx, focused); got != "text" {
+		t.Errorf("after / the focus is on %q", got)
+	}
+	ask[any](t, ctx, `document.querySelector('.cell').focus(); 0`)
+	run(t, ctx, chromedp.KeyEvent(kb.ArrowDown))
+	if got := ask[string](t, ctx, focused); got != "b-two on p: failed" {
+		t.Errorf("after an arrow down the focus is on %q", got)
+	}
+	run(t, ctx, chromedp.KeyEvent(kb.ArrowRight))
+	if got := ask[string](t, ctx, focused); got != "b-two on q: passed" {
+		t.Errorf("after an arrow to the right the focus is on %q", got)
+	}
+	run(t, ctx, chromedp.KeyEvent(kb.Enter), detailOpen, chromedp.KeyEvent(kb.Escape), detailClosed)
+	if got := ask[string](t, ctx, focused); got != "b-two on q: passed" {
+		t.Errorf("after Escape the focus is on %q", got)
+	}
+}
+
+// contrast is the least ratio of the luminance of a text to that of what is behind it.
+const contrast = `(() => {
+  const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$/.test(c) && c !== 'transparent') return c; } return 'rgb(255, 255, 255)'; };
+  let least = 99;
+  for (const e of document.querySelectorAll('h1, p, label, th, td, button, dd, dt, pre, summary, b, li span')) {
+    if (!e.offsetHeight) continue;
+    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+    least = Math.min(least, (a + .05) / (b + .05));
+  }
+  return least;
+})()`
+
+// WCAG 2.1, 1.4.3: text has a contrast of at least 4.5.
+func TestPageIsReadableInLightAndDarkAndOnAPhone(t *testing.T) {
+	ctx := browse(t)
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int64{1280, 360} {
+			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			run(t, ctx, chromedp.EmulateViewport(width, 740))
+			for _, open := range []bool{false, true} {
+				if open {
+					run(t, ctx, chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
+				}
+				if got := ask[float64](t, ctx, contrast); got < 4.5 {
+					t.Errorf("%s, %d wide, dialog %t: the least contrast is %.2f", scheme, width, open, got)
+				}
+				if got := ask[int64](t, ctx, `document.documentElement.scrollWidth`); got > width {
+					t.Errorf("%s, %d wide, dialog %t: the page is %d wide", scheme, width, open, got)
+				}
+			}
+			run(t, ctx, chromedp.KeyEvent(kb.Escape), detailClosed)
+		}
+	}
+	if ask[string](t, ctx, `getComputedStyle(document.body).backgroundColor`) == "rgb(255, 255, 255)" {
+		t.Error("the dark page is white")
+	}
+}
+
+func TestPageNeedsNothingElse(t *testing.T) {
+	ctx := browse(t)
+	var mu sync.Mutex
+	var asked []string
+	if err := chromedp.Listen(ctx, func(event any) {
+		if e, ok := event.(*network.EventRequestWillBeSent); ok {
+			mu.Lock()
+			asked = append(asked, e.Request.URL)
+			mu.Unlock()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ctx, chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS("#matrix")))
+	mu.Lock()
+	defer mu.Unlock()
+	if len(asked) != 1 || !strings.HasSuffix(asked[0], "/report.html") {
+		t.Errorf("it asks for %v", asked)
+	}
+}

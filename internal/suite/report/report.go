@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report writes down what a run has shown: for tools (JSON), for build servers (JUnit) and for people (a matrix).
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Report is report.json. Its fields are a contract: tools read them.
+type Report struct {
+	Suite    Suite     `json:"suite"`
+	Kernel   string    `json:"kernel"`
+	Cluster  string    `json:"cluster"`           // overlay and why, pod network, families
+	WallMS   int64     `json:"wall_ms,omitempty"` // how long the run took; what was taken together of several says nothing of it
+	Proxiers []Proxier `json:"proxiers"`
+	Results  []Result  `json:"results"`
+}
+
+// Suite says what was run.
+type Suite struct {
+	Version   string `json:"version"`
+	Scenarios int    `json:"scenarios"` // how many were selected
+}
+
+// Proxier sums up one column of the matrix.
+type Proxier struct {
+	Name string `json:"name"`
+	// Verdict is pass (everything ran and passed), partial (what ran passed, something was skipped), fail (something
+	// failed or was broken) or none (nothing ran).
+	Verdict string `json:"verdict"`
+	Passed  int    `json:"passed"`
+	Failed  int    `json:"failed"`
+	Skipped int    `json:"skipped"`
+	Broken  int    `json:"broken"`
+	TookMS  int64  `json:"took_ms"` // the sum over its scenarios, which run side by side
+}
+
+// Result is one cell of the matrix.
+type Result struct {
+	Scenario string         `json:"scenario"`
+	Proxier  string         `json:"proxier"`
+	Priority spec.Priority  `json:"priority"`
+	Verdict  spec.Verdict   `json:"verdict"`
+	Reason   string         `json:"reason"`
+	Missing  []spec.Feature `json:"missing"`
+	TookMS   int64          `json:"took_ms"`
+	Files    []string       `json:"files"`
+	// Probed is what was sent, wanted and seen. Nothing was where a scenario did not run.
+	Probed []spec.Probed `json:"probed,omitempty"`
+}
+
+// New sums up results. Proxiers and scenarios are told in the order in which they first come.
+func New(version, kernel, cluster string, results []spec.Result) Report {
+	r := Report{Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster, Results: []Result{}}
+	for _, x := range results {
+		r.Results = append(r.Results, Result{
+			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
+			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files), Probed: x.Probed,
+		})
+	}
+	r.sumUp()
+	return r
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func (p Proxier) verdict() string {
+	switch {
+	case p.Failed+p.Broken > 0:
+		return "fail"
+	case p.Passed == 0:
+		return "none"
+	case p.Skipped > 0:
+		return "partial"
+	default:
+		return "pass"
+	}
+}
+
+// ExitCode is what a command that made this report ends with: 0 if all that ran passed and something ran, 1 if something
+// failed, 2 if the harness broke or nothing ran.
+func (r Report) ExitCode() int {
+	var passed, failed, broken int
+	for _, p := range r.Proxiers {
+		passed, failed, broken = passed+p.Passed, failed+p.Failed, broken+p.Broken
+	}
+	switch {
+	case failed > 0:
+		return 1
+	case broken > 0 || passed == 0:
+		return 2
+	default:
+		return 0
+	}
+}
+
+// WriteJSON writes report.json into the folder, which it makes if need be.
+func (r Report) WriteJSON(folder string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the report: %w", err)
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, "report.json"), append(data, '\n'), 0o644)
+}
+
+// short prints a time with as many digits as a person wants to read.
+func short(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	default:
+		return d.Round(10 * time.Millisecond).String()
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// newToken is a bearer token that nobody guesses.
+func newToken() string { return rand.Text() }
+
+// authorized tells whether a request carries the token.
+func (s *Server) authorized(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)), []byte(s.token)) == 1
+}
+
+// authority signs the certificates of listeners. Its key is never written anywhere.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         []byte
+}
+
+// lifetime of certificates. They begin in the past, for clients whose clock is a little late.
+const (
+	certificateSlack = time.Hour
+	certificateLife  = 365 * 24 * time.Hour
+)
+
+func newAuthority() *authority {
+	template := certificateFor("viplab-ca")
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature
+	key := newKey()
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		panic(err) // a constant template
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err) // just made
+	}
+	return &authority{certificate: certificate, key: key, pem: encodePEM(der)}
+}
+
+// issue makes a certificate for a listener on an address.
+func (a *authority) issue(host string) (tls.Certificate, error) {
+	template := certificateFor("kube-apiserver")
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = append(template.IPAddresses, ip)
+	}
+	key := newKey()
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate for %s: %w", host, err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+func certificateFor(name string) *x509.Certificate {
+	now := time.Now()
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		panic(err) // the system has no random numbers
+	}
+	return &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name, Organization: []string{"viplab"}},
+		NotBefore:    now.Add(-certificateSlack),
+		NotAfter:     now.Add(certificateLife),
+	}
+}
+
+func newKey() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err) // the system has no random numbers
+	}
+	return key
+}
+
+func encodePEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}

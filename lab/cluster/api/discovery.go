@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"net/http"
+	"runtime"
+	"slices"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// release is the version of Kubernetes whose API this is.
+const major, minor, release = "1", "36", "v1.36.0+viplab"
+
+func (s *Server) serveVersion(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, "application/json", version.Info{
+		Major: major, Minor: minor, GitVersion: release, GitTreeState: "clean",
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	})
+}
+
+// serveCoreVersions answers /api: which versions of the core group there are, or all its resources at once.
+func (s *Server) serveCoreVersions(w http.ResponseWriter, r *http.Request) {
+	if wantsAggregated(r) {
+		s.writeAggregated(w, func(gv schema.GroupVersion) bool { return gv.Group == "" })
+		return
+	}
+	writeJSON(w, "application/json", &metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"},
+		Versions: []string{"v1"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{
+			{ClientCIDR: "0.0.0.0/0", ServerAddress: r.Host},
+		},
+	})
+}
+
+// serveGroups answers /apis: which groups there are besides the core group, or all their resources at once.
+func (s *Server) serveGroups(w http.ResponseWriter, r *http.Request) {
+	named := func(gv schema.GroupVersion) bool { return gv.Group != "" }
+	if wantsAggregated(r) {
+		s.writeAggregated(w, named)
+		return
+	}
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	for _, gv := range s.groupVersions() {
+		if named(gv) {
+			list.Groups = append(list.Groups, groupOf(gv))
+		}
+	}
+	writeJSON(w, "application/json", list)
+}
+
+func groupOf(gv schema.GroupVersion) metav1.APIGroup {
+	v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+	return metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
+}
+
+// discoveryPage answers /api/v1, /apis/GROUP and /apis/GROUP/VERSION; nil if that is not served.
+func (s *Server) discoveryPage(gv schema.GroupVersion) http.HandlerFunc {
+	all := s.groupVersions()
+	if gv.Version == "" {
+		i := slices.IndexFunc(all, func(v schema.GroupVersion) bool { return v.Group == gv.Group })
+		if i < 0 {
+			return nil
+		}
+		return func(w http.ResponseWriter, _ *http.Request) {
+			g := groupOf(all[i])
+			g.Kind, g.APIVersion = "APIGroup", "v1"
+			writeJSON(w, "application/json", &g)
+		}
+	}
+	if !slices.Contains(all, gv) {
+		return nil
+	}
+	return func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, "application/json", s.resourceList(gv)) }
+}
+
+func (s *Server) resourceList(gv schema.GroupVersion) *metav1.APIResourceList {
+	list := &metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
+		APIResources: []metav1.APIResource{},
+	}
+	for _, r := range s.served(gv) {
+		list.APIResources = append(list.APIResources, metav1.APIResource{
+			Name: r.plural, SingularName: r.singular, Namespaced: r.namespaced, Kind: r.gvk.Kind,
+			Verbs: r.verbs(), ShortNames: r.short, Categories: r.categories,
+		})
+		for _, sub := range r.subresources() {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: r.plural + "/" + sub.name, Namespaced: r.namespaced, Kind: sub.gvk.Kind,
+				Group: sub.gvk.Group, Version: sub.gvk.Version, Verbs: subresourceVerbs,
+			})
+		}
+	}
+	return list
+}
+
+var subresourceVerbs = []string{"get", "patch", "update"}
+
+type subresource struct {
+	name string
+	gvk  schema.GroupVersionKind
+}
+
+func (r *resource) subresources() []subresource {
+	var out []subresource
+	if r.status {
+		out = append(out, subresource{"status", r.gvk})
+	}
+	if r.scale {
+		out = append(out, subresource{"scale", scaleKind})
+	}
+	return out
+}
+
+// Aggregated discovery tells about all groups in one answer.
+const aggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+func wantsAggregated(r *http.Request) bool {
+	for _, c := range accepted(r) {
+		if c.mediaType == "application/json" && c.params["as"] == "APIGroupDiscoveryList" &&
+			c.params["g"] == "apidiscovery.k8s.io" && c.params["v"] == "v2" {
+			return true
+		}
+		if c.mediaType == "application/json" && c.params["as"] == "" {
+			return false
+		}
+	}
+	return false
+}
+
+func (s *Server) writeAggregated(w http.ResponseWriter, of func(schema.GroupVersion) bool) {
+	list := &apidiscoveryv2.APIGroupDiscoveryList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
+		Items:    []apidiscoveryv2.APIGroupDiscovery{},
+	}
+	for _, gv := range s.groupVersions() {
+		if of(gv) {
+			g := apidiscoveryv2.APIGroupDiscovery{Versions: []apidiscoveryv2.APIVersionDiscovery{s.aggregated(gv)}}
+			g.Name = gv.Group
+			list.Items = append(list.Items, g)
+		}
+	}
+	writeJSON(w, aggregatedType, list)
+}
+
+func (s *Server) aggregated(gv schema.GroupVersion) apidiscoveryv2.APIVersionDiscovery {
+	out := apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+	for _, r := range s.served(gv) {
+		scope := apidiscoveryv2.ScopeCluster
+		if r.namespaced {
+			scope = apidiscoveryv2.ScopeNamespace
+		}
+		d := apidiscoveryv2.APIResourceDiscovery{
+			Resource: r.plural, ResponseKind: kindForDiscovery(r.gvk), Scope: scope, SingularResource: r.singular,
+			Verbs: r.verbs(), ShortNames: r.short, Categories: r.categories,
+		}
+		for _, sub := range r.subresources() {
+			d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{
+				Subresource: sub.name, ResponseKind: kindForDiscovery(sub.gvk), Verbs: subresourceVerbs,
+			})
+		}
+		out.Resources = append(out.Resources, d)
+	}
+	return out
+}
+
+func kindForDiscovery(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+)
+
+// newerEvents shows the Events of the core group as those of events.k8s.io, and stores those as these: Kubernetes has one
+// set of Events with two faces.
+type newerEvents struct{ *memory }
+
+func (n newerEvents) list() ([]store.Object, uint64) {
+	objs, revision := n.memory.list()
+	for i, o := range objs {
+		objs[i] = toNewer(o)
+	}
+	return objs, revision
+}
+
+func (n newerEvents) get(k store.Key) (store.Object, bool) {
+	o, ok := n.memory.get(k)
+	if !ok {
+		return nil, false
+	}
+	return toNewer(o), true
+}
+
+func (n newerEvents) follow(after uint64) (cursor, error) {
+	c, err := n.memory.follow(after)
+	return newerCursor{c}, err
+}
+
+type newerCursor struct{ cursor }
+
+func (c newerCursor) next() ([]store.Event, error) {
+	events, err := c.cursor.next()
+	for i := range events {
+		events[i].Object, events[i].Old = toNewer(events[i].Object), toNewer(events[i].Old)
+	}
+	return events, err
+}
+
+func (n newerEvents) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object, error) {
+	o, err := n.memory.edit(k, how, func(old store.Object) (store.Object, error) {
+		o, err := change(toNewer(old))
+		return toCore(o), err
+	})
+	return toNewer(o), err
+}
+
+func toNewer(o store.Object) store.Object {
+	if o == nil {
+		return nil
+	}
+	e := o.(*corev1.Event)
+	out := &eventsv1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime,
+		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
+		Action: e.Action, Reason: e.Reason, Regarding: e.InvolvedObject, Related: e.Related, Note: e.Message, Type: e.Type,
+		DeprecatedSource: e.Source, DeprecatedFirstTimestamp: e.FirstTimestamp, DeprecatedLastTimestamp: e.LastTimestamp,
+		DeprecatedCount: e.Count,
+	}
+	if e.Series != nil {
+		out.Series = &eventsv1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	out.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("Event"))
+	return out
+}
+
+func toCore(o store.Object) store.Object {
+	if o == nil {
+		return nil
+	}
+	e := o.(*eventsv1.Event)
+	out := &corev1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime,
+		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
+		Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding, Related: e.Related, Message: e.Note, Type: e.Type,
+		Source: e.DeprecatedSource, FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp,
+		Count: e.DeprecatedCount,
+	}
+	if e.Series != nil {
+		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	return out
+}
+
+// EventLine tells of an Event in one line: when it was last seen (UTC), its type, what it regards, its reason and message.
+func EventLine(e *corev1.Event) string {
+	regards := e.InvolvedObject.Kind + " " + store.Key{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}.String()
+	return fmt.Sprintf("%s %s %s %s: %s", whenOf(e).UTC().Format("15:04:05"), e.Type, regards, e.Reason, e.Message)
+}
+
+// whenOf is when an Event was last seen.
+func whenOf(e *corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	default:
+		return e.CreationTimestamp.Time
+	}
+}

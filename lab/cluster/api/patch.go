@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"mime"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+)
+
+// patch is a change in the words of one of the patch formats.
+type patch struct {
+	kind   types.PatchType
+	text   []byte // JSON
+	strict strictness
+	w      http.ResponseWriter // for warnings
+}
+
+var patchTypes = []types.PatchType{
+	types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType,
+}
+
+// applyWarning says how this is less than server-side apply.
+const applyWarning = "server-side apply merges fields, replaces lists and removes no fields here: they have no owners"
+
+func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
+	header := r.Header.Get("Content-Type")
+	mediaType, _, _ := mime.ParseMediaType(header) // what cannot be parsed is not known either
+	p := &patch{kind: types.PatchType(mediaType), w: w}
+	how, strict, err := writeOptions(r, p.kind)
+	if !p.known() {
+		var known []string
+		for _, t := range patchTypes {
+			known = append(known, string(t))
+		}
+		return nil, how, unsupportedMediaType(header, known)
+	}
+	if err != nil {
+		return nil, how, err
+	}
+	p.strict = strict
+	if p.text, err = readBody(w, r.Request); err != nil {
+		return nil, how, err
+	}
+	if p.kind == types.ApplyYAMLPatchType {
+		warn(w, applyWarning)
+		if p.text, err = yaml.YAMLToJSON(p.text); err != nil {
+			return nil, how, apierrors.NewBadRequest("error decoding YAML: " + err.Error())
+		}
+		if how.status { // several write their conditions into it, each its own
+			p.kind = types.StrategicMergePatchType
+		}
+	}
+	return p, how, p.duplicates()
+}
+
+func (p *patch) known() bool {
+	for _, t := range patchTypes {
+		if p.kind == t {
+			return true
+		}
+	}
+	return false
+}
+
+// duplicates looks for fields that the patch itself gives twice.
+func (p *patch) duplicates() error {
+	var v any
+	mistakes, err := kjson.UnmarshalStrict(p.text, &v, kjson.DisallowDuplicateFields)
+	if err != nil {
+		return apierrors.NewBadRequest("error decoding patch: " + err.Error())
+	}
+	if err := p.strict.check(p.w, mistakes); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+func (s *Server) patch(w http.ResponseWriter, r *request) error {
+	p, how, err := readPatch(w, r)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	result, err := r.resource.edit(r.key, how, func(old store.Object) (store.Object, error) {
+		var obj runtime.Object
+		var err error
+		switch {
+		case old != nil:
+			obj, err = p.apply(old, r.resource.gvk)
+		case p.kind == types.ApplyYAMLPatchType && r.sub == "":
+			code = http.StatusCreated
+			obj, err = decode(w, mediaTypes[0].StrictSerializer, p.text, r.resource.gvk, p.strict)
+		default:
+			return nil, notFound(r.resource.gr(), r.key.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out := obj.(store.Object)
+		if old == nil && out.GetNamespace() == "" {
+			out.SetNamespace(r.key.Namespace)
+		}
+		return out, sameKey(out, r.key)
+	})
+	if err != nil {
+		return err
+	}
+	return answer(w, r, code, result)
+}
+
+// apply makes a new object of the old one.
+func (p *patch) apply(old runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
+	var before bytes.Buffer
+	if err := mediaTypes[0].Serializer.Encode(old, &before); err != nil {
+		return nil, err
+	}
+	after, err := p.applyJSON(before.Bytes(), gvk)
+	if err != nil {
+		return nil, err
+	}
+	into, err := scheme.New(gvk)
+	if err != nil {
+		return nil, err
+	}
+	obj, got, err := mediaTypes[0].StrictSerializer.Decode(after, &gvk, into)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
+		err = p.strict.check(p.w, strict.Errors())
+	}
+	if got != nil && *got != gvk {
+		err = fmt.Errorf("it makes a %s of a %s", got.Kind, gvk.Kind)
+	}
+	if err != nil {
+		return nil, p.invalid(string(p.text), err)
+	}
+	return obj, nil
+}
+
+func (p *patch) applyJSON(before []byte, gvk schema.GroupVersionKind) ([]byte, error) {
+	switch p.kind {
+	case types.JSONPatchType:
+		return p.operations(before)
+	case types.MergePatchType, types.ApplyYAMLPatchType:
+		// Of the lists in the specs that people apply, most are atomic, and the ports of a Service have keys that a
+		// strategic merge does not know (two of one number). What their items leave out, the store completes.
+		var doc, change any
+		if err := json.Unmarshal(before, &doc); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(p.text, &change); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return json.Marshal(mergeJSON(doc, change))
+	default:
+		typed, err := scheme.New(gvk)
+		if err != nil {
+			return nil, err
+		}
+		after, err := strategicpatch.StrategicMergePatch(before, p.text, typed)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return after, nil
+	}
+}
+
+func (p *patch) operations(before []byte) ([]byte, error) {
+	var doc any
+	if err := json.Unmarshal(before, &doc); err != nil {
+		return nil, err
+	}
+	ops, err := parseOperations(p.text)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	for _, op := range ops {
+		if doc, err = op.apply(doc); err != nil {
+			return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid, message: err.Error()}
+		}
+	}
+	return json.Marshal(doc)
+}
+
+func (p *patch) invalid(value string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
+}
+
+// mergeJSON applies a JSON merge patch (RFC 7386).
+func mergeJSON(doc, change any) any {
+	changes, ok := change.(map[string]any)
+	if !ok {
+		return change
+	}
+	fields, ok := doc.(map[string]any)
+	if !ok {
+		fields = map[string]any{}
+	}
+	for k, v := range changes {
+		if v == nil {
+			delete(fields, k)
+		} else {
+			fields[k] = mergeJSON(fields[k], v)
+		}
+	}
+	return fields
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+)
+
+// request is an HTTP request for a resource.
+type request struct {
+	*http.Request
+	resource *resource
+	key      store.Key // the name is empty if all objects are meant; the namespace is, if those of all namespaces are
+	sub      string    // subresource, or empty
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.authorized(r) {
+		s.fail(w, r, apierrors.NewUnauthorized("Unauthorized"))
+		return
+	}
+	if page := s.page(r.URL.Path); page != nil {
+		page(w, r)
+		return
+	}
+	req, err := s.route(r)
+	if err == nil {
+		err = s.dispatch(w, req)
+	}
+	if err != nil {
+		s.fail(w, r, err)
+	}
+}
+
+// page finds what is not a resource.
+func (s *Server) page(path string) http.HandlerFunc {
+	switch path := strings.TrimSuffix(path, "/"); path {
+	case "/healthz", "/livez", "/readyz":
+		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
+	case "/version":
+		return s.serveVersion
+	case "/api":
+		return s.serveCoreVersions
+	case "/apis":
+		return s.serveGroups
+	case "/openapi/v2":
+		return s.serveOpenAPI2
+	case "/openapi/v3":
+		return s.serveOpenAPI3
+	default:
+		if rest, ok := strings.CutPrefix(path, "/openapi/v3/"); ok {
+			return s.openAPI3Page(rest)
+		}
+		gv, rest, ok := cutGroupVersion(path)
+		if ok && rest == "" {
+			return s.discoveryPage(gv)
+		}
+		return nil
+	}
+}
+
+// cutGroupVersion splits "/apis/apps/v1/deployments" into the group and version, and the rest. "/apis/apps" has no version.
+func cutGroupVersion(path string) (gv schema.GroupVersion, rest string, ok bool) {
+	if after, core := strings.CutPrefix(path, "/api/"); core {
+		gv.Version, rest, _ = strings.Cut(after, "/")
+		return gv, rest, true
+	}
+	after, ok := strings.CutPrefix(path, "/apis/")
+	if !ok {
+		return gv, "", false
+	}
+	gv.Group, after, _ = strings.Cut(after, "/")
+	gv.Version, rest, _ = strings.Cut(after, "/")
+	return gv, rest, true
+}
+
+var errNoSuchPath = &statusError{code: http.StatusNotFound, reason: "NotFound", message: "the server could not find the requested resource"}
+
+// route finds the resource that a URL means.
+func (s *Server) route(r *http.Request) (*request, error) {
+	gv, rest, ok := cutGroupVersion(strings.TrimSuffix(r.URL.Path, "/"))
+	if !ok {
+		return nil, errNoSuchPath
+	}
+	parts := strings.Split(rest, "/")
+	if slices.Contains(parts, "") {
+		return nil, errNoSuchPath
+	}
+	out := &request{Request: r}
+	// Below /namespaces/NAME are the resources in it, unless what follows is a subresource of the Namespace itself.
+	if parts[0] == "namespaces" && len(parts) > 2 && (gv.Group != "" || s.resources[gv.WithResource(parts[2])] != nil) {
+		out.key.Namespace = parts[1]
+		parts = parts[2:]
+	}
+	out.resource = s.resources[gv.WithResource(parts[0])]
+	if out.resource == nil || len(parts) > 3 || out.key.Namespace != "" && !out.resource.namespaced {
+		return nil, errNoSuchPath
+	}
+	if len(parts) > 1 {
+		out.key.Name = parts[1]
+	}
+	if len(parts) > 2 {
+		out.sub = parts[2]
+	}
+	if out.resource.namespaced && out.key.Namespace == "" && (out.key.Name != "" || r.Method == http.MethodPost) {
+		return nil, errNoSuchPath
+	}
+	return out, nil
+}
+
+// dispatch carries a request out, or returns why it cannot.
+func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
+	one := r.key.Name != ""
+	switch r.sub {
+	case "":
+	case "status":
+		if !r.resource.status {
+			return errNoSuchPath
+		}
+	case "scale":
+		if !r.resource.scale {
+			return errNoSuchPath
+		}
+		return s.scale(w, r)
+	default:
+		return errNoSuchPath
+	}
+	if r.Method == http.MethodGet {
+		return s.read(w, r)
+	}
+	if r.resource.writer == nil {
+		return notAllowed(r)
+	}
+	switch {
+	case r.Method == http.MethodPost && !one:
+		return s.create(w, r)
+	case r.Method == http.MethodPut && one:
+		return s.update(w, r)
+	case r.Method == http.MethodPatch && one:
+		return s.patch(w, r)
+	case r.Method == http.MethodDelete && r.sub == "" && one:
+		return s.delete(w, r)
+	case r.Method == http.MethodDelete && r.sub == "":
+		return s.deleteCollection(w, r)
+	default:
+		return notAllowed(r)
+	}
+}
+
+func notAllowed(r *request) error {
+	return apierrors.NewMethodNotSupported(r.resource.gr(), strings.ToLower(r.Method))
+}

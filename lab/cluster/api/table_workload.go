@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+)
+
+// The columns are those of Kubernetes, whose source is pkg/printers/internalversion/printers.go.
+var printers = map[schema.GroupKind]printer{
+	core("Namespace"): {columns("Status", "Age"), typed(namespaceCells)},
+	core("Node"): {columns("Status", "Roles", "Age", "Version", "|",
+		"Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"), typed(nodeCells)},
+	core("Pod"): {columns("Ready", "Status", "Restarts", "Age", "|",
+		"IP", "Node", "Nominated Node", "Readiness Gates"), typed(podCells)},
+	core("Service"): {columns("Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "|",
+		"Selector"), typed(serviceCells)},
+	core("Endpoints"): {columns("Endpoints", "Age"), typed(endpointsCells)},
+	core("Event"):     {eventColumns, typed(eventCells)},
+	{Group: eventsv1.GroupName, Kind: "Event"}: {eventColumns, func(o store.Object) []any {
+		return eventCells(toCore(o).(*corev1.Event))
+	}},
+	{Group: appsv1.GroupName, Kind: "Deployment"}: {columns("Ready", "Up-to-date#", "Available#", "Age", "|",
+		"Containers", "Images", "Selector"), typed(deploymentCells)},
+	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}:  {columns("AddressType", "Ports", "Endpoints", "Age"), typed(sliceCells)},
+	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {columns("Pod-Selector", "Age"), typed(policyCells)},
+	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}:   {columns("CIDRs", "Age"), typed(cidrCells)},
+	{Group: coordinationv1.GroupName, Kind: "Lease"}:       {columns("Holder", "Age"), typed(leaseCells)},
+}
+
+func core(kind string) schema.GroupKind { return schema.GroupKind{Kind: kind} }
+
+func typed[T store.Object](cells func(T) []any) func(store.Object) []any {
+	return func(o store.Object) []any { return cells(o.(T)) }
+}
+
+func namespaceCells(n *corev1.Namespace) []any {
+	return []any{n.Name, string(n.Status.Phase), age(n)}
+}
+
+func podCells(p *corev1.Pod) []any {
+	ip := p.Status.PodIP
+	return []any{
+		p.Name, fmt.Sprintf("%d/%d", readyContainers(p), len(p.Spec.Containers)), podStatus(p), fmt.Sprint(restarts(p)), age(p),
+		orNone(ip), orNone(p.Spec.NodeName), orNone(p.Status.NominatedNodeName), readinessGates(p),
+	}
+}
+
+// readyContainers counts the containers that are ready. The kubelet of a lab tells of the pod alone.
+func readyContainers(p *corev1.Pod) int {
+	if len(p.Status.ContainerStatuses) == 0 {
+		if holds(p, corev1.PodReady) {
+			return len(p.Spec.Containers)
+		}
+		return 0
+	}
+	n := 0
+	for _, c := range p.Status.ContainerStatuses {
+		if c.Ready {
+			n++
+		}
+	}
+	return n
+}
+
+func holds(p *corev1.Pod, t corev1.PodConditionType) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == t && c.Status == corev1.ConditionTrue
+	})
+}
+
+func restarts(p *corev1.Pod) int32 {
+	var n int32
+	for _, c := range p.Status.ContainerStatuses {
+		n += c.RestartCount
+	}
+	return n
+}
+
+func podStatus(p *corev1.Pod) string {
+	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	if p.DeletionTimestamp != nil && !over {
+		return "Terminating"
+	}
+	for _, c := range slices.Backward(p.Status.ContainerStatuses) {
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			return c.State.Waiting.Reason
+		case c.State.Terminated != nil && c.State.Terminated.Reason != "":
+			return c.State.Terminated.Reason
+		case c.State.Terminated != nil:
+			return fmt.Sprintf("ExitCode:%d", c.State.Terminated.ExitCode)
+		}
+	}
+	return cmp.Or(p.Status.Reason, string(p.Status.Phase), unknown)
+}
+
+func readinessGates(p *corev1.Pod) string {
+	if len(p.Spec.ReadinessGates) == 0 {
+		return none
+	}
+	n := 0
+	for _, g := range p.Spec.ReadinessGates {
+		if holds(p, g.ConditionType) {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(p.Spec.ReadinessGates))
+}
+
+func deploymentCells(d *appsv1.Deployment) []any {
+	var names, images []string
+	for _, c := range d.Spec.Template.Spec.Containers {
+		names, images = append(names, c.Name), append(images, c.Image)
+	}
+	return []any{
+		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, *d.Spec.Replicas),
+		int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), age(d),
+		strings.Join(names, ","), strings.Join(images, ","), metav1.FormatLabelSelector(d.Spec.Selector),
+	}
+}
+
+func leaseCells(l *coordinationv1.Lease) []any {
+	holder := ""
+	if l.Spec.HolderIdentity != nil {
+		holder = *l.Spec.HolderIdentity
+	}
+	return []any{l.Name, holder, age(l)}
+}
+
+var eventColumns = []metav1.TableColumnDefinition{
+	{Name: "Last Seen", Type: "string"},
+	{Name: "Type", Type: "string"},
+	{Name: "Reason", Type: "string"},
+	{Name: "Object", Type: "string"},
+	{Name: "Subobject", Type: "string", Priority: 1},
+	{Name: "Source", Type: "string", Priority: 1},
+	{Name: "Message", Type: "string"},
+	{Name: "First Seen", Type: "string", Priority: 1},
+	{Name: "Count", Type: "integer", Priority: 1},
+	{Name: "Name", Type: "string", Priority: 1, Format: "name"},
+}
+
+func eventCells(e *corev1.Event) []any {
+	first := e.FirstTimestamp.Time
+	if first.IsZero() {
+		first = e.EventTime.Time
+	}
+	count := max(1, e.Count)
+	if e.Series != nil {
+		count = e.Series.Count
+	}
+	target := strings.ToLower(e.InvolvedObject.Kind)
+	if e.InvolvedObject.Name != "" {
+		target += "/" + e.InvolvedObject.Name
+	}
+	source := cmp.Or(e.Source.Component, e.ReportingController)
+	if host := cmp.Or(e.Source.Host, e.ReportingInstance); host != "" {
+		source += ", " + host
+	}
+	return []any{
+		since(whenOf(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message),
+		since(first), int64(count), e.Name,
+	}
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Question is what to ask, and of whom.
+type Question struct {
+	// From is the client's namespace, Server where the question goes.
+	From   *netns.NS
+	Server netip.AddrPort
+	// Proto is "udp" or "tcp".
+	Proto string
+	// Name is taken as it is, with or without a dot at its end; no search path is tried.
+	Name string
+	Type dnsmessage.Type
+}
+
+// Reply is what came back.
+type Reply struct {
+	// From is whom it came from.
+	From netip.AddrPort
+	Code dnsmessage.RCode
+	// Truncated says that the whole answer is to be had over TCP.
+	Truncated bool
+	// Records are the answers in words, sorted: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
+	Records []string
+}
+
+// WhoAnswers asks which server answers: its name is the only record of the reply.
+func WhoAnswers(from *netns.NS, server netip.AddrPort, proto string) Question {
+	return Question{From: from, Server: server, Proto: proto, Name: serverName, Type: dnsmessage.TypeTXT}
+}
+
+func (q Question) String() string {
+	return fmt.Sprintf("%s: ask %s over %s for %s %s", q.From.Name(), q.Server, q.Proto, strings.TrimPrefix(q.Type.String(), "Type"), q.Name)
+}
+
+// Do asks once, until the context ends. No reply is an error.
+func (q Question) Do(ctx context.Context) (Reply, error) {
+	r, err := q.do(ctx)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", q, err)
+	}
+	return r, nil
+}
+
+func (q Question) do(ctx context.Context) (Reply, error) {
+	name, err := dnsmessage.NewName(strings.TrimSuffix(q.Name, ".") + ".")
+	if err != nil {
+		return Reply{}, err
+	}
+	class := dnsmessage.ClassINET
+	if q.Name == serverName {
+		class = dnsmessage.ClassCHAOS
+	}
+	m := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: uint16(rand.Uint32()), RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: name, Type: q.Type, Class: class}},
+	}
+	packed, err := m.Pack()
+	if err != nil {
+		return Reply{}, err
+	}
+	exchange := q.overUDP
+	if q.Proto == "tcp" {
+		exchange = q.overTCP
+	}
+	answer, from, err := exchange(ctx, packed)
+	if err != nil {
+		return Reply{}, err
+	}
+	var reply dnsmessage.Message
+	if err := reply.Unpack(answer); err != nil {
+		return Reply{}, fmt.Errorf("%d bytes from %s are no reply: %w", len(answer), from, err)
+	}
+	if reply.ID != m.ID || !reply.Response {
+		return Reply{}, fmt.Errorf("a reply from %s to another question", from)
+	}
+	r := Reply{From: from, Code: reply.RCode, Truncated: reply.Truncated}
+	for _, a := range reply.Answers {
+		r.Records = append(r.Records, inWords(a))
+	}
+	slices.Sort(r.Records)
+	return r, nil
+}
+
+// overUDP uses a socket that takes replies from anyone: whom they come from is for the caller to judge.
+func (q Question) overUDP(ctx context.Context, packed []byte) ([]byte, netip.AddrPort, error) {
+	network := "udp4"
+	if q.Server.Addr().Is6() {
+		network = "udp6"
+	}
+	c, err := q.From.ListenPacket(ctx, network, ":0")
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := c.WriteTo(packed, net.UDPAddrFromAddrPort(q.Server)); err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	buffer := make([]byte, 64<<10)
+	n, from, err := c.ReadFrom(buffer)
+	if err != nil {
+		return nil, netip.AddrPort{}, fmt.Errorf("no reply: %w", err)
+	}
+	at := from.(*net.UDPAddr).AddrPort()
+	return buffer[:n], netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), nil
+}
+
+func (q Question) overTCP(ctx context.Context, packed []byte) ([]byte, netip.AddrPort, error) {
+	c, err := q.From.Dial(ctx, "tcp", netip.AddrPort{}, q.Server)
+	if err != nil {
+		return nil, netip.AddrPort{}, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...)); err != nil {
+		return nil, q.Server, err
+	}
+	var length [2]byte
+	if _, err := io.ReadFull(c, length[:]); err != nil {
+		return nil, q.Server, fmt.Errorf("no reply: %w", err)
+	}
+	answer := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err = io.ReadFull(c, answer)
+	return answer, q.Server, err
+}
+
+func inWords(r dnsmessage.Resource) string {
+	plain := func(n dnsmessage.Name) string { return strings.TrimSuffix(n.String(), ".") }
+	switch b := r.Body.(type) {
+	case *dnsmessage.AResource:
+		return "A " + netip.AddrFrom4(b.A).String()
+	case *dnsmessage.AAAAResource:
+		return "AAAA " + netip.AddrFrom16(b.AAAA).String()
+	case *dnsmessage.CNAMEResource:
+		return "CNAME " + plain(b.CNAME)
+	case *dnsmessage.SRVResource:
+		return fmt.Sprintf("SRV %d %s", b.Port, plain(b.Target))
+	case *dnsmessage.TXTResource:
+		return "TXT " + strings.Join(b.TXT, "")
+	default:
+		return r.Header.Type.String()
+	}
+}

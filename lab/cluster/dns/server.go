@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// Port is where DNS servers listen.
+const Port = 53
+
+// serverName is the question, of class CHAOS and type TXT, that a server answers with its own name (RFC 4892). It tells
+// servers behind one address apart.
+const serverName = "id.server."
+
+// plainSize is how large an answer over UDP may be if the client says nothing about it (RFC 1035 2.3.4).
+const plainSize = 512
+
+// streamSize is how large an answer over TCP may be: its length comes in two bytes.
+const streamSize = 1<<16 - 1
+
+// idle is how long a TCP connection may be silent (RFC 7766 6.2.3: some seconds).
+const idle = 10 * time.Second
+
+// Server answers questions over UDP and TCP.
+type Server struct {
+	name  string
+	store *store.Store
+
+	mu      sync.Mutex
+	open    map[io.Closer]struct{}
+	closed  bool
+	running sync.WaitGroup
+}
+
+// Serve starts a server with a name of its own in a namespace. It listens on Port at each of the addresses, so that answers
+// come from the address that was asked.
+func Serve(ctx context.Context, ns *netns.NS, name string, addrs []netip.Addr, state *store.Store) (*Server, error) {
+	s := &Server{name: name, store: state, open: map[io.Closer]struct{}{}}
+	for _, a := range addrs {
+		at := netip.AddrPortFrom(a, Port).String()
+		datagrams, err := ns.ListenPacket(ctx, "udp", at)
+		if err == nil {
+			s.run(datagrams, func() { s.serveUDP(datagrams) })
+			var streams net.Listener
+			if streams, err = ns.Listen(ctx, "tcp", at); err == nil {
+				s.run(streams, func() { s.accept(streams) })
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: serve DNS on %s: %w", ns.Name(), at, err), s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Close ends the server and everything that it is doing.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var errs []error
+	for c := range s.open {
+		errs = append(errs, c.Close())
+	}
+	clear(s.open)
+	s.mu.Unlock()
+	s.running.Wait()
+	return errors.Join(errs...)
+}
+
+// run serves a socket until it or the server is closed.
+func (s *Server) run(c io.Closer, serve func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.Close() // nobody has been told of it
+		return
+	}
+	s.open[c] = struct{}{}
+	s.running.Go(func() {
+		serve()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, mine := s.open[c]; mine {
+			delete(s.open, c)
+			_ = c.Close() // the client has left, or sent what is no question
+		}
+	})
+}
+
+func (s *Server) serveUDP(c net.PacketConn) {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, from, err := c.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error for an earlier answer
+		}
+		if reply := s.respond(buffer[:n], 0); reply != nil {
+			_, _ = c.WriteTo(reply, from) // a client that is gone asks no more
+		}
+	}
+}
+
+func (s *Server) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			s.run(c, func() { s.serveTCP(c) })
+		}
+	}
+}
+
+// serveTCP answers questions that come one after another, each after its length (RFC 1035 4.2.2).
+func (s *Server) serveTCP(c net.Conn) {
+	for {
+		_ = c.SetDeadline(time.Now().Add(idle)) // fails on a closed connection, as the read will
+		var length [2]byte
+		if _, err := io.ReadFull(c, length[:]); err != nil {
+			return
+		}
+		question := make([]byte, binary.BigEndian.Uint16(length[:]))
+		if _, err := io.ReadFull(c, question); err != nil {
+			return
+		}
+		reply := s.respond(question, streamSize)
+		if reply == nil {
+			return
+		}
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// DecodeError is one mistake in a manifest.
+type DecodeError struct {
+	Source   string // the file
+	Document int    // from 1
+	Line     int    // on which the document begins
+	Object   string // "Service \"shop/web\"", or empty if that is not known
+	Field    string // "spec.ports[0].port", or empty
+	Detail   string
+}
+
+func (e *DecodeError) Error() string {
+	parts := []string{fmt.Sprintf("%s: document %d (line %d)", e.Source, e.Document, e.Line)}
+	for _, s := range []string{e.Object, e.Field, e.Detail} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict: a field that does
+// not exist, is given twice or has a value of the wrong type is an error. The error joins a *DecodeError for every
+// mistake. Source names the manifest in errors.
+func Decode(source string, data []byte) ([]Object, error) {
+	documents, err := splitDocuments(data)
+	var d decoder
+	d.source = source
+	for _, doc := range documents {
+		d.decode(doc)
+	}
+	if bad := (*DecodeError)(nil); errors.As(err, &bad) {
+		bad.Source = source
+		d.errs = append(d.errs, bad)
+	}
+	if len(d.errs) > 0 {
+		return nil, errors.Join(d.errs...)
+	}
+	return d.objects, nil
+}
+
+type decoder struct {
+	source  string
+	doc     document
+	objects []Object
+	errs    []error
+}
+
+func (d *decoder) fail(object, field, format string, args ...any) {
+	d.errs = append(d.errs, &DecodeError{
+		Source: d.source, Document: d.doc.number, Line: d.doc.line,
+		Object: object, Field: field, Detail: fmt.Sprintf(format, args...),
+	})
+}
+
+func (d *decoder) decode(doc document) {
+	d.doc = doc
+	v, problems, err := doc.value()
+	if err != nil {
+		d.fail("", "", "%v", err)
+		return
+	}
+	object, ok := v.(map[string]any)
+	if !ok {
+		d.fail("", "", "wants an object with apiVersion and kind, got %s", describe(v))
+		return
+	}
+	for _, p := range problems {
+		d.fail(nameOf(object), p.field, "%s", p.detail)
+	}
+	d.object("", object)
+}
+
+// nameOf is how errors call an object that may be anything.
+func nameOf(object map[string]any) string {
+	kind, _ := object["kind"].(string)
+	meta, _ := object["metadata"].(map[string]any)
+	namespace, _ := meta["namespace"].(string)
+	name, _ := meta["name"].(string)
+	switch {
+	case kind == "":
+		return ""
+	case name == "":
+		return kind
+	default:
+		return fmt.Sprintf("%s %q", kind, Key{namespace, name})
+	}
+}
+
+// object decodes an object or the items of a list; where says which item of a list it is.
+func (d *decoder) object(where string, object map[string]any) {
+	if isList(object) {
+		d.list(where, object)
+		return
+	}
+	name := strings.TrimPrefix(where+" "+nameOf(object), " ")
+	r, detail := resourceFor(object)
+	if r == nil {
+		d.fail(name, "", "%s", detail)
+		return
+	}
+	problems := checkValue("", object, r.typ)
+	for _, p := range problems {
+		d.fail(name, p.field, "%s", p.detail)
+	}
+	if len(problems) > 0 {
+		return
+	}
+	obj := r.New()
+	text, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(text, obj)
+	}
+	if err != nil {
+		d.fail(name, "", "%v", err)
+		return
+	}
+	d.objects = append(d.objects, obj)
+}
+
+func isList(object map[string]any) bool {
+	kind, _ := object["kind"].(string)
+	_, items := object["items"]
+	return items && strings.HasSuffix(kind, "List")
+}
+
+func (d *decoder) list(where string, object map[string]any) {
+	items, ok := object["items"].([]any)
+	if !ok {
+		d.fail(where, "items", "wants a list, got %s", describe(object["items"]))
+		return
+	}
+	kind := strings.TrimSuffix(object["kind"].(string), "List")
+	for i, item := range items {
+		at := fmt.Sprintf("%sitem %d", where, i+1)
+		o, ok := item.(map[string]any)
+		if !ok {
+			d.fail(at, "", "wants an object, got %s", describe(item))
+			continue
+		}
+		if kind != "" && o["kind"] == nil { // the items of a ServiceList need not say that they are Services
+			o["kind"], o["apiVersion"] = kind, object["apiVersion"]
+		}
+		d.object(at, o)
+	}
+}
+
+// resourceFor finds the resource of an object, or says why there is none.
+func resourceFor(object map[string]any) (*Resource, string) {
+	kind, _ := object["kind"].(string)
+	version, _ := object["apiVersion"].(string)
+	if kind == "" || version == "" {
+		return nil, "wants apiVersion and kind"
+	}
+	var known []string
+	for _, r := range resources {
+		if string(r.Kind) == kind && r.APIVersion() == version {
+			return r, ""
+		}
+		if string(r.Kind) == kind {
+			return nil, fmt.Sprintf("apiVersion %q is not known for this kind (allowed: %s)", version, r.APIVersion())
+		}
+		known = append(known, fmt.Sprintf("%s (%s)", r.Kind, r.APIVersion()))
+	}
+	return nil, fmt.Sprintf("kind %s of %s is not known (known: %s)", kind, version, strings.Join(known, ", "))
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Event is one change of one object. Every event has a revision of its own, and it is the resourceVersion of Object.
+type Event struct {
+	Revision uint64
+	Type     watch.EventType // Added, Modified or Deleted
+	Kind     Kind
+	// Object is the object after the change; of a deleted one, its last state with the revision of the deletion.
+	Object Object
+	// Old is the object before the change, nil if Added. A filtered watch needs it: an object that no longer matches
+	// must look deleted.
+	Old Object
+}
+
+// ErrTooOld says that the history no longer reaches back to a revision: list again (HTTP 410 Gone).
+var ErrTooOld = errors.New("too old resource version")
+
+// history keeps the newest events. Revisions of events are consecutive.
+type history struct {
+	events []Event
+	limit  int
+}
+
+func (h *history) add(events []Event) {
+	if len(h.events)+len(events) > 2*h.limit {
+		// Readers may still hold the old array: keep the tail in a new one.
+		keep := max(0, h.limit-len(events))
+		h.events = slices.Clone(h.events[max(0, len(h.events)-keep):])
+	}
+	h.events = append(h.events, events...)
+}
+
+// since returns the events after a revision, given the newest revision.
+func (h *history) since(after, newest uint64) ([]Event, error) {
+	if after >= newest {
+		return nil, nil
+	}
+	missing := newest - after
+	if missing > uint64(len(h.events)) {
+		return nil, fmt.Errorf("%w: %d (oldest is %d)", ErrTooOld, after, newest-uint64(len(h.events)))
+	}
+	tail := h.events[uint64(len(h.events))-missing:]
+	return tail[:len(tail):len(tail)], nil
+}
+
+// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed. Through a
+// view, an event of what is out of sight has a revision and nothing else.
+func (s *Store) EventsSince(revision uint64) ([]Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	events, err := s.history.since(revision, s.revision)
+	return s.lens.events(events), err
+}
+
+// Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or event
+// seen before.
+func (s *Store) Changed(after uint64) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.revision > after {
+		return closed
+	}
+	return s.changed
+}
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Watch yields what is there as Added events, in the order of Snapshot, then every change as it happens. No kinds means
+// all of them. It ends when the context does, or with an error: ErrTooOld if the consumer falls behind the history.
+func (s *Store) Watch(ctx context.Context, kinds ...Kind) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		initial, revision := s.existing(kinds)
+		for _, e := range initial {
+			if ctx.Err() != nil || !yield(e, nil) {
+				return
+			}
+		}
+		s.WatchFrom(ctx, revision, kinds...)(yield)
+	}
+}
+
+// existing lists the objects of some kinds as Added events. Their revisions are those of their last change.
+func (s *Store) existing(kinds []Kind) ([]Event, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Event
+	for _, r := range resources {
+		if !wanted(kinds, r.Kind) {
+			continue
+		}
+		for _, o := range s.tables[r.Kind].objectsInOrder() {
+			if o = s.lens.object(o); o != nil {
+				out = append(out, Event{Revision: revisionOf(o), Type: watch.Added, Kind: r.Kind, Object: o})
+			}
+		}
+	}
+	return out, s.revision
+}
+
+// WatchFrom yields every change after a revision, as it happens. No kinds means all of them. It ends when the context
+// does, or with an error: ErrTooOld if the history does not reach back that far.
+func (s *Store) WatchFrom(ctx context.Context, revision uint64, kinds ...Kind) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		for {
+			events, err := s.EventsSince(revision)
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			for _, e := range events {
+				revision = e.Revision
+				if !wanted(kinds, e.Kind) {
+					continue
+				}
+				if ctx.Err() != nil || !yield(e, nil) {
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-s.Changed(revision):
+			}
+		}
+	}
+}
+
+func wanted(kinds []Kind, k Kind) bool {
+	return k != "" && len(kinds) == 0 || slices.Contains(kinds, k)
+}

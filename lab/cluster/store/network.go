@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		if p.Name == nil {
+			p.Name = ptr.To("")
+		}
+		if p.Protocol == nil {
+			p.Protocol = ptr.To(corev1.ProtocolTCP)
+		}
+	}
+}
+
+// Limits of the API on hand-written slices.
+const (
+	maxEndpoints = 1000
+	maxAddresses = 100
+	maxPorts     = 20000
+)
+
+func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
+	path := field.NewPath("addressType")
+	errs := oneOf(path, s.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
+	if old != nil {
+		errs = append(errs, immutable(path, s.AddressType, old.AddressType)...)
+	}
+	if len(s.Endpoints) > maxEndpoints {
+		errs = append(errs, field.TooMany(field.NewPath("endpoints"), len(s.Endpoints), maxEndpoints))
+	}
+	for i := range s.Endpoints {
+		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, field.NewPath("endpoints").Index(i))...)
+	}
+	if len(s.Ports) > maxPorts {
+		errs = append(errs, field.TooMany(field.NewPath("ports"), len(s.Ports), maxPorts))
+	}
+	names := map[string]bool{}
+	for i, p := range s.Ports {
+		at := field.NewPath("ports").Index(i)
+		if names[*p.Name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), *p.Name))
+		}
+		names[*p.Name] = true
+		if *p.Name != "" {
+			errs = append(errs, invalid(at.Child("name"), *p.Name, validation.IsDNS1123Label(*p.Name))...)
+		}
+		errs = append(errs, oneOf(at.Child("protocol"), *p.Protocol, protocols...)...)
+		if p.Port != nil {
+			errs = append(errs, validatePort(at.Child("port"), *p.Port)...)
+		}
+	}
+	return errs
+}
+
+func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	addresses := path.Child("addresses")
+	if len(e.Addresses) == 0 {
+		errs = append(errs, field.Required(addresses, "must contain at least 1 address"))
+	} else if len(e.Addresses) > maxAddresses {
+		errs = append(errs, field.TooMany(addresses, len(e.Addresses), maxAddresses))
+	}
+	for i, a := range e.Addresses {
+		errs = append(errs, validateEndpointAddress(addresses.Index(i), a, t)...)
+	}
+	if e.NodeName != nil {
+		errs = append(errs, invalid(path.Child("nodeName"), *e.NodeName, validation.IsDNS1123Subdomain(*e.NodeName))...)
+	}
+	if e.Hostname != nil {
+		errs = append(errs, invalid(path.Child("hostname"), *e.Hostname, validation.IsDNS1123Label(*e.Hostname))...)
+	}
+	return errs
+}
+
+func validateEndpointAddress(path *field.Path, a string, t discoveryv1.AddressType) field.ErrorList {
+	switch t {
+	case discoveryv1.AddressTypeFQDN:
+		return validation.IsFullyQualifiedDomainName(path, a)
+	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
+		errs := validateOrdinaryIP(path, a)
+		if ip, err := netip.ParseAddr(a); err == nil && len(errs) == 0 && string(familyOf(ip)) != string(t) {
+			errs = append(errs, field.Invalid(path, a, fmt.Sprintf("must be an %s address, as `addressType` says", t)))
+		}
+		return errs
+	default:
+		return nil // the type itself is the error
+	}
+}
+
+func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
+	if len(p.Spec.PolicyTypes) == 0 {
+		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+		if len(p.Spec.Egress) > 0 {
+			p.Spec.PolicyTypes = append(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+		}
+	}
+	for i := range p.Spec.Ingress {
+		defaultPolicyPorts(p.Spec.Ingress[i].Ports)
+	}
+	for i := range p.Spec.Egress {
+		defaultPolicyPorts(p.Spec.Egress[i].Ports)
+	}
+}
+
+func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
+	for i := range ports {
+		if ports[i].Protocol == nil {
+			ports[i].Protocol = ptr.To(corev1.ProtocolTCP)
+		}
+	}
+}
+
+func validateNetworkPolicy(p *networkingv1.NetworkPolicy) field.ErrorList {
+	spec, path := &p.Spec, field.NewPath("spec")
+	errs := validatePolicySelector(&spec.PodSelector, path.Child("podSelector"))
+	for i, r := range spec.Ingress {
+		at := path.Child("ingress").Index(i)
+		errs = append(errs, validatePolicyPorts(r.Ports, at.Child("ports"))...)
+		errs = append(errs, validatePolicyPeers(r.From, at.Child("from"))...)
+	}
+	for i, r := range spec.Egress {
+		at := path.Child("egress").Index(i)
+		errs = append(errs, validatePolicyPorts(r.Ports, at.Child("ports"))...)
+		errs = append(errs, validatePolicyPeers(r.To, at.Child("to"))...)
+	}
+	for i, t := range spec.PolicyTypes {
+		at := path.Child("policyTypes").Index(i)
+		errs = append(errs, oneOf(at, t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)...)
+		if slices.Contains(spec.PolicyTypes[:i], t) {
+			errs = append(errs, field.Duplicate(at, t))
+		}
+	}
+	return errs
+}
+
+func validatePolicySelector(s *metav1.LabelSelector, path *field.Path) field.ErrorList {
+	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)
+}
+
+func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, p := range ports {
+		at := path.Index(i)
+		errs = append(errs, oneOf(at.Child("protocol"), *p.Protocol, protocols...)...)
+		switch {
+		case p.Port == nil:
+			if p.EndPort != nil {
+				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "may not be specified when `port` is not specified"))
+			}
+		case p.Port.Type == intstr.String:
+			errs = append(errs, invalid(at.Child("port"), p.Port.StrVal, validation.IsValidPortName(p.Port.StrVal))...)
+			if p.EndPort != nil {
+				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "may not be specified when `port` is non-numeric"))
+			}
+		default:
+			errs = append(errs, validatePort(at.Child("port"), p.Port.IntVal)...)
+			if p.EndPort != nil {
+				errs = append(errs, validatePort(at.Child("endPort"), *p.EndPort)...)
+				if *p.EndPort < p.Port.IntVal {
+					errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "must be greater than or equal to `port`"))
+				}
+			}
+		}
+	}
+	return errs
+}
+
+func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, p := range peers {
+		at := path.Index(i)
+		if p.PodSelector != nil {
+			errs = append(errs, validatePolicySelector(p.PodSelector, at.Child("podSelector"))...)
+		}
+		if p.NamespaceSelector != nil {
+			errs = append(errs, validatePolicySelector(p.NamespaceSelector, at.Child("namespaceSelector"))...)
+		}
+		switch selected := p.PodSelector != nil || p.NamespaceSelector != nil; {
+		case p.IPBlock != nil && selected:
+			errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
+		case p.IPBlock != nil:
+			errs = append(errs, validateIPBlock(p.IPBlock, at.Child("ipBlock"))...)
+		case !selected:
+			errs = append(errs, field.Required(at, "must specify a peer: podSelector, namespaceSelector or ipBlock"))
+		}
+	}
+	return errs
+}
+
+func validateIPBlock(b *networkingv1.IPBlock, path *field.Path) field.ErrorList {
+	if b.CIDR == "" {
+		return field.ErrorList{field.Required(path.Child("cidr"), "")}
+	}
+	errs := validateCIDR(path.Child("cidr"), b.CIDR)
+	for i, e := range b.Except {
+		at := path.Child("except").Index(i)
+		bad := validateCIDR(at, e)
+		errs = append(errs, bad...)
+		block, err1 := netip.ParsePrefix(b.CIDR)
+		except, err2 := netip.ParsePrefix(e)
+		if err1 == nil && err2 == nil && (!block.Contains(except.Addr()) || except.Bits() <= block.Bits()) {
+			errs = append(errs, field.Invalid(at, e, fmt.Sprintf("must be a strict subset of `cidr` (%s)", b.CIDR)))
+		}
+	}
+	return errs
+}
+
+func validateCIDR(path *field.Path, cidr string) field.ErrorList {
+	return validation.IsValidCIDRForLegacyField(path, cidr, true, nil)
+}

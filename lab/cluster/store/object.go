@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Object is a Kubernetes object: a pointer to one of the types of k8s.io/api that the store knows.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Kind is the name of a kind as manifests write it. Every name stands for one API version.
+type Kind string
+
+// The kinds the store knows.
+const (
+	KindNamespace     Kind = "Namespace"
+	KindNode          Kind = "Node"
+	KindPod           Kind = "Pod"
+	KindDeployment    Kind = "Deployment"
+	KindService       Kind = "Service"
+	KindEndpoints     Kind = "Endpoints"
+	KindEndpointSlice Kind = "EndpointSlice"
+	KindNetworkPolicy Kind = "NetworkPolicy"
+)
+
+// Key names an object of a kind. Namespace is empty for Namespaces and Nodes.
+type Key struct{ Namespace, Name string }
+
+// KeyOf is the key of an object.
+func KeyOf(o Object) Key { return Key{o.GetNamespace(), o.GetName()} }
+
+// String is "namespace/name", or the name alone.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// Resource describes a kind: how manifests and URLs call it and which Go type holds it.
+type Resource struct {
+	Kind       Kind
+	Group      string // "" is the core group
+	Version    string
+	Plural     string
+	Namespaced bool
+	// Status says that the kind has a status part, which UpdateStatus changes and Apply and Update leave alone.
+	Status bool
+	typ    reflect.Type
+}
+
+// resources are ordered so that what others refer to comes first; Apply stores objects in this order.
+var resources = []*Resource{
+	resource[corev1.Namespace](KindNamespace, "", "v1", "namespaces", false),
+	resource[corev1.Node](KindNode, "", "v1", "nodes", false),
+	resource[corev1.Service](KindService, "", "v1", "services", true),
+	resource[corev1.Endpoints](KindEndpoints, "", "v1", "endpoints", true),
+	resource[corev1.Pod](KindPod, "", "v1", "pods", true),
+	resource[appsv1.Deployment](KindDeployment, "apps", "v1", "deployments", true),
+	resource[discoveryv1.EndpointSlice](KindEndpointSlice, "discovery.k8s.io", "v1", "endpointslices", true),
+	resource[networkingv1.NetworkPolicy](KindNetworkPolicy, "networking.k8s.io", "v1", "networkpolicies", true),
+}
+
+func resource[T any](k Kind, group, version, plural string, namespaced bool) *Resource {
+	t := reflect.TypeFor[T]()
+	_, status := t.FieldByName("Status")
+	return &Resource{Kind: k, Group: group, Version: version, Plural: plural, Namespaced: namespaced, Status: status, typ: t}
+}
+
+// Resources lists the kinds the store knows.
+func Resources() []*Resource { return slices.Clone(resources) }
+
+// APIVersion is "v1" or "group/version".
+func (r *Resource) APIVersion() string {
+	return schema.GroupVersion{Group: r.Group, Version: r.Version}.String()
+}
+
+// New returns an empty object of the kind.
+func (r *Resource) New() Object { return reflect.New(r.typ).Interface().(Object) }
+
+func (r *Resource) groupKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.Group, Kind: string(r.Kind)}
+}
+
+func (r *Resource) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Plural}
+}
+
+func (r *Resource) rank() int { return slices.Index(resources, r) }
+
+// ResourceOf is the resource of an object, or nil if the store does not know its type.
+func ResourceOf(o Object) *Resource {
+	t := reflect.TypeOf(o)
+	if t == nil || t.Kind() != reflect.Pointer {
+		return nil
+	}
+	return resourceOfType(t.Elem())
+}
+
+func resourceOfType(t reflect.Type) *Resource {
+	for _, r := range resources {
+		if r.typ == t {
+			return r
+		}
+	}
+	return nil
+}
+
+// ResourceNamed finds a resource by the name people use for it: the kind, its plural, in any case.
+func ResourceNamed(name string) (*Resource, error) {
+	var known []string
+	for _, r := range resources {
+		if strings.EqualFold(name, string(r.Kind)) || strings.EqualFold(name, r.Plural) {
+			return r, nil
+		}
+		known = append(known, string(r.Kind))
+	}
+	return nil, fmt.Errorf("kind %q is not known; known kinds: %s", name, strings.Join(known, ", "))
+}
+
+func setTypeMeta(o Object, r *Resource) {
+	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: string(r.Kind)})
+}
+
+// copyOf is a deep copy of the same type.
+func copyOf[T Object](o T) T { return o.DeepCopyObject().(T) }
+
+// copyStatus puts the status of src into dst; without src the status becomes empty.
+func copyStatus(dst, src Object) {
+	status := reflect.ValueOf(dst).Elem().FieldByName("Status")
+	if !status.IsValid() {
+		return
+	}
+	if src == nil {
+		status.SetZero()
+		return
+	}
+	status.Set(reflect.ValueOf(copyOf(src)).Elem().FieldByName("Status"))
+}
+
+// samePart compares the top-level fields of two objects of one kind for which in says true: "Spec", "Status" and so on.
+func samePart(a, b Object, in func(field string) bool) bool {
+	va, vb := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range va.NumField() {
+		if !in(va.Type().Field(i).Name) {
+			continue
+		}
+		// The plain comparison is several times faster, and parts are mostly equal; the other knows that no list and an
+		// empty list are the same.
+		fa, fb := va.Field(i).Addr().Interface(), vb.Field(i).Addr().Interface()
+		if !reflect.DeepEqual(fa, fb) && !equality.Semantic.DeepEqual(fa, fb) {
+			return false
+		}
+	}
+	return true
+}
+
+func isStatus(field string) bool { return field == "Status" }
+
+func isSpec(field string) bool {
+	return field != "Status" && field != "TypeMeta" && field != "ObjectMeta"
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+)
+
+// admitService makes a Service ready to be stored: what the caller left out is kept from the old one or defaulted, the
+// whole is validated, and addresses and ports are allocated.
+func (tx *Tx) admitService(svc, old *corev1.Service) field.ErrorList {
+	if old != nil {
+		keepAllocated(svc, old)
+		dropForType(svc, old)
+	}
+	defaultService(svc)
+	if svc.Spec.ClusterIP != "" && len(svc.Spec.ClusterIPs) == 0 {
+		svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
+	}
+	errs := tx.s.setFamilies(svc, old)
+	if errs = append(errs, validateService(svc, old)...); len(errs) > 0 {
+		return errs
+	}
+	return tx.s.allocate(svc)
+}
+
+func needsClusterIP(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeExternalName }
+
+func isHeadless(svc *corev1.Service) bool { return svc.Spec.ClusterIP == corev1.ClusterIPNone }
+
+func mayHaveNodePorts(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeNodePort || svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+// wantsNodePorts is false for a LoadBalancer that opted out; ports it asks for by number are honoured all the same.
+func wantsNodePorts(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeNodePort ||
+		svc.Spec.Type == corev1.ServiceTypeLoadBalancer && ptr.Deref(svc.Spec.AllocateLoadBalancerNodePorts, true)
+}
+
+func needsHealthPort(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+// isExternal tells whether traffic from outside the cluster can reach the Service at all.
+func isExternal(svc *corev1.Service) bool {
+	return mayHaveNodePorts(svc) || svc.Spec.Type == corev1.ServiceTypeClusterIP && len(svc.Spec.ExternalIPs) > 0
+}
+
+// asksFor tells whether a Service asks for a certain ClusterIP or port.
+func asksFor(svc *corev1.Service) bool {
+	return svc.Spec.ClusterIP != "" && !isHeadless(svc) || len(nodePortsOf(svc)) > 0
+}
+
+// nodePortsOf lists the ports a Service holds on the nodes.
+func nodePortsOf(svc *corev1.Service) []int32 {
+	var out []int32
+	for _, p := range svc.Spec.Ports {
+		if p.NodePort != 0 {
+			out = append(out, p.NodePort)
+		}
+	}
+	if p := svc.Spec.HealthCheckNodePort; p != 0 {
+		out = append(out, p)
+	}
+	return out
+}
+
+// keepAllocated fills what the new Service leaves open with what the old one was given.
+func keepAllocated(svc, old *corev1.Service) {
+	spec, was := &svc.Spec, &old.Spec
+	if spec.Type == "" {
+		spec.Type = corev1.ServiceTypeClusterIP
+	}
+	if needsClusterIP(svc) && needsClusterIP(old) {
+		if spec.ClusterIP == "" && len(spec.ClusterIPs) == 0 {
+			spec.ClusterIP, spec.ClusterIPs = was.ClusterIP, slices.Clone(was.ClusterIPs)
+		}
+		if spec.IPFamilyPolicy == nil {
+			spec.IPFamilyPolicy = was.IPFamilyPolicy
+		}
+		if len(spec.IPFamilies) == 0 {
+			spec.IPFamilies = slices.Clone(was.IPFamilies)
+		}
+		if ptr.Deref(spec.IPFamilyPolicy, "") == corev1.IPFamilyPolicySingleStack &&
+			slices.Equal(spec.ClusterIPs, was.ClusterIPs) && slices.Equal(spec.IPFamilies, was.IPFamilies) {
+			spec.ClusterIPs = firstOf(spec.ClusterIPs)
+			spec.IPFamilies = firstOf(spec.IPFamilies)
+		}
+	}
+	if mayHaveNodePorts(svc) && mayHaveNodePorts(old) {
+		keepNodePorts(spec.Ports, was.Ports)
+	}
+	if needsHealthPort(svc) && needsHealthPort(old) && spec.HealthCheckNodePort == 0 {
+		spec.HealthCheckNodePort = was.HealthCheckNodePort
+	}
+}
+
+func firstOf[T any](s []T) []T { return s[:min(1, len(s))] }
+
+// keepNodePorts matches ports by name, as the API server does.
+func keepNodePorts(ports, was []corev1.ServicePort) {
+	byName := map[string]int32{}
+	for _, p := range was {
+		byName[p.Name] = p.NodePort
+	}
+	asked := map[int32]bool{}
+	for _, p := range ports {
+		asked[p.NodePort] = true
+	}
+	for i := range ports {
+		if n := byName[ports[i].Name]; ports[i].NodePort == 0 && !asked[n] {
+			ports[i].NodePort = n
+		}
+	}
+}
+
+// dropForType empties fields that mattered to the old type, mean nothing to the new one and were left as they were:
+// changing the type alone is enough.
+func dropForType(svc, old *corev1.Service) {
+	spec, was := &svc.Spec, &old.Spec
+	if needsClusterIP(old) && !needsClusterIP(svc) && spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
+		spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
+	}
+	if mayHaveNodePorts(old) && !mayHaveNodePorts(svc) {
+		for i := range spec.Ports {
+			if holdsNodePort(was.Ports, spec.Ports[i].NodePort) {
+				spec.Ports[i].NodePort = 0
+			}
+		}
+	}
+	if needsHealthPort(old) && !needsHealthPort(svc) && spec.HealthCheckNodePort == was.HealthCheckNodePort {
+		spec.HealthCheckNodePort = 0
+	}
+	if isExternal(old) && !isExternal(svc) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+		spec.ExternalTrafficPolicy = ""
+	}
+	if was.Type == corev1.ServiceTypeLoadBalancer && spec.Type != corev1.ServiceTypeLoadBalancer {
+		if ptr.Equal(spec.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts) {
+			spec.AllocateLoadBalancerNodePorts = nil
+		}
+		if ptr.Equal(spec.LoadBalancerClass, was.LoadBalancerClass) {
+			spec.LoadBalancerClass = nil
+		}
+		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	}
+	if was.Type == corev1.ServiceTypeExternalName && spec.Type != was.Type && spec.ExternalName == was.ExternalName {
+		spec.ExternalName = ""
+	}
+	if spec.Type == corev1.ServiceTypeExternalName && was.Type != spec.Type && ptr.Equal(spec.InternalTrafficPolicy, was.InternalTrafficPolicy) {
+		spec.InternalTrafficPolicy = nil
+	}
+}
+
+func holdsNodePort(ports []corev1.ServicePort, n int32) bool {
+	return slices.ContainsFunc(ports, func(p corev1.ServicePort) bool { return p.NodePort == n })
+}
+
+// defaultService sets the defaults that need no knowledge of the cluster.
+func defaultService(svc *corev1.Service) {
+	spec := &svc.Spec
+	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
+	setDefault(&spec.SessionAffinity, corev1.ServiceAffinityNone)
+	switch spec.SessionAffinity {
+	case corev1.ServiceAffinityNone:
+		spec.SessionAffinityConfig = nil
+	case corev1.ServiceAffinityClientIP:
+		if spec.SessionAffinityConfig == nil || spec.SessionAffinityConfig.ClientIP == nil || spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
+			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)},
+			}
+		}
+	}
+	for i := range spec.Ports {
+		p := &spec.Ports[i]
+		setDefault(&p.Protocol, corev1.ProtocolTCP)
+		if p.TargetPort == intstr.FromInt32(0) || p.TargetPort == intstr.FromString("") {
+			p.TargetPort = intstr.FromInt32(p.Port)
+		}
+	}
+	if isExternal(svc) {
+		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+	}
+	if needsClusterIP(svc) && spec.InternalTrafficPolicy == nil {
+		spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	}
+	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.AllocateLoadBalancerNodePorts == nil {
+		spec.AllocateLoadBalancerNodePorts = ptr.To(true)
+	}
+	defaultServiceStatus(svc)
+}
+
+func defaultServiceStatus(svc *corev1.Service) {
+	for i := range svc.Status.LoadBalancer.Ingress {
+		if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" && in.IPMode == nil {
+			in.IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
+		}
+	}
+}
+
+func setDefault[T ~string](p *T, v T) {
+	if *p == "" {
+		*p = v
+	}
+}
+
+// allocate gives a valid Service its ClusterIPs and ports, or reserves those it asks for. What it
+// already holds is its own to keep.
+func (s *Store) allocate(svc *corev1.Service) field.ErrorList {
+	if !needsClusterIP(svc) {
+		return nil
+	}
+	errs := s.allocateAddresses(svc)
+	if mayHaveNodePorts(svc) {
+		errs = append(errs, s.allocateNodePorts(svc)...)
+	}
+	return errs
+}
+
+func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
+	if isHeadless(svc) {
+		svc.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
+		return nil
+	}
+	var errs field.ErrorList
+	path := field.NewPath("spec", "clusterIPs")
+	for i, family := range svc.Spec.IPFamilies {
+		if i < len(svc.Spec.ClusterIPs) {
+			if err := s.claimAddress(path.Index(i), svc, svc.Spec.ClusterIPs[i]); err != nil {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		ip, ok := s.freeAddress(KeyOf(svc).String(), family)
+		if !ok {
+			errs = append(errs, field.InternalError(path.Index(i), fmt.Errorf("no free address is left in %s", s.ranges[family])))
+			continue
+		}
+		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
+	}
+	if len(svc.Spec.ClusterIPs) > 0 {
+		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+	}
+	return errs
+}
+
+// claimAddress checks an address that the Service asks for or already holds.
+func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address string) *field.Error {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return field.Invalid(path, address, err.Error())
+	}
+	r := s.ranges[familyOf(ip)]
+	if !r.Contains(ip) || ip == r.Addr() {
+		return field.Invalid(path, address, fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
+	}
+	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
+		return field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
+	}
+	return nil
+}
+
+func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec")
+	mine := map[int32]bool{}
+	for i, p := range svc.Spec.Ports {
+		if p.NodePort == 0 {
+			continue
+		}
+		mine[p.NodePort] = true
+		if err := s.claimNodePort(path.Child("ports").Index(i).Child("nodePort"), svc, p.NodePort); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if wantsNodePorts(svc) {
+		for i := range svc.Spec.Ports {
+			if err := s.openNodePort(svc, i, mine); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if !needsHealthPort(svc) {
+		return errs
+	}
+	health := path.Child("healthCheckNodePort")
+	if n := svc.Spec.HealthCheckNodePort; n != 0 {
+		if err := s.claimNodePort(health, svc, n); err != nil {
+			errs = append(errs, err)
+		} else if mine[n] {
+			errs = append(errs, field.Invalid(health, n, "provided port is already allocated: it is a nodePort of this Service"))
+		}
+		return errs
+	}
+	n, ok := s.freePort(KeyOf(svc).String()+" health", mine)
+	if !ok {
+		return append(errs, field.InternalError(health, s.noPortLeft()))
+	}
+	svc.Spec.HealthCheckNodePort = n
+	return errs
+}
+
+// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort is
+// taken for the protocol too, else a free one.
+func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *field.Error {
+	port := &svc.Spec.Ports[i]
+	if port.NodePort != 0 {
+		return nil
+	}
+	for _, twin := range svc.Spec.Ports {
+		if twin.Port == port.Port && twin.NodePort != 0 &&
+			!slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool {
+				return p.NodePort == twin.NodePort && p.Protocol == port.Protocol
+			}) {
+			port.NodePort = twin.NodePort
+			return nil
+		}
+	}
+	n, ok := s.freePort(fmt.Sprintf("%s %s/%d", KeyOf(svc), port.Protocol, port.Port), mine)
+	if !ok {
+		return field.InternalError(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.noPortLeft())
+	}
+	port.NodePort = n
+	mine[n] = true
+	return nil
+}
+
+func (s *Store) noPortLeft() error { return fmt.Errorf("no free port is left in %s", s.nodeRange) }
+
+func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) *field.Error {
+	if !s.nodeRange.Contains(port) {
+		return field.Invalid(path, port, fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))
+	}
+	if owner, taken := s.index.nodePorts[port]; taken && owner != KeyOf(svc) {
+		return field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))
+	}
+	return nil
+}

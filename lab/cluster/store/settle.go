@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// settle runs the controllers until they have nothing left to do. A controller only writes what differs, so it ends.
+func (tx *Tx) settle() {
+	tx.settling = true
+	for tx.schedule || len(tx.deployments)+len(tx.services)+len(tx.endpoints) > 0 {
+		deployments := tx.deployments.sorted()
+		clear(tx.deployments)
+		for _, k := range deployments {
+			tx.reconcileDeployment(k)
+		}
+		if tx.schedule {
+			tx.schedule = false
+			tx.scheduleAll()
+		}
+		services := tx.services.sorted()
+		clear(tx.services)
+		for _, k := range services {
+			tx.reconcileSlices(k)
+		}
+		for _, k := range tx.endpoints.sorted() {
+			tx.mirror(k)
+		}
+		clear(tx.endpoints)
+	}
+}
+
+// touched notes which controllers have to look at a change. Either object may be nil.
+func (tx *Tx) touched(k Kind, old, obj Object) {
+	for _, o := range []Object{old, obj} {
+		if o == nil {
+			continue
+		}
+		switch o := o.(type) {
+		case *corev1.Pod:
+			tx.touchedPod(o, obj != nil)
+		case *appsv1.Deployment:
+			if !tx.settling { // its status is the controller's own work
+				tx.deployments[KeyOf(o)] = struct{}{}
+			}
+		case *corev1.Service:
+			tx.services[KeyOf(o)] = struct{}{}
+			tx.endpoints[KeyOf(o)] = struct{}{}
+		case *corev1.Endpoints:
+			tx.endpoints[KeyOf(o)] = struct{}{}
+		case *discoveryv1.EndpointSlice:
+			// Someone meddles with the controller's slices.
+			if !tx.settling && o.Labels[discoveryv1.LabelManagedBy] == sliceManager {
+				tx.services[Key{o.Namespace, o.Labels[discoveryv1.LabelServiceName]}] = struct{}{}
+			}
+		}
+	}
+	if k == KindNode {
+		tx.touchedNode(old, obj)
+	}
+}
+
+func (tx *Tx) touchedPod(p *corev1.Pod, exists bool) {
+	for _, k := range tx.s.servicesSelecting(p) {
+		tx.services[k] = struct{}{}
+	}
+	if d, ok := ownerDeployment(p); ok {
+		tx.deployments[d] = struct{}{}
+	}
+	if exists && p.Spec.NodeName == "" {
+		tx.schedule = true
+	}
+}
+
+// touchedNode looks at pods that may fit now, and at the slices that name the zone of the node.
+func (tx *Tx) touchedNode(old, obj Object) {
+	tx.schedule = true
+	if old != nil && obj != nil && old.GetLabels()[corev1.LabelTopologyZone] == obj.GetLabels()[corev1.LabelTopologyZone] {
+		return
+	}
+	o := obj
+	if o == nil {
+		o = old
+	}
+	for k := range tx.s.index.podsByNode[o.GetName()] {
+		for _, svc := range tx.s.servicesSelecting(tx.s.pods.objects[k]) {
+			tx.services[svc] = struct{}{}
+		}
+	}
+}

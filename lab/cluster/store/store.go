@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store is the control plane of a lab, in memory: it decodes manifests, sets defaults, validates, allocates
+// ClusterIPs and NodePorts, and runs the controllers that turn Deployments into Pods and Services into EndpointSlices.
+//
+// Everything happens inside the call that causes it. When Apply returns, the derived pods and slices are there; there
+// is nothing to wait for except the caller that plays kubelet and reports pod addresses and readiness.
+package store
+
+import (
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/viplab/viplab/lab"
+)
+
+// Config is what an administrator of the cluster would choose. The zero value is an IPv4 cluster with the usual ranges.
+type Config struct {
+	// Stack is the IP families of the cluster.
+	Stack lab.Stack
+	// ServiceCIDRs are the ranges of ClusterIPs, one per family, the primary family first. None means 10.96.0.0/16,
+	// fd00:10:96::/112 or both, as Stack says.
+	ServiceCIDRs []netip.Prefix
+	// NodePorts is the range of NodePorts. The zero value means 30000-32767.
+	NodePorts PortRange
+	// History is how many changes the store remembers for watchers; 0 means 100,000.
+	History int
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Store holds the state of a cluster. All methods may be called concurrently.
+type Store struct {
+	*state
+	lens *lens // nil: what is read is what there is
+}
+
+// state is what all views of a store share.
+type state struct {
+	families  []corev1.IPFamily
+	ranges    map[corev1.IPFamily]netip.Prefix
+	cidrs     []netip.Prefix
+	nodeRange PortRange
+	now       func() time.Time
+
+	mu       sync.Mutex
+	revision uint64
+	changed  chan struct{} // closed and replaced by every commit
+	history  history
+	newest   *Snapshot // of revision, or older
+	index    *index
+	tables   map[Kind]anyTable
+	serials  map[Key]uint64 // pods ever made per Deployment, so that no name comes twice
+
+	namespaces  *table[*corev1.Namespace]
+	nodes       *table[*corev1.Node]
+	pods        *table[*corev1.Pod]
+	deployments *table[*appsv1.Deployment]
+	services    *table[*corev1.Service]
+	endpoints   *table[*corev1.Endpoints]
+	slices      *table[*discoveryv1.EndpointSlice]
+	policies    *table[*networkingv1.NetworkPolicy]
+}
+
+// New returns a cluster without nodes, with the namespaces default and kube-system.
+func New(c Config) *Store {
+	s := &Store{state: &state{
+		ranges:      map[corev1.IPFamily]netip.Prefix{},
+		nodeRange:   c.NodePorts.orDefault(),
+		now:         c.Now,
+		changed:     make(chan struct{}),
+		history:     history{limit: c.History},
+		index:       newIndex(),
+		serials:     map[Key]uint64{},
+		namespaces:  newTable[*corev1.Namespace](),
+		nodes:       newTable[*corev1.Node](),
+		pods:        newTable[*corev1.Pod](),
+		deployments: newTable[*appsv1.Deployment](),
+		services:    newTable[*corev1.Service](),
+		endpoints:   newTable[*corev1.Endpoints](),
+		slices:      newTable[*discoveryv1.EndpointSlice](),
+		policies:    newTable[*networkingv1.NetworkPolicy](),
+	}}
+	s.tables = map[Kind]anyTable{
+		KindNamespace: s.namespaces, KindNode: s.nodes, KindPod: s.pods, KindDeployment: s.deployments,
+		KindService: s.services, KindEndpoints: s.endpoints, KindEndpointSlice: s.slices, KindNetworkPolicy: s.policies,
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.history.limit == 0 {
+		s.history.limit = 100_000
+	}
+	s.setRanges(c)
+	for _, name := range []string{"default", "kube-system"} {
+		ns := &corev1.Namespace{}
+		ns.Name = name
+		if err := s.Apply(ns); err != nil {
+			panic(err) // a constant that the store does not take
+		}
+	}
+	return s
+}
+
+func (s *Store) setRanges(c Config) {
+	s.cidrs = c.ServiceCIDRs
+	if len(s.cidrs) == 0 {
+		for _, f := range c.Stack.Families() {
+			s.cidrs = append(s.cidrs, defaultRanges[f])
+		}
+	}
+	for _, p := range s.cidrs {
+		f := familyOf(p.Addr())
+		s.families = append(s.families, f)
+		s.ranges[f] = p.Masked()
+	}
+}
+
+var defaultRanges = map[lab.Family]netip.Prefix{
+	lab.V4: netip.MustParsePrefix("10.96.0.0/16"),
+	lab.V6: netip.MustParsePrefix("fd00:10:96::/112"),
+}
+
+// ServiceCIDRs are the ranges of ClusterIPs, one per family of the cluster, the primary one first.
+func (s *Store) ServiceCIDRs() []netip.Prefix { return s.cidrs }
+
+// NodePorts is the range of NodePorts.
+func (s *Store) NodePorts() PortRange { return s.nodeRange }
+
+// Snapshot is the state now. It costs nothing while nothing changes.
+func (s *Store) Snapshot() *Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest == nil || s.newest.Revision != s.revision {
+		s.newest = &Snapshot{
+			Revision:        s.revision,
+			Namespaces:      s.namespaces.list(),
+			Nodes:           s.nodes.list(),
+			Pods:            s.pods.list(),
+			Deployments:     s.deployments.list(),
+			Services:        s.services.list(),
+			Endpoints:       s.endpoints.list(),
+			EndpointSlices:  s.slices.list(),
+			NetworkPolicies: s.policies.list(),
+		}
+	}
+	return s.lens.snapshot(s.newest)
+}
+
+// Get returns an object of the store, which must not be changed. Namespace is ignored for Namespaces and Nodes.
+func Get[T Object](s *Store, namespace, name string) (T, bool) {
+	var none T
+	r := ResourceOf(none)
+	if r == nil {
+		return none, false
+	}
+	o, ok := s.Object(r.Kind, namespace, name)
+	if !ok {
+		return none, false
+	}
+	return o.(T), true
+}
+
+// Object is Get for a kind that is known only as the program runs.
+func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
+	r, err := ResourceNamed(string(kind))
+	if err != nil {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, ok := s.tables[r.Kind].get(r.key(namespace, name))
+	if !ok {
+		return nil, false
+	}
+	o = s.lens.object(o)
+	return o, o != nil
+}
+
+// key is the key of an object of this resource: "default" stands in for no namespace.
+func (r *Resource) key(namespace, name string) Key {
+	switch {
+	case !r.Namespaced:
+		return Key{"", name}
+	case namespace == "":
+		return Key{"default", name}
+	default:
+		return Key{namespace, name}
+	}
+}
+
+func revisionOf(o Object) uint64 {
+	n, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // the store wrote it
+	return n
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Editor is where objects can be changed: a *Store, or a *Tx inside Store.Do.
+type Editor interface {
+	edit(func(*Tx) error) error
+}
+
+func (s *Store) edit(do func(*Tx) error) error { return s.Do(do) }
+func (tx *Tx) edit(do func(*Tx) error) error   { return tx.fail(do(tx)) }
+
+// Update lets change have a copy of an object and stores the copy, validated. The status is not to be changed here.
+func Update[T Object](in Editor, namespace, name string, change func(T)) error {
+	return edit(in, namespace, name, change, func(tx *Tx, r *Resource, obj, old T) error {
+		if r.Status && !samePart(old, obj, isStatus) {
+			return fmt.Errorf("%s %q: the status is changed with UpdateStatus", r.Kind, KeyOf(old))
+		}
+		return tx.save(r, obj, old)
+	})
+}
+
+// UpdateStatus lets change have a copy of an object and stores the copy. Only the status is to be changed here.
+func UpdateStatus[T Object](in Editor, namespace, name string, change func(T)) error {
+	return edit(in, namespace, name, change, func(tx *Tx, r *Resource, obj, old T) error {
+		if !samePart(old, obj, func(field string) bool { return field != "Status" }) {
+			return fmt.Errorf("%s %q: UpdateStatus is for the status alone", r.Kind, KeyOf(old))
+		}
+		if errs := admitStatus(obj); len(errs) > 0 {
+			return apierrors.NewInvalid(r.groupKind(), KeyOf(obj).String(), errs)
+		}
+		tx.put(r, obj)
+		return nil
+	})
+}
+
+func edit[T Object](in Editor, namespace, name string, change func(T), save func(tx *Tx, r *Resource, obj, old T) error) error {
+	var none T
+	r := ResourceOf(none)
+	if r == nil {
+		return fmt.Errorf("type %T is not known", none)
+	}
+	key := r.key(namespace, name)
+	return in.edit(func(tx *Tx) error {
+		found, ok := tx.s.tables[r.Kind].get(key)
+		if !ok {
+			return apierrors.NewNotFound(r.groupResource(), key.String())
+		}
+		old := found.(T)
+		obj := copyOf(old)
+		change(obj)
+		if !sameIdentity(obj, old) {
+			return fmt.Errorf("%s %q: name, namespace, uid and timestamps are not to be changed", r.Kind, key)
+		}
+		return save(tx, r, obj, old)
+	})
+}
+
+func sameIdentity(a, b Object) bool {
+	ca, cb := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+	return KeyOf(a) == KeyOf(b) && a.GetUID() == b.GetUID() && ca.Equal(&cb) &&
+		equality.Semantic.DeepEqual(a.GetDeletionTimestamp(), b.GetDeletionTimestamp())
+}
+
+// Terminate begins the graceful end of a pod, as "kubectl delete" does: the pod gets a deletion timestamp and stays
+// until Delete. With serving it stays Ready meanwhile, so that its endpoints are serving and terminating.
+func (s *Store) Terminate(namespace, pod string, serving bool) error {
+	return s.Do(func(tx *Tx) error { return tx.Terminate(namespace, pod, serving) })
+}
+
+// Terminate is Store.Terminate inside a change.
+func (tx *Tx) Terminate(namespace, pod string, serving bool) error {
+	r := ResourceOf((*corev1.Pod)(nil))
+	found, ok := tx.s.tables[KindPod].get(r.key(namespace, pod))
+	if !ok {
+		return tx.fail(apierrors.NewNotFound(r.groupResource(), r.key(namespace, pod).String()))
+	}
+	p := copyOf(found.(*corev1.Pod))
+	if p.DeletionTimestamp == nil {
+		grace := int64(30)
+		if p.Spec.TerminationGracePeriodSeconds != nil {
+			grace = *p.Spec.TerminationGracePeriodSeconds
+		}
+		end := metav1.NewTime(tx.now.Add(seconds(grace)))
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &end, &grace
+	}
+	if !serving {
+		setCondition(p, corev1.PodReady, corev1.ConditionFalse, tx.now)
+	} else if !isReady(p) {
+		return tx.fail(fmt.Errorf("Pod %q: %w", KeyOf(p), errors.New("it is not ready, so it cannot go on serving while it terminates")))
+	}
+	tx.put(r, p)
+	return nil
+}

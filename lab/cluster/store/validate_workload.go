@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateNode(n, old *corev1.Node) field.ErrorList {
+	spec, path := &n.Spec, field.NewPath("spec")
+	if len(spec.PodCIDRs) == 0 && spec.PodCIDR != "" {
+		spec.PodCIDRs = []string{spec.PodCIDR}
+	} else if spec.PodCIDR == "" && len(spec.PodCIDRs) > 0 {
+		spec.PodCIDR = spec.PodCIDRs[0]
+	}
+	var errs field.ErrorList
+	for i, cidr := range spec.PodCIDRs {
+		errs = append(errs, validation.IsValidCIDR(path.Child("podCIDRs").Index(i), cidr)...)
+	}
+	if len(spec.PodCIDRs) > 0 && spec.PodCIDR != spec.PodCIDRs[0] {
+		errs = append(errs, field.Invalid(path.Child("podCIDRs").Index(0), spec.PodCIDRs[0], "must match `podCIDR`"))
+	}
+	if old != nil && old.Spec.PodCIDR != "" && !slices.Equal(spec.PodCIDRs, old.Spec.PodCIDRs) {
+		errs = append(errs, field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDRs except from none"))
+	}
+	for i, t := range spec.Taints {
+		at := path.Child("taints").Index(i)
+		errs = append(errs, metav1validation.ValidateLabelName(t.Key, at.Child("key"))...)
+		errs = append(errs, oneOf(at.Child("effect"), t.Effect,
+			corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)...)
+	}
+	return append(errs, validateNodeStatus(n)...)
+}
+
+func validateNodeStatus(n *corev1.Node) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("status", "addresses")
+	for i, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			errs = append(errs, validateIP(path.Index(i).Child("address"), a.Address)...)
+		}
+		if slices.Contains(n.Status.Addresses[:i], a) {
+			errs = append(errs, field.Duplicate(path.Index(i), a.Address))
+		}
+	}
+	return errs
+}
+
+// admitPod defaults and checks a pod. A pod keeps the node it has.
+func (tx *Tx) admitPod(p, old *corev1.Pod) field.ErrorList {
+	path := field.NewPath("spec")
+	defaultPodSpec(&p.Spec)
+	setDefault(&p.Status.Phase, corev1.PodPending)
+	if old != nil && p.Spec.NodeName == "" {
+		p.Spec.NodeName = old.Spec.NodeName
+	}
+	errs := validatePodSpec(&p.Spec, path)
+	if n := p.Spec.NodeName; n != "" {
+		if _, ok := tx.s.nodes.objects[Key{"", n}]; !ok {
+			errs = append(errs, field.NotFound(path.Child("nodeName"), n))
+		}
+	}
+	if old != nil && !samePodSpec(&p.Spec, &old.Spec) {
+		errs = append(errs, field.Forbidden(path, "pod updates may not change fields other than the images of containers, "+
+			"`spec.activeDeadlineSeconds`, `spec.terminationGracePeriodSeconds` and `spec.tolerations`"))
+	}
+	return append(errs, validatePodStatus(p)...)
+}
+
+// samePodSpec compares what may not change in a pod. A pod without a node may get one.
+func samePodSpec(spec, old *corev1.PodSpec) bool {
+	c := spec.DeepCopy()
+	if old.NodeName == "" {
+		c.NodeName = ""
+	}
+	c.ActiveDeadlineSeconds = old.ActiveDeadlineSeconds
+	c.TerminationGracePeriodSeconds = old.TerminationGracePeriodSeconds
+	c.Tolerations = old.Tolerations
+	sameImages(c.InitContainers, old.InitContainers)
+	sameImages(c.Containers, old.Containers)
+	return equality.Semantic.DeepEqual(c, old)
+}
+
+func sameImages(list, old []corev1.Container) {
+	for i := range min(len(list), len(old)) {
+		list[i].Image, list[i].ImagePullPolicy = old[i].Image, old[i].ImagePullPolicy
+	}
+}
+
+func validatePodStatus(p *corev1.Pod) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("status")
+	if p.Status.Phase != "" {
+		errs = oneOf(path.Child("phase"), p.Status.Phase,
+			corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown)
+	}
+	path = path.Child("podIPs")
+	families := map[corev1.IPFamily]bool{}
+	for i, a := range p.Status.PodIPs {
+		if bad := validateIP(path.Index(i), a.IP); len(bad) > 0 {
+			errs = append(errs, bad...)
+			continue
+		}
+		f := familyOf(netip.MustParseAddr(a.IP))
+		if families[f] {
+			errs = append(errs, field.Invalid(path.Index(i), a.IP, "may specify no more than one IP for each IP family"))
+		}
+		families[f] = true
+	}
+	return errs
+}
+
+func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
+	spec, path := &d.Spec, field.NewPath("spec")
+	errs := apivalidation.ValidateNonnegativeField(int64(*spec.Replicas), path.Child("replicas"))
+	errs = append(errs, oneOf(path.Child("strategy", "type"), spec.Strategy.Type,
+		appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType)...)
+	errs = append(errs, validateSelector(spec, path)...)
+	template := path.Child("template")
+	errs = append(errs, metav1validation.ValidateLabels(spec.Template.Labels, template.Child("metadata", "labels"))...)
+	errs = append(errs, apivalidation.ValidateAnnotations(spec.Template.Annotations, template.Child("metadata", "annotations"))...)
+	errs = append(errs, validatePodSpec(&spec.Template.Spec, template.Child("spec"))...)
+	if p := spec.Template.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(template.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	if old != nil && !equality.Semantic.DeepEqual(spec.Selector, old.Spec.Selector) {
+		errs = append(errs, field.Invalid(path.Child("selector"), metav1.FormatLabelSelector(spec.Selector),
+			fmt.Sprintf("field is immutable (it is %s)", metav1.FormatLabelSelector(old.Spec.Selector))))
+	}
+	return errs
+}
+
+func validateSelector(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {
+	at := path.Child("selector")
+	if spec.Selector == nil {
+		return field.ErrorList{field.Required(at, "which pods belong to the Deployment")}
+	}
+	if len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
+		return field.ErrorList{field.Invalid(at, spec.Selector, "empty selector is invalid for deployment")}
+	}
+	errs := metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)
+	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
+	if err != nil || len(errs) > 0 {
+		return errs
+	}
+	if !selector.Matches(labels.Set(spec.Template.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels,
+			fmt.Sprintf("`selector` does not match template `labels`: it wants %s", selector)))
+	}
+	return errs
+}
+
+// validatePodSpec checks the parts of a pod that mean something to a network, and the mistakes people make in the rest.
+func validatePodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(spec.Containers) == 0 {
+		errs = append(errs, field.Required(path.Child("containers"), "a pod has at least one container"))
+	}
+	errs = append(errs, oneOf(path.Child("restartPolicy"), spec.RestartPolicy,
+		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
+	for _, f := range []struct{ name, value string }{{"hostname", spec.Hostname}, {"subdomain", spec.Subdomain}} {
+		if f.value != "" {
+			errs = append(errs, invalid(path.Child(f.name), f.value, validation.IsDNS1123Label(f.value))...)
+		}
+	}
+	volumes := map[string]bool{}
+	for i, v := range spec.Volumes {
+		at := path.Child("volumes").Index(i).Child("name")
+		errs = append(errs, invalid(at, v.Name, validation.IsDNS1123Label(v.Name))...)
+		if volumes[v.Name] {
+			errs = append(errs, field.Duplicate(at, v.Name))
+		}
+		volumes[v.Name] = true
+	}
+	names := map[string]bool{}
+	for i := range spec.InitContainers {
+		errs = append(errs, validateContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i), names, volumes)...)
+	}
+	hostPorts := map[string]bool{}
+	for i := range spec.Containers {
+		at := path.Child("containers").Index(i)
+		errs = append(errs, validateContainer(&spec.Containers[i], at, names, volumes)...)
+		errs = append(errs, validateHostPorts(spec.Containers[i].Ports, at.Child("ports"), hostPorts)...)
+	}
+	return errs
+}
+
+func validateContainer(c *corev1.Container, path *field.Path, names, volumes map[string]bool) field.ErrorList {
+	errs := invalid(path.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
+	if names[c.Name] {
+		errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
+	}
+	names[c.Name] = true
+	if c.Image == "" {
+		errs = append(errs, field.Required(path.Child("image"), ""))
+	}
+	errs = append(errs, oneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	ports := map[string]bool{}
+	for i, p := range c.Ports {
+		at := path.Child("ports").Index(i)
+		if p.Name != "" {
+			errs = append(errs, invalid(at.Child("name"), p.Name, validation.IsValidPortName(p.Name))...)
+			if ports[p.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			ports[p.Name] = true
+		}
+		errs = append(errs, validatePort(at.Child("containerPort"), p.ContainerPort)...)
+		errs = append(errs, oneOf(at.Child("protocol"), p.Protocol, protocols...)...)
+	}
+	for i, m := range c.VolumeMounts {
+		if !volumes[m.Name] {
+			errs = append(errs, field.NotFound(path.Child("volumeMounts").Index(i).Child("name"), m.Name))
+		}
+	}
+	return errs
+}
+
+// validateHostPorts checks ports that a pod takes from its node; no two containers can have the same.
+func validateHostPorts(ports []corev1.ContainerPort, path *field.Path, taken map[string]bool) field.ErrorList {
+	var errs field.ErrorList
+	for i, p := range ports {
+		if p.HostPort == 0 {
+			continue
+		}
+		at := path.Index(i).Child("hostPort")
+		errs = append(errs, validatePort(at, p.HostPort)...)
+		name := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+		if taken[name] {
+			errs = append(errs, field.Duplicate(at, p.HostPort))
+		}
+		taken[name] = true
+	}
+	return errs
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// VerifyChecksums checks the IPv4 header checksum and the checksum of TCP, UDP or ICMP of the packet and of the packets
+// that it carries. A frame with ChecksumPending has none yet in its outer transport header, and a fragment has none of its own.
+func (p *Packet) VerifyChecksums() error {
+	v4 := p.Src.Addr().Is4()
+	if v4 && sum(p.Raw[:4*(p.Raw[0]&0xf)], 0) != 0xffff {
+		return fmt.Errorf("%s: wrong IPv4 header checksum", p)
+	}
+	if p.Inner != nil {
+		if err := p.Inner.VerifyChecksums(); err != nil {
+			return err
+		}
+	}
+	if p.Fragment {
+		return nil
+	}
+	var pseudo uint32
+	switch p.proto {
+	case unix.IPPROTO_TCP, unix.IPPROTO_ICMPV6:
+		pseudo = p.pseudoHeader()
+	case unix.IPPROTO_UDP:
+		if v4 && len(p.body) >= 8 && binary.BigEndian.Uint16(p.body[6:]) == 0 {
+			return nil // the sender did without (RFC 768)
+		}
+		pseudo = p.pseudoHeader()
+	case unix.IPPROTO_ICMP:
+	default:
+		return nil
+	}
+	if got := sum(p.body, pseudo); got != 0xffff {
+		return fmt.Errorf("%s: wrong %s checksum (it sums up to %#04x)", p, protoName(p.proto), got)
+	}
+	return nil
+}
+
+// pseudoHeader is the sum of what TCP, UDP and ICMPv6 include of the IP header (RFC 9293 3.1, RFC 8200 8.1).
+func (p *Packet) pseudoHeader() uint32 {
+	addresses := append(p.Src.Addr().AsSlice(), p.Dst.Addr().AsSlice()...)
+	return uint32(sum(addresses, uint32(p.proto))) + uint32(len(p.body))
+}
+
+// sum is the one's complement sum of the 16-bit words of b, on top of start (RFC 1071).
+func sum(b []byte, start uint32) uint16 {
+	total := uint64(start)
+	for ; len(b) > 1; b = b[2:] {
+		total += uint64(binary.BigEndian.Uint16(b))
+	}
+	if len(b) == 1 {
+		total += uint64(b[0]) << 8
+	}
+	for total > 0xffff {
+		total = total>>16 + total&0xffff
+	}
+	return uint16(total)
+}

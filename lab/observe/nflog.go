@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// LogGroups receives what the rules of a namespace send to groups of NFLOG. The kernel puts a packet there before the system
+// call returns that made it, if it does so in that call at all.
+type LogGroups struct {
+	ns  string
+	fd  int
+	buf []byte
+}
+
+// Logged is a packet that a rule has logged.
+type Logged struct {
+	Prefix string
+	Packet []byte // from the IP header, cut
+}
+
+// Messages and attributes of linux/netfilter/nfnetlink_log.h.
+const (
+	nflogPacket = unix.NFNL_SUBSYS_ULOG << 8
+	nflogConfig = unix.NFNL_SUBSYS_ULOG<<8 | 1
+
+	nflogCommand, nflogMode, nflogThreshold = 1, 2, 5 // of a configuration
+	nflogPayload, nflogPrefix               = 9, 10   // of a packet
+
+	nflogBind, nflogCopyPacket = 1, 2
+	nflogCopied                = 128 // bytes of each packet: the headers
+)
+
+// OpenLogGroups listens to groups of a namespace. Nobody else can listen to them meanwhile.
+func OpenLogGroups(ns *netns.NS, groups ...uint16) (*LogGroups, error) {
+	fd, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("NFLOG: %w", err)
+	}
+	l := &LogGroups{ns: ns.Name(), fd: fd, buf: make([]byte, 64<<10)}
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // beyond what sysctls allow to others
+	if err != nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as an ordinary user in a user namespace
+	}
+	for _, g := range groups {
+		err = errors.Join(err, l.bind(g))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: NFLOG: %w", l.ns, err), l.Close())
+	}
+	return l, nil
+}
+
+// bind asks for the packets of a group, each as it comes.
+func (l *LogGroups) bind(group uint16) error {
+	enc := netlink.NewAttributeEncoder()
+	enc.ByteOrder = binary.BigEndian
+	enc.Bytes(nflogCommand, []byte{nflogBind})
+	if err := l.configure(group, enc); err != nil {
+		return fmt.Errorf("bind group %d: %w", group, err)
+	}
+	enc = netlink.NewAttributeEncoder()
+	enc.ByteOrder = binary.BigEndian
+	enc.Bytes(nflogMode, append(binary.BigEndian.AppendUint32(nil, nflogCopied), nflogCopyPacket, 0))
+	enc.Uint32(nflogThreshold, 1)
+	if err := l.configure(group, enc); err != nil {
+		return fmt.Errorf("configure group %d: %w", group, err)
+	}
+	return nil
+}
+
+func (l *LogGroups) configure(group uint16, attributes *netlink.AttributeEncoder) error {
+	attrs, err := attributes.Encode()
+	if err != nil {
+		return err
+	}
+	header := binary.BigEndian.AppendUint16([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}, group) // struct nfgenmsg
+	m := netlink.Message{
+		Header: netlink.Header{Type: nflogConfig, Flags: netlink.Request | netlink.Acknowledge, Sequence: 1},
+		Data:   append(header, attrs...),
+	}
+	m.Header.Length = uint32(unix.NLMSG_HDRLEN + len(m.Data))
+	b, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	if err := unix.Sendto(l.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("sendto", err)
+	}
+	n, _, err := unix.Recvfrom(l.fd, l.buf, 0)
+	if err != nil {
+		return os.NewSyscallError("recvfrom", err)
+	}
+	if n < unix.NLMSG_HDRLEN+4 {
+		return fmt.Errorf("answer of %d bytes", n)
+	}
+	if code := int32(binary.NativeEndian.Uint32(l.buf[unix.NLMSG_HDRLEN:])); code != 0 {
+		return unix.Errno(-code)
+	}
+	return nil
+}
+
+// Drain takes what has come so far. It does not wait.
+func (l *LogGroups) Drain() ([]Logged, error) {
+	var out []Logged
+	for {
+		n, _, err := unix.Recvfrom(l.fd, l.buf, unix.MSG_DONTWAIT)
+		switch err {
+		case nil:
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return out, nil
+		default: // ENOBUFS: some are lost
+			return out, fmt.Errorf("%s: NFLOG: %w", l.ns, os.NewSyscallError("recvfrom", err))
+		}
+		for b := l.buf[:n]; len(b) >= unix.NLMSG_HDRLEN; {
+			size := int(binary.NativeEndian.Uint32(b))
+			if size < unix.NLMSG_HDRLEN || size > len(b) {
+				return out, fmt.Errorf("%s: NFLOG: a message of %d bytes in %d", l.ns, size, len(b))
+			}
+			if binary.NativeEndian.Uint16(b[4:]) == nflogPacket && size > unix.NLMSG_HDRLEN+4 {
+				p, err := parseLogged(b[unix.NLMSG_HDRLEN+4 : size])
+				if err != nil {
+					return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
+				}
+				out = append(out, p)
+			}
+			b = b[min(len(b), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
+		}
+	}
+}
+
+func parseLogged(attributes []byte) (Logged, error) {
+	var p Logged
+	d, err := netlink.NewAttributeDecoder(attributes)
+	if err != nil {
+		return p, err
+	}
+	for d.Next() {
+		switch d.Type() {
+		case nflogPrefix:
+			p.Prefix = d.String()
+		case nflogPayload:
+			p.Packet = append([]byte(nil), d.Bytes()...)
+		}
+	}
+	return p, d.Err()
+}
+
+// Close stops listening.
+func (l *LogGroups) Close() error { return unix.Close(l.fd) }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/mdlayher/netlink"
+	"github.com/ti-mo/netfilter"
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// RulesetChanges ticks after every transaction on the nftables ruleset of a namespace, iptables-nft included, until the
+// context ends; then it closes the channel. Transactions that come faster than they are taken make one tick.
+// iptables-legacy has no such events.
+func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
+	return ticks(ctx, ns, isNewGeneration)
+}
+
+// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, whatever table they are in.
+// The protocol is that of the tables: unix.NFPROTO_IPV4 for those of iptables-nft. For the rest it is like RulesetChanges.
+func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
+	return ticks(ctx, ns, func(m netlink.Message) bool {
+		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })
+	})
+}
+
+// ticks ticks when one of the messages of a transaction is of interest. They are sent once it is in force.
+func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool) (<-chan struct{}, error) {
+	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
+	if err != nil {
+		return nil, fmt.Errorf("%s: open nftables: %w", ns.Name(), err)
+	}
+	err = conn.SetReadBuffer(eventBuffer)
+	if err == nil {
+		err = conn.JoinGroups([]netfilter.NetlinkGroup{netfilter.GroupNFTables})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: listen for ruleset changes: %w", ns.Name(), err), conn.Close())
+	}
+	ticks := make(chan struct{}, 1)
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	go func() {
+		defer close(ticks)
+		defer stop()
+		for {
+			messages, err := conn.Receive()
+			switch {
+			case ctx.Err() != nil:
+				return
+			case errors.Is(err, unix.ENOBUFS): // events were lost, and one of them may have been it
+			case err != nil:
+				_ = conn.Close()
+				return
+			case !slices.ContainsFunc(messages, matters):
+				continue
+			}
+			select {
+			case ticks <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return ticks, nil
+}
+
+// nfgenmsgSize is the size of the header of messages of nftables, struct nfgenmsg. It begins with the protocol.
+const nfgenmsgSize = 4
+
+// isNewGeneration is true for NFT_MSG_NEWGEN, the last message of every transaction.
+func isNewGeneration(m netlink.Message) bool { return m.Header.Type == nftMessage(unix.NFT_MSG_NEWGEN) }
+
+// isRuleOf is true for a rule that has come or gone.
+func isRuleOf(m netlink.Message, protocol uint8, chain func(string) bool) bool {
+	if t := m.Header.Type; t != nftMessage(unix.NFT_MSG_NEWRULE) && t != nftMessage(unix.NFT_MSG_DELRULE) {
+		return false
+	}
+	if len(m.Data) < nfgenmsgSize || m.Data[0] != protocol {
+		return false
+	}
+	attributes, err := netlink.NewAttributeDecoder(m.Data[nfgenmsgSize:])
+	for err == nil && attributes.Next() {
+		if attributes.Type() == unix.NFTA_RULE_CHAIN {
+			return chain(attributes.String())
+		}
+	}
+	return false
+}
+
+func nftMessage(number int) netlink.HeaderType {
+	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | number)
+}

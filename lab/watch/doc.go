@@ -1,3 +1,0 @@
-// Package watch observes what a network does: the conntrack table and its events, the packets on every device, the
-// generations of the ruleset. And it waits: Await is the one place where something is asked again and again.
-package watch
