@@ -54,8 +54,8 @@ func build(t *testing.T, topology Topology) *Lab {
 	return l
 }
 
-// ping expects one answer to one packet. How long it takes is what "make bench" measures: in an emulated machine with other
-// things to do, a second says nothing.
+// ping expects one answer to one packet. How long it takes is what "make bench" measures: in an emulated machine with
+// other things to do, a second says nothing.
 func ping(t *testing.T, from *Host, to netip.Addr, size int) {
 	t.Helper()
 	got, err := pingOnce(t, from, to, size)
@@ -156,8 +156,8 @@ func TestFirstPacketsArrive(t *testing.T) {
 	})
 }
 
-// The path that was idle longest is the first to be used: labs follow each other at once, while the kernel is still busy
-// taking the last ones apart.
+// The path that was idle longest is the first to be used: labs follow each other at once, while the kernel is still
+// busy taking the last ones apart.
 func TestFreshLabs(t *testing.T) {
 	for range 30 {
 		topology := grid(2, 1)

@@ -86,8 +86,8 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 	return errors.Join(p.ready(ctx), p.node.ready(ctx))
 }
 
-// RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, nothing leaves it, and
-// its address may be given to another. Its namespace goes later, with others.
+// RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, nothing leaves it,
+// and its address may be given to another. Its namespace goes later, with others.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -121,9 +121,10 @@ func (l *Lab) disconnectPod(p *Pod) error {
 // manyRetired is how many pods that were removed from a node are let go of together; each takes some 300 KiB.
 const manyRetired = 128
 
-// retire keeps a pod that is disconnected until the node goes, or many can go at once. For every link that goes down on a node
-// the kernel searches all that it tracks, in all namespaces, 2 to 10 ms (nf_nat_masq_schedule), unless the node goes too, or 16
-// such searches are waiting; and whenever it deletes namespaces it holds up everybody who changes a network.
+// retire keeps a pod that is disconnected until the node goes, or many can go at once. For every link that goes down on
+// a node the kernel searches all that it tracks, in all namespaces, 2 to 10 ms (nf_nat_masq_schedule), unless the node
+// goes too, or 16 such searches are waiting; and whenever it deletes namespaces it holds up everybody who changes a
+// network.
 func (n *Node) retire(p *Pod) error {
 	n.retired = append(n.retired, p)
 	if len(n.retired) < manyRetired {

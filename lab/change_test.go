@@ -184,7 +184,8 @@ func TestConcurrentChanges(t *testing.T) {
 	}
 	for i := range 2 {
 		wg.Go(func() {
-			if _, err := l.AddNode(ctx, NodeSpec{Name: fmt.Sprintf("node-%d", i), Pods: []PodSpec{{Name: fmt.Sprintf("node-%d-pod", i)}}}); err != nil {
+			if _, err := l.AddNode(ctx, NodeSpec{Name: fmt.Sprintf("node-%d", i),
+				Pods: []PodSpec{{Name: fmt.Sprintf("node-%d-pod", i)}}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -216,10 +217,14 @@ func TestRefusedChanges(t *testing.T) {
 		change func() error
 		want   string
 	}{
-		{"pod on no node", func() error { _, err := l.AddPod(ctx, "n9", PodSpec{Name: "x"}); return err }, `add pod x: no node "n9"`},
-		{"pod name taken", func() error { _, err := l.AddPod(ctx, "n1", PodSpec{Name: "n1-p1"}); return err }, `add pod n1-p1: name is taken`},
-		{"pod name bad", func() error { _, err := l.AddPod(ctx, "n1", PodSpec{Name: "X"}); return err }, `add pod X: bad name: want lower case letters, digits and dashes`},
-		{"node name taken", func() error { _, err := l.AddNode(ctx, NodeSpec{Name: "client"}); return err }, `add node client: name is taken`},
+		{"pod on no node", func() error { _, err := l.AddPod(ctx, "n9", PodSpec{Name: "x"}); return err },
+			`add pod x: no node "n9"`},
+		{"pod name taken", func() error { _, err := l.AddPod(ctx, "n1", PodSpec{Name: "n1-p1"}); return err },
+			`add pod n1-p1: name is taken`},
+		{"pod name bad", func() error { _, err := l.AddPod(ctx, "n1", PodSpec{Name: "X"}); return err },
+			`add pod X: bad name: want lower case letters, digits and dashes`},
+		{"node name taken", func() error { _, err := l.AddNode(ctx, NodeSpec{Name: "client"}); return err },
+			`add node client: name is taken`},
 		{"no such pod", func() error { return l.RemovePod("x") }, `remove pod x: no such pod`},
 		{"no such node", func() error { return l.RemoveNode("x") }, `remove node x: no such node`},
 	} {
@@ -234,7 +239,8 @@ func TestCancelledChangeLeavesNothing(t *testing.T) {
 	l := build(t, grid(2, 1))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := l.AddNode(cancelled, NodeSpec{Name: "n3", Pods: []PodSpec{{Name: "x"}}}); !errors.Is(err, context.Canceled) {
+	if _, err := l.AddNode(cancelled, NodeSpec{Name: "n3", Pods: []PodSpec{{Name: "x"}}}); !errors.Is(err,
+		context.Canceled) {
 		t.Fatalf("got %v, want %v", err, context.Canceled)
 	}
 	if len(l.Nodes()) != 2 || l.Pod("x") != nil {

@@ -57,7 +57,8 @@ func (h *Host) Addrs() []netip.Addr { return h.addrs }
 // neither loopback nor link-local ones.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	var out []netip.Addr
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} { // for both at once the kernel locks all network configuration
+	// for both at once the kernel locks all network configuration
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		found, err := netns.List(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, family) })
 		if err != nil {
 			return nil, fmt.Errorf("%s: list addresses: %w", h.Name(), err)
@@ -82,8 +83,8 @@ func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
 	return addr.Unmap()
 }
 
-// NextHop is where the host sends a packet toward dst: a gateway, or dst itself where that is on the link or its own. It
-// is the zero Addr if there is no route, or if the route has no gateway in dst's family.
+// NextHop is where the host sends a packet toward dst: a gateway, or dst itself where that is on the link or its own.
+// It is the zero Addr if there is no route, or if the route has no gateway in dst's family.
 func (h *Host) NextHop(dst netip.Addr) netip.Addr {
 	routes, err := h.Netlink().RouteGet(dst.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -119,8 +120,8 @@ func (n *Node) PodCIDRs() []netip.Prefix { return n.podCIDRs }
 // PodNetwork is how the node's pods are wired.
 func (n *Node) PodNetwork() PodNetwork { return n.network }
 
-// Ports are the node's devices that lead to its pods, by the addresses of the pods: what a network plugin tells those who
-// have to know which pod a packet comes from.
+// Ports are the node's devices that lead to its pods, by the addresses of the pods: what a network plugin tells those
+// who have to know which pod a packet comes from.
 func (n *Node) Ports() map[netip.Addr]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab builds a cluster's network out of Linux namespaces: nodes, pods, a client outside the cluster and a
-// router, wired with veth pairs, bridges, routes and tunnels. It knows nothing of Services, proxiers or test frameworks.
+// router, wired with veth pairs, bridges, routes and tunnels. It knows nothing of Services, proxiers or test
+// frameworks.
 //
 //	        client .201 (and .202 - .211)          router .1
 //	             |                                    |

@@ -145,7 +145,8 @@ func (p *pinger) parse(b []byte, peer, from netip.Addr, seq uint16) (pong, bool)
 		return pong{}, false
 	}
 	quoted := b[8+inner:]
-	return pong{typ: b[0], code: b[1]}, binary.BigEndian.Uint16(quoted[4:]) == p.id && binary.BigEndian.Uint16(quoted[6:]) == seq
+	return pong{typ: b[0], code: b[1]}, binary.BigEndian.Uint16(quoted[4:]) == p.id &&
+		binary.BigEndian.Uint16(quoted[6:]) == seq
 }
 
 func addrOf(sa unix.Sockaddr) netip.Addr {

@@ -76,10 +76,12 @@ func podAddr(f Family, node, host int) netip.Addr {
 	if f == V4 {
 		return netip.AddrFrom4([4]byte{10, 244, byte(node), byte(host)})
 	}
-	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 4: 0x02, 5: 0x44, 6: hexHigh(node), 7: hexLow(node), 14: hexHigh(host), 15: hexLow(host)})
+	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 4: 0x02, 5: 0x44, 6: hexHigh(node), 7: hexLow(node),
+		14: hexHigh(host), 15: hexLow(host)})
 }
 
-// podMAC is the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge plugin had it.
+// podMAC is the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge plugin had
+// it.
 func podMAC(node, host int) link.MAC { return link.MAC{0x0a, 0x58, 10, 244, byte(node), byte(host)} }
 
 // hexHigh and hexLow make a number below 1000 read in an IPv6 address as it does in decimal: 201 is 0x0201.
@@ -113,10 +115,10 @@ func switchPort(host int) link.Dev {
 	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
 }
 
-// port is the node's end of the pod's veth: in a lab that has not changed veth5 leads to 10.244.n.5. A later pod with the same
-// address has another device, while that of the former one may still be there. Its index is another one, too: when a device
-// goes down, the kernel forgets the connections that it has masqueraded on their way out of that index, but not at once
-// (nf_nat_masq_schedule), and those of the later pod would be among them.
+// port is the node's end of the pod's veth: in a lab that has not changed veth5 leads to 10.244.n.5. A later pod with
+// the same address has another device, while that of the former one may still be there. Its index is another one, too:
+// when a device goes down, the kernel forgets the connections that it has masqueraded on their way out of that index,
+// but not at once (nf_nat_masq_schedule), and those of the later pod would be among them.
 func (p *Pod) port() link.Dev {
 	prefix := "veth"
 	if p.node.network == Routed {

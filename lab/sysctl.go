@@ -39,8 +39,8 @@ func perInterface(pairs ...string) []netns.Setting {
 }
 
 // promptSettings keep a host from holding back ICMP errors, of which tests look at every one. An empty mask exempts all
-// kinds from both limits that the kernel has, per peer and per machine; 255 is a kind of ICMPv6 that does not exist. And
-// a dead server's connections do not keep its namespace alive for minutes.
+// kinds from both limits that the kernel has, per peer and per machine; 255 is a kind of ICMPv6 that does not exist.
+// And a dead server's connections do not keep its namespace alive for minutes.
 func promptSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{
 		{Key: "net.ipv4.icmp_ratemask", Value: "0"},
@@ -53,8 +53,9 @@ func promptSettings(s Stack) []netns.Setting {
 }
 
 // addressSettings leave IPv6 addresses to the lab. The kernel makes up none for the devices to come, neither from the
-// MAC nor from router advertisements, so it does not ask for any and nothing stirs on the wires by itself. (addr_gen_mode
-// is for nodes and hosts. On a pod's one device it is set with the device, link.Quiet, which is cheaper.)
+// MAC nor from router advertisements, so it does not ask for any and nothing stirs on the wires by itself.
+// (addr_gen_mode is for nodes and hosts. On a pod's one device it is set with the device, link.Quiet, which is
+// cheaper.)
 func addressSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{{Key: "net.ipv6.conf.default.addr_gen_mode", Value: "1", Optional: true}}
 	if s != IPv4 {
@@ -71,8 +72,8 @@ func addressSettings(s Stack) []netns.Setting {
 var noRouterSolicitation = netns.Setting{Key: "net.ipv6.conf.default.accept_ra", Value: "0"}
 
 // forwardSettings make a router. They come first, because switching forwarding resets some of the others. Where it has
-// several ways to go, ports decide: what decides by default is the flow label in IPv6, which Linux changes in the middle
-// of a connection whenever it sends a segment again (sk_rethink_txhash), and addresses alone in IPv4.
+// several ways to go, ports decide: what decides by default is the flow label in IPv6, which Linux changes in the
+// middle of a connection whenever it sends a segment again (sk_rethink_txhash), and addresses alone in IPv4.
 func forwardSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{
 		{Key: "net.ipv4.ip_forward", Value: "1"},
@@ -98,7 +99,8 @@ func bridgeSettings(value string, optional bool) []netns.Setting {
 // trackingSettings concern connection tracking. They are there once the first rule has made the kernel load it.
 var trackingSettings = []netns.Setting{
 	{Key: "net.netfilter.nf_conntrack_acct", Value: "1", Optional: true},
-	{Key: "net.netfilter.nf_conntrack_events", Value: "1", Optional: true}, // 2, the default, misses flows older than the listener
+	// 2, the default, misses flows older than the listener
+	{Key: "net.netfilter.nf_conntrack_events", Value: "1", Optional: true},
 	{Key: "net.netfilter.nf_conntrack_tcp_be_liberal", Value: "0", Optional: true},
 	{Key: "net.netfilter.nf_conntrack_tcp_loose", Value: "1", Optional: true},
 	{Key: "net.netfilter.nf_conntrack_checksum", Value: "1", Optional: true},
@@ -141,7 +143,8 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 // bridgeFilter says whether packets that a bridge forwards can be shown to the rules of IP.
 func bridgeFilter(ns *netns.NS) error {
 	if _, err := ns.Sysctl("net.bridge.bridge-nf-call-iptables"); err != nil {
-		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded (modprobe br_netfilter; routed pods do without): %w", err)
+		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded (modprobe br_netfilter; routed pods "+
+			"do without): %w", err)
 	}
 	return nil
 }

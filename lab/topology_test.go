@@ -77,7 +77,8 @@ func TestWords(t *testing.T) {
 			t.Errorf("ParseOverlay(%q) = %v, %v", o, got, err)
 		}
 	}
-	if _, err := ParseOverlay("geneve"); err == nil || err.Error() != `unknown overlay "geneve": want auto, ipip, vxlan, direct` {
+	if _, err := ParseOverlay("geneve"); err == nil ||
+		err.Error() != `unknown overlay "geneve": want auto, ipip, vxlan, direct` {
 		t.Errorf("ParseOverlay(geneve): %v", err)
 	}
 	if got, want := Overlay(9).String(), "unknown (9)"; got != want {
@@ -92,7 +93,8 @@ func TestChosenOverlay(t *testing.T) {
 		for _, o := range []Overlay{IPIP, VXLAN} {
 			got, _, err := chooseOverlay(o, stack)
 			have[o] = err == nil
-			if prefix := fmt.Sprintf("overlay %s: this kernel cannot do it: ", o); err != nil && !strings.HasPrefix(err.Error(), prefix) {
+			if prefix := fmt.Sprintf("overlay %s: this kernel cannot do it: ", o); err != nil &&
+				!strings.HasPrefix(err.Error(), prefix) {
 				t.Errorf("%s: error %q does not begin with %q", stack, err, prefix)
 			}
 			if got.kind() != o {
@@ -139,7 +141,8 @@ func TestPlan(t *testing.T) {
 	}
 	for n := 1; n <= maxNodes; n++ {
 		for _, f := range []Family{V4, V6} {
-			if !clusterCIDR(f).Overlaps(podCIDR(f, n)) || !podCIDR(f, n).Contains(podAddr(f, n, tunnelPod)) || !lanPrefix(f).Contains(lanAddr(f, spareHost+n)) {
+			if !clusterCIDR(f).Overlaps(podCIDR(f, n)) || !podCIDR(f, n).Contains(podAddr(f, n, tunnelPod)) ||
+				!lanPrefix(f).Contains(lanAddr(f, spareHost+n)) {
 				t.Errorf("node %d, %s: ranges do not nest", n, f)
 			}
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// streams send datagrams that nobody answers, so that each of them is judged anew: one after another from a pod that may
-// reach x/a, and from one that may not.
+// streams send datagrams that nobody answers, so that each of them is judged anew: one after another from a pod that
+// may reach x/a, and from one that may not.
 type streams struct {
 	allowed, denied net.Conn
 	receiver        net.PacketConn
@@ -91,19 +91,23 @@ func (s *streams) run(ctx context.Context) error {
 	return nil
 }
 
-// TestEnforcersChangeAtOnce: while policies, labels, pods and namespaces change, and as an enforcer starts again, nothing
-// leaks and nothing is lost.
+// TestEnforcersChangeAtOnce: while policies, labels, pods and namespaces change, and as an enforcer starts again,
+// nothing leaks and nothing is lost.
 func TestEnforcersChangeAtOnce(t *testing.T) {
 	changes := []func(*testing.T, *proxiertest.PolicyWorld) func(*store.Snapshot){
 		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*store.Snapshot) { // the peers are called by another name
-			return proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: own}\nspec: {podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}"))
+			return proxiertest.Policies(proxiertest.Policy(t,
+				"metadata: {namespace: x, name: own}\nspec: {podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: "+
+					"{pod: b}}}]}]}"))
 		},
 		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*store.Snapshot) { // one more policy for the pod, of another name
 			return proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: a}\nspec: {podSelector: {}}"),
 				proxiertest.Policy(t, onlyOwnNamespace))
 		},
 		func(t *testing.T, _ *proxiertest.PolicyWorld) func(*store.Snapshot) { // the policy's place is taken by another
-			return proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: other}\nspec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 10.244.1.0/24}}]}]}"))
+			return proxiertest.Policies(proxiertest.Policy(t,
+				"metadata: {namespace: x, name: other}\nspec: {podSelector: {matchLabels: {pod: a}}, ingress: [{from: "+
+					"[{ipBlock: {cidr: 10.244.1.0/24}}]}]}"))
 		},
 		func(_ *testing.T, w *proxiertest.PolicyWorld) func(*store.Snapshot) { // a pod goes, a label changes
 			return func(s *store.Snapshot) {
@@ -152,7 +156,8 @@ func TestEnforcersCycles(t *testing.T) {
 			w.Instances = w.Instances[:1]
 			before := proxiertest.Holdings(t, w.Node("n1"))
 			for i := range 200 {
-				manifest := fmt.Sprintf("metadata: {namespace: x, name: p%d}\nspec: {podSelector: {}, ingress: [{from: [{podSelector: {}}, {ipBlock: {cidr: 10.%d.%d.0/24}}]}]}", i, i/250, i%250)
+				manifest := fmt.Sprintf("metadata: {namespace: x, name: p%d}\nspec: {podSelector: {}, ingress: [{from: "+
+					"[{podSelector: {}}, {ipBlock: {cidr: 10.%d.%d.0/24}}]}]}", i, i/250, i%250)
 				w.Apply(t, proxiertest.Policies(proxiertest.Policy(t, manifest)))
 				w.Apply(t, proxiertest.Policies())
 			}

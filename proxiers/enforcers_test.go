@@ -25,9 +25,11 @@ func eachEnforcer(t *testing.T, run func(*testing.T, spec.Proxier, *proxiertest.
 	}
 }
 
-const onlyOwnNamespace = "metadata: {namespace: x, name: own}\nspec: {podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}"
+const onlyOwnNamespace = "metadata: {namespace: x, name: own}\nspec: {podSelector: {}, ingress: [{from: " +
+	"[{podSelector: {}}]}]}"
 
-// TestEnforcersLeaveNothing: whatever an enforcer or a former life of it has programmed is gone after Stop, and nothing else.
+// TestEnforcersLeaveNothing: whatever an enforcer or a former life of it has programmed is gone after Stop, and nothing
+// else.
 func TestEnforcersLeaveNothing(t *testing.T) {
 	eachEnforcer(t, func(t *testing.T, p spec.Proxier, w *proxiertest.PolicyWorld) {
 		for _, in := range w.Instances {
@@ -58,7 +60,8 @@ func TestEnforcersStartAgain(t *testing.T) {
 		}
 		w.Apply(t, proxiertest.Policies(proxiertest.Policy(t, onlyOwnNamespace)))
 		fresh := proxiertest.Holdings(t, w.Node("n1"))
-		w.Apply(t, proxiertest.Policies(proxiertest.Policy(t, "metadata: {namespace: x, name: other}\nspec: {podSelector: {}, policyTypes: [Egress]}")))
+		w.Apply(t, proxiertest.Policies(proxiertest.Policy(t,
+			"metadata: {namespace: x, name: other}\nspec: {podSelector: {}, policyTypes: [Egress]}")))
 		for i := range w.Instances {
 			w.Instances[i] = proxiertest.Start(t, p, w.Places[i])
 		}

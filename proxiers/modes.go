@@ -15,9 +15,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// mode is a proxier that takes over nodes from another one, as the modes of kube-proxy do. Unlike kube-proxy, which begins
-// by clearing the node, it takes away what the other one has left once its own rules are in place, so that the node
-// serves all the time.
+// mode is a proxier that takes over nodes from another one, as the modes of kube-proxy do. Unlike kube-proxy, which
+// begins by clearing the node, it takes away what the other one has left once its own rules are in place, so that the
+// node serves all the time.
 type mode struct {
 	spec.Proxier
 	other spec.Proxier

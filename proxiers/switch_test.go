@@ -26,8 +26,8 @@ func skipUnusable(t *testing.T, p spec.Proxier) {
 	}
 }
 
-// TestSwitch: from any proxier to any other one, Services are served before and after, and nothing of the first one is left
-// in the nodes when the second one starts.
+// TestSwitch: from any proxier to any other one, Services are served before and after, and nothing of the first one is
+// left in the nodes when the second one starts.
 func TestSwitch(t *testing.T) {
 	all := serving()
 	for i, p := range all {

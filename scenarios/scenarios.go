@@ -40,7 +40,8 @@ func All() []spec.Scenario {
 	return slices.Concat(
 		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
 		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
-		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios, sourceranges.Scenarios,
+		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios,
+		sourceranges.Scenarios,
 		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
 		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios,
 		dualstack.Scenarios, topology.Scenarios, sctp.Scenarios,

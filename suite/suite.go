@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite is the Ginkgo front end of the conformance suite. The engine runs many scenarios at once in one process,
-// which Ginkgo cannot; so the engine does the work, and a spec for each cell of the matrix waits for its verdict. Ginkgo
-// names, filters, reports and prints.
+// Package suite is the Ginkgo front end of the conformance suite. The engine runs many scenarios at once in one
+// process, which Ginkgo cannot; so the engine does the work, and a spec for each cell of the matrix waits for its
+// verdict. Ginkgo names, filters, reports and prints.
 package suite
 
 import (
@@ -39,11 +39,13 @@ func (p *Part) Kept() []string { return p.run.Kept() }
 // Close takes down what was kept.
 func (p *Part) Close(ctx context.Context) error { return p.run.Close(ctx) }
 
-// Run runs the parts one after another as one Ginkgo suite and says whether everything passed. It can be called once in a
-// process. What is wrong with the parts themselves is an error, and nothing is run.
-func Run(ctx context.Context, t ginkgo.GinkgoTestingT, title string, parts []*Part, suite types.SuiteConfig, reporter types.ReporterConfig) (bool, error) {
+// Run runs the parts one after another as one Ginkgo suite and says whether everything passed. It can be called once in
+// a process. What is wrong with the parts themselves is an error, and nothing is run.
+func Run(ctx context.Context, t ginkgo.GinkgoTestingT, title string, parts []*Part, suite types.SuiteConfig,
+	reporter types.ReporterConfig) (bool, error) {
 	if suite.ParallelTotal > 1 {
-		return false, errors.New("ginkgo -p starts several processes, each of which would run all scenarios: run without -p, scenarios run side by side anyway")
+		return false, errors.New("ginkgo -p starts several processes, each of which would run all scenarios: run without " +
+			"-p, scenarios run side by side anyway")
 	}
 	for _, p := range parts {
 		if err := p.declare(ctx); err != nil {

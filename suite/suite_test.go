@@ -30,13 +30,16 @@ import (
 
 // The kinds of clusters to run in. Each flag takes a comma-separated list; the suite runs in every combination.
 var (
-	proxierNames = flag.String("viplab.proxier", "iptables,iptables-legacy,nftables,userspace,ipvs", "proxiers to judge, as far as they can run here")
-	stacks       = flag.String("viplab.ip", "4,6,dual", "IP families of the clusters")
-	podNetworks  = flag.String("viplab.pods", "bridge,routed", "pod networks of the clusters")
-	overlay      = flag.String("viplab.overlay", "auto", "overlay of the clusters")
-	focus        = flag.String("viplab.focus", "", "run only scenarios whose id matches")
-	all          = flag.Bool("viplab.all", false, "run every scenario in every kind of cluster, not only those of priority P0 in clusters of one family")
-	out          = flag.String("viplab.out", filepath.Join(os.TempDir(), "viplab-out"), "folder for what failures leave behind")
+	proxierNames = flag.String("viplab.proxier", "iptables,iptables-legacy,nftables,userspace,ipvs",
+		"proxiers to judge, as far as they can run here")
+	stacks      = flag.String("viplab.ip", "4,6,dual", "IP families of the clusters")
+	podNetworks = flag.String("viplab.pods", "bridge,routed", "pod networks of the clusters")
+	overlay     = flag.String("viplab.overlay", "auto", "overlay of the clusters")
+	focus       = flag.String("viplab.focus", "", "run only scenarios whose id matches")
+	all         = flag.Bool("viplab.all", false,
+		"run every scenario in every kind of cluster, not only those of priority P0 in clusters of one family")
+	out = flag.String("viplab.out", filepath.Join(os.TempDir(), "viplab-out"),
+		"folder for what failures leave behind")
 )
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
@@ -115,14 +118,21 @@ func conformanceParts() ([]*suite.Part, error) {
 	return append(parts, policyParts(judged, how, matching)...), nil
 }
 
-// policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods, which all
-// enforcers take. What has a cluster of its own and needs nothing of the proxier is judged beside the first one alone.
+// policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods,
+// which all enforcers take. What has a cluster of its own and needs nothing of the proxier is judged beside the first
+// one alone.
 func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*suite.Part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
 	}
-	policies := slices.DeleteFunc(scenarios.All(), func(s spec.Scenario) bool { return !slices.Contains(s.Needs, spec.NetworkPolicy) })
-	shared := slices.DeleteFunc(slices.Clone(policies), func(s spec.Scenario) bool { return s.Own != nil && len(s.Needs) == 1 })
+	policies := slices.DeleteFunc(scenarios.All(), func(s spec.Scenario) bool {
+		return !slices.Contains(s.Needs,
+			spec.NetworkPolicy)
+	})
+	shared := slices.DeleteFunc(slices.Clone(policies), func(s spec.Scenario) bool {
+		return s.Own != nil &&
+			len(s.Needs) == 1
+	})
 	var parts []*suite.Part
 	for _, e := range proxiers.Enforcers() {
 		for i, p := range beside {
@@ -136,7 +146,8 @@ func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp
 			parts = append(parts, &suite.Part{
 				Title: "network policies by " + e.Name() + ",",
 				Options: engine.Options{
-					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Stack: lab.Dual, PodNetwork: lab.Routed, Overlay: how,
+					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Stack: lab.Dual,
+					PodNetwork: lab.Routed, Overlay: how,
 					Out: filepath.Join(*out, e.Name()),
 				},
 			})
@@ -145,8 +156,8 @@ func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp
 	return parts
 }
 
-// scenariosFor are the scenarios to run in clusters of the stack. What a dual-stack cluster shows of each family is not shown
-// again in a cluster of that family alone, but for what matters most.
+// scenariosFor are the scenarios to run in clusters of the stack. What a dual-stack cluster shows of each family is not
+// shown again in a cluster of that family alone, but for what matters most.
 func scenariosFor(stack lab.Stack) []spec.Scenario {
 	list := scenarios.All()
 	if *all || len(stack.Families()) > 1 {
@@ -161,5 +172,6 @@ func tally(results []spec.Result) string {
 	for _, r := range results {
 		n[r.Verdict]++
 	}
-	return fmt.Sprintf("%d passed, %d failed, %d skipped, %d broken", n[spec.Pass], n[spec.Fail], n[spec.Skip], n[spec.Broken])
+	return fmt.Sprintf("%d passed, %d failed, %d skipped, %d broken", n[spec.Pass], n[spec.Fail], n[spec.Skip],
+		n[spec.Broken])
 }

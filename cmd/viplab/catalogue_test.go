@@ -19,7 +19,8 @@ func TestCatalogueShowsVerdictsOfReports(t *testing.T) {
 	s := scenarios.All()[0]
 	run := func(folder, proxier string, v spec.Verdict) string {
 		folder = filepath.Join(t.TempDir(), folder)
-		if err := report.New("", "", "", []spec.Result{{Scenario: s, Proxier: proxier, Verdict: v}}).WriteJSON(folder); err != nil {
+		if err := report.New("", "", "", []spec.Result{{Scenario: s, Proxier: proxier,
+			Verdict: v}}).WriteJSON(folder); err != nil {
 			t.Fatal(err)
 		}
 		return folder
@@ -28,7 +29,8 @@ func TestCatalogueShowsVerdictsOfReports(t *testing.T) {
 	cmd := newRoot()
 	var out bytes.Buffer
 	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"catalogue", "--html", html, run("one", "p", spec.Pass), filepath.Join(run("two", "q", spec.Skip), "report.json"), run("three", "q", spec.Fail)})
+	cmd.SetArgs([]string{"catalogue", "--html", html, run("one", "p", spec.Pass),
+		filepath.Join(run("two", "q", spec.Skip), "report.json"), run("three", "q", spec.Fail)})
 	if err := cmd.Execute(); err != nil && err != exitCode(1) {
 		t.Fatal(err)
 	}
@@ -77,13 +79,15 @@ func TestScenarioShow(t *testing.T) {
 		return out.String(), err
 	}
 	text, err := show("etp-local-source-preserved", "--nodes", "worker-1")
-	if err != nil || !strings.Contains(text, "nodeName: worker-1") || !strings.Contains(text, "namespace: etp-local-source-preserved") {
+	if err != nil || !strings.Contains(text, "nodeName: worker-1") ||
+		!strings.Contains(text, "namespace: etp-local-source-preserved") {
 		t.Errorf("it prints %q, %v", text, err)
 	}
 	if _, err := show("no-such-row"); err == nil || !strings.Contains(err.Error(), `there is no scenario "no-such-row"`) {
 		t.Errorf("for a name that is none it says %v", err)
 	}
-	if _, err := show("hairpin-among-many", "--nodes", "a,b,c,d"); err == nil || !strings.Contains(err.Error(), "4 names for the lab's 3 nodes") {
+	if _, err := show("hairpin-among-many", "--nodes", "a,b,c,d"); err == nil ||
+		!strings.Contains(err.Error(), "4 names for the lab's 3 nodes") {
 		t.Errorf("for too many nodes it says %v", err)
 	}
 }

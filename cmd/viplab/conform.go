@@ -74,9 +74,13 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and for what failures leave behind")
 	flags.StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N")
-	flags.BoolVar(&f.trySkipped, "try-skipped", false, "also run scenarios that need what the proxier does not declare; one that passes is reported as a failure of the declaration")
-	flags.BoolVar(&f.keepFailed, "keep-failed", false, "keep the cluster of a failed scenario, tell how to enter it, and wait for Ctrl-C")
-	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see what notices it (viplab prove --list shows their names)")
+	flags.BoolVar(&f.trySkipped, "try-skipped", false,
+		"also run scenarios that need what the proxier does not declare; one that passes is reported as a failure of the "+
+			"declaration")
+	flags.BoolVar(&f.keepFailed, "keep-failed", false,
+		"keep the cluster of a failed scenario, tell how to enter it, and wait for Ctrl-C")
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see what notices it (viplab prove "+
+		"--list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios instead of running them")
 	complete(cmd, "proxier", proxierNames()...)
 	complete(cmd, "enforcer", enforcerNames()...)
@@ -212,8 +216,8 @@ func writeReport(r report.Report, out string) error {
 	return r.WritePageFile(filepath.Join(out, "report.html"), page)
 }
 
-// runGinkgo runs the part and prints Ginkgo's account of it once progress has had its say: both at the same time would be
-// hard to read.
+// runGinkgo runs the part and prints Ginkgo's account of it once progress has had its say: both at the same time would
+// be hard to read.
 func runGinkgo(ctx context.Context, part *suite.Part, out string, stdout io.Writer, p *progress) error {
 	var account bytes.Buffer
 	formatter.ColorableStdOut = &account

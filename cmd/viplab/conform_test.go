@@ -68,11 +68,13 @@ func refused(t *testing.T, line string, reasons ...string) {
 
 func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 	folder := t.TempDir()
-	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-(every-node|allocation-rules)$", "--proxier", "iptables,none", "--out", folder)
+	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-(every-node|allocation-rules)$", "--proxier",
+		"iptables,none", "--out", folder)
 	if code != 1 {
 		t.Errorf("exit code %d, want 1: none fails a scenario\n%s%s", code, stdout, stderr)
 	}
-	for _, want := range []string{"nodeport-every-node", "✗", "client -> n1:nodePort(web:80)/tcp v6", "3 Passed | 1 Failed", "iptables"} {
+	for _, want := range []string{"nodeport-every-node", "✗", "client -> n1:nodePort(web:80)/tcp v6",
+		"3 Passed | 1 Failed", "iptables"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the output lacks %q:\n%s", want, stdout)
 		}
@@ -99,14 +101,16 @@ func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 			}
 		}
 	}
-	if xml, err := os.ReadFile(filepath.Join(folder, "junit.xml")); err != nil || !bytes.Contains(xml, []byte("nodeport-every-node on none")) {
+	if xml, err := os.ReadFile(filepath.Join(folder, "junit.xml")); err != nil ||
+		!bytes.Contains(xml, []byte("nodeport-every-node on none")) {
 		t.Errorf("junit.xml: %v", err)
 	}
 }
 
 // What a run that keeps its failures prints leads from the machine into the namespaces of its cluster.
 func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
-	cmd := viplab(t, "conform", "--proxier", "none", "--focus", "^nodeport-every-node$", "--keep-failed", "--out", t.TempDir())
+	cmd := viplab(t, "conform", "--proxier", "none", "--focus", "^nodeport-every-node$", "--keep-failed", "--out",
+		t.TempDir())
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -114,7 +118,8 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"n1": "192.168.7.11/24", "n2": "192.168.7.12/24", "n3": "192.168.7.13/24", "client": "192.168.7.201/24"}
+	want := map[string]string{"n1": "192.168.7.11/24", "n2": "192.168.7.12/24", "n3": "192.168.7.13/24",
+		"client": "192.168.7.201/24"}
 	for lines := bufio.NewScanner(stdout); len(want) > 0 && lines.Scan(); {
 		host, door, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
 		if !strings.HasPrefix(strings.TrimSpace(door), "nsenter") {
@@ -140,8 +145,10 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 
 func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "conform --proxier iptbles --ip 5 --overlay gre --pods flat --focus ( --shard 5/4",
-		`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:", "--focus:", "--shard:")
-	for _, args := range [][]string{{"conform", "--no-such-flag"}, {"conform", "surplus"}, {"no-such-command"}, {"conform", "--focus", "^nothing$"}} {
+		`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:",
+		"--focus:", "--shard:")
+	for _, args := range [][]string{{"conform", "--no-such-flag"}, {"conform", "surplus"}, {"no-such-command"},
+		{"conform", "--focus", "^nothing$"}} {
 		if code, _, stderr := outcome(t, args...); code != 2 || stderr == "" {
 			t.Errorf("%v: exit code %d, %q; want 2 and a reason", args, code, stderr)
 		}

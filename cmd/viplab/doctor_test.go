@@ -14,7 +14,8 @@ import (
 func sample() diagnosis {
 	d := diagnosis{Kernel: "6.1.0", Findings: []kernel.Finding{
 		{Feature: "sandbox", Status: kernel.Has, For: "everything", Required: true},
-		{Feature: "ipip", Status: kernel.Lacks, For: "overlay ipip", Module: "ipip", InVM: true, Detail: "operation not supported"},
+		{Feature: "ipip", Status: kernel.Lacks, For: "overlay ipip", Module: "ipip", InVM: true,
+			Detail: "operation not supported"},
 		{Feature: "dummy", Status: kernel.Lacks, For: "proxier ipvs", Module: "dummy", InVM: true},
 		{Feature: "ip_vs", Status: kernel.Lacks, For: "proxier ipvs", Module: "ip_vs", InVM: true},
 		{Feature: "iptables-legacy", Status: kernel.Lacks, For: "proxier iptables-legacy", Package: "iptables"},
@@ -54,7 +55,8 @@ func TestDoctorVerdict(t *testing.T) {
 		if err := d.writeTable(&out); err != nil {
 			t.Fatal(err)
 		}
-		if d.Ready || !strings.Contains(out.String(), status.String()+"!") || !strings.Contains(out.String(), "cannot be judged here") {
+		if d.Ready || !strings.Contains(out.String(), status.String()+"!") ||
+			!strings.Contains(out.String(), "cannot be judged here") {
 			t.Errorf("veth %v: ready %v\n%s", status, d.Ready, &out)
 		}
 	}

@@ -37,12 +37,17 @@ type judgedFlags struct {
 // add adds the flags. Unless others are named, the defaults are judged.
 func (f *judgedFlags) add(flags *pflag.FlagSet, defaults ...string) {
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
-	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words "+
+		"are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
 	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
-	flags.StringVar(&f.features, "features", "", "correct what the command of --exec is taken to claim, everything but a mechanism: +feature,-feature")
-	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "", "release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
+	flags.StringVar(&f.features, "features", "",
+		"correct what the command of --exec is taken to claim, everything but a mechanism: +feature,-feature")
+	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "",
+		"release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
 	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
-	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node beside the proxier: "+strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
+	flags.StringVar(&f.enforcerName, "enforcer", "",
+		"enforcer of network policies to place on every node beside the proxier: "+strings.Join(enforcerNames(),
+			", ")+" (default: none; scenarios of network policies are skipped)")
 	f.given = flags.Changed
 }
 

@@ -35,7 +35,8 @@ func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 		{[]string{"--proxier", "nftables", "--enforcer", "policy-nftables"}, []string{"nftables"}},
 		{[]string{"--proxier", "kube-proxy-userspace", "--kube-proxy-version", "v1.25.9"}, []string{"kube-proxy-userspace"}},
 		{[]string{"--exec", "sh -c 'exec my-proxy \"{{.Kubeconfig}}\"'"}, []string{"sh"}},
-		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-hairpin,+iptables", "--proxier", "iptables"}, []string{"iptables", "mine"}},
+		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-hairpin,+iptables", "--proxier", "iptables"},
+			[]string{"iptables", "mine"}},
 	} {
 		f, found, err := parse(t, c.words...)
 		if err != nil || len(found) != len(c.names) {
@@ -47,7 +48,8 @@ func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 				t.Fatal(err)
 			}
 			g, again, err := parse(t, words...)
-			if err != nil || g.enforcerName != f.enforcerName || len(again) != 1 || again[0].Name() != c.names[i] || !slices.Equal(again[0].Features().List(), p.Features().List()) {
+			if err != nil || g.enforcerName != f.enforcerName || len(again) != 1 || again[0].Name() != c.names[i] ||
+				!slices.Equal(again[0].Features().List(), p.Features().List()) {
 				t.Errorf("%q: %s gives %v, %v; want %s alone, with the same features", c.words, f.of(p), again, err, c.names[i])
 			}
 		}

@@ -75,18 +75,24 @@ Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a fa
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.enforcers, "enforcer", enforcerNames(), "enforcers to judge")
-	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig, as that of viplab conform; what it drops is known by packets that leave a pod and come nowhere")
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig, as that "+
+		"of viplab conform; what it drops is known by packets that leave a pod and come nowhere")
 	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
 	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long the command of --exec may take to obey a change")
-	flags.StringVar(&f.proxier, "proxier", "", "place this proxier beside the enforcer, and fire each table through Services as well: "+strings.Join(proxierNames(), ", "))
+	flags.StringVar(&f.proxier, "proxier", "",
+		"place this proxier beside the enforcer, and fire each table through Services as well: "+strings.Join(proxierNames(),
+			", "))
 	f.cluster.add(cmd)
 	_ = flags.Set("pods", "routed") // which every enforcer takes
 	flags.Lookup("pods").DefValue = "routed"
-	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of those that come with the program: a file like scenarios/networkpolicy/cases.json, or a manifest of NetworkPolicies, whose table is computed")
-	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first that fails is made as small as it can be, and left as a file for --cases")
+	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of those that come with the program: a file like "+
+		"scenarios/networkpolicy/cases.json, or a manifest of NetworkPolicies, whose table is computed")
+	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first that fails is made as "+
+		"small as it can be, and left as a file for --cases")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
-	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers, to see what notices it: the policies of someone who reads the API wrongly, or something in what they write (--prove lists them)")
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers, to see what notices it: the policies of "+
+		"someone who reads the API wrongly, or something in what they write (--prove lists them)")
 	flags.BoolVar(&f.prove, "prove", false, "put one fault after another into the enforcers, and show which cases notice")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json and junit.xml")

@@ -20,8 +20,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// proof shows that the cases can fail: with wrong readings in clusters that are built once, with faults in what enforcers
-// write in a process for each.
+// proof shows that the cases can fail: with wrong readings in clusters that are built once, with faults in what
+// enforcers write in a process for each.
 type proof struct {
 	*netpolRun
 	benches map[string]chan *netpol.Bench // by enforcer, those that are free
@@ -116,7 +116,8 @@ func (p *proof) child(ctx context.Context, job prove.Job) (out prove.Outcome, er
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	args := []string{
-		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", exactly(job.Rows), "--parallel", "1", "--out", folder,
+		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", exactly(job.Rows), "--parallel", "1", "--out",
+		folder,
 		"--ip", p.options.Stack.String(), "--pods", p.options.PodNetwork.String(), "--overlay", p.options.Overlay.String(),
 	}
 	if p.file != "" {

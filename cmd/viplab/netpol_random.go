@@ -32,7 +32,8 @@ var errFound = errors.New("a counterexample was found")
 
 // judgeRandom runs generated cases. All of them are one result.
 func (r *netpolRun) judgeRandom(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
-	all := netpol.Case{ID: fmt.Sprintf("random-%d", r.seed), Priority: spec.P1, Given: fmt.Sprintf("%d generated cases, seed %d", r.random, r.seed)}
+	all := netpol.Case{ID: fmt.Sprintf("random-%d", r.seed), Priority: spec.P1,
+		Given: fmt.Sprintf("%d generated cases, seed %d", r.random, r.seed)}
 	pool, reason, err := r.build(ctx, e)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,8 @@ func (r *netpolRun) judgeRandom(ctx context.Context, e spec.Proxier) ([]spec.Res
 		err = nil
 	}
 	run.result.Took = time.Since(run.began)
-	fmt.Fprintf(r.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %.1f s\n", e.Name(), run.ended, r.seed, run.result.Verdict, run.broken, run.result.Took.Seconds())
+	fmt.Fprintf(r.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %.1f s\n", e.Name(), run.ended, r.seed,
+		run.result.Verdict, run.broken, run.result.Took.Seconds())
 	return []spec.Result{resultOf(all, e, run.result)}, errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
 }
 
@@ -83,7 +85,8 @@ func (r *randomRun) add(c netpol.Case, v spec.Verdict, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended++; r.ended%250 == 0 {
-		fmt.Fprintf(r.progress, "%s: %d of %d generated cases, %.1f s\n", r.enforcer.Name(), r.ended, r.random, time.Since(r.began).Seconds())
+		fmt.Fprintf(r.progress, "%s: %d of %d generated cases, %.1f s\n", r.enforcer.Name(), r.ended, r.random,
+			time.Since(r.began).Seconds())
 	}
 	switch {
 	case v == spec.Broken:
@@ -119,6 +122,7 @@ func (r *randomRun) tell(ctx context.Context, b *netpol.Bench, c netpol.Case) er
 	for _, v := range verdicts {
 		r.show(r.stdout, c, &v)
 	}
-	fmt.Fprintf(r.stdout, "again: viplab netpol --enforcer %s --ip %s --pods %s --cases %s\n", r.enforcer.Name(), r.options.Stack, r.options.PodNetwork, path)
+	fmt.Fprintf(r.stdout, "again: viplab netpol --enforcer %s --ip %s --pods %s --cases %s\n", r.enforcer.Name(),
+		r.options.Stack, r.options.PodNetwork, path)
 	return nil
 }

@@ -33,7 +33,8 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 	}
 	built := time.Since(began)
 	began = time.Now()
-	out := &judged{run: r, enforcer: e, began: began, results: make([]*spec.Result, len(r.cases)), texts: make([]bytes.Buffer, len(r.cases))}
+	out := &judged{run: r, enforcer: e, began: began, results: make([]*spec.Result, len(r.cases)),
+		texts: make([]bytes.Buffer, len(r.cases))}
 	err = pool.Each(len(r.cases), func(i int, b *netpol.Bench) error {
 		verdicts, err := b.Judge(ctx, r.cases[i])
 		out.add(i, verdicts, err)
@@ -67,7 +68,8 @@ func (r *netpolRun) build(ctx context.Context, e spec.Proxier) (pool netpol.Pool
 // resultOf names the case and the enforcer in a result.
 func resultOf(c netpol.Case, e spec.Proxier, r spec.Result) spec.Result {
 	r.Proxier = e.Name()
-	r.Scenario = spec.Scenario{ID: c.ID, Group: "networkpolicy", Why: cmp.Or(c.Why, c.Given), Priority: c.Priority, Source: c.Source}
+	r.Scenario = spec.Scenario{ID: c.ID, Group: "networkpolicy", Why: cmp.Or(c.Why, c.Given), Priority: c.Priority,
+		Source: c.Source}
 	return r
 }
 
@@ -108,7 +110,8 @@ func (j *judged) add(i int, verdicts []netpol.Verdict, err error) {
 		_, _ = j.texts[j.shown].WriteTo(j.run.stdout) // a closed pipe ends the program by itself
 	}
 	if j.ended++; j.ended%25 == 0 {
-		fmt.Fprintf(j.run.progress, "%s: %d of %d cases, %.1f s\n", j.enforcer.Name(), j.ended, len(j.results), time.Since(j.began).Seconds())
+		fmt.Fprintf(j.run.progress, "%s: %d of %d cases, %.1f s\n", j.enforcer.Name(), j.ended, len(j.results),
+			time.Since(j.began).Seconds())
 	}
 }
 
@@ -145,7 +148,8 @@ func (j *judged) sumUp(built time.Duration) {
 	fmt.Fprintf(j.run.stdout, "%s: %d passed, %d failed, %d broken, %.1f s after %.1f s of building", j.enforcer.Name(),
 		count[spec.Pass], count[spec.Fail], count[spec.Broken], time.Since(j.began).Seconds(), built.Seconds())
 	if slices.Sort(j.tables); len(j.tables) > 0 {
-		fmt.Fprintf(j.run.stdout, "; a table of %d probes takes %d ms (median of %d)", netpol.Cells, j.tables[len(j.tables)/2].Milliseconds(), len(j.tables))
+		fmt.Fprintf(j.run.stdout, "; a table of %d probes takes %d ms (median of %d)", netpol.Cells,
+			j.tables[len(j.tables)/2].Milliseconds(), len(j.tables))
 	}
 	fmt.Fprintln(j.run.stdout)
 }

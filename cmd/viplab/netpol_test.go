@@ -48,30 +48,34 @@ func TestNetpolJudgesAManifest(t *testing.T) {
 		}
 	}
 	r, err := report.Read(folder)
-	if err != nil || len(r.Results) != 1 || r.Results[0].Verdict != spec.Pass || r.Results[0].Proxier != "policy-nftables" {
+	if err != nil || len(r.Results) != 1 || r.Results[0].Verdict != spec.Pass ||
+		r.Results[0].Proxier != "policy-nftables" {
 		t.Errorf("%v: %+v", err, r.Results)
 	}
 }
 
-// A file may not ask for what the API does not promise. The policy blocks all of x/a; the file says that 80/TCP stays open.
+// A file may not ask for what the API does not promise. The policy blocks all of x/a; the file says that 80/TCP stays
+// open.
 func TestNetpolRefusesAWrongTable(t *testing.T) {
 	mine := `{"cases": [{"id": "MINE-01", "given": "a wrong table", "priority": "P1", "source": "nobody", "why": "nothing",
 		"policies": [{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "deny", "namespace": "x"},
 		"spec": {"podSelector": {"matchLabels": {"pod": "a"}}, "policyTypes": ["Ingress"]}}],
 		"blocked": ["* > x/a: 80/UDP,81/TCP,81/UDP"]}]}`
 	code, _, stderr := outcome(t, "netpol", "--out", t.TempDir(), "--cases", writeCases(t, "mine.json", mine))
-	if want := "mine.json: case MINE-01: blocked: the API says otherwise of x/b>x/a:80/TCP (blocked)"; code != 2 || !strings.Contains(stderr, want) {
+	if want := "mine.json: case MINE-01: blocked: the API says otherwise of x/b>x/a:80/TCP (blocked)"; code != 2 ||
+		!strings.Contains(stderr, want) {
 		t.Errorf("exit code %d, want 2; the error must have %q:\n%s", code, want, stderr)
 	}
 }
 
 func TestNetpolTellsAllMistakesAtOnce(t *testing.T) {
-	refused(t, "netpol --enforcer calico --ip 5 --focus ( --cases nowhere.json", "--enforcer:", "--ip:", "--focus:", "--cases:")
+	refused(t, "netpol --enforcer calico --ip 5 --focus ( --cases nowhere.json", "--enforcer:", "--ip:", "--focus:",
+		"--cases:")
 	refused(t, "netpol --focus ^nothing$", "no case matches")
 }
 
-// Generated cases agree with the oracle; an enforcer that is told of policies wrongly is found out, and what is left of the
-// case that has done so fails again from its file.
+// Generated cases agree with the oracle; an enforcer that is told of policies wrongly is found out, and what is left of
+// the case that has done so fails again from its file.
 func TestNetpolRandom(t *testing.T) {
 	folder := t.TempDir()
 	args := []string{"netpol", "--enforcer", "policy-nftables", "--ip", "4", "--out", folder}
@@ -98,8 +102,8 @@ func TestNetpolRandom(t *testing.T) {
 	}
 }
 
-// What an enforcer writes wrongly is noticed, each by the cases that the fault names, which there are; and so is a wrong
-// reading of the API.
+// What an enforcer writes wrongly is noticed, each by the cases that the fault names, which there are; and so is a
+// wrong reading of the API.
 func TestNetpolProve(t *testing.T) {
 	cases, err := netpol.Static()
 	if err != nil {
@@ -115,31 +119,38 @@ func TestNetpolProve(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	code, stdout, stderr := outcome(t, "netpol", "--prove", "--ip", "4", "--enforcer", "policy-calico", "--focus", "^(DIR-02|TGT-02|SEL-04)$", "--out", t.TempDir())
-	for _, want := range []string{"✓  cali-replies-judged ", "✓  cali-mark-stays ", "✓  NotIn-needs-key ", " 0 survived, 0 broken,", "3 proved, 0 missing a fault"} {
+	code, stdout, stderr := outcome(t, "netpol", "--prove", "--ip", "4", "--enforcer", "policy-calico", "--focus",
+		"^(DIR-02|TGT-02|SEL-04)$", "--out", t.TempDir())
+	for _, want := range []string{"✓  cali-replies-judged ", "✓  cali-mark-stays ", "✓  NotIn-needs-key ",
+		" 0 survived, 0 broken,", "3 proved, 0 missing a fault"} {
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d; the output must have %q:\n%s%s", code, want, stdout, stderr)
 		}
 	}
-	if code, _, stderr := outcome(t, "netpol", "--prove", "--ip", "6", "--random", "3"); code != 2 || strings.Count(stderr, "--prove:") != 2 {
+	if code, _, stderr := outcome(t, "netpol", "--prove", "--ip", "6", "--random", "3"); code != 2 ||
+		strings.Count(stderr, "--prove:") != 2 {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
 
 // A program that ends at once enforces nothing, and the report says why; a proxier that hides clients is refused.
 func TestNetpolOfOtherMakes(t *testing.T) {
-	code, stdout, stderr := outcome(t, "netpol", "--exec", "sh -c 'echo no such flag >&2; exit 3'", "--name", "short-lived", "--ip", "4", "--focus", "^DIR-01$", "--out", t.TempDir())
+	code, stdout, stderr := outcome(t, "netpol", "--exec", "sh -c 'echo no such flag >&2; exit 3'", "--name",
+		"short-lived", "--ip", "4", "--focus", "^DIR-01$", "--out", t.TempDir())
 	for _, want := range []string{"short-lived", "no such flag", "0 passed, 1 failed"} {
 		if code != 1 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d; the output must have %q:\n%s%s", code, want, stdout, stderr)
 		}
 	}
-	code, stdout, stderr = outcome(t, "netpol", "--proxier", "iptables", "--enforcer", "policy-nftables", "--ip", "4", "--focus", "^DIR-01$", "--tables", "--out", t.TempDir())
+	code, stdout, stderr = outcome(t, "netpol", "--proxier", "iptables", "--enforcer", "policy-nftables", "--ip", "4",
+		"--focus", "^DIR-01$", "--tables", "--out", t.TempDir())
 	if code != 0 || !strings.Contains(stdout, "DIR-01 P0 v4 through Services: pass") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	for _, args := range [][]string{{"--proxier", "userspace"}, {"--proxier", "typo"}, {"--name", "nobody"}, {"--exec", "x", "--prove"}, {"--exec", "x", "--patience", "0s"}} {
-		if code, _, stderr := outcome(t, append([]string{"netpol"}, args...)...); code != 2 || !strings.Contains(stderr, args[0]) && !strings.Contains(stderr, args[len(args)-1]) {
+	for _, args := range [][]string{{"--proxier", "userspace"}, {"--proxier", "typo"}, {"--name", "nobody"},
+		{"--exec", "x", "--prove"}, {"--exec", "x", "--patience", "0s"}} {
+		if code, _, stderr := outcome(t, append([]string{"netpol"}, args...)...); code != 2 ||
+			!strings.Contains(stderr, args[0]) && !strings.Contains(stderr, args[len(args)-1]) {
 			t.Errorf("%v: exit code %d: %s", args, code, stderr)
 		}
 	}

@@ -44,7 +44,8 @@ func (f *netpolFlags) outside(r *netpolRun) error {
 		return fmt.Errorf("--exec: %w", err)
 	}
 	e, err := exec.New(exec.Command{
-		Name: cmp.Or(f.name, filepath.Base(argv[0])), Argv: argv, Features: spec.Features(spec.NetworkPolicy), Unconfirmed: true,
+		Name: cmp.Or(f.name, filepath.Base(argv[0])), Argv: argv, Features: spec.Features(spec.NetworkPolicy),
+		Unconfirmed: true,
 	})
 	if err != nil {
 		return fmt.Errorf("--exec: %w", err)
@@ -64,7 +65,8 @@ func (f *netpolFlags) beside(r *netpolRun) error {
 		return err
 	}
 	if r.options.Proxier = found[0]; !found[0].Features()[spec.KernelNAT] {
-		return fmt.Errorf("--proxier: %s hides who calls from who is called, so policies cannot be judged through its Services", f.proxier)
+		return fmt.Errorf("--proxier: %s hides who calls from who is called, so policies cannot be judged through its "+
+			"Services", f.proxier)
 	}
 	return nil
 }

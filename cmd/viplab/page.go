@@ -66,7 +66,8 @@ func pageRow(r catalogue.Row, scenarios []spec.Scenario, keep func(string) bool)
 		if err := replay.Write(&manifest, s); err != nil {
 			return row, err
 		}
-		row.Scenarios = append(row.Scenarios, report.PageScenario{ID: s.ID, Why: s.Why, Manifest: manifest.String(), Pods: podsOf(s)})
+		row.Scenarios = append(row.Scenarios, report.PageScenario{ID: s.ID, Why: s.Why, Manifest: manifest.String(),
+			Pods: podsOf(s)})
 	}
 	return row, nil
 }

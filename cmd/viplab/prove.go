@@ -70,7 +70,8 @@ broke, a proxier could not work at all with a fault, nothing was tried, or bad u
 	flags.StringVar(&f.focus, "focus", "", "prove only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.fault, "fault", "", "put in only faults whose name matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for prove.json")
-	flags.BoolVar(&f.everything, "everything", false, "run all scenarios with each fault, to see who notices beside those that it names")
+	flags.BoolVar(&f.everything, "everything", false,
+		"run all scenarios with each fault, to see who notices beside those that it names")
 	flags.BoolVar(&f.list, "list", false, "list the faults instead of putting them in")
 	complete(cmd, "proxier", proxierNames()...)
 	complete(cmd, "enforcer", enforcerNames()...)

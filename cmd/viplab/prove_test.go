@@ -57,7 +57,8 @@ func TestFaultsNameWhatThereIs(t *testing.T) {
 func TestProveCatchesFaults(t *testing.T) {
 	folder := t.TempDir()
 	code, stdout, stderr := outcome(t, "prove", "--proxier", "iptables", "--ip", "4", "--out", folder,
-		"--fault", "^(nodeport-off-by-one|no-masquerade)$", "--focus", "^(nodeport-every-node|nodeport-node-without-endpoint)$")
+		"--fault", "^(nodeport-off-by-one|no-masquerade)$", "--focus",
+		"^(nodeport-every-node|nodeport-node-without-endpoint)$")
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
@@ -93,8 +94,10 @@ func TestProveTellsAllMistakesAtOnce(t *testing.T) {
 }
 
 func TestConformWithAFault(t *testing.T) {
-	code, stdout, _ := outcome(t, "conform", "--fault", "nodeport-off-by-one", "--focus", "^nodeport-every-node$", "--ip", "4", "--out", t.TempDir())
-	for _, want := range []string{"✗", "again: viplab conform --proxier iptables --fault nodeport-off-by-one --focus '^nodeport-every-node$'"} {
+	code, stdout, _ := outcome(t, "conform", "--fault", "nodeport-off-by-one", "--focus", "^nodeport-every-node$", "--ip",
+		"4", "--out", t.TempDir())
+	for _, want := range []string{"✗", "again: viplab conform --proxier iptables --fault nodeport-off-by-one --focus " +
+		"'^nodeport-every-node$'"} {
 		if code != 1 || !strings.Contains(stdout, want) {
 			t.Errorf("exit code %d, want 1; the output must have %q:\n%s", code, want, stdout)
 		}

@@ -46,7 +46,8 @@ begins with, and prints what is then programmed on one node: which Service, whic
 	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables", "built-in proxier: "+strings.Join(proxiers.Names(), ", "))
 	f.cluster.add(cmd)
 	cmd.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "manifest to apply, YAML or JSON; - is the standard input")
-	cmd.Flags().StringVar(&f.scenario, "scenario", "", "apply what this scenario begins with (viplab scenario list shows their names)")
+	cmd.Flags().StringVar(&f.scenario, "scenario", "",
+		"apply what this scenario begins with (viplab scenario list shows their names)")
 	complete(cmd, "proxier", proxiers.Names()...)
 	complete(cmd, "scenario", scenarioNames()...)
 	return cmd

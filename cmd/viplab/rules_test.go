@@ -80,7 +80,8 @@ func TestRulesOfAScenario(t *testing.T) {
 
 func TestMistakesInRules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(file, []byte(strings.Replace(webManifest, "nodePort: 30077", "nodeport: 30077", 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(webManifest, "nodePort: 30077", "nodeport: 30077", 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{

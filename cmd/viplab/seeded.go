@@ -36,7 +36,8 @@ type children struct {
 	stderr   io.Writer
 }
 
-// self is this program once more, with other arguments. The end of the context asks it to end, and 10 seconds later kills it.
+// self is this program once more, with other arguments. The end of the context asks it to end, and 10 seconds later
+// kills it.
 func self(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }

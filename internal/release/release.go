@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release builds commands of Kubernetes releases, unmodified, from the Go modules of the release and nothing else,
-// and keeps them: a module with no code of its own requires k8s.io/kubernetes and builds a command of it. Nothing of
-// Kubernetes gets into the module graph of this project.
+// Package release builds commands of Kubernetes releases, unmodified, from the Go modules of the release and nothing
+// else, and keeps them: a module with no code of its own requires k8s.io/kubernetes and builds a command of it. Nothing
+// of Kubernetes gets into the module graph of this project.
 package release
 
 import (
@@ -169,8 +169,8 @@ type module struct {
 // staged is the version under which k8s.io/kubernetes requires the modules that live in its own repository.
 const staged = "v0.0.0"
 
-// wrapper is a go.mod that requires the release. The modules of the same repository are published with minor version for
-// major: v1.36.3 goes with v0.36.3.
+// wrapper is a go.mod that requires the release. The modules of the same repository are published with minor version
+// for major: v1.36.3 goes with v0.36.3.
 func (m *module) wrapper(c Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "module viplab.invalid/%s\n\ngo %s\n\n", c.Name, atLeast(m.Go, "1.24"))

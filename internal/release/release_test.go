@@ -15,7 +15,8 @@ import (
 
 func TestWrapper(t *testing.T) {
 	m := &module{Go: "1.16"}
-	for path, version := range map[string]string{"k8s.io/api": "v0.0.0", "k8s.io/utils": "v0.0.0-2022", "example.com/x": "v0.0.0"} {
+	for path, version := range map[string]string{"k8s.io/api": "v0.0.0", "k8s.io/utils": "v0.0.0-2022",
+		"example.com/x": "v0.0.0"} {
 		m.Require = append(m.Require, struct{ Path, Version string }{path, version})
 	}
 	got := string(m.wrapper(Command{"kube-proxy", "v1.24.17"}))
@@ -31,7 +32,9 @@ func TestWrapper(t *testing.T) {
 		t.Errorf("it replaces modules of others:\n%s", got)
 	}
 	m.Go, m.Godebug = "1.26.0", []struct{ Key, Value string }{{"default", "go1.25"}}
-	if got := string(m.wrapper(Command{"kubectl", "v1.36.3"})); !strings.Contains(got, "tool k8s.io/kubernetes/cmd/kubectl\n") || !strings.Contains(got, "go 1.26.0\n") || !strings.Contains(got, "godebug default=go1.25\n") {
+	if got := string(m.wrapper(Command{"kubectl", "v1.36.3"})); !strings.Contains(got,
+		"tool k8s.io/kubernetes/cmd/kubectl\n") || !strings.Contains(got, "go 1.26.0\n") ||
+		!strings.Contains(got, "godebug default=go1.25\n") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -48,9 +51,11 @@ func fakeGo(t *testing.T, says string) {
 
 func TestABuildThatFails(t *testing.T) {
 	for says, want := range map[string]string{
-		"go: k8s.io/kubernetes@v1.37.2: reading https://proxy.example/x.zip: 403 Forbidden": "does not hold this release whole",
-		"go: module k8s.io/kubernetes: dial tcp: lookup x: no such host":                    "cannot be reached",
-		"go: go.mod requires go >= 1.99 (running go 1.26)":                                  "build kube-proxy v1.37.2: go mod download: exit status 1\ngo: go.mod requires",
+		"go: k8s.io/kubernetes@v1.37.2: reading https://proxy.example/x.zip: 403 Forbidden": "does not hold this release " +
+			"whole",
+		"go: module k8s.io/kubernetes: dial tcp: lookup x: no such host": "cannot be reached",
+		"go: go.mod requires go >= 1.99 (running go 1.26)": "build kube-proxy v1.37.2: " +
+			"go mod download: exit status 1\ngo: go.mod requires",
 	} {
 		fakeGo(t, says)
 		t.Setenv("VIPLAB_CACHE", t.TempDir())

@@ -21,19 +21,19 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-// DNSImage is the image of a container that is the cluster's DNS server instead of an echo server. Its server calls itself
-// after its pod, and listens on port 53 whatever the container's ports are.
+// DNSImage is the image of a container that is the cluster's DNS server instead of an echo server. Its server calls
+// itself after its pod, and listens on port 53 whatever the container's ports are.
 const DNSImage = "dns"
 
 // PauseImage is the image of a container that serves nothing: whoever runs the lab may serve on its ports.
 const PauseImage = "pause"
 
-// dnsService is the Service that pods ask for names. A pod whose own namespace has one of this name is served by that one
-// instead of the one in kube-system, so that namespaces can have a DNS of their own.
+// dnsService is the Service that pods ask for names. A pod whose own namespace has one of this name is served by that
+// one instead of the one in kube-system, so that namespaces can have a DNS of their own.
 const dnsNamespace, dnsService = "kube-system", "kube-dns"
 
-// Run runs a command in a pod as a container of it would be run: in its network, with the resolver's configuration and the
-// names of hosts that a kubelet would give it, and with the files of this machine otherwise. It waits for its end.
+// Run runs a command in a pod as a container of it would be run: in its network, with the resolver's configuration and
+// the names of hosts that a kubelet would give it, and with the files of this machine otherwise. It waits for its end.
 func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
 	pod, ok := store.Get[*corev1.Pod](c.store, namespace, name)
 	host := c.lab.Pod(podKey{namespace, name}.String())
@@ -69,8 +69,8 @@ func cover(folder string, files map[string]string) error {
 	return nil
 }
 
-// standIn makes an empty file where a symbolic link leads to nothing, as /etc/resolv.conf does in a sandbox, where there is
-// no systemd-resolved below /run.
+// standIn makes an empty file where a symbolic link leads to nothing, as /etc/resolv.conf does in a sandbox, where
+// there is no systemd-resolved below /run.
 func standIn(path string) error {
 	to, err := os.Readlink(path)
 	if err != nil {
@@ -88,8 +88,8 @@ func standIn(path string) error {
 	return os.WriteFile(to, nil, 0o644)
 }
 
-// resolvConf is /etc/resolv.conf as a kubelet writes it: the cluster's DNS, if there is one, and what the pod's dnsConfig
-// adds or, with dnsPolicy None, puts in its place.
+// resolvConf is /etc/resolv.conf as a kubelet writes it: the cluster's DNS, if there is one, and what the pod's
+// dnsConfig adds or, with dnsPolicy None, puts in its place.
 func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 	var servers, searches, options []string
 	if pod.Spec.DNSPolicy != corev1.DNSNone {

@@ -34,8 +34,8 @@ func headless(name string) *corev1.Service {
 	}}
 }
 
-// TestContainersResolveNames: a program in a pod finds other pods by name, through the libc of this machine. Nothing here
-// serves ClusterIPs, so the pod asks the DNS server's own address.
+// TestContainersResolveNames: a program in a pod finds other pods by name, through the libc of this machine. Nothing
+// here serves ClusterIPs, so the pod asks the DNS server's own address.
 func TestContainersResolveNames(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -73,7 +73,8 @@ func TestContainersResolveNames(t *testing.T) {
 			ClusterIP: "10.96.0.10", Ports: []corev1.ServicePort{{Port: 53, Protocol: corev1.ProtocolUDP}},
 		}},
 		pod("ordinary", corev1.PodSpec{DNSConfig: &corev1.PodDNSConfig{
-			Searches: []string{"example.org"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr("2")}, {Name: "edns0"}},
+			Searches: []string{"example.org"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: ptr("2")},
+				{Name: "edns0"}},
 		}}),
 	)
 	machines, err := os.ReadFile("/etc/hosts")

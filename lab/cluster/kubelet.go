@@ -34,9 +34,9 @@ type workload struct {
 	ending   bool            // it is being taken down
 }
 
-// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes. Starting a
-// pod and taking one down are for the most part waiting for the kernel, so pods are started and ended side by side, as far
-// as the lab lets them: a node gets one at a time.
+// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes.
+// Starting a pod and taking one down are for the most part waiting for the kernel, so pods are started and ended side
+// by side, as far as the lab lets them: a node gets one at a time.
 func (c *Cluster) kubelet(ctx context.Context) {
 	defer close(c.done)
 	for ctx.Err() == nil {
@@ -69,12 +69,13 @@ func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
 	}
 }
 
-// shallRun says whether a pod has a network of its node's making: it has a node, and has not ended. What has ended is what
-// says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
+// shallRun says whether a pod has a network of its node's making: it has a node, and has not ended. What has ended is
+// what says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
 func shallRun(p *corev1.Pod) bool {
 	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
 		p.DeletionTimestamp != nil && len(p.Status.ContainerStatuses) > 0 &&
-			!slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil })
+			!slices.ContainsFunc(p.Status.ContainerStatuses,
+				func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil })
 	return p.Spec.NodeName != "" && !over
 }
 
@@ -84,8 +85,8 @@ func (c *Cluster) get(k podKey) *workload {
 	return c.running[k]
 }
 
-// obsolete are the running pods that shall not run, or that another pod of the same name has replaced. The caller ends them;
-// they count as running until they have ended.
+// obsolete are the running pods that shall not run, or that another pod of the same name has replaced. The caller ends
+// them; they count as running until they have ended.
 func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,8 +227,8 @@ func (w *workload) close() error {
 	return errors.Join(errs...)
 }
 
-// containerPorts are the ports of all containers, those of echo servers and those of SCTP. Those of init containers are of sidecars: others have ended when the pod
-// runs, and have no use for ports.
+// containerPorts are the ports of all containers, those of echo servers and those of SCTP. Those of init containers are
+// of sidecars: others have ended when the pod runs, and have no use for ports.
 func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if isDNS(container) || container.Image == PauseImage {

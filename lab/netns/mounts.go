@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithMounts runs f on a thread that is in the namespace and has mounts of its own, which mount has changed before. A child
-// process that f starts inherits both. The thread ends afterwards, and with it, and its children, the mounts.
+// WithMounts runs f on a thread that is in the namespace and has mounts of its own, which mount has changed before. A
+// child process that f starts inherits both. The thread ends afterwards, and with it, and its children, the mounts.
 func (n *NS) WithMounts(mount, f func() error) error {
 	done := make(chan error, 1)
 	go func() {

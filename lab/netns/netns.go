@@ -7,8 +7,9 @@
 // moment leaves nothing behind.
 //
 // A socket belongs to the namespace it was opened in for as long as it lives, whichever thread uses it later. So the
-// rule of this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only for the moment of
-// opening and hand out ordinary Go values. Goroutines started inside Do do not stay in the namespace; do not start any.
+// rule of this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only for the moment
+// of opening and hand out ordinary Go values. Goroutines started inside Do do not stay in the namespace; do not start
+// any.
 package netns
 
 import (
@@ -75,8 +76,8 @@ func (n *NS) Name() string { return n.name }
 // themselves (mdlayher/netlink, ti-mo/conntrack) take it as a number.
 func (n *NS) Fd() int { return int(n.handle) }
 
-// List calls a function that lists links, addresses, routes or neighbours, again as long as the kernel says that they have
-// changed meanwhile (netlink.ErrDumpInterrupted): such a list may lack some, or have some twice.
+// List calls a function that lists links, addresses, routes or neighbours, again as long as the kernel says that they
+// have changed meanwhile (netlink.ErrDumpInterrupted): such a list may lack some, or have some twice.
 func List[T any](list func() ([]T, error)) ([]T, error) {
 	for {
 		all, err := list()

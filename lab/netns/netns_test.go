@@ -190,7 +190,8 @@ func TestSysctls(t *testing.T) {
 	}
 	missing := netns.Setting{Key: "net.ipv4.no_such_thing", Value: "1"}
 	err := ns.SetSysctls(missing)
-	if want := "test: set net.ipv4.no_such_thing=1: no such file or directory"; !errors.Is(err, fs.ErrNotExist) || err.Error() != want {
+	if want := "test: set net.ipv4.no_such_thing=1: no such file or directory"; !errors.Is(err, fs.ErrNotExist) ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	missing.Optional = true

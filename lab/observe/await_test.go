@@ -53,7 +53,8 @@ func TestAwait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		defer cancel()
 		err := Await(ctx, nil, func(context.Context) error { return wrong })
-		if !errors.Is(err, wrong) || !strings.HasPrefix(err.Error(), "still wrong (") || !strings.Contains(err.Error(), " tries in ") {
+		if !errors.Is(err, wrong) || !strings.HasPrefix(err.Error(), "still wrong (") ||
+			!strings.Contains(err.Error(), " tries in ") {
 			t.Error(err)
 		}
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// captureBuffer is the receive buffer of a capture, for what comes while this process gets no processor: some ten thousand
-// small packets. Memory is taken as packets come.
+// captureBuffer is the receive buffer of a capture, for what comes while this process gets no processor: some ten
+// thousand small packets. Memory is taken as packets come.
 const captureBuffer = 64 << 20 // bytes
 
 // Frame is a packet at a device, as AF_PACKET shows it: before netfilter's prerouting on the way in, after postrouting
@@ -108,8 +108,8 @@ func (c *Capture) read(raw syscall.RawConn) {
 	})
 }
 
-// receiveBuffer sizes a socket's buffer. Beyond net.core.rmem_max, which is the machine's, root alone may go: for others
-// it stays smaller, and a burst overruns it sooner.
+// receiveBuffer sizes a socket's buffer. Beyond net.core.rmem_max, which is the machine's, root alone may go: for
+// others it stays smaller, and a burst overruns it sooner.
 func receiveBuffer(fd, size int) error {
 	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
 	if errors.Is(err, unix.EPERM) {
@@ -134,8 +134,8 @@ func (c *Capture) Close() error {
 	return err
 }
 
-// Packets are all frames so far, in the order in which they were recorded. Those that different CPUs have worked on at the
-// same time can be in the wrong order by some microseconds; At is exact.
+// Packets are all frames so far, in the order in which they were recorded. Those that different CPUs have worked on at
+// the same time can be in the wrong order by some microseconds; At is exact.
 func (c *Capture) Packets() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -82,14 +82,16 @@ func TestICMPQuote(t *testing.T) {
 	w := newWorld(t)
 	c := capture(t, w.client)
 	for _, f := range families {
-		p := traffic.Probe{From: w.client, To: netip.AddrPortFrom(f.server, 81), Proto: "udp", Fences: []netip.Addr{f.gateway}}
+		p := traffic.Probe{From: w.client, To: netip.AddrPortFrom(f.server, 81), Proto: "udp",
+			Fences: []netip.Addr{f.gateway}}
 		a := p.Do(Within(t))
 		got := find(t, c, func(p *Packet) bool { return p.Quoted != nil && p.Quoted.Src == a.Source })
 		proto, code := "icmp", "type 3 code 3"
 		if f.server.Is6() {
 			proto, code = "icmpv6", "type 1 code 4"
 		}
-		want := fmt.Sprintf("eth0 in %s %s > %s %s ttl 63 quotes [udp %s > %s ttl 63]", proto, f.server, f.client, code, a.Source, p.To)
+		want := fmt.Sprintf("eth0 in %s %s > %s %s ttl 63 quotes [udp %s > %s ttl 63]", proto, f.server, f.client, code,
+			a.Source, p.To)
 		if len(got) != 1 || got[0] != want {
 			t.Errorf("got  %q\nwant %s", got, want)
 		}
@@ -216,11 +218,14 @@ func TestDecodeIP(t *testing.T) {
 	hopByHop := []byte{17, 0, 1, 4, 0, 0, 0, 0, 0, 1, 0, 2, 0, 8, 0, 0} // an option header, then UDP without a checksum
 	v6.NextHeader = layers.IPProtocolIPv6HopByHop
 	for want, packet := range map[string][]gopacket.SerializableLayer{
-		"udp 10.0.0.1:1 > 10.0.0.2:2 ttl 9":                                          {with4(17), udp, gopacket.Payload("odd")},
+		"udp 10.0.0.1:1 > 10.0.0.2:2 ttl 9": {with4(17), udp,
+			gopacket.Payload("odd")},
 		"ipip 10.0.0.1 > 10.0.0.2 ttl 9 carries [udp 10.0.0.1:1 > 10.0.0.2:2 ttl 9]": {with4(4), with4(17), udp},
-		"udp 10.0.0.1 > 10.0.0.2 fragment ttl 9":                                     {fragment, gopacket.Payload("12345678")},
-		"89 10.0.0.1 > 10.0.0.2 ttl 9":                                               {with4(89), gopacket.Payload("12345678")},
-		"udp [fd00::1]:1 > [fd00::2]:2 ttl 9":                                        {v6, gopacket.Payload(hopByHop)},
+		"udp 10.0.0.1 > 10.0.0.2 fragment ttl 9": {fragment,
+			gopacket.Payload("12345678")},
+		"89 10.0.0.1 > 10.0.0.2 ttl 9": {with4(89),
+			gopacket.Payload("12345678")},
+		"udp [fd00::1]:1 > [fd00::2]:2 ttl 9": {v6, gopacket.Payload(hopByHop)},
 	} {
 		buf := gopacket.NewSerializeBuffer()
 		Must(t, gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, packet...))

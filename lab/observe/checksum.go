@@ -10,7 +10,8 @@ import (
 )
 
 // VerifyChecksums checks the IPv4 header checksum and the checksum of TCP, UDP or ICMP of the packet and of the packets
-// that it carries. A frame with ChecksumPending has none yet in its outer transport header, and a fragment has none of its own.
+// that it carries. A frame with ChecksumPending has none yet in its outer transport header, and a fragment has none of
+// its own.
 func (p *Packet) VerifyChecksums() error {
 	v4 := p.Src.Addr().Is4()
 	if v4 && sum(p.Raw[:4*(p.Raw[0]&0xf)], 0) != 0xffff {

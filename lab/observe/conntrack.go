@@ -65,8 +65,8 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// Flow looks up the entry of a protocol with ports whose original direction is orig. It is false if there is none in zone 0.
-// That costs next to nothing, where a list takes tens of milliseconds.
+// Flow looks up the entry of a protocol with ports whose original direction is orig. It is false if there is none in
+// zone 0. That costs next to nothing, where a list takes tens of milliseconds.
 func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the number of the protocol
 	var found *conntrack.Flow
@@ -83,8 +83,8 @@ func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	return f, f.Orig == orig, nil // the kernel finds it by its reply direction as well
 }
 
-// listing is one list for all who have asked before it was begun. To make one takes tens of milliseconds of a processor even
-// where the table is empty: the kernel goes through the table of all namespaces.
+// listing is one list for all who have asked before it was begun. To make one takes tens of milliseconds of a processor
+// even where the table is empty: the kernel goes through the table of all namespaces.
 type listing struct {
 	done  chan struct{} // closed when the others are set
 	flows []conntrack.Flow
@@ -120,7 +120,8 @@ func (c *Conntrack) make(l *listing) {
 	l.flows, l.err = c.dump()
 }
 
-// dumps is how often a dump is tried that the kernel breaks off because its buffer is full or its table moves meanwhile.
+// dumps is how often a dump is tried that the kernel breaks off because its buffer is full or its table moves
+// meanwhile.
 const dumps = 100
 
 func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {

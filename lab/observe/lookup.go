@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// lookup asks a namespace for single conntrack entries. The library cannot: the kernel marks the one message of its answer as
-// part of a list (NLM_F_MULTI in ctnetlink_fill_info), for the end of which the library waits.
+// lookup asks a namespace for single conntrack entries. The library cannot: the kernel marks the one message of its
+// answer as part of a list (NLM_F_MULTI in ctnetlink_fill_info), for the end of which the library waits.
 type lookup struct {
 	mu     sync.Mutex
 	fd     int
@@ -38,7 +38,8 @@ func (l *lookup) close() error {
 	return os.NewSyscallError("close", unix.Close(l.fd))
 }
 
-// get finds the entry in zone 0 of which one direction or the other is t, of a protocol that has ports. ENOENT: there is none.
+// get finds the entry in zone 0 of which one direction or the other is t, of a protocol that has ports. ENOENT: there
+// is none.
 func (l *lookup) get(proto uint8, t Tuple) (*conntrack.Flow, error) {
 	request, err := request(proto, t)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// LogGroups receives what the rules of a namespace send to groups of NFLOG. The kernel puts a packet there before the system
-// call returns that made it, if it does so in that call at all.
+// LogGroups receives what the rules of a namespace send to groups of NFLOG. The kernel puts a packet there before the
+// system call returns that made it, if it does so in that call at all.
 type LogGroups struct {
 	ns  string
 	fd  int

@@ -18,7 +18,8 @@ var offloads = []struct {
 	command uint32
 	name    string
 }{
-	{0x15, "rx"}, {0x17, "tx"}, {0x1f, "tso"}, {0x24, "gso"}, {0x2c, "gro"}, // ETHTOOL_SRXCSUM, _STXCSUM, _STSO, _SGSO, _SGRO
+	// ETHTOOL_SRXCSUM, _STXCSUM, _STSO, _SGSO, _SGRO
+	{0x15, "rx"}, {0x17, "tx"}, {0x1f, "tso"}, {0x24, "gso"}, {0x2c, "gro"},
 }
 
 // DisableOffloads makes a device send every packet as a wire would carry it: with all checksums, in frames no longer

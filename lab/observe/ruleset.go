@@ -22,8 +22,9 @@ func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) 
 	return ticks(ctx, ns, isNewGeneration)
 }
 
-// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, whatever table they are in.
-// The protocol is that of the tables: unix.NFPROTO_IPV4 for those of iptables-nft. For the rest it is like RulesetChanges.
+// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, whatever table they
+// are in. The protocol is that of the tables: unix.NFPROTO_IPV4 for those of iptables-nft. For the rest it is like
+// RulesetChanges.
 func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
 	return ticks(ctx, ns, func(m netlink.Message) bool {
 		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })

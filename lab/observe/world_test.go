@@ -31,8 +31,10 @@ type family struct {
 }
 
 var families = []family{
-	{"v4", netip.IPv4Unspecified(), addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"), netip.MustParseAddrPort("10.96.0.1:8080")},
-	{"v6", netip.IPv6Unspecified(), addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"), netip.MustParseAddrPort("[fd00:96::1]:8080")},
+	{"v4", netip.IPv4Unspecified(), addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"),
+		netip.MustParseAddrPort("10.96.0.1:8080")},
+	{"v6", netip.IPv6Unspecified(), addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"),
+		netip.MustParseAddrPort("[fd00:96::1]:8080")},
 }
 
 // nat makes the router translate the virtual addresses, and masquerade UDP.
@@ -105,7 +107,8 @@ func open(t testing.TB, w *world, proto string, to netip.AddrPort) (*traffic.Con
 
 func serve(t testing.TB, w *world) {
 	t.Helper()
-	s, err := traffic.Serve(w.server, "web", nil, traffic.Port{Proto: "tcp", Number: 80}, traffic.Port{Proto: "udp", Number: 80})
+	s, err := traffic.Serve(w.server, "web", nil, traffic.Port{Proto: "tcp", Number: 80},
+		traffic.Port{Proto: "udp", Number: 80})
 	Must(t, err)
 	t.Cleanup(func() { s.Close() })
 }

@@ -30,7 +30,8 @@ func explain(step string, err error) error {
 	return explainWith(step, err, os.Getuid() == 0 && !self.rootless, readSetting)
 }
 
-// explainWith is explain for a machine whose settings below /proc/sys are what setting returns ("" where there is none).
+// explainWith is explain for a machine whose settings below /proc/sys are what setting returns ("" where there is
+// none).
 func explainWith(step string, err error, root bool, setting func(string) string) error {
 	refusal := &UnavailableError{Step: step, Err: err}
 	switch {
@@ -41,13 +42,15 @@ func explainWith(step string, err error, root bool, setting func(string) string)
 		refusal.Cause = "kernel.unprivileged_userns_clone is 0: only root may create a user namespace"
 		refusal.Cure = "run with sudo, or: sudo sysctl kernel.unprivileged_userns_clone=1"
 	case setting("kernel/apparmor_restrict_unprivileged_userns") == "1" && !root:
-		refusal.Cause = "kernel.apparmor_restrict_unprivileged_userns is 1: a user namespace is granted without its capabilities"
+		refusal.Cause = "kernel.apparmor_restrict_unprivileged_userns is 1: a user namespace is granted without its " +
+			"capabilities"
 		refusal.Cure = "run with sudo, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 	case errors.Is(err, unix.ENOSPC):
 		refusal.Cause = "a limit on namespaces is reached: user.max_*_namespaces, or 32 levels of nesting"
 		refusal.Cure = "see sysctl -a --pattern 'max_.*_namespaces'"
 	case step == "mount proc" && errors.Is(err, unix.EPERM):
-		refusal.Cause = "parts of /proc are masked here, as container engines do, and the kernel does not let a fresh /proc unmask them"
+		refusal.Cause = "parts of /proc are masked here, as container engines do, and the kernel does not let a fresh " +
+			"/proc unmask them"
 		refusal.Cure = "docker run --privileged, or --security-opt systempaths=unconfined"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		refusal.Cause = "a seccomp filter, a missing CAP_SYS_ADMIN or a security module forbids it, as container engines do"

@@ -129,8 +129,8 @@ func waitForSignal() int {
 	return 0
 }
 
-// runLab does for some rounds what labs do: namespaces, links into them, rules, sysctls, mounts, names, and daemons that
-// leave their parents. An interrupt ends it.
+// runLab does for some rounds what labs do: namespaces, links into them, rules, sysctls, mounts, names, and daemons
+// that leave their parents. An interrupt ends it.
 func runLab(rounds int) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
@@ -172,7 +172,8 @@ func buildLab() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return err
 	}
-	script := "iptables-nft -t nat -A POSTROUTING -j MASQUERADE; mount -t tmpfs x /mnt; ip netns add x; ip netns delete x; " +
+	script := "iptables-nft -t nat -A POSTROUTING -j MASQUERADE; mount -t tmpfs x /mnt; ip netns add x; ip netns " +
+		"delete x; " +
 		"ip route add 10.9.0.0/16 dev lo; ip route delete 10.9.0.0/16"
 	if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)

@@ -2,10 +2,10 @@
 
 // Package sandbox moves a whole program into Linux namespaces of its own before it does anything.
 //
-// A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine whenever
-// it dies at the wrong moment. Inside the sandbox there is nothing of the machine to touch, and the kernel does the
-// cleaning: every process of the lab, however often it forked, ends with process 1 of the sandbox, and every namespace
-// with its last process and descriptor.
+// A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine
+// whenever it dies at the wrong moment. Inside the sandbox there is nothing of the machine to touch, and the kernel
+// does the cleaning: every process of the lab, however often it forked, ends with process 1 of the sandbox, and every
+// namespace with its last process and descriptor.
 //
 // Three processes make a sandbox, all of them the same executable with the same arguments:
 //
@@ -17,8 +17,8 @@
 // with init the kernel ends everything in its process namespace.
 //
 // The new namespaces are pid, mount, net, uts and ipc; a user who is not root gets a user namespace too, with one user,
-// root. Importing this package locks the main goroutine to the main thread: Pdeathsig is tied to the thread that forked,
-// and /proc/self shows the main thread, which therefore must never visit another network namespace.
+// root. Importing this package locks the main goroutine to the main thread: Pdeathsig is tied to the thread that
+// forked, and /proc/self shows the main thread, which therefore must never visit another network namespace.
 package sandbox
 
 import (
@@ -83,8 +83,8 @@ func TempDir(prefix string) (string, error) {
 	return os.MkdirTemp("", "viplab-"+prefix)
 }
 
-// Door is the command that somebody on the machine puts before another to run it in this sandbox: as root, or as the user
-// whose sandbox it is. It is empty outside.
+// Door is the command that somebody on the machine puts before another to run it in this sandbox: as root, or as the
+// user whose sandbox it is. It is empty outside.
 func Door() string {
 	if !Inside() {
 		return ""
@@ -156,8 +156,8 @@ func environ(next identity) []string {
 	return append(env, fmt.Sprintf("%s=%s,%s,%s,%s", marker, next.stage, next.outside, user, next.init))
 }
 
-// withSbin adds the folders of administrators' programs to a PATH that lacks them, as that of an ordinary user does, who
-// is root in the sandbox. An empty PATH is left alone: somebody wants no programs to be found.
+// withSbin adds the folders of administrators' programs to a PATH that lacks them, as that of an ordinary user does,
+// who is root in the sandbox. An empty PATH is left alone: somebody wants no programs to be found.
 func withSbin(path string) string {
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
 		if path != "" && !slices.Contains(filepath.SplitList(path), dir) {

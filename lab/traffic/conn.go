@@ -83,8 +83,8 @@ func (c *Conn) Close() error {
 }
 
 // Exchange sends one request and says what came of it. After Silence the next exchange may still succeed: TCP sends the
-// old request again too, at its own pace (after 0.2 s, 0.4 s, ...), and until that has been acknowledged it sends nothing new;
-// the answers to older requests are skipped.
+// old request again too, at its own pace (after 0.2 s, 0.4 s, ...), and until that has been acknowledged it sends
+// nothing new; the answers to older requests are skipped.
 func (c *Conn) Exchange(ctx context.Context) Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,8 +167,9 @@ func (c *Conn) attempt() Answer {
 	return c.look()
 }
 
-// provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window. What
-// takes longer may be waiting for a timer (the delayed acknowledgement of RFC 1122 4.2.3.2), and no fence is fence to that.
+// provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window.
+// What takes longer may be waiting for a timer (the delayed acknowledgement of RFC 1122 4.2.3.2), and no fence is fence
+// to that.
 const provable = 8 << 10
 
 // prove is attempt with a proof of silence, as far as there can be one.

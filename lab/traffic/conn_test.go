@@ -92,7 +92,8 @@ func TestPayload(t *testing.T) {
 // A persistent connection meets a network that changes under it.
 func TestConnSurvivesSilence(t *testing.T) {
 	w := newWorld(t)
-	NFT(t, w.router, "table inet filter { set closed { type inet_service; }; chain forward { type filter hook forward priority 0; th dport @closed drop; }; }")
+	NFT(t, w.router, "table inet filter { set closed { type inet_service; }; chain forward { type filter hook forward "+
+		"priority 0; th dport @closed drop; }; }")
 	eachFamilyAndProto(t, func(t *testing.T, f family, proto string) {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: proto, Fences: []netip.Addr{f.gateway}}
@@ -213,7 +214,8 @@ func TestPatience(t *testing.T) {
 		}
 		p.IfAccepted = false
 		p.To, p.Patience = netip.AddrPortFrom(f.server, 81), 10*time.Millisecond
-		if a := p.Do(Within(t)); a.Outcome != Silence || a.Took < p.Patience || !strings.Contains(a.Detail, "and then no answer") {
+		if a := p.Do(Within(t)); a.Outcome != Silence || a.Took < p.Patience ||
+			!strings.Contains(a.Detail, "and then no answer") {
 			t.Error(a)
 		}
 	}
@@ -253,10 +255,11 @@ func TestFaults(t *testing.T) {
 		p    Probe
 		want error
 	}{
-		"no port":          {Probe{To: netip.AddrPortFrom(f.server, 0), Proto: "tcp"}, nil},
-		"protocol":         {Probe{To: to, Proto: "sctp"}, nil},
-		"fence's family":   {Probe{To: to, Proto: "tcp", Fences: []netip.Addr{families[1].gateway}}, nil},
-		"source not ours":  {Probe{To: to, Proto: "tcp", Source: netip.AddrPortFrom(addr("10.9.9.9"), 0)}, unix.EADDRNOTAVAIL},
+		"no port":        {Probe{To: netip.AddrPortFrom(f.server, 0), Proto: "tcp"}, nil},
+		"protocol":       {Probe{To: to, Proto: "sctp"}, nil},
+		"fence's family": {Probe{To: to, Proto: "tcp", Fences: []netip.Addr{families[1].gateway}}, nil},
+		"source not ours": {Probe{To: to, Proto: "tcp", Source: netip.AddrPortFrom(addr("10.9.9.9"), 0)},
+			unix.EADDRNOTAVAIL},
 		"fence is silent":  {Probe{To: to, Proto: "tcp", Fences: []netip.Addr{f.nobody}}, context.DeadlineExceeded},
 		"datagram too big": {Probe{To: to, Proto: "udp", Payload: 70000}, unix.EMSGSIZE},
 	} {
@@ -305,7 +308,8 @@ func TestStrayICMP(t *testing.T) {
 		ip daddr 10.0.7.7 ip daddr set %s; }; }`, f.server))
 	p := Probe{From: w.client, To: netip.MustParseAddrPort("10.0.7.7:82"), Proto: "udp", Fences: []netip.Addr{f.gateway}}
 	a := p.Do(Within(t))
-	want := fmt.Sprintf("ICMP port unreachable from %s quotes %s -> %s:82 instead of our packet", f.server, a.Source, f.server)
+	want := fmt.Sprintf("ICMP port unreachable from %s quotes %s -> %s:82 instead of our packet", f.server, a.Source,
+		f.server)
 	if a.Outcome != Silence || !strings.HasSuffix(a.Detail, want) {
 		t.Errorf("got %v, want %s", a, want)
 	}

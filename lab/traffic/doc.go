@@ -20,14 +20,14 @@
 //
 // The absence of an answer is proved, not waited for. All namespaces of a lab live in one kernel, where a packet that
 // enters a veth device is put on the backlog queue of the CPU that sent it, and every hop puts it there again: a queue
-// per CPU, first in, first out. So a probe pins its thread to one CPU, sends its packet, and then sends ICMP echoes, the
-// fences, over an allowed path from the same CPU, one after another. Whenever a fence packet has advanced by one hop, the
-// probe's packet and whatever the kernel answered to it have advanced by at least one hop too. Once enough echoes
-// have been there and back, everything that the probe caused in the kernel has happened.
+// per CPU, first in, first out. So a probe pins its thread to one CPU, sends its packet, and then sends ICMP echoes,
+// the fences, over an allowed path from the same CPU, one after another. Whenever a fence packet has advanced by one
+// hop, the probe's packet and whatever the kernel answered to it have advanced by at least one hop too. Once enough
+// echoes have been there and back, everything that the probe caused in the kernel has happened.
 //
 // What a server of this process does with a request that has reached it is not the kernel's work. All servers of the
-// process therefore share one event loop, which a probe can run itself: after the fences it lets every request that lies
-// in a socket be served, and learns whether its own was among them.
+// process therefore share one event loop, which a probe can run itself: after the fences it lets every request that
+// lies in a socket be served, and learns whether its own was among them.
 //
 // A fence says nothing about packets that somebody holds back on purpose: a process that relays (a userspace proxy), a
 // delaying queue discipline, an address whose neighbour is being looked up in vain (the kernel reports that after 3 s).

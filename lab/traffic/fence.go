@@ -18,8 +18,8 @@ import (
 
 // A silence is proved by promptEchoes echoes in a row that had been answered when the sending system call returned: the
 // kernel works its queue off inside the call then, to the end. While it leaves the queue to its own thread (ksoftirqd,
-// under load, before Linux 6.5) only the order of the queue remains, and then it takes patientEchoes echoes, so that the
-// path of even the nearest fence, walked there and back that often, is longer than any path of a probe.
+// under load, before Linux 6.5) only the order of the queue remains, and then it takes patientEchoes echoes, so that
+// the path of even the nearest fence, walked there and back that often, is longer than any path of a probe.
 const promptEchoes, patientEchoes = 4, 32
 
 // echoAgain is how long an echo may remain unanswered before it is sent again.

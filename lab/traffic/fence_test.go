@@ -18,8 +18,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// TestFenceIsNotOvertaken sends probes over an allowed path while both the CPUs and the path are busy, with a fence that
-// is much nearer than the target: no silence may be declared.
+// TestFenceIsNotOvertaken sends probes over an allowed path while both the CPUs and the path are busy, with a fence
+// that is much nearer than the target: no silence may be declared.
 //
 // Measured (probes by how many echoes were sent before the answer was seen), 2 CPUs, 4 probes at a time, this test and
 // the next:

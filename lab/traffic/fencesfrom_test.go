@@ -15,7 +15,8 @@ import (
 // Where the client gets no echo back, another namespace can prove that its silence is one.
 func TestFencesFrom(t *testing.T) {
 	w := newWorld(t)
-	NFT(t, w.router, "add table inet shut; add chain inet shut forward { type filter hook forward priority 0; policy drop; }")
+	NFT(t, w.router, "add table inet shut; add chain inet shut forward { type filter hook forward priority 0; policy "+
+		"drop; }")
 	for _, f := range families {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		for _, proto := range []string{"tcp", "udp"} {

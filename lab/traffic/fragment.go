@@ -18,7 +18,8 @@ func Fragments(packet []byte, size int) ([][]byte, error) {
 		header = 20
 	}
 	if len(packet) <= header || size <= 0 || size%8 != 0 {
-		return nil, fmt.Errorf("fragments of %d bytes of a packet of %d: want a multiple of 8, and a payload", size, len(packet))
+		return nil, fmt.Errorf("fragments of %d bytes of a packet of %d: want a multiple of 8, and a payload", size,
+			len(packet))
 	}
 	id := rand.Uint32() | 1 // the kernel replaces a 0 in IPv4
 	payload := packet[header:]

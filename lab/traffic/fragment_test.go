@@ -40,7 +40,8 @@ func TestFragments(t *testing.T) {
 }
 
 func TestFragmentsOfNonsense(t *testing.T) {
-	packet, err := Datagram{Src: netip.MustParseAddrPort("10.0.0.1:1"), Dst: netip.MustParseAddrPort("10.0.0.2:2"), Payload: []byte("x")}.Packet()
+	packet, err := Datagram{Src: netip.MustParseAddrPort("10.0.0.1:1"), Dst: netip.MustParseAddrPort("10.0.0.2:2"),
+		Payload: []byte("x")}.Packet()
 	Must(t, err)
 	for _, c := range []struct {
 		packet []byte

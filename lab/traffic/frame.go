@@ -20,7 +20,8 @@ func SendFrame(ns *netns.NS, device int, to net.HardwareAddr, packet []byte) err
 	if len(packet) > 0 && packet[0]>>4 == 6 {
 		proto = unix.ETH_P_IPV6
 	}
-	at := &unix.SockaddrLinklayer{Ifindex: device, Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, proto))}
+	at := &unix.SockaddrLinklayer{Ifindex: device, Protocol: binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil,
+		proto))}
 	at.Halen = uint8(copy(at.Addr[:], to))
 	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, 0) // protocol 0: it receives nothing
 	if err != nil {

@@ -24,7 +24,8 @@ func (c *stream) takeHTTP(line []byte) {
 	}
 	g := c.server.greet("tcp", c.peer, c.local, request{nonce: c.http}, 0)
 	body := g.line()
-	c.out = append(c.out, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))...)
+	c.out = append(c.out, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		len(body))...)
 	c.out = append(c.out, body...)
 	c.http = ""
 	c.flush()

@@ -108,7 +108,8 @@ func Ping(ns *netns.NS, to netip.Addr) (id uint16, err error) {
 	}
 	id = uint16(echoID.Add(1))
 	message := echoRequest(to, id, 1)
-	if err := errors.Join(unix.Sendto(fd, message, 0, netns.Sockaddr(netip.AddrPortFrom(to, 0))), unix.Close(fd)); err != nil {
+	if err := errors.Join(unix.Sendto(fd, message, 0, netns.Sockaddr(netip.AddrPortFrom(to, 0))),
+		unix.Close(fd)); err != nil {
 		return 0, fmt.Errorf("%s: ping %s: %w", ns.Name(), to, err)
 	}
 	return id, nil

@@ -32,7 +32,8 @@ func TestKeep(t *testing.T) {
 			t.Errorf("%s, somebody serves: %v from %s, at first from %s", f.name, again, again.Source, a.Source)
 		}
 		c.SetPatience(time.Millisecond, false)
-		NFT(t, w.router, "add table inet shut; add chain inet shut forward { type filter hook forward priority 0; policy drop; }")
+		NFT(t, w.router, "add table inet shut; add chain inet shut forward { type filter hook forward priority 0; policy "+
+			"drop; }")
 		if a := c.Exchange(Within(t)); a.Outcome != Silence || !strings.Contains(a.Detail, "and then no answer") {
 			t.Errorf("%s, dropped: %v", f.name, a)
 		}
@@ -54,7 +55,8 @@ func TestTooBig(t *testing.T) {
 		Must(t, w.router.Netlink().RouteAdd(&netlink.Route{
 			Dst: netlink.NewIPNet(f.server.AsSlice()), LinkIndex: routes[0].LinkIndex, MTU: 1280, MTULock: true,
 		}))
-		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "udp", Payload: 1350, Keep: true, Fences: []netip.Addr{f.gateway}}
+		p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, 80), Proto: "udp", Payload: 1350, Keep: true,
+			Fences: []netip.Addr{f.gateway}}
 		c, a := p.Open(Within(t))
 		if c == nil || a.Outcome != Unreachable {
 			t.Fatalf("%s: %v, %v", f.name, c, a)

@@ -44,8 +44,8 @@ func (c *Conn) send() Answer {
 	return Answer{}
 }
 
-// look asks the sockets what has come, without waiting. The ICMP socket is last: what arrives after that finds the other
-// socket unlocked and makes it readable.
+// look asks the sockets what has come, without waiting. The ICMP socket is last: what arrives after that finds the
+// other socket unlocked and makes it readable.
 func (c *Conn) look() (a Answer) {
 	if c.up {
 		a = c.receive()

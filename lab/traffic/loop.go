@@ -110,8 +110,8 @@ func (l *loop) serve() bool {
 	return l.file != nil
 }
 
-// serveLocked serves until nothing is ready: the Go poller tells of new events only. The limit is for a socket that stays
-// ready whatever one does, such as a listener while the process has no file descriptors left.
+// serveLocked serves until nothing is ready: the Go poller tells of new events only. The limit is for a socket that
+// stays ready whatever one does, such as a listener while the process has no file descriptors left.
 func (l *loop) serveLocked() {
 	for range 10_000 {
 		n, err := unix.EpollWait(l.epoll, l.events[:], 0)

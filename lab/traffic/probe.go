@@ -23,9 +23,10 @@ type Probe struct {
 	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one
 	// that this process has not used lately, so that no old conntrack entry can answer for a new one.
 	Source netip.AddrPort
-	// Low has the port chosen below 1024, unless Source fixes it. Where the kernel translates nothing but finds that a translated
-	// flow has the same addresses and ports already, it gives a connection another source port; for masqueraded flows of clients
-	// with higher ports it takes none of these (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
+	// Low has the port chosen below 1024, unless Source fixes it. Where the kernel translates nothing but finds that a
+	// translated flow has the same addresses and ports already, it gives a connection another source port; for masqueraded
+	// flows of clients with higher ports it takes none of these (nf_nat_l4proto_unique_tuple in
+	// net/netfilter/nf_nat_core.c).
 	Low bool
 	// To is where the request goes.
 	To netip.AddrPort

@@ -39,9 +39,11 @@ func TestLow(t *testing.T) {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		former := uint16(0)
 		for range 3 {
-			p := Probe{From: w.client, Low: true, To: netip.AddrPortFrom(f.server, 81), Proto: proto, Fences: []netip.Addr{f.gateway}}
+			p := Probe{From: w.client, Low: true, To: netip.AddrPortFrom(f.server, 81), Proto: proto,
+				Fences: []netip.Addr{f.gateway}}
 			a := p.Do(Within(t))
-			if port := a.Greeting.Peer.Port(); a.Outcome != Reply || port != a.Source.Port() || port < 600 || port > 1023 || port == former {
+			if port := a.Greeting.Peer.Port(); a.Outcome != Reply || port != a.Source.Port() || port < 600 || port > 1023 ||
+				port == former {
 				t.Fatalf("%+v, after one from port %d", a, former)
 			}
 			former = a.Source.Port()
@@ -74,15 +76,20 @@ func TestOutcomes(t *testing.T) {
 		detail4 string
 		detail6 string
 	}{
-		{port: 1, outcome: Refused, detail4: "ICMP port unreachable from 10.0.1.1", detail6: "ICMP port unreachable from fd00:1::1"},
+		{port: 1, outcome: Refused, detail4: "ICMP port unreachable from 10.0.1.1",
+			detail6: "ICMP port unreachable from fd00:1::1"},
 		{port: 2, outcome: Silence, detail4: "fenced by ", detail6: "fenced by "},
-		{port: 3, outcome: Unreachable, detail4: "ICMP admin prohibited from 10.0.1.1", detail6: "ICMP admin prohibited from fd00:1::1"},
-		{port: 4, outcome: Unreachable, detail4: "ICMP host unreachable from 10.0.1.1", detail6: "ICMP address unreachable from fd00:1::1"},
+		{port: 3, outcome: Unreachable, detail4: "ICMP admin prohibited from 10.0.1.1",
+			detail6: "ICMP admin prohibited from fd00:1::1"},
+		{port: 4, outcome: Unreachable, detail4: "ICMP host unreachable from 10.0.1.1",
+			detail6: "ICMP address unreachable from fd00:1::1"},
 		{port: 5, proto: "tcp", outcome: Refused, detail4: "RST", detail6: "RST"},
 		{port: 6, proto: "tcp", outcome: Refused, detail4: "RST", detail6: "RST"},
-		{port: 6, proto: "udp", outcome: Refused, detail4: "ICMP port unreachable from 10.0.2.2", detail6: "ICMP port unreachable from fd00:2::2"},
+		{port: 6, proto: "udp", outcome: Refused, detail4: "ICMP port unreachable from 10.0.2.2",
+			detail6: "ICMP port unreachable from fd00:2::2"},
 		{port: 80, outcome: Reply},
-		{port: 81, proto: "udp", outcome: Silence, detail4: "web has seen it from 10.0.1.2:", detail6: "web has seen it from [fd00:1::2]:"},
+		{port: 81, proto: "udp", outcome: Silence, detail4: "web has seen it from 10.0.1.2:",
+			detail6: "web has seen it from [fd00:1::2]:"},
 		{port: 81, proto: "tcp", outcome: Silence, detail4: "fenced by ", detail6: "fenced by "},
 	}
 	again := counter(t, w.client, "Tcp", "RetransSegs")
@@ -92,7 +99,8 @@ func TestOutcomes(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprint(row.port), func(t *testing.T) {
-				p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, row.port), Proto: proto, Fences: []netip.Addr{f.gateway}}
+				p := Probe{From: w.client, To: netip.AddrPortFrom(f.server, row.port), Proto: proto,
+					Fences: []netip.Addr{f.gateway}}
 				a := p.Do(Within(t))
 				detail := row.detail4
 				if f.server.Is6() {

@@ -19,12 +19,13 @@ import (
 )
 
 // Resolve asks all neighbours on a device who has an address, by ARP or by neighbour discovery, and returns the link
-// address of the first that says so. It returns nil if nobody does, which is proved by asking for the fences afterwards:
-// addresses on the same link that are known to be there, of the same family, at least one. The neighbour table is
-// neither asked nor told.
+// address of the first that says so. It returns nil if nobody does, which is proved by asking for the fences
+// afterwards: addresses on the same link that are known to be there, of the same family, at least one. The neighbour
+// table is neither asked nor told.
 //
 // A neighbour that answers for others may take its time (proxy_delay, 0.8 s by default), and is not heard then.
-func Resolve(ctx context.Context, ns *netns.NS, device string, target netip.Addr, fences ...netip.Addr) (net.HardwareAddr, error) {
+func Resolve(ctx context.Context, ns *netns.NS, device string, target netip.Addr,
+	fences ...netip.Addr) (net.HardwareAddr, error) {
 	r, err := newResolver(ns, device, target)
 	if err == nil {
 		err = errors.Join(r.run(ctx, target, fences), r.close())

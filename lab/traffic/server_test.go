@@ -28,7 +28,8 @@ func ipCommand(f family, command string) *exec.Cmd {
 	return exec.Command("ip", append([]string{version}, strings.Fields(command)...)...)
 }
 
-// The protocol as one types it: several requests at once, a payload, and the end of the client's half before the answer.
+// The protocol as one types it: several requests at once, a payload, and the end of the client's half before the
+// answer.
 func TestByHand(t *testing.T) {
 	w := newWorld(t)
 	s := serve(t, w.server, "web", nil, bothPorts...)

@@ -28,6 +28,7 @@ func VXLAN(network uint32, to net.HardwareAddr, packet []byte) []byte {
 func IPIP(src, dst netip.Addr, packet []byte) ([]byte, error) {
 	buf := gopacket.NewSerializeBuffer()
 	err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
-		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolIPv4, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}, gopacket.Payload(packet))
+		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolIPv4, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()},
+		gopacket.Payload(packet))
 	return buf.Bytes(), err
 }

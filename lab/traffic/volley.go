@@ -15,15 +15,16 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Volley fires many probes at once and tells of each who answered, in the time that a handful of single probes takes. What
-// is sent and answered is not asked about: a target says who it is, and no more.
+// Volley fires many probes at once and tells of each who answered, in the time that a handful of single probes takes.
+// What is sent and answered is not asked about: a target says who it is, and no more.
 //
-// A connection takes no more than its handshake, and datagrams of one sender share a socket: packets and system calls are
-// what a volley costs. It ends without a packet, so nodes that track connections take those of a volley for alive.
+// A connection takes no more than its handshake, and datagrams of one sender share a socket: packets and system calls
+// are what a volley costs. It ends without a packet, so nodes that track connections take those of a volley for alive.
 //
-// The senders are shared out among the CPUs. All probes of one sender leave from one CPU, and so everything they cause there
-// has happened when the fences that follow on it have been answered (see the package's words on silence). Targets answer on
-// the threads of the volley, each of which puts fences behind its answers too, so that no other thread has a part in it.
+// The senders are shared out among the CPUs. All probes of one sender leave from one CPU, and so everything they cause
+// there has happened when the fences that follow on it have been answered (see the package's words on silence). Targets
+// answer on the threads of the volley, each of which puts fences behind its answers too, so that no other thread has a
+// part in it.
 type Volley struct {
 	fence   *netns.NS
 	fences  []netip.Addr
@@ -55,8 +56,8 @@ type Hit struct {
 	Port uint16
 }
 
-// NewVolley makes the targets listen. Every address of fences must answer the echo requests of the namespace fence, whatever
-// becomes of the shots; the ways there and back are to be as long as those of any shot together.
+// NewVolley makes the targets listen. Every address of fences must answer the echo requests of the namespace fence,
+// whatever becomes of the shots; the ways there and back are to be as long as those of any shot together.
 func NewVolley(targets []Target, fence *netns.NS, fences []netip.Addr) (*Volley, error) {
 	v := &Volley{fence: fence, fences: fences}
 	err := netns.Tour(func(enter func(*netns.NS) error) error {

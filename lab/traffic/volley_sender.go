@@ -95,8 +95,8 @@ func (s *sender) datagram(at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// sendDatagram sends a request. What is heard of the one before is reported in the place of the sending, once, and so an
-// error is that of this one only when it comes again.
+// sendDatagram sends a request. What is heard of the one before is reported in the place of the sending, once, and so
+// an error is that of this one only when it comes again.
 func sendDatagram(fd int, to netip.AddrPort) (err error) {
 	for range 3 {
 		if err = unix.Sendto(fd, []byte("?"), 0, netns.Sockaddr(to)); err == nil {

@@ -20,8 +20,8 @@ type target struct {
 }
 
 // A connection is over when it stands, in three packets: the target says its number in the maximum segment size of its
-// SYN-ACK, the smallest of which is far beyond what any network allows. The client sees it less what options take of each
-// segment, which are 12 bytes of time stamps or none: the steps are wider than that.
+// SYN-ACK, the smallest of which is far beyond what any network allows. The client sees it less what options take of
+// each segment, which are 12 bytes of time stamps or none: the steps are wider than that.
 const firstSegment, segmentStep, maxTargets = 600, 16, 40
 
 // listenAsTarget opens the sockets of a target in the namespace of the thread.
@@ -50,8 +50,8 @@ func listenAsTarget(number int, t Target) (*target, error) {
 	return out, nil
 }
 
-// connectedTo is the number of the target that a connection leads to, one beyond all numbers if it is no target, negative if
-// it does not stand.
+// connectedTo is the number of the target that a connection leads to, one beyond all numbers if it is no target,
+// negative if it does not stand.
 func connectedTo(fd int) (number int, failed error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -92,7 +92,8 @@ func bound(proto string, at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// answer answers the datagrams that have come, and tells whether there were any. Connections the kernel answers by itself.
+// answer answers the datagrams that have come, and tells whether there were any. Connections the kernel answers by
+// itself.
 func (t *target) answer() bool {
 	some := false
 	var request [16]byte
@@ -122,8 +123,8 @@ func (t *target) hangUp() {
 	}
 }
 
-// forget closes the socket of a connection without a packet: neither FIN nor RST, nor TIME_WAIT to keep the port. A socket
-// under repair is what one that is to be moved to another machine leaves behind.
+// forget closes the socket of a connection without a packet: neither FIN nor RST, nor TIME_WAIT to keep the port. A
+// socket under repair is what one that is to be moved to another machine leaves behind.
 func forget(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) // else there is a RST too many
 	_ = unix.Close(fd)

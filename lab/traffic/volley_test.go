@@ -81,7 +81,8 @@ func checkVolley(t *testing.T, v *Volley, from *netns.NS, wants []wantHit) {
 		for i, hit := range hits {
 			outcome := wants[i].outcome
 			if hit.Outcome != outcome || hit.By != wants[i].by || hit.Port < firstPort {
-				t.Errorf("%s to %s: %s by %d from port %d, want %s by %d", proto, shots[i].To, hit.Outcome, hit.By, hit.Port, outcome, wants[i].by)
+				t.Errorf("%s to %s: %s by %d from port %d, want %s by %d", proto, shots[i].To, hit.Outcome, hit.By, hit.Port,
+					outcome, wants[i].by)
 			}
 		}
 	}

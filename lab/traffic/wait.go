@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// wait goes on with the exchange until the context ends, sleeping in the Go poller. A silence is described by how long it
-// lasted.
+// wait goes on with the exchange until the context ends, sleeping in the Go poller. A silence is described by how long
+// it lasted.
 func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) string) Answer {
 	start := time.Now()
 	release := c.until(ctx)

@@ -40,8 +40,10 @@ type family struct {
 }
 
 var families = []family{
-	{"v4", addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"), addr("10.0.3.1"), addr("10.0.2.9"), "ip"},
-	{"v6", addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"), addr("fd00:3::1"), addr("fd00:2::9"), "ip6"},
+	{"v4", addr("10.0.1.2"), addr("10.0.1.1"), addr("10.0.2.1"), addr("10.0.2.2"), addr("10.0.3.1"), addr("10.0.2.9"),
+		"ip"},
+	{"v6", addr("fd00:1::2"), addr("fd00:1::1"), addr("fd00:2::1"), addr("fd00:2::2"), addr("fd00:3::1"),
+		addr("fd00:2::9"), "ip6"},
 }
 
 var addr = netip.MustParseAddr

@@ -185,7 +185,8 @@ func (c *client) rules() (text string, poison bool, err error) {
 		return "", false, err
 	}
 	var b bytes.Buffer
-	fmt.Fprintln(&b, "table inet small {}\ndelete table inet small\ntable inet small { chain out { type nat hook output priority -100;")
+	fmt.Fprintln(&b, "table inet small {}\ndelete table inet small\ntable inet small { chain out { type nat hook "+
+		"output priority -100;")
 	for _, s := range services.Items {
 		poison = poison || s.Name == "poison"
 		for _, e := range slices.Items {

@@ -19,8 +19,8 @@ import (
 // machines get more (see pace).
 const obeyLimit = 100 * time.Second
 
-// confirm returns when packets have shown that the process obeys a state, and has ended the round of work in which it got
-// there.
+// confirm returns when packets have shown that the process obeys a state, and has ended the round of work in which it
+// got there.
 func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -64,8 +64,9 @@ func (i *instance) late(revision uint64, err error) error {
 	return fmt.Errorf("%s: %s %s: %w; %s", i.node.Name, i.proxier.Name(), what, err, i.log.lastLines())
 }
 
-// confirmLife asks a canary, and waits for the end of the round that has served it. Where nothing tells of that, it asks a
-// second one that is not served yet when the first is: it is programmed in a later round, which begins when that one has ended.
+// confirmLife asks a canary, and waits for the end of the round that has served it. Where nothing tells of that, it
+// asks a second one that is not served yet when the first is: it is programmed in a later round, which begins when that
+// one has ended.
 func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,10 +92,11 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 	return err
 }
 
-// inStep says whether a canary cannot overtake what has changed since the newest state that was obeyed. It is a Service and an
-// EndpointSlice, and the API delivers these in order; other kinds come on ways of their own.
+// inStep says whether a canary cannot overtake what has changed since the newest state that was obeyed. It is a Service
+// and an EndpointSlice, and the API delivers these in order; other kinds come on ways of their own.
 func (i *instance) inStep(want *store.Snapshot) bool {
-	return i.obeyed != nil && sameList(i.obeyed.Nodes, want.Nodes) && sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)
+	return i.obeyed != nil && sameList(i.obeyed.Nodes, want.Nodes) &&
+		sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)
 }
 
 // later waits for a generation after number to be served. It is not done if the one there is was served already, and so

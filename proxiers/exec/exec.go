@@ -3,12 +3,13 @@
 // Package exec lets any program be the proxier: it serves the Kubernetes API to it, starts it on each node, unmodified,
 // and judges by packets alone how far it has come.
 //
-// A black box does not say when it has obeyed a change, and nothing here waits for some time and hopes. Instead a canary
-// is made: a Service of viplab's own, newer than the change. The API delivers in order, so once a connection from the
-// node to the canary is answered, the process has seen everything older and has programmed it as well. Whatever else
-// belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports after it has
-// written its rules - is done when the next round begins; so a second canary, which the first round cannot have served,
-// has to answer too, unless the program logs when a round is over. See canary.go, confirm.go and rounds.go.
+// A black box does not say when it has obeyed a change, and nothing here waits for some time and hopes. Instead a
+// canary is made: a Service of viplab's own, newer than the change. The API delivers in order, so once a connection
+// from the node to the canary is answered, the process has seen everything older and has programmed it as well.
+// Whatever else belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports
+// after it has written its rules - is done when the next round begins; so a second canary, which the first round cannot
+// have served, has to answer too, unless the program logs when a round is over. See canary.go, confirm.go and
+// rounds.go.
 package exec
 
 import (
@@ -35,17 +36,17 @@ type Command struct {
 	// Configure returns further arguments for a configuration, templates too. Nil means that the program takes none of
 	// it: scenarios that need a configuration cannot run on it.
 	Configure func(spec.ProxyConfig) []string
-	// Unconfirmed is a program that serves no Services, by which it could be told how far it has come. Applying a state then
-	// returns at once, and the caller finds out by packets of his own when it is obeyed.
+	// Unconfirmed is a program that serves no Services, by which it could be told how far it has come. Applying a state
+	// then returns at once, and the caller finds out by packets of his own when it is obeyed.
 	Unconfirmed bool
-	// Rounds, if not nil, are how its log tells of the rounds of its work. With them, a change is known to be obeyed as soon as
-	// the round ends that has programmed it, and not only when another one has begun.
+	// Rounds, if not nil, are how its log tells of the rounds of its work. With them, a change is known to be obeyed as
+	// soon as the round ends that has programmed it, and not only when another one has begun.
 	Rounds *Rounds
 	// Cleanup is the command that takes away what the program leaves behind when it ends, templates too. None means that
 	// there is no such command, and that spec.Cleanup cannot be claimed.
 	Cleanup []string
-	// KeepFileLimit is for a program that insists on more open files than it needs, and that a machine need not allow: it is
-	// let believe that it has raised its limit. False means that it may change its limit as far as the machine allows.
+	// KeepFileLimit is for a program that insists on more open files than it needs, and that a machine need not allow: it
+	// is let believe that it has raised its limit. False means that it may change its limit as far as the machine allows.
 	KeepFileLimit bool
 }
 

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The fields of struct seccomp_data (linux/seccomp.h), by their offset. Arguments are 64 bits wide, the lower half first on
-// the little-endian machines that this runs on.
+// The fields of struct seccomp_data (linux/seccomp.h), by their offset. Arguments are 64 bits wide, the lower half
+// first on the little-endian machines that this runs on.
 const (
 	seccompNumber = 0
 	seccompFirst  = 16
@@ -20,9 +20,9 @@ const (
 	seccompThird  = 32
 )
 
-// keepFileLimit has whatever the calling thread starts keep the limit of open files that there is: to change it succeeds and
-// does nothing. A system call that fails with error 0 is one that succeeded (SECCOMP_RET_ERRNO, seccomp(2)). The thread
-// itself is bound by it too, for good.
+// keepFileLimit has whatever the calling thread starts keep the limit of open files that there is: to change it
+// succeeds and does nothing. A system call that fails with error 0 is one that succeeded (SECCOMP_RET_ERRNO,
+// seccomp(2)). The thread itself is bound by it too, for good.
 func keepFileLimit() error {
 	const allow, pretend = unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_ERRNO
 	program, err := bpf.Assemble([]bpf.Instruction{

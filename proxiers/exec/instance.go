@@ -141,11 +141,13 @@ func (i *instance) Dump(_ context.Context, w io.Writer) error {
 		fmt.Fprintf(&events, "# Event %s\n", e)
 	}
 	const newest = 256 << 10
-	_, err := fmt.Fprintf(w, "# %s\n# %s\n%s# newest part of its log:\n%s", strings.Join(i.argv, " "), status, &events, i.log.tail(newest))
+	_, err := fmt.Fprintf(w, "# %s\n# %s\n%s# newest part of its log:\n%s", strings.Join(i.argv, " "), status, &events,
+		i.log.tail(newest))
 	return err
 }
 
-// Stop ends the process. What a program leaves behind in the kernel stays there: kube-proxy leaves its rules on purpose.
+// Stop ends the process. What a program leaves behind in the kernel stays there: kube-proxy leaves its rules on
+// purpose.
 func (i *instance) Stop(ctx context.Context) error {
 	p, _ := i.current()
 	err := p.stop(ctx)

@@ -68,7 +68,8 @@ func TestAProgramThatObeys(t *testing.T) {
 	}
 	var dump strings.Builder
 	must(t, instances[0].Dump(ctx, &dump))
-	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n", "small proxier of n1 is up\n"} {
+	for _, want := range []string{"runs\n", "Normal Node n2 Starting: a small proxier of n2\n",
+		"small proxier of n1 is up\n"} {
 		if !strings.Contains(dump.String(), want) {
 			t.Errorf("the dump lacks %q:\n%s", want, &dump)
 		}
@@ -109,7 +110,8 @@ func TestAProgramThatCrashesOnAnUpdate(t *testing.T) {
 func TestAProgramThatNeverSyncs(t *testing.T) {
 	w := newWorld(t)
 	idle, good := w.start("n1", "sleep", "infinity"), w.start("n2", child("good")...)
-	wantError(t, w.apply(within(t, 2*time.Second), idle), "n1: mine never became ready: canary ", " on n1 is ", "written nothing")
+	wantError(t, w.apply(within(t, 2*time.Second), idle), "n1: mine never became ready: canary ", " on n1 is ",
+		"written nothing")
 	ctx := within(t, patience)
 	must(t, w.apply(ctx, good))
 	must(t, idle.Stop(ctx))
@@ -204,12 +206,14 @@ func TestMountsAreTheNodesOwn(t *testing.T) {
 // A shell says so where it cannot set a limit.
 func TestALimitOfFilesThatIsKept(t *testing.T) {
 	w := newWorld(t)
-	const more = "had=$(ulimit -n); ulimit -n 1000000000 2>&1 && echo believed; test $(ulimit -n) = $had || echo changed; exit 8"
+	const more = "had=$(ulimit -n); ulimit -n 1000000000 2>&1 && echo believed; test $(ulimit -n) = $had || echo " +
+		"changed; exit 8"
 	for _, keep := range []bool{true, false} {
 		i := w.place("n1", Command{Name: "mine", Argv: []string{"sh", "-c", more}, KeepFileLimit: keep})
 		err := w.apply(within(t, patience), i)
 		wantError(t, err, "exit code 8")
-		if believed := strings.Contains(err.Error(), "believed"); believed != keep || strings.Contains(err.Error(), "changed") {
+		if believed := strings.Contains(err.Error(), "believed"); believed != keep ||
+			strings.Contains(err.Error(), "changed") {
 			t.Errorf("keep %t: it was let believe: %t\n%v", keep, believed, err)
 		}
 		must(t, i.Stop(t.Context()))

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// What is kept of a command's output: the beginning, which tells how it was configured, and the newest part, which tells
-// how it ended. In between the file may hold as much again, so that it is not rewritten all the time.
+// What is kept of a command's output: the beginning, which tells how it was configured, and the newest part, which
+// tells how it ended. In between the file may hold as much again, so that it is not rewritten all the time.
 const keepFirst, keepLast = 256 << 10, 512 << 10
 
 // logFile takes the output of a command into a file of bounded size. It is safe for concurrent use.

@@ -51,7 +51,8 @@ func (o *output) drain() {
 	}
 }
 
-// take moves on what is there to be read, as far as it fits. The end is io.EOF, and EAGAIN says that there is nothing now.
+// take moves on what is there to be read, as far as it fits. The end is io.EOF, and EAGAIN says that there is nothing
+// now.
 func (o *output) take(fd int) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,8 +69,8 @@ func (o *output) take(fd int) (int, error) {
 	return n, err
 }
 
-// catchUp returns when everything has been moved on that the process had written before. At the end of the output there is
-// nothing left.
+// catchUp returns when everything has been moved on that the process had written before. At the end of the output there
+// is nothing left.
 func (o *output) catchUp() {
 	raw, err := o.from.SyscallConn()
 	if err != nil {

@@ -89,10 +89,10 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// mountNode makes the calling thread see the machine as a process of the node does, where the folder stays visible wherever
-// it is. It gives the node what others must not share: /run, where iptables-legacy keeps its lock and daemons their
-// sockets, and a /sys that shows the node's own devices. As in the sandbox, /sys is read-only: what lies outside of
-// namespaces, such as the size of the machine's conntrack table, is not the node's to change.
+// mountNode makes the calling thread see the machine as a process of the node does, where the folder stays visible
+// wherever it is. It gives the node what others must not share: /run, where iptables-legacy keeps its lock and daemons
+// their sockets, and a /sys that shows the node's own devices. As in the sandbox, /sys is read-only: what lies outside
+// of namespaces, such as the size of the machine's conntrack table, is not the node's to change.
 func mountNode(folder string) error {
 	if err := coverRun(folder); err != nil {
 		return err
@@ -148,7 +148,8 @@ func (p *process) ended() bool {
 	}
 }
 
-// tellsRounds says whether the process is known to log its rounds. Everything that it has logged up to now is looked at.
+// tellsRounds says whether the process is known to log its rounds. Everything that it has logged up to now is looked
+// at.
 func (p *process) tellsRounds() bool {
 	if p.rounds == nil {
 		return false

@@ -11,8 +11,9 @@ import (
 	"sync"
 )
 
-// Rounds tell by what a program logs when a round of its work begins and when it ends. Each pattern matches one line. What its
-// first group catches, if it has one, tells the rounds apart that go on beside each other, as those of two IP families.
+// Rounds tell by what a program logs when a round of its work begins and when it ends. Each pattern matches one line.
+// What its first group catches, if it has one, tells the rounds apart that go on beside each other, as those of two IP
+// families.
 type Rounds struct {
 	// Begins is logged before anything of the round is programmed, Ends when all of it is done, whether it failed or not.
 	Begins, Ends *regexp.Regexp

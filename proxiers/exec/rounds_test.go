@@ -15,7 +15,8 @@ import (
 )
 
 // logged are how the children of these tests tell of their rounds.
-var logged = &Rounds{Begins: regexp.MustCompile(`round begins(?: of (\w+))?`), Ends: regexp.MustCompile(`round ends(?: of (\w+))?`)}
+var logged = &Rounds{Begins: regexp.MustCompile(`round begins(?: of (\w+))?`),
+	Ends: regexp.MustCompile(`round ends(?: of (\w+))?`)}
 
 // over says whether no round goes on.
 func over(t *testing.T, r *rounds) bool {
@@ -66,8 +67,8 @@ func TestARoundIsWaitedForAndNoLaterOne(t *testing.T) {
 	}
 }
 
-// A program that logs its rounds has obeyed at the end of the round that served the canary: nothing of that round is left to be
-// done, and no second canary is made.
+// A program that logs its rounds has obeyed at the end of the round that served the canary: nothing of that round is
+// left to be done, and no second canary is made.
 func TestAProgramThatLogsItsRounds(t *testing.T) {
 	w := newWorld(t)
 	i := w.place("n1", Command{Name: "mine", Argv: child("tidy"), Rounds: logged})

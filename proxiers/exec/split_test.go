@@ -18,7 +18,8 @@ func TestSplit(t *testing.T) {
 		{"  ./my-proxy\t--a=1  -b ", []string{"./my-proxy", "--a=1", "-b"}},
 		{`p 'a b' "c d" e\ f ''`, []string{"p", "a b", "c d", "e f", ""}},
 		{`"$FOLDER/proxy" --log '$HOME'`, []string{"/opt/my proxy/proxy", "--log", "$HOME"}},
-		{`p --kubeconfig={{.Kubeconfig}} "--node={{ .NodeName }}"`, []string{"p", "--kubeconfig={{.Kubeconfig}}", "--node={{ .NodeName }}"}},
+		{`p --kubeconfig={{.Kubeconfig}} "--node={{ .NodeName }}"`,
+			[]string{"p", "--kubeconfig={{.Kubeconfig}}", "--node={{ .NodeName }}"}},
 		{`sh -c 'exec proxy >log 2>&1'`, []string{"sh", "-c", "exec proxy >log 2>&1"}},
 	} {
 		got, err := Split(c.line)

@@ -76,7 +76,8 @@ func (w words) fill(v Values) ([]string, error) {
 	for _, t := range w {
 		var b strings.Builder
 		if err := t.Execute(&b, v); err != nil {
-			return nil, fmt.Errorf("%w (there are Kubeconfig, NodeName, NodeIP, NodeIPs, PodCIDR, ClusterCIDR, ServiceCIDR and StateDir)", err)
+			return nil, fmt.Errorf("%w (there are Kubeconfig, NodeName, NodeIP, NodeIPs, PodCIDR, ClusterCIDR, ServiceCIDR "+
+				"and StateDir)", err)
 		}
 		out = append(out, b.String())
 	}

@@ -46,7 +46,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) node(name string) spec.Node {
 	n := w.Lab().Node(name)
 	return spec.Node{
-		Name: name, Host: n, Families: w.Lab().Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: w.Lab().ClusterCIDRs(),
+		Name: name, Host: n, Families: w.Lab().Stack().Families(), PodCIDRs: n.PodCIDRs(),
+		ClusterCIDRs: w.Lab().ClusterCIDRs(),
 		ServiceCIDRs: w.Store().ServiceCIDRs(), Store: w.Store(), StateDir: w.t.TempDir(),
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}

@@ -11,12 +11,14 @@ import (
 
 // purposes are what the chains that exist once are for.
 var purposes = map[string]string{
-	chainServices:    "where the virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
-	chainExternal:    "addresses of Services, other than ClusterIPs, that no endpoint serves",
-	chainNodePorts:   "where NodePorts are looked up, after all virtual IPs; in the filter table health check ports",
-	chainFirewall:    "what a load balancer address does not admit (loadBalancerSourceRanges)",
-	chainForward:     "lets Service traffic through the node; what is INVALID would not be translated back, and is dropped",
-	chainLocalnet:    "keeps neighbours away from 127.0.0.0/8, which is routable for the sake of NodePorts (CVE-2020-8558)",
+	chainServices:  "where the virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
+	chainExternal:  "addresses of Services, other than ClusterIPs, that no endpoint serves",
+	chainNodePorts: "where NodePorts are looked up, after all virtual IPs; in the filter table health check ports",
+	chainFirewall:  "what a load balancer address does not admit (loadBalancerSourceRanges)",
+	chainForward: "lets Service traffic through the node; what is INVALID would not be translated back, and is " +
+		"dropped",
+	chainLocalnet: "keeps neighbours away from 127.0.0.0/8, which is routable for the sake of NodePorts " +
+		"(CVE-2020-8558)",
 	chainPostrouting: "masquerades what was marked on the way",
 	chainMarkMasq:    "marks what is to be masqueraded: without that, replies would not come back this way",
 }

@@ -29,10 +29,11 @@ func newChange() *change {
 	}
 }
 
-// batch is how many rules, or chains to delete, the nf_tables back end gets at a time: for two reasons. For every rule of
-// a transaction, iptables-nft walks a sorted list of the names of all chains that the transaction mentions: with 5,000
-// Services of five endpoints, one transaction takes 19 s, and small ones a fifth of that. And a transaction is one netlink
-// message, about 1 KB a rule, which an ordinary user's socket does not take beyond twice net.core.wmem_max (416 KiB).
+// batch is how many rules, or chains to delete, the nf_tables back end gets at a time: for two reasons. For every rule
+// of a transaction, iptables-nft walks a sorted list of the names of all chains that the transaction mentions: with
+// 5,000 Services of five endpoints, one transaction takes 19 s, and small ones a fifth of that. And a transaction is
+// one netlink message, about 1 KB a rule, which an ordinary user's socket does not take beyond twice net.core.wmem_max
+// (416 KiB).
 const batch = 250
 
 // transactions puts the change in order. Each Service is switched over at once, and so are the shared chains, whatever
@@ -168,8 +169,8 @@ func without[T comparable](a, b []T) []T {
 	return slices.DeleteFunc(slices.Clone(a), func(x T) bool { return in[x] })
 }
 
-// rebuild is the change from whatever the kernel holds to d: all chains are written, those left over from a former start
-// are deleted, and missing jumps are put in place.
+// rebuild is the change from whatever the kernel holds to d: all chains are written, those left over from a former
+// start are deleted, and missing jumps are put in place.
 func rebuild(d *desired, n *nodeRules, filter, nat *xtables.Saved) *change {
 	c := newChange()
 	for _, ch := range n.filterChains() {

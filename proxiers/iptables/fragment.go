@@ -35,7 +35,8 @@ func (c sharedChain) table() xtables.TableName {
 }
 
 func (c sharedChain) name() string {
-	return [sharedChains]string{chainServices, chainNodePorts, chainServices, chainExternal, chainNodePorts, chainFirewall}[c]
+	return [sharedChains]string{chainServices, chainNodePorts, chainServices, chainExternal, chainNodePorts,
+		chainFirewall}[c]
 }
 
 // chain is a chain with its rules.
@@ -92,9 +93,10 @@ type renderer struct {
 	terse bool
 }
 
-// talkative is how many endpoints may have comments in all their rules, as many as with kube-proxy. With every rule that is
-// added, the kernel walks through all rules that a packet could meet, once for each way into them (nft_chain_validate), and
-// a comment makes it a third longer: 150 ms instead of 100 at 10,000 Services of five endpoints.
+// talkative is how many endpoints may have comments in all their rules, as many as with kube-proxy. With every rule
+// that is added, the kernel walks through all rules that a packet could meet, once for each way into them
+// (nft_chain_validate), and a comment makes it a third longer: 150 ms instead of 100 at 10,000 Services of five
+// endpoints.
 const talkative = 1000
 
 // crowded says whether there are too many endpoints for comments. Rules that are there keep theirs until they change.
@@ -223,7 +225,8 @@ func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
 
 // maskForeign marks traffic to the ClusterIP whose replies might not come back this way by themselves.
 func (r *renderer) maskForeign(c *chain, p *model.Port) {
-	parts := []xtables.Part{xtables.Comment(p.ID.String() + " cluster IP"), xtables.To(p.ClusterIP, p.ID.Protocol, p.Number)}
+	parts := []xtables.Part{xtables.Comment(p.ID.String() + " cluster IP"),
+		xtables.To(p.ClusterIP, p.ID.Protocol, p.Number)}
 	switch {
 	case r.masqueradeAll:
 		c.add(append(parts, xtables.Jump(chainMarkMasq))...)
@@ -261,8 +264,8 @@ func (r *renderer) external(f *fragment, p *model.Port) {
 }
 
 // admit makes the chain that lets the source ranges through. What it does not let through keeps its destination and
-// meets the drop in the filter table. A node that is admitted may have picked the virtual IP itself as its source, where
-// that is configured on one of its devices.
+// meets the drop in the filter table. A node that is admitted may have picked the virtual IP itself as its source,
+// where that is configured on one of its devices.
 func (r *renderer) admit(p *model.Port) chain {
 	names := namesOf(p.ID)
 	c := chain{name: names.firewall}

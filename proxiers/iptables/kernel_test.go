@@ -18,8 +18,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
-// starts with it.
+// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier
+// which starts with it.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	proxiertest.FewerChecks(t, "8")
 	for _, b := range backends {
@@ -247,7 +247,8 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 }
 
 // kernelRules lists what the kernel holds, one chain after the other. In the shared chains the order of Services is of
-// no account, so they are sorted, but for the way to the NodePorts at the end. Built-in chains without rules are left out.
+// no account, so they are sorted, but for the way to the NodePorts at the end. Built-in chains without rules are left
+// out.
 func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {

@@ -20,7 +20,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// People learn what kube-proxy does from listings like these: they are those of two articles, made with releases of 2019 and
+// People learn what kube-proxy does from listings like these: they are those of two articles, made with releases of
+// 2019 and
 // 2020. Each of their lines is held against ours.
 
 // listed is a line of a listing, as it was printed.
@@ -46,7 +47,8 @@ func TestListings(t *testing.T) {
 	}{
 		{"traffic", "minikube", "192.167.0.0/16", cluster(
 			told{"default", "my-nginx-cluster", "", "10.103.1.234", 80, 0, []string{"192.167.1.9"}},
-			told{"default", "my-nginx-nodeport", "", "10.97.229.148", 80, 30915, []string{"192.167.1.10", "192.167.1.11", "192.167.2.10"}},
+			told{"default", "my-nginx-nodeport", "", "10.97.229.148", 80, 30915,
+				[]string{"192.167.1.10", "192.167.1.11", "192.167.2.10"}},
 			told{"kube-system", "kube-dns", "dns-tcp", "10.96.0.10", 53, 0, []string{"192.167.1.138"}},
 		), ofTraffic},
 		{"webapp", "minikube", "10.244.0.0/16", webapp("10.103.46.104", 31380, "10.244.120.102", "10.244.120.103"), ofWebapp},
@@ -139,16 +141,19 @@ func cluster(all ...told) *store.Snapshot {
 			ObjectMeta: metav1.ObjectMeta{Namespace: one.namespace, Name: one.name},
 			Spec: corev1.ServiceSpec{
 				Type: kind, ClusterIP: one.clusterIP, ClusterIPs: []string{one.clusterIP},
-				Ports: []corev1.ServicePort{{Name: one.port, Port: one.number, NodePort: one.nodePort, Protocol: corev1.ProtocolTCP}},
+				Ports: []corev1.ServicePort{{Name: one.port, Port: one.number, NodePort: one.nodePort,
+					Protocol: corev1.ProtocolTCP}},
 			},
 		})
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: one.namespace, Name: one.name, Labels: map[string]string{discoveryv1.LabelServiceName: one.name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: one.namespace, Name: one.name,
+				Labels: map[string]string{discoveryv1.LabelServiceName: one.name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: &one.port, Port: &one.number}},
 		}
 		for _, e := range one.endpoints {
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{e}, NodeName: proxiertest.Ptr("minikube")})
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{e},
+				NodeName: proxiertest.Ptr("minikube")})
 		}
 		s.EndpointSlices = append(s.EndpointSlices, slice)
 	}

@@ -54,7 +54,8 @@ func hash(id model.PortID, endpoint string) string {
 // ours says whether a chain is one of this proxier's, of whatever start.
 func ours(chain string) bool {
 	switch chain {
-	case chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainLocalnet, chainPostrouting, chainMarkMasq:
+	case chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainLocalnet, chainPostrouting,
+		chainMarkMasq:
 		return true
 	}
 	return perService(chain)

@@ -27,11 +27,13 @@ func (n *nodeRules) jumps() []jump {
 	all := []jump{
 		newJump(xtables.Filter, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
 		newJump(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
-		newJump(xtables.Filter, "INPUT", chainExternal, fresh, xtables.Comment("kubernetes externally-visible service portals")),
+		newJump(xtables.Filter, "INPUT", chainExternal, fresh,
+			xtables.Comment("kubernetes externally-visible service portals")),
 		newJump(xtables.Filter, "FORWARD", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
 		newJump(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
 		newJump(xtables.Filter, "FORWARD", chainServices, fresh, xtables.Comment("kubernetes service portals")),
-		newJump(xtables.Filter, "FORWARD", chainExternal, fresh, xtables.Comment("kubernetes externally-visible service portals")),
+		newJump(xtables.Filter, "FORWARD", chainExternal, fresh,
+			xtables.Comment("kubernetes externally-visible service portals")),
 		newJump(xtables.Filter, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
 		newJump(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
 		newJump(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
@@ -67,7 +69,8 @@ func (n *nodeRules) filterChains() []chain {
 		forward.add(xtables.State("INVALID"), xtables.Drop)
 	}
 	forward.add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
-	forward.add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"), xtables.Accept)
+	forward.add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
+		xtables.Accept)
 	all := []chain{forward}
 	if n.localhost {
 		// route_localnet lets a neighbour address 127.0.0.1 of this node (CVE-2020-8558).

@@ -63,7 +63,8 @@ func sample(f lab.Family, c capabilities) *change {
 	port, pods := usable.Sample(f)
 	port.Cluster = append(port.Cluster, port.Cluster...) // so that one is chosen by chance
 	vip := port.ClusterIP
-	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: vip}
+	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53,
+		ClusterIP: vip}
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, nobody}}}}
 	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: c.randomFully}
 	d, _, _ := (&desired{}).next(state, rules.nodePortEntry(nil), &renderer{podRange: pods, nodeAddr: vip})

@@ -47,14 +47,16 @@ func (p proxier) Name() string {
 
 func (p proxier) Features() spec.FeatureSet {
 	set := spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs,
+		spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
 		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
 		spec.MasqueradeMark, spec.IPTables, spec.NodeHints, spec.OutlivesService, spec.ConntrackSparesOthers,
 		spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast, spec.ClusterIPFromOutside,
 		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
-		spec.ExternalIPsGate, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
+		spec.ExternalIPsGate, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
+		spec.BridgedFragmentsV6,
 	)
 	if p.backend == Legacy {
 		set[spec.IPTablesLegacy] = true

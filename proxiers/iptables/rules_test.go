@@ -35,7 +35,8 @@ func TestChainNames(t *testing.T) {
 			t.Errorf("%v %s: got %s, want %s", c.id, c.endpoint, got, c.want)
 		}
 	}
-	if n := len(endpointChain(model.PortID{Namespace: "ns", Name: "svc", Protocol: "SCTP"}, netip.MustParseAddrPort("[fd00::1]:80"))); n > 28 {
+	if n := len(endpointChain(model.PortID{Namespace: "ns", Name: "svc", Protocol: "SCTP"},
+		netip.MustParseAddrPort("[fd00::1]:80"))); n > 28 {
 		t.Errorf("a chain's name has %d bytes, and the kernel takes 28", n)
 	}
 }
@@ -101,7 +102,8 @@ nat KUBE-SVL-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:8
 nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -s 10.180.0.1 -j KUBE-MARK-MASQ
 nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.0.1:80
 `},
-		{"NodePort", pods, port.Service(port.NodePort), captureClusterIP + captureNodePort + masqueraded + clusterChain + bothSEPs},
+		{"NodePort", pods, port.Service(port.NodePort), captureClusterIP + captureNodePort + masqueraded + clusterChain +
+			bothSEPs},
 		{"NodePort without endpoints", pods, port.Service(port.NodePort, port.ETPLocal, port.NoEndpoints), `
 filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp -p tcp -d 172.30.0.41 --dport 80 -j REJECT
 filter KUBE-EXTERNAL-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m addrtype --dst-type LOCAL -m tcp -p tcp --dport 30080 -j REJECT
@@ -203,10 +205,13 @@ func TestNodePortEntry(t *testing.T) {
 		addrs []netip.Addr
 		want  string
 	}{
-		{"everywhere", nodeRules{family: lab.V4, localhost: true}, nil, note + "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS"},
-		{"not on localhost", nodeRules{family: lab.V4}, nil, note + "-m addrtype --dst-type LOCAL ! -d 127.0.0.0/8 -j KUBE-NODEPORTS"},
+		{"everywhere", nodeRules{family: lab.V4, localhost: true}, nil, note +
+			"-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS"},
+		{"not on localhost", nodeRules{family: lab.V4}, nil, note +
+			"-m addrtype --dst-type LOCAL ! -d 127.0.0.0/8 -j KUBE-NODEPORTS"},
 		{"IPv6", nodeRules{family: lab.V6}, nil, note + "-m addrtype --dst-type LOCAL ! -d ::1/128 -j KUBE-NODEPORTS"},
-		{"some", nodeRules{family: lab.V4}, []netip.Addr{netip.MustParseAddr("192.168.7.11")}, note + "-d 192.168.7.11 -j KUBE-NODEPORTS"},
+		{"some", nodeRules{family: lab.V4}, []netip.Addr{netip.MustParseAddr("192.168.7.11")}, note +
+			"-d 192.168.7.11 -j KUBE-NODEPORTS"},
 		{"none", nodeRules{family: lab.V4}, []netip.Addr{}, ""},
 	} {
 		var got []string

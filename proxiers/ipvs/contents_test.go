@@ -94,5 +94,6 @@ func describeService(v *ipvs.Service, all []*ipvs.Destination) string {
 		to = append(to, fmt.Sprintf("%s:%d weight %d", d.Address, d.Port, d.Weight))
 	}
 	slices.Sort(to)
-	return fmt.Sprintf("%d %s:%d %s %#x %d -> %s", v.Protocol, v.Address, v.Port, v.SchedName, v.Flags&flagsOfOurs, v.Timeout, strings.Join(to, ", "))
+	return fmt.Sprintf("%d %s:%d %s %#x %d -> %s", v.Protocol, v.Address, v.Port, v.SchedName, v.Flags&flagsOfOurs,
+		v.Timeout, strings.Join(to, ", "))
 }

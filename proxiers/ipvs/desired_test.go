@@ -54,7 +54,8 @@ func TestNodeAddressComes(t *testing.T) {
 	late.own = append(slices.Clone(late.own), addrs("192.0.2.1")...)
 	late.nodePorts = late.own
 	touched := d.advance(s, late)
-	if nodePort := (frontend{netip.MustParseAddrPort("192.0.2.1:30080"), 6}); len(d.servers[nodePort]) == 0 || !touched.servers[nodePort] {
+	if nodePort := (frontend{netip.MustParseAddrPort("192.0.2.1:30080"), 6}); len(d.servers[nodePort]) == 0 ||
+		!touched.servers[nodePort] {
 		t.Errorf("%s is not served", nodePort)
 	}
 	if a := addrs("192.0.2.1")[0]; len(d.bound[a]) > 0 || !touched.bound[a] {
@@ -100,7 +101,8 @@ func TestRulesAreConstant(t *testing.T) {
 		for _, table := range r.tables() {
 			for _, c := range table.chains {
 				for _, rule := range c.rules {
-					if to := rule.Target(); !known[to] && !slices.Contains([]string{"ACCEPT", "DROP", "RETURN", "REJECT", "MARK", "MASQUERADE"}, to) {
+					if to := rule.Target(); !known[to] && !slices.Contains([]string{"ACCEPT", "DROP", "RETURN", "REJECT", "MARK",
+						"MASQUERADE"}, to) {
 						t.Errorf("%s %s jumps to %q", table.name, c.name, to)
 					}
 				}

@@ -118,7 +118,8 @@ func TestConnectionsEndFirst(t *testing.T) {
 	proxiertest.Apply(t, in, servedBy(backendB))
 	expectWeights(t, in, vipTCP, "192.0.2.10=0 192.0.2.11=1 ")
 	for range 4 {
-		if a := (traffic.Probe{From: in.node.Host.NS, To: vipTCP.at, Proto: "tcp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
+		if a := (traffic.Probe{From: in.node.Host.NS, To: vipTCP.at,
+			Proto: "tcp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
 			t.Errorf("a new connection: %s", a)
 		}
 	}
@@ -179,7 +180,8 @@ func TestUDPStaysWhileServed(t *testing.T) {
 		proxiertest.Apply(t, in, state)
 		expectWeights(t, in, vipUDP, step.weights)
 		for range 4 {
-			if a := (traffic.Probe{From: in.node.Host.NS, To: vipUDP.at, Proto: "udp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
+			if a := (traffic.Probe{From: in.node.Host.NS, To: vipUDP.at,
+				Proto: "udp"}).Do(t.Context()); a.Server != backendB.Addr().String() {
 				t.Errorf("serves %t: a new flow: %s", step.serves, a)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// dump tells what the kernel holds, and for whom: virtual servers in the words of ipvsadm -Ln, the addresses on the device,
-// sets that have entries, and the rules.
+// dump tells what the kernel holds, and for whom: virtual servers in the words of ipvsadm -Ln, the addresses on the
+// device, sets that have entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	seen := *k // what the kernel says now, without touching what we believe
 	servers, device, sets := *k.servers, *k.device, *k.sets

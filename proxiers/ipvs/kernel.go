@@ -53,8 +53,8 @@ func (k *kernel) close() error {
 	return k.sets.conn.Close()
 }
 
-// load finds out what there is. Virtual servers that neither a Service wants nor the sets and the device tell to be of a
-// former life are somebody else's.
+// load finds out what there is. Virtual servers that neither a Service wants nor the sets and the device tell to be of
+// a former life are somebody else's.
 func (k *kernel) load(want *desired) error {
 	if err := k.sets.load(); err != nil {
 		return err
@@ -106,8 +106,8 @@ func (k *kernel) writeRules(ctx context.Context) error {
 	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
 }
 
-// rulesStand says whether the rules are there, which somebody else may have deleted. It costs one message where nobody has
-// written any rule.
+// rulesStand says whether the rules are there, which somebody else may have deleted. It costs one message where nobody
+// has written any rule.
 func (k *kernel) rulesStand(ctx context.Context) (bool, error) {
 	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
@@ -121,9 +121,9 @@ func (k *kernel) rulesStand(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// commit makes the things that were touched what they shall be. Entries of sets come first and go last, so that no packet
-// gets to a virtual server before it is known what to mask, and what to drop; an address comes after the virtual server
-// that waits for its packets, and goes before it.
+// commit makes the things that were touched what they shall be. Entries of sets come first and go last, so that no
+// packet gets to a virtual server before it is known what to mask, and what to drop; an address comes after the virtual
+// server that waits for its packets, and goes before it.
 func (k *kernel) commit(want *desired, t *touched) error {
 	var come, gone []member
 	for m := range t.members {

@@ -8,8 +8,9 @@ import (
 )
 
 // ledger says who wants what. Several may want the same thing: ports of a Service share an address, a pod may serve two
-// Services. It is there as long as somebody wants it. Where they want it in different ways, as two Services with the same
-// external address and port, the first in order of names has its way, so that all nodes decide alike, whatever came first.
+// Services. It is there as long as somebody wants it. Where they want it in different ways, as two Services with the
+// same external address and port, the first in order of names has its way, so that all nodes decide alike, whatever
+// came first.
 type ledger[K comparable, V any] map[K][]claim[V]
 
 // claim is somebody's wish: who it is and what for, and how it is to be.

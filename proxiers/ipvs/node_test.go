@@ -15,7 +15,8 @@ import (
 
 func TestSysctls(t *testing.T) {
 	keys := []string{
-		"net.ipv4.vs.conntrack", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.arp_announce",
+		"net.ipv4.vs.conntrack", "net.ipv4.vs.expire_nodest_conn", "net.ipv4.conf.all.arp_ignore",
+		"net.ipv4.conf.all.arp_announce",
 	}
 	for _, c := range []struct {
 		config spec.ProxyConfig

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvs serves Services with IPVS, the kernel's own load balancer. Each address and port of a Service is a virtual
-// server, each endpoint behind it a destination; a scheduler of the kernel picks one for each connection.
+// Package ipvs serves Services with IPVS, the kernel's own load balancer. Each address and port of a Service is a
+// virtual server, each endpoint behind it a destination; a scheduler of the kernel picks one for each connection.
 //
 //	                  mangle INPUT          filter INPUT        IPVS (LOCAL_IN, 99)
 //	                  KUBE-PROXY-FIREWALL   KUBE-IPVS-FILTER    destination rewritten
@@ -24,9 +24,10 @@
 // that many netlink messages. An endpoint that goes keeps its connections: its destination stays, with weight 0, until
 // they have ended.
 //
-// Two things differ from the other modes by the nature of it. A node owns the addresses of Services, and answers ARP for
-// them unless told otherwise (ProxyConfig.IPVSStrictARP). And under externalTrafficPolicy Local one set of endpoints
-// serves everybody: pods and the node itself get the endpoints of other nodes only where there is no local one.
+// Two things differ from the other modes by the nature of it. A node owns the addresses of Services, and answers ARP
+// for them unless told otherwise (ProxyConfig.IPVSStrictARP). And under externalTrafficPolicy Local one set of
+// endpoints serves everybody: pods and the node itself get the endpoints of other nodes only where there is no local
+// one.
 package ipvs
 
 import (
@@ -57,7 +58,8 @@ func (proxier) Name() string { return "ipvs" }
 //   - IPTables: a few rules and IP sets of another shape.
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer,
+		spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
 		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS, spec.NodeHints,

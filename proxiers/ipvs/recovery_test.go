@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// TestRestart: a proxier that finds what a former one has left takes over, removes what is out of date, and leaves alone
-// what others have made, as does Stop.
+// TestRestart: a proxier that finds what a former one has left takes over, removes what is out of date, and leaves
+// alone what others have made, as does Stop.
 func TestRestart(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4, lab.V6)
 	first := start(t, node)
@@ -30,7 +30,8 @@ func TestRestart(t *testing.T) {
 	for _, weightless := range []string{"10.244.0.1:8080", "10.244.0.40:8080"} {
 		for fr, v := range servers.have {
 			if _, there := v.weights[netip.MustParseAddrPort(weightless)]; there {
-				if err := servers.handle.UpdateDestination(servers.service(fr, 0), destination(netip.MustParseAddrPort(weightless), 0)); err != nil {
+				if err := servers.handle.UpdateDestination(servers.service(fr, 0),
+					destination(netip.MustParseAddrPort(weightless), 0)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -64,7 +65,8 @@ func makeForeign(t *testing.T, in *instance) {
 	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("theirs"), xtables.InSet(set.Name, "dst"), xtables.Accept))
 	for _, err := range []error{
 		k.servers.handle.NewService(k.servers.service(theirs, 0)),
-		k.servers.handle.NewDestination(k.servers.service(theirs, 0), destination(netip.MustParseAddrPort("192.0.2.1:80"), 0)),
+		k.servers.handle.NewDestination(k.servers.service(theirs, 0),
+			destination(netip.MustParseAddrPort("192.0.2.1:80"), 0)),
 		k.sets.conn.Create(set),
 		k.programs.Restore(t.Context(), tx),
 	} {
@@ -97,7 +99,8 @@ func TestFlushedRules(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)
 	proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
-	for _, script := range []string{"flush ruleset", "flush chain ip nat KUBE-POSTROUTING", "flush chain ip filter INPUT"} {
+	for _, script := range []string{"flush ruleset", "flush chain ip nat KUBE-POSTROUTING",
+		"flush chain ip filter INPUT"} {
 		if err := node.Host.NS.Run(exec.CommandContext(t.Context(), "nft", script)); err != nil {
 			t.Fatal(err)
 		}

@@ -119,8 +119,8 @@ func (r *rendering) entry(at netip.AddrPort) ipset.Entry {
 	return ipset.Entry{Addr: at.Addr(), Proto: r.proto, Port: at.Port()}
 }
 
-// loopBack lists the pods on this node that may be sent to themselves. Replies to one's own address never leave a pod, so
-// such connections are masqueraded.
+// loopBack lists the pods on this node that may be sent to themselves. Replies to one's own address never leave a pod,
+// so such connections are masqueraded.
 func (r *rendering) loopBack() {
 	for _, among := range [][]model.Endpoint{r.port.Cluster, r.port.Local} {
 		for _, e := range among {
@@ -144,8 +144,8 @@ func (r *rendering) clusterIP() {
 	}
 }
 
-// outside makes all the other frontends. Under policy Local, where the node has no endpoint, its own traffic and that of
-// its pods still goes to all endpoints, and the rest is dropped before IPVS sees it.
+// outside makes all the other frontends. Under policy Local, where the node has no endpoint, its own traffic and that
+// of its pods still goes to all endpoints, and the rest is dropped before IPVS sees it.
 func (r *rendering) outside() {
 	p := r.port
 	endpoints, elsewhere := p.FromOutside(), false

@@ -74,8 +74,8 @@ const vip, vipSource = "dst,dst", "dst,dst,src"
 
 func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 
-// nat marks what is to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that, with
-// its new destination.
+// nat marks what is to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
+// with its new destination.
 func (r rules) nat() table {
 	services, balancer, nodePort := chain{name: chainServices}, chain{name: chainBalancer}, chain{name: chainNodePort}
 	mark := xtables.Jump(chainMarkMasq)
@@ -134,13 +134,15 @@ func (r rules) nat() table {
 func (r rules) filter() table {
 	forward, nodePort, guard := chain{name: chainForward}, chain{name: chainNodePort}, chain{name: chainIPVSFilter}
 	forward.rule(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
-	forward.rule(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"), xtables.Accept)
+	forward.rule(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
+		xtables.Accept)
 	nodePort.rule(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
 	for _, id := range []setID{clusterIP, loadBalancer, externalIP, externalIPLocal} {
 		guard.rule(about(id), r.in(id, vip), xtables.Return)
 	}
 	guard.rule(about(healthCheck), r.in(healthCheck, "dst"), xtables.Return)
-	guard.rule(xtables.Comment("no other port of "+kinds[ipvsIPs].about), xtables.State("NEW"), r.in(ipvsIPs, "dst"), xtables.Reject)
+	guard.rule(xtables.Comment("no other port of "+kinds[ipvsIPs].about), xtables.State("NEW"), r.in(ipvsIPs, "dst"),
+		xtables.Reject)
 	return table{
 		name: xtables.Filter,
 		jumps: []jump{
@@ -152,8 +154,8 @@ func (r rules) filter() table {
 	}
 }
 
-// mangle drops what IPVS must not see. Of the tables where that can be done it is the one that OUTPUT passes before IPVS,
-// which takes packets of the node itself between nat and filter.
+// mangle drops what IPVS must not see. Of the tables where that can be done it is the one that OUTPUT passes before
+// IPVS, which takes packets of the node itself between nat and filter.
 func (r rules) mangle() table {
 	firewall, sources := chain{name: chainFirewall}, chain{name: chainSources}
 	firewall.rule(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)

@@ -168,9 +168,9 @@ func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *s
 }
 
 // graceful says whether a backend that goes may end what it has begun. The packets of UDP (and SCTP, with its several
-// paths) begin anew with any backend: they stay with one that takes no new flows, by a policy or because it terminates, as
-// long as it serves. The scheduler dh leads all connections to an address to one backend, and refuses them as long as that
-// has no weight.
+// paths) begin anew with any backend: they stay with one that takes no new flows, by a policy or because it terminates,
+// as long as it serves. The scheduler dh leads all connections to an address to one backend, and refuses them as long
+// as that has no weight.
 func (s *servers) graceful(fr frontend, serves bool) bool {
 	return (fr.proto == unix.IPPROTO_TCP || serves) && s.scheduler != "dh"
 }
@@ -263,7 +263,8 @@ func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 
 // destination is a backend in the library's words. Its forwarding method, 0, is masquerading: translation of addresses.
 func destination(to netip.AddrPort, weight int) *ipvs.Destination {
-	return &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight, AddressFamily: uint16(netns.Domain(to.Addr()))}
+	return &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight,
+		AddressFamily: uint16(netns.Domain(to.Addr()))}
 }
 
 func (s *servers) addressFamily() uint16 {

@@ -52,7 +52,8 @@ func (m Mode) features(minor int) spec.FeatureSet {
 //     Service has.
 func common() spec.FeatureSet {
 	return spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal, spec.SessionAffinity,
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SessionAffinity,
 		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
 		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
 		spec.SurvivesRestart, spec.Cleanup, spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.ExternalIPsGate,
@@ -68,7 +69,8 @@ func iptablesFeatures() spec.FeatureSet {
 	for _, f := range []spec.Feature{
 		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
 		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
-		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
+		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut,
+		spec.LargeFromNode, spec.BridgedFragmentsV6,
 	} {
 		set[f] = true
 	}
@@ -154,7 +156,8 @@ func ipvsFeatures() spec.FeatureSet {
 //
 //   - SCTP: the mode relays TCP and UDP.
 //
-// It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener alone).
+// It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener
+// alone).
 //
 // It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.
 func userspaceFeatures() spec.FeatureSet {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeproxy judges the kube-proxy of a Kubernetes release, unmodified, in each of its modes. Its binary is built
-// from the release's Go modules, once.
+// Package kubeproxy judges the kube-proxy of a Kubernetes release, unmodified, in each of its modes. Its binary is
+// built from the release's Go modules, once.
 package kubeproxy
 
 import (
@@ -59,8 +59,8 @@ type proxier struct {
 	built   bool     // the binary is ours to build
 }
 
-// New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is there,
-// whatever it says its version is. Further arguments go after those that judging it takes.
+// New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is
+// there, whatever it says its version is. Further arguments go after those that judging it takes.
 func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error) {
 	p := &proxier{mode: mode, version: version, built: binary == ""}
 	name := "kube-proxy-" + string(mode)
@@ -151,8 +151,8 @@ func (p *proxier) Usable(ctx context.Context) error {
 	return nil
 }
 
-// Start places kube-proxy on a node. The userspace mode serves one family, that of the node's first address. Releases before
-// v1.26 cannot be told to leave NodePorts on 127.0.0.1 alone.
+// Start places kube-proxy on a node. The userspace mode serves one family, that of the node's first address. Releases
+// before v1.26 cannot be told to leave NodePorts on 127.0.0.1 alone.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
@@ -173,7 +173,8 @@ func versionOf(binary string) (string, error) {
 	}
 	v := printedVersion.FindString(string(out))
 	if v == "" {
-		return "", fmt.Errorf("%s --version: it says %q, which is no release of Kubernetes", binary, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("%s --version: it says %q, which is no release of Kubernetes", binary,
+			strings.TrimSpace(string(out)))
 	}
 	return v, nil
 }

@@ -71,7 +71,8 @@ func TestABinaryThatIsNotBuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unusable *spec.UnusableError
-	if err := p.Usable(t.Context()); !errors.As(err, &unusable) || !strings.Contains(unusable.Missing, "binary of kube-proxy v1.36.3") {
+	if err := p.Usable(t.Context()); !errors.As(err, &unusable) ||
+		!strings.Contains(unusable.Missing, "binary of kube-proxy v1.36.3") {
 		t.Errorf("usable: %v", err)
 	}
 }
@@ -98,7 +99,8 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	for f, since := range map[spec.Feature]int{
-		spec.TerminatingFallback: 26, spec.ProxierHealthz: 28, spec.HealthCheckBody: 28, spec.Topology: 31, spec.NodeHints: 34,
+		spec.TerminatingFallback: 26, spec.ProxierHealthz: 28, spec.HealthCheckBody: 28, spec.Topology: 31,
+		spec.NodeHints: 34,
 	} {
 		if IPTables.features(since - 1)[f] || !IPTables.features(since)[f] {
 			t.Errorf("%s: v1.%d and v1.%d declare %t and %t, want it since the second",
@@ -128,7 +130,8 @@ func TestWhatCannotBeConfigured(t *testing.T) {
 		want string
 	}{
 		{Userspace, spec.Node{Families: dual}, "one IP family"},
-		{IPTables, spec.Node{Families: dual, Config: spec.ProxyConfig{NoLocalhostNodePorts: true}}, "--iptables-localhost-nodeports"},
+		{IPTables, spec.Node{Families: dual, Config: spec.ProxyConfig{NoLocalhostNodePorts: true}},
+			"--iptables-localhost-nodeports"},
 	} {
 		p, err := New(c.mode, "v1.25.9", "")
 		if err != nil {

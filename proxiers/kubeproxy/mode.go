@@ -54,9 +54,9 @@ func (m Mode) arguments(minor int) []string {
 }
 
 // rounds are what the iptables and the nftables mode log with -v=2 (syncProxyRules in pkg/proxy/iptables/proxier.go and
-// pkg/proxy/nftables/proxier.go, v1.25 to v1.36): the beginning when they know what has changed and have programmed nothing of
-// it, the end when rules are written, health-check ports are opened and stale flows are gone. The families work beside each
-// other, and since v1.31 each line names its own. Other modes log this with more verbosity.
+// pkg/proxy/nftables/proxier.go, v1.25 to v1.36): the beginning when they know what has changed and have programmed
+// nothing of it, the end when rules are written, health-check ports are opened and stale flows are gone. The families
+// work beside each other, and since v1.31 each line names its own. Other modes log this with more verbosity.
 func (m Mode) rounds() *blackbox.Rounds {
 	if m != IPTables && m != NFTables {
 		return nil

@@ -166,7 +166,10 @@ func compareObjects[T metav1.Object](a, b T) int {
 
 // zoneOf is the zone of a node, empty if it has none or is not known.
 func zoneOf(nodes []*corev1.Node, name string) string {
-	i, ok := slices.BinarySearchFunc(nodes, name, func(n *corev1.Node, name string) int { return cmp.Compare(n.Name, name) })
+	i, ok := slices.BinarySearchFunc(nodes, name, func(n *corev1.Node,
+		name string) int {
+		return cmp.Compare(n.Name, name)
+	})
 	if !ok {
 		return ""
 	}

@@ -97,7 +97,8 @@ func mutate(t *rapid.T, s *store.Snapshot) *store.Snapshot {
 		case 3:
 			next.EndpointSlices = without(next.EndpointSlices, "shop", names.Draw(t, "slice"))
 		case 4:
-			o := slice(names.Draw(t, "slice"), rapid.SampledFrom([]string{"10.0.0.1 n1", "10.0.0.2 n2 zone=a", "10.0.0.3 n2 unready"}).Draw(t, "endpoint"))
+			o := slice(names.Draw(t, "slice"), rapid.SampledFrom([]string{"10.0.0.1 n1", "10.0.0.2 n2 zone=a",
+				"10.0.0.3 n2 unready"}).Draw(t, "endpoint"))
 			o.Labels[discoveryv1.LabelServiceName] = names.Draw(t, "owner")
 			next.EndpointSlices = put(next.EndpointSlices, o)
 		case 5:

@@ -93,8 +93,8 @@ func keyOfPort(p discoveryv1.EndpointPort) portKey {
 }
 
 // add puts an endpoint into a set. Only its first address counts: the API calls the others interchangeable. For one
-// address and port listed twice, the description that can serve more wins: a pod's address may be reused while the slice
-// of its former owner is still there.
+// address and port listed twice, the description that can serve more wins: a pod's address may be reused while the
+// slice of its former owner is still there.
 func add(set map[netip.AddrPort]*candidate, e *discoveryv1.Endpoint, port uint16, f lab.Family, node string) {
 	if len(e.Addresses) == 0 {
 		return
@@ -178,9 +178,9 @@ func onNode(all []*candidate) []*candidate {
 	return out
 }
 
-// hintFilter says which ready endpoints the topology hints leave: those meant for this node if every one has a node hint
-// and some name this node; else the same with zones; else all, which is a nil filter. One endpoint without a hint means
-// that the hints are being changed, and nobody is to rely on them.
+// hintFilter says which ready endpoints the topology hints leave: those meant for this node if every one has a node
+// hint and some name this node; else the same with zones; else all, which is a nil filter. One endpoint without a hint
+// means that the hints are being changed, and nobody is to rely on them.
 func hintFilter(all []*candidate, node, zone string) func(*candidate) bool {
 	forNode := func(c *candidate) bool { return slices.Contains(c.onlyBy, node) }
 	forZone := func(c *candidate) bool { return slices.Contains(c.zones, zone) }

@@ -43,7 +43,8 @@ func slice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 			Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)), Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)),
+			Protocol: ptr(corev1.ProtocolTCP)}},
 	}
 	for _, e := range endpoints {
 		s.Endpoints = append(s.Endpoints, endpoint(e))
@@ -83,7 +84,8 @@ func endpoint(text string) discoveryv1.Endpoint {
 }
 
 func node(name, zone string) *corev1.Node {
-	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -145,7 +147,8 @@ func TestEndpoints(t *testing.T) {
 		{"node before zone", []string{"10.0.0.1 n1 node=n1 zone=a", "10.0.0.2 n2 node=n2 zone=a"}, "1*", "1*", true},
 		{"no node hint for this node", []string{"10.0.0.1 n2 node=n2 zone=a", "10.0.0.2 n3 node=n3 zone=b"}, "1", "", true},
 		{"hints do not narrow policy Local", []string{"10.0.0.1 n1 zone=b", "10.0.0.2 n2 zone=a"}, "2", "1*", true},
-		{"hints do not narrow the last resort", []string{"10.0.0.1 n2 terminating zone=b", "10.0.0.2 n2 terminating zone=a"}, "1t 2t", "", true},
+		{"hints do not narrow the last resort", []string{"10.0.0.1 n2 terminating zone=b", "10.0.0.2 n2 terminating zone=a"},
+			"1t 2t", "", true},
 
 		{"junk", []string{"nonsense n1", "fd00::1 n1", "0.0.0.0 n1", "10.0.0.9 n2"}, "9", "", true},
 		{"leading zeros are decimal", []string{"10.0.0.010 n2"}, "10", "", true},
@@ -188,7 +191,8 @@ func TestUnionOfSlices(t *testing.T) {
 		return s
 	}
 	adm := slice("adm", "10.0.0.7 n1")
-	adm.Ports = []discoveryv1.EndpointPort{{Name: ptr("adm"), Port: ptr(int32(9090))}, {Name: ptr("http"), Port: nil}, {Name: ptr("http"), Port: ptr(int32(0))}}
+	adm.Ports = []discoveryv1.EndpointPort{{Name: ptr("adm"), Port: ptr(int32(9090))}, {Name: ptr("http"), Port: nil},
+		{Name: ptr("http"), Port: ptr(int32(0))}}
 	foreign := slice("foreign", "10.0.0.66 n1")
 	foreign.Namespace = "else"
 	fqdn := slice("fqdn", "10.0.0.67 n1")
@@ -206,7 +210,8 @@ func TestUnionOfSlices(t *testing.T) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "adm", Port: 9000})
 	})
 	st := build(lab.V4, two,
-		slice("a", "10.0.0.1 n1 terminating", "10.0.0.2 n2"), slice("b", "10.0.0.1 n1 ready"), named(slice("c", "10.0.0.2 n2"), 8081),
+		slice("a", "10.0.0.1 n1 terminating", "10.0.0.2 n2"), slice("b", "10.0.0.1 n1 ready"),
+		named(slice("c", "10.0.0.2 n2"), 8081),
 		adm, foreign, fqdn, six, udp, headless, empty)
 	var got []string
 	for _, p := range st.Services[0].Ports {
@@ -218,13 +223,15 @@ func TestUnionOfSlices(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	if v6 := build(lab.V6, two, six).Services[0].Ports[0]; len(v6.Cluster) != 1 || v6.ClusterIP.String() != "fd00:10:96::10" {
+	if v6 := build(lab.V6, two, six).Services[0].Ports[0]; len(v6.Cluster) != 1 ||
+		v6.ClusterIP.String() != "fd00:10:96::10" {
 		t.Errorf("IPv6: got %v behind %v", v6.Cluster, v6.ClusterIP)
 	}
 }
 
 func TestServing(t *testing.T) {
-	p := build(lab.V4, service(), slice("a", "10.0.0.1 n1 ready", "10.0.0.2 n2 terminating", "10.0.0.3 n2 dead", "10.0.0.4 n2 unready")).Services[0].Ports[0]
+	p := build(lab.V4, service(), slice("a", "10.0.0.1 n1 ready", "10.0.0.2 n2 terminating", "10.0.0.3 n2 dead",
+		"10.0.0.4 n2 unready")).Services[0].Ports[0]
 	want := []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:8080"), netip.MustParseAddrPort("10.0.0.2:8080")}
 	if !slices.Equal(p.Serving, want) {
 		t.Errorf("got %v, want %v", p.Serving, want)
@@ -234,11 +241,17 @@ func TestServing(t *testing.T) {
 func TestNotServed(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"ExternalName with a stale address": func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
-		"headless":                          func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
-		"no address yet":                    func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
-		"other proxier":                     func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
-		"labelled headless":                 func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
-		"other family":                      func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd00::1", []string{"fd00::1"} },
+		"headless": func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = "None",
+				[]string{"None"}
+		},
+		"no address yet":    func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil },
+		"other proxier":     func(s *corev1.Service) { s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "x"} },
+		"labelled headless": func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
+		"other family": func(s *corev1.Service) {
+			s.Spec.ClusterIP, s.Spec.ClusterIPs = "fd00::1",
+				[]string{"fd00::1"}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if st := build(lab.V4, service(change), slice("a", "10.0.0.1 n1")); len(st.Services) != 0 {

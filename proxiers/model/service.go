@@ -30,10 +30,11 @@ func serviceFrom(o *corev1.Service, f lab.Family) *Service {
 	}
 	s := &Service{Namespace: o.Namespace, Name: o.Name}
 	shared := Port{
-		ClusterIP:     clusterIP,
-		ExternalIPs:   addrsOf(o.Spec.ExternalIPs, f),
-		InternalLocal: o.Spec.InternalTrafficPolicy != nil && *o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
-		Affinity:      affinityOf(o),
+		ClusterIP:   clusterIP,
+		ExternalIPs: addrsOf(o.Spec.ExternalIPs, f),
+		InternalLocal: o.Spec.InternalTrafficPolicy != nil &&
+			*o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Affinity: affinityOf(o),
 	}
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		shared.LoadBalancerIPs = addrsOf(virtualIngress(o), f)
@@ -64,7 +65,8 @@ func serviceFrom(o *corev1.Service, f lab.Family) *Service {
 
 // proxied says whether a Service is this proxier's to serve: it has a virtual IP, and no label says otherwise.
 func proxied(o *corev1.Service) bool {
-	if o.Spec.Type == corev1.ServiceTypeExternalName || o.Spec.ClusterIP == "" || o.Spec.ClusterIP == corev1.ClusterIPNone {
+	if o.Spec.Type == corev1.ServiceTypeExternalName || o.Spec.ClusterIP == "" ||
+		o.Spec.ClusterIP == corev1.ClusterIPNone {
 		return false
 	}
 	_, foreign := o.Labels[labelServiceProxyName]

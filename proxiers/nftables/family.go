@@ -121,8 +121,8 @@ func (f *family) Remove(ctx context.Context) error {
 // Dump implements keeper.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.Text(ctx) }
 
-// nodePortAddrs are the addresses on which NodePorts are served: every one of the node that others can reach, if nothing
-// else was asked for.
+// nodePortAddrs are the addresses on which NodePorts are served: every one of the node that others can reach, if
+// nothing else was asked for.
 func nodePortAddrs(at keeper.Place) []netip.Addr {
 	all := at.NodePorts
 	if all == nil {

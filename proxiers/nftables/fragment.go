@@ -44,7 +44,8 @@ type renderer struct {
 }
 
 func (r renderer) equal(o renderer) bool {
-	return r.family == o.family && r.podRange == o.podRange && r.nodeAddr == o.nodeAddr && slices.Equal(r.nodePorts, o.nodePorts)
+	return r.family == o.family && r.podRange == o.podRange && r.nodeAddr == o.nodeAddr &&
+		slices.Equal(r.nodePorts, o.nodePorts)
 }
 
 func (r renderer) render(s *model.Service) *fragment {
@@ -121,8 +122,8 @@ func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
 	return c
 }
 
-// choice returns the chain that picks an endpoint in the scope at random, with equal chances. It numbers the endpoints: the
-// first one is in the map of all first endpoints, and so on.
+// choice returns the chain that picks an endpoint in the scope at random, with equal chances. It numbers the endpoints:
+// the first one is in the map of all first endpoints, and so on.
 func (r renderer) choice(c *claim, p *model.Port, s scope) string {
 	if p.Affinity > 0 {
 		return s.stickyChain(p.ID)
@@ -163,7 +164,8 @@ func (r renderer) affinity(f *fragment, p *model.Port) {
 			numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
 		}
 		f.own.chains = append(f.own.chains,
-			newChain(s.stickyChain(p.ID), p.ID.String()+": the endpoint of the client, or any", append(lines, random(numbered))...))
+			newChain(s.stickyChain(p.ID), p.ID.String()+": the endpoint of the client, or any",
+				append(lines, random(numbered))...))
 	}
 	// Where the set is full, the first rule fails, and the second one serves the client all the same.
 	for _, ep := range reached(p) {
@@ -210,8 +212,8 @@ func (r renderer) admit(c *claim, p *model.Port) {
 	c.lead(mapFirewallIPs, name)
 }
 
-// unserved says what becomes of packets that were not translated: if there are endpoints elsewhere, the client is to try
-// again, perhaps through another node; if there are none, it is told.
+// unserved says what becomes of packets that were not translated: if there are endpoints elsewhere, the client is to
+// try again, perhaps through another node; if there are none, it is told.
 func (c *claim) unserved(p *model.Port) {
 	if p.Anywhere {
 		c.verdict(mapNoEndpoints, "drop")

@@ -71,14 +71,20 @@ type baseChain struct {
 func baseChains() []baseChain {
 	const fresh = "ct state new jump "
 	return []baseChain{
-		{"filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority + "-10", []string{fresh + "firewall-check"}},
-		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, knftables.DNATPriority + "-10", []string{fresh + "firewall-check"}},
+		{"filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority + "-10",
+			[]string{fresh + "firewall-check"}},
+		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, knftables.DNATPriority + "-10",
+			[]string{fresh + "firewall-check"}},
 		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump services"}},
 		{"nat-output", knftables.NATType, knftables.OutputHook, knftables.DNATPriority, []string{"jump services"}},
-		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority, []string{fresh + "service-endpoints-check"}},
-		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority, []string{fresh + "service-endpoints-check", fresh + "cluster-ips-check"}},
-		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority, []string{fresh + "service-endpoints-check", fresh + "cluster-ips-check"}},
-		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{"ct status dnat jump masquerading"}},
+		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority,
+			[]string{fresh + "service-endpoints-check"}},
+		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
+			[]string{fresh + "service-endpoints-check", fresh + "cluster-ips-check"}},
+		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
+			[]string{fresh + "service-endpoints-check", fresh + "cluster-ips-check"}},
+		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority,
+			[]string{"ct status dnat jump masquerading"}},
 	}
 }
 
@@ -88,10 +94,12 @@ func (f *frame) chains() []chain {
 	return []chain{
 		newChain("firewall-check", "sources that a load balancer address does not admit", to+" vmap @"+mapFirewallIPs),
 		newChain("service-endpoints-check", "Services that nobody serves, or nobody here", to+" vmap @"+mapNoEndpoints),
-		newChain("cluster-ips-check", "refuses other ports of ClusterIPs, and drops what goes to those of nobody", f.clusterIPsCheck()...),
+		newChain("cluster-ips-check", "refuses other ports of ClusterIPs, and drops what goes to those of nobody",
+			f.clusterIPsCheck()...),
 		newChain("services", "translates what goes to a Service", to+" vmap @"+mapServiceIPs),
 		newChain(chainExternalLocal, "externalTrafficPolicy Local", f.externalLocal()...),
-		newChain("masquerading", "translated traffic whose replies would not come back through this node", f.masquerading()...),
+		newChain("masquerading", "translated traffic whose replies would not come back through this node",
+			f.masquerading()...),
 		newChain(chainToNode, "", "masquerade fully-random"),
 		newChain(chainToNodeFromLocal, "", "fib saddr type local masquerade fully-random"),
 		newChain(chainReject, "the verdict of an element cannot be reject, so it leads here", "reject"),
@@ -107,9 +115,9 @@ func (f *frame) clusterIPsCheck() []string {
 	return lines
 }
 
-// externalLocal is for frontends under externalTrafficPolicy Local. Traffic from the cluster itself takes the short cut to
-// all endpoints: it has not come through a load balancer that knows which nodes have some. A packet that finds nothing
-// here keeps its destination, and is dropped for it later.
+// externalLocal is for frontends under externalTrafficPolicy Local. Traffic from the cluster itself takes the short cut
+// to all endpoints: it has not come through a load balancer that knows which nodes have some. A packet that finds
+// nothing here keeps its destination, and is dropped for it later.
 func (f *frame) externalLocal() []string {
 	ip, to := ipWord(f.family), key(f.family)
 	var lines []string
@@ -136,7 +144,8 @@ func (f *frame) masquerading() []string {
 		lines = append(lines, clusterIP+" "+ip+" saddr != "+f.podRange.String()+" goto "+chainToNode)
 	}
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
-		lines = append(lines, "meta l4proto "+proto+" ct original "+ip+" daddr . meta l4proto . ct original proto-dst vmap @"+mapMasquerade)
+		lines = append(lines, "meta l4proto "+proto+" ct original "+ip+" daddr . meta l4proto . ct original proto-dst "+
+			"vmap @"+mapMasquerade)
 	}
 	return lines
 }
@@ -149,7 +158,8 @@ func (f *frame) containers() []knftables.Object {
 	}
 	return []knftables.Object{
 		&knftables.Set{Name: setClusterIPs, Type: addr, Comment: knftables.PtrTo("ClusterIPs in use")},
-		&knftables.Set{Name: setHairpin, Type: addr + " . " + frontend, Comment: knftables.PtrTo("endpoints on this node, to themselves")},
+		&knftables.Set{Name: setHairpin, Type: addr + " . " + frontend,
+			Comment: knftables.PtrTo("endpoints on this node, to themselves")},
 		verdicts(mapServiceIPs, "packets for Services"),
 		verdicts(mapShortCircuit, "externalTrafficPolicy Local: from pods and this node"),
 		verdicts(mapLocalIPs, "externalTrafficPolicy Local: from outside"),

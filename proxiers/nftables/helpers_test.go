@@ -19,8 +19,8 @@ func start(t testing.TB, node spec.Node) *instance {
 	return proxiertest.Start(t, New(), node).(*instance)
 }
 
-// kernelRules is what the kernel holds: all tables of the namespace, as nft lists them, with sets, maps and chains in the
-// order of their names, and the elements of each in order.
+// kernelRules is what the kernel holds: all tables of the namespace, as nft lists them, with sets, maps and chains in
+// the order of their names, and the elements of each in order.
 func kernelRules(t proxiertest.Failer, in *instance) string {
 	var all []string
 	for _, f := range in.families {

@@ -188,7 +188,8 @@ func TestUnchangedWritesNothing(t *testing.T) {
 // TestAddresses: NodePorts are served on the addresses that the node has and the ranges admit, and no others.
 func TestAddresses(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)
-	node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24"), netip.MustParsePrefix("127.0.0.0/8")}
+	node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24"),
+		netip.MustParsePrefix("127.0.0.0/8")}
 	in := start(t, node)
 	s := proxiertest.Cluster(1, 1)
 	s.Services[0].Spec.Type, s.Services[0].Spec.Ports[0].NodePort = "NodePort", 30080

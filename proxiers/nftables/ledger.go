@@ -100,8 +100,8 @@ func (l *ledger) need(p parts, n int) {
 	}
 }
 
-// compare orders claims to one frontend: a ClusterIP comes before an address that somebody just wrote into a Service, and
-// then the name decides, so that the outcome does not depend on who came first.
+// compare orders claims to one frontend: a ClusterIP comes before an address that somebody just wrote into a Service,
+// and then the name decides, so that the outcome does not depend on who came first.
 func (c *claim) compare(o *claim) int {
 	if c.cluster != o.cluster {
 		if c.cluster {

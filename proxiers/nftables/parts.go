@@ -11,8 +11,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// parts are what the table is made of, beyond the frame. Parts are compared by value: one that is to change is an old one
-// that goes and a new one that comes.
+// parts are what the table is made of, beyond the frame. Parts are compared by value: one that is to change is an old
+// one that goes and a new one that comes.
 type parts struct {
 	containers []container
 	chains     []chain
@@ -37,7 +37,8 @@ func newChain(name, comment string, rules ...string) chain {
 	return chain{name, comment, strings.Join(rules, "\n")}
 }
 
-// container is a set of clients that are remembered for a while, or, with no time out, a map from frontends to endpoints.
+// container is a set of clients that are remembered for a while, or, with no time out, a map from frontends to
+// endpoints.
 type container struct {
 	name    string
 	timeout time.Duration
@@ -53,7 +54,8 @@ func (c container) object(f lab.Family) knftables.Object {
 	}
 }
 
-// The longest comment that nft takes is 128 bytes with the final zero; a Service's name and that of its port may be longer.
+// The longest comment that nft takes is 128 bytes with the final zero; a Service's name and that of its port may be
+// longer.
 const maxComment = 127
 
 // write adds to a transaction the change from parts that go to parts that come. The order is that of references: an

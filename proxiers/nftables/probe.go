@@ -38,7 +38,8 @@ func try(ctx context.Context, f lab.Family, ns *netns.NS) error {
 	}
 	return &spec.UnusableError{
 		Missing: fmt.Sprintf("the expressions of nftables that Service rules for IP%s are made of", f),
-		Cure:    fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)", err),
+		Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
+			err),
 	}
 }
 
@@ -48,7 +49,8 @@ func sample(ctx context.Context, t *nft.Table, f lab.Family) error {
 	plain.ID.Name, plain.Affinity, plain.HealthCheckPort = "plain", 0, 0
 	sticky := *plain
 	sticky.ID.Name, sticky.Number, sticky.NodePort, sticky.Affinity = "sticky", 81, 30081, time.Minute
-	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53, ClusterIP: plain.ClusterIP}
+	nobody := &model.Port{ID: model.PortID{Namespace: "probe", Name: "nobody", Protocol: "UDP"}, Number: 53,
+		ClusterIP: plain.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Name: "probe", Ports: []*model.Port{plain, &sticky, nobody}}}}
 	s := &family{
 		table:    t,

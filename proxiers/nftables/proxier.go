@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nftables serves Services with nftables: one table for each IP family, in which maps say what becomes of a packet.
-// A packet costs the same few look-ups whether there are ten Services or ten thousand, and so does a change: a Service is
-// elements of maps, and only one with session affinity or source ranges has chains of its own.
+// Package nftables serves Services with nftables: one table for each IP family, in which maps say what becomes of a
+// packet. A packet costs the same few look-ups whether there are ten Services or ten thousand, and so does a change: a
+// Service is elements of maps, and only one with session affinity or source ranges has chains of its own.
 //
 //	table ip kube-proxy, table ip6 kube-proxy
 //
@@ -23,13 +23,13 @@
 // exception; it stands in the maps once for each of the node's addresses. The endpoints of a frontend are numbered: the
 // first one of each frontend is in the map endpoints-0, the second in endpoints-1, and so on.
 //
-// The checks for missing endpoints come after the translation: a packet that still goes to a virtual address then is one
-// that nobody serves. Whether to masquerade is decided by the packet's original destination, which connection tracking
-// knows, so no mark is set that could collide with those of others.
+// The checks for missing endpoints come after the translation: a packet that still goes to a virtual address then is
+// one that nobody serves. Whether to masquerade is decided by the packet's original destination, which connection
+// tracking knows, so no mark is set that could collide with those of others.
 //
-// A chain for each Service would read as well, and is what kube-proxy makes. But it costs with every change: nft asks for
-// all chains and sets before it adds a rule, and the kernel walks through all chains that maps lead to; and a list of
-// endpoints inside a rule is a set without a name, for which the kernel finds one by looking at all the others.
+// A chain for each Service would read as well, and is what kube-proxy makes. But it costs with every change: nft asks
+// for all chains and sets before it adds a rule, and the kernel walks through all chains that maps lead to; and a list
+// of endpoints inside a rule is a set without a name, for which the kernel finds one by looking at all the others.
 //
 // A sync is one transaction for each family, a run of nft. The first one writes everything, whatever the kernel held
 // before; later ones write what changed. No packet meets half of one.
@@ -56,7 +56,8 @@ func (proxier) Name() string { return "nftables" }
 
 func (proxier) Features() spec.FeatureSet {
 	return spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
+		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs,
+		spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
 		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
 		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
 		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables, spec.NodeHints, spec.OutlivesService,

@@ -8,15 +8,16 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// batch is how many operations a transaction may have that an ordinary user's socket is to take: it is one netlink message,
-// some 250 bytes an operation, and the limit is net.core.wmem_default (208 KiB).
+// batch is how many operations a transaction may have that an ordinary user's socket is to take: it is one netlink
+// message, some 250 bytes an operation, and the limit is net.core.wmem_default (208 KiB).
 const batch = 400
 
-// ways are sequences of transactions that make the table hold the frame and all the parts, from the gentlest to the surest.
+// ways are sequences of transactions that make the table hold the frame and all the parts, from the gentlest to the
+// surest.
 //
-// The first is one transaction, so a packet meets the former rules or the new ones, and keeps the clients that endpoints
-// remember. The kernel may not take that, if there is something in the table that this proxier has not made: the second
-// one deletes the table first, still in one transaction. The last one has many, none of them large.
+// The first is one transaction, so a packet meets the former rules or the new ones, and keeps the clients that
+// endpoints remember. The kernel may not take that, if there is something in the table that this proxier has not made:
+// the second one deletes the table first, still in one transaction. The last one has many, none of them large.
 func (f *family) ways(former map[string][]string, all parts) [][]*knftables.Transaction {
 	first := f.table.Transaction()
 	f.frame.clear(first, former, all)

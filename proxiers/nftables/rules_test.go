@@ -162,8 +162,8 @@ set AFFINITY 10s
 	}
 }
 
-// TestOneFrontendForTwo: of two Services that want one address and port, one has it, whichever came first; the other one
-// takes its place when it goes. A ClusterIP goes first.
+// TestOneFrontendForTwo: of two Services that want one address and port, one has it, whichever came first; the other
+// one takes its place when it goes. A ClusterIP goes first.
 func TestOneFrontendForTwo(t *testing.T) {
 	named := func(name, clusterIP string, change ...func(*model.Port)) *model.Service {
 		s := svc1(append(change, port.RemoteOnly)...)

@@ -28,7 +28,8 @@ func TestNoGap(t *testing.T) {
 			for _, f := range w.Stack().Families() {
 				a := traffic.Probe{From: w.Pod("a1").NS, To: proxiertest.VIP(f, 251), Proto: "tcp"}.Do(t.Context())
 				if a.Outcome != traffic.Reply {
-					failed <- fmt.Errorf("connection %d to %s: %v %s (%v)", made, proxiertest.VIP(f, 251), a.Outcome, a.Detail, a.Fault)
+					failed <- fmt.Errorf("connection %d to %s: %v %s (%v)", made, proxiertest.VIP(f, 251), a.Outcome, a.Detail,
+						a.Fault)
 					return
 				}
 				made++

@@ -41,8 +41,8 @@ type chain struct {
 	why map[string]string
 }
 
-// add adds a rule, with its id in a comment: a hash of it and of all rules before it, as in Calico. A protocol or device,
-// the head, comes before it.
+// add adds a rule, with its id in a comment: a hash of it and of all rules before it, as in Calico. A protocol or
+// device, the head, comes before it.
 func (c *chain) add(head xtables.Part, parts ...xtables.Part) (id string) {
 	last := ""
 	if n := len(c.rules); n > 0 {

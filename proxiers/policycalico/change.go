@@ -12,12 +12,13 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// accepted is the last rule of FORWARD. Other rules there come before it, so that what a proxier rejects stays rejected.
+// accepted is the last rule of FORWARD. Other rules there come before it, so that what a proxier rejects stays
+// rejected.
 var accepted = xtables.NewRule(xtables.Comment("cali:accepted"), xtables.Comment("Policy explicitly accepted packet."),
 	xtables.Marked(markAccept), xtables.Accept)
 
-// change is the way from what was there to what is to be: in the filter table one transaction. Where it is not known what
-// was there, tables tell.
+// change is the way from what was there to what is to be: in the filter table one transaction. Where it is not known
+// what was there, tables tell.
 func change(was, next *desired, tables xtables.Tables) []*xtables.Transaction {
 	filter := &xtables.Transaction{Table: xtables.Filter}
 	had := map[string][]xtables.Rule{}

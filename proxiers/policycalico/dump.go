@@ -12,8 +12,8 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// dump is the sets with what is in them, and the tables, where each chain is told what it is for, and each rule of a policy
-// where it stands in there.
+// dump is the sets with what is in them, and the tables, where each chain is told what it is for, and each rule of a
+// policy where it stands in there.
 func (f *family) dump(ctx context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -129,7 +129,10 @@ func (f *family) withSets(do func(*ipset.Conn) error) error {
 
 // equal says whether two mean the same rules; sets are named by what is in them.
 func (d *desired) equal(o *desired) bool {
-	return slices.EqualFunc(d.chains, o.chains, func(a, b *chain) bool { return a.name == b.name && slices.Equal(a.rules, b.rules) })
+	return slices.EqualFunc(d.chains, o.chains, func(a, b *chain) bool {
+		return a.name == b.name &&
+			slices.Equal(a.rules, b.rules)
+	})
 }
 
 // ours says whether a chain is one of this enforcer's, of whatever start.

@@ -19,8 +19,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// listing is what an article of 2020 shows of a pod db that only pods with a label may reach, with the ids of rules, the
-// policy and the set written as X.
+// listing is what an article of 2020 shows of a pod db that only pods with a label may reach, with the ids of rules,
+// the policy and the set written as X.
 const listing = `
 -A cali-from-wl-dispatch -i cali95aa86cbb2a -m comment --comment "cali:X" -g cali-fw-cali95aa86cbb2a
 -A cali-fw-cali95aa86cbb2a -m comment --comment "cali:X" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
@@ -55,7 +55,8 @@ var named = regexp.MustCompile(`(cali:|cali40s:|cali-pi-)[A-Za-z0-9_-]+`)
 // beyond are the rules that are here and not in the article: logs before drops, and tunnels over IPv6.
 var beyond = regexp.MustCompile(` -j NFLOG | -p ipv6 `)
 
-// TestListing: each chain has the article's rules in their order, and no others but those that are known to be more here.
+// TestListing: each chain has the article's rules in their order, and no others but those that are known to be more
+// here.
 func TestListing(t *testing.T) {
 	state := &store.Snapshot{}
 	ports := policy.Ports{}
@@ -92,7 +93,8 @@ spec:
 	var got []string
 	for line := range strings.Lines(named.ReplaceAllString(string(text), "${1}X")) {
 		of := strings.Contains(line, "95aa86cbb2a") || strings.HasPrefix(line, "-A cali-pi-X")
-		if of && strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A cali-from-ipvs") && !beyond.MatchString(line) {
+		if of && strings.HasPrefix(line, "-A ") && !strings.HasPrefix(line, "-A cali-from-ipvs") &&
+			!beyond.MatchString(line) {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}

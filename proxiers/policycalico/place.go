@@ -21,7 +21,8 @@ type entry struct {
 }
 
 var entries = []entry{
-	{xtables.Filter, "FORWARD", chainForward}, {xtables.Filter, "OUTPUT", chainOutput}, {raw, "PREROUTING", chainPrerouting},
+	{xtables.Filter, "FORWARD", chainForward}, {xtables.Filter, "OUTPUT", chainOutput},
+	{raw, "PREROUTING", chainPrerouting},
 }
 
 // first says whether the jump is there once, and before all other rules.
@@ -37,8 +38,8 @@ func (e entry) who(tables xtables.Tables) string {
 	return fmt.Sprintf("%s %s is empty", e.table, e.from)
 }
 
-// A program that wants the first place too moves back each time that this one does. After mostMoves moves, none of which had
-// rest from the one before, the place is left to it for a truce.
+// A program that wants the first place too moves back each time that this one does. After mostMoves moves, none of
+// which had rest from the one before, the place is left to it for a truce.
 const (
 	mostMoves = 20
 	rest      = 10 * time.Second
@@ -93,8 +94,10 @@ func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
 		if moves, last = moves+1, time.Now(); moves < mostMoves {
 			continue
 		}
-		f.log.Error(fmt.Sprintf("IP%s: another program insists on the place that the chains of policies need: for the %dth time in a row, %s; what that accepts is not "+
-			"judged; the place is left to it for %s; let that program append its rule, or insert it once", f.ip, moves, other, f.truce))
+		f.log.Error(fmt.Sprintf("IP%s: another program insists on the place that the chains of policies need: for the "+
+			"%dth time in a row, %s; what that accepts is not "+
+			"judged; the place is left to it for %s; let that program append its rule, or insert it once", f.ip, moves, other,
+			f.truce))
 		moves = 0
 		select {
 		case <-ctx.Done():
@@ -122,8 +125,8 @@ func (f *family) release() {
 	}
 }
 
-// reclaim puts the jumps back where they belong, and says what was in their place, nothing if they were there. Then everything is
-// written, as whoever took them away may have taken more.
+// reclaim puts the jumps back where they belong, and says what was in their place, nothing if they were there. Then
+// everything is written, as whoever took them away may have taken more.
 func (f *family) reclaim(ctx context.Context) (other string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,14 +22,15 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// TestKeepsItsPlace: whatever others do to the built-in chains, the jumps are soon at their heads again, each once, and lead
-// to chains with rules. After release nothing is put back.
+// TestKeepsItsPlace: whatever others do to the built-in chains, the jumps are soon at their heads again, each once, and
+// lead to chains with rules. After release nothing is put back.
 func TestKeepsItsPlace(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)
 	f := onNode(t, node)
 	programSample(t, f)
 	for _, words := range []string{
-		"-I FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT", "-I OUTPUT -d 192.0.2.9 -j ACCEPT", "-t raw -I PREROUTING -d 192.0.2.9 -j ACCEPT",
+		"-I FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT", "-I OUTPUT -d 192.0.2.9 -j ACCEPT",
+		"-t raw -I PREROUTING -d 192.0.2.9 -j ACCEPT",
 		"-I FORWARD -j " + chainForward, "-F FORWARD", "-F",
 	} {
 		iptables(t, node, words)
@@ -44,8 +45,9 @@ func TestKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestLeavesItsPlaceForAWhile: another program moves its rule to the head of FORWARD as often as the jump is put there. The
-// two do not go on like that: the enforcer says whose rule it is and rests, and takes the place back once the other is gone.
+// TestLeavesItsPlaceForAWhile: another program moves its rule to the head of FORWARD as often as the jump is put there.
+// The two do not go on like that: the enforcer says whose rule it is and rests, and takes the place back once the other
+// is gone.
 func TestLeavesItsPlaceForAWhile(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)
 	told := make(lines, 100)
@@ -148,7 +150,8 @@ func inOrder(ctx context.Context, f *family) error {
 	}
 	for _, e := range entries {
 		if !e.first(tables) || len(tables.Of(e.table).Chains[e.to]) == 0 {
-			return fmt.Errorf("%s %s: %q, %s: %q", e.table, e.from, tables.Of(e.table).Chains[e.from], e.to, tables.Of(e.table).Chains[e.to])
+			return fmt.Errorf("%s %s: %q, %s: %q", e.table, e.from, tables.Of(e.table).Chains[e.from], e.to,
+				tables.Of(e.table).Chains[e.to])
 		}
 	}
 	if forward := tables.Of(xtables.Filter).Chains["FORWARD"]; !isAccepted(forward[len(forward)-1]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policycalico enforces NetworkPolicy with iptables and IP sets, in the shape that Calico has made known: chains for
-// each pod's device, chains for each policy, and a profile for each namespace.
+// Package policycalico enforces NetworkPolicy with iptables and IP sets, in the shape that Calico has made known:
+// chains for each pod's device, chains for each policy, and a profile for each namespace.
 //
 //	filter  FORWARD -> cali-FORWARD -> cali-from-wl-dispatch -> cali-fw-DEVICE   what the pod may send
 //	                                -> cali-to-wl-dispatch   -> cali-tw-DEVICE   what it may get
@@ -13,16 +13,16 @@
 //	        OUTPUT  -> cali-OUTPUT -> cali-from-ipvs, cali-to-wl-dispatch   what IPVS forwards comes by here
 //	raw     PREROUTING -> cali-PREROUTING   drop sources whose replies would go elsewhere
 //
-// A policy's rule sets the mark 0x10000 and returns; it does not accept, as the other side's chain has still to be asked.
-// The mark 0x20000 stands for "go on with the next tier"; nothing here sets it.
+// A policy's rule sets the mark 0x10000 and returns; it does not accept, as the other side's chain has still to be
+// asked. The mark 0x20000 stands for "go on with the next tier"; nothing here sets it.
 //
-// The jumps stand before everything else that the built-in chains have, and go back there when somebody puts a rule before
-// them, as a proxier does that comes later: it accepts what it has marked, isolated pods or not. The kernel tells of such
-// rules, and the jumps move in one transaction. Where another program insists on that place as well, it is left to that one
-// for a minute at a time, and the log names its rule.
+// The jumps stand before everything else that the built-in chains have, and go back there when somebody puts a rule
+// before them, as a proxier does that comes later: it accepts what it has marked, isolated pods or not. The kernel
+// tells of such rules, and the jumps move in one transaction. Where another program insists on that place as well, it
+// is left to that one for a minute at a time, and the log names its rule.
 //
-// Peers are sets, named by a hash of what is in them, so a set never changes: a sync makes the new sets, writes the chains
-// that differ in one transaction of iptables-restore, and takes away the sets that nothing looks at any more.
+// Peers are sets, named by a hash of what is in them, so a set never changes: a sync makes the new sets, writes the
+// chains that differ in one transaction of iptables-restore, and takes away the sets that nothing looks at any more.
 package policycalico
 
 import (
@@ -85,7 +85,8 @@ func try(ctx context.Context, ns *netns.NS, dir string, a netip.Addr) error {
 // Start places it on a node whose pods have devices of their own there.
 func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
 	if node.Host.PodNetwork() != lab.Routed {
-		return nil, &spec.UnusableError{Missing: "pods that are routed, each by a device of its own", Cure: "build the lab with --pods routed"}
+		return nil, &spec.UnusableError{Missing: "pods that are routed, each by a device of its own",
+			Cure: "build the lab with --pods routed"}
 	}
 	m := &mechanism{}
 	for _, ip := range node.Families {

@@ -24,7 +24,8 @@ func render(ip lab.Family, s *policy.State, ports policy.Ports) *desired {
 	for _, p := range s.Policies {
 		d.chains = append(d.chains, d.ofPolicy(ip, p))
 	}
-	fromWl, toWl := &chain{name: chainFrom, about: "by the device that a packet has come from"}, &chain{name: chainTo, about: "by the device that it leaves by"}
+	fromWl, toWl := &chain{name: chainFrom, about: "by the device that a packet has come from"},
+		&chain{name: chainTo, about: "by the device that it leaves by"}
 	ipvs := &chain{name: chainIPVS, about: "what IPVS forwards has no device any more that it has come from"}
 	var pods []*chain
 	profiles := map[string]*chain{}
@@ -57,7 +58,8 @@ func fixed() []*chain {
 	forward := &chain{name: chainForward, about: "asks for what comes from a pod, then for what goes to one"}
 	forward.add(from(devices+"+"), xtables.Jump(chainFrom))
 	forward.add(to(devices+"+"), xtables.Jump(chainTo))
-	output := &chain{name: chainOutput, about: "what the node itself sends to pods is not judged, but what IPVS forwards is"}
+	output := &chain{name: chainOutput, about: "what the node itself sends to pods is not judged, but what IPVS " +
+		"forwards is"}
 	output.add("", xtables.FromLocal, xtables.Return)
 	output.add("", xtables.Jump(chainIPVS))
 	output.add(to(devices+"+"), xtables.Jump(chainTo))
@@ -79,7 +81,8 @@ func ofPod(p *policy.Pod, d policy.Direction, device string, profiles map[string
 	c.drop(d, p.Label(), "", xtables.State("INVALID"))
 	c.add("", clearMark(markAccept))
 	if d == policy.Egress {
-		c.drop(d, p.Label(), "-p udp", xtables.Comment("Drop VXLAN encapped packets originating in pods"), "-m multiport --dports 4789")
+		c.drop(d, p.Label(), "-p udp", xtables.Comment("Drop VXLAN encapped packets originating in pods"),
+			"-m multiport --dports 4789")
 		c.drop(d, p.Label(), "-p ipencap", xtables.Comment("Drop IPinIP encapped packets originating in pods"))
 		c.drop(d, p.Label(), "-p ipv6", xtables.Comment("Drop IPinIP encapped packets originating in pods"))
 	}
@@ -126,7 +129,8 @@ func (c *chain) accept(match ...xtables.Part) (id string) {
 
 // ofPolicy is the chain of a policy.
 func (d *desired) ofPolicy(ip lab.Family, p *policy.Policy) *chain {
-	c := &chain{name: policyChain(p), about: fmt.Sprintf("what NetworkPolicy %s allows for %s", p.Label(), p.Direction), why: map[string]string{}}
+	c := &chain{name: policyChain(p), about: fmt.Sprintf("what NetworkPolicy %s allows for %s", p.Label(), p.Direction),
+		why: map[string]string{}}
 	for _, a := range p.Allows {
 		peer, ok := d.peer(ip, sides[p.Direction].peer, a.Peer)
 		if !ok {

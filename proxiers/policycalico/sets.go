@@ -51,7 +51,8 @@ func ofBlocks(ip lab.Family, p policy.Peer) []ipset.Entry {
 		return nil
 	}
 	var entries []ipset.Entry
-	seen := map[netip.Prefix]bool{} // twice the same block is one, and an except as large as the block leaves nothing of it
+	// twice the same block is one, and an except as large as the block leaves nothing of it
+	seen := map[netip.Prefix]bool{}
 	add := func(prefix netip.Prefix, except bool) {
 		for _, half := range halves(prefix) {
 			if !seen[half] {

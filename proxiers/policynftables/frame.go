@@ -53,7 +53,8 @@ func policyFrame(ranges []netip.Prefix) frame {
 	return f
 }
 
-// addSources adds to a frame what drops packets from others' addresses. Ports are the devices it is about; none means all.
+// addSources adds to a frame what drops packets from others' addresses. Ports are the devices it is about; none means
+// all.
 func (f *frame) addSources(ports string) {
 	c := base{chain: chain{name: "sources", comment: "pods send from their own addresses, and make no tunnels"},
 		hook: knftables.PreroutingHook, priority: "-300"} // raw, before connection tracking
@@ -65,7 +66,8 @@ func (f *frame) addSources(ports string) {
 		f.containers = append(f.containers, &knftables.Set{
 			Name: portSet(ip), Type: "ifname . " + addrType(ip), Comment: comment("which address is whose"),
 		})
-		c.add("meta protocol %s iifname . %s saddr != @%s %s", ipWord(ip), ipWord(ip), portSet(ip), drop(policy.Egress, spoofed))
+		c.add("meta protocol %s iifname . %s saddr != @%s %s", ipWord(ip), ipWord(ip), portSet(ip),
+			drop(policy.Egress, spoofed))
 	}
 	c.add("meta l4proto { 4, 41 } %s", drop(policy.Egress, tunnelled)) // IP and IPv6 in IP
 	c.add("udp dport %d %s", vxlanPort, drop(policy.Egress, tunnelled))

@@ -42,6 +42,7 @@ func try(ctx context.Context, ns *netns.NS, pods lab.PodNetwork) error {
 	}
 	return &spec.UnusableError{
 		Missing: "the expressions of nftables that policies are made of",
-		Cure:    fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)", err),
+		Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
+			err),
 	}
 }

@@ -14,14 +14,15 @@
 // isolates are in the maps, too, so that all other addresses of the node's pod range can be dropped: a pod is isolated
 // before anybody has told of it.
 //
-// The hook sees every packet that reaches a pod of the node or leaves one for elsewhere: routed or bridged ones, and those
-// that IPVS forwards, which never come by the forward hook. It is late enough for the destination to be that of the
-// endpoint, whichever proxier has translated it, and early enough for the source to be that of the client, which becomes
-// a node's at priority 100. Only a proxier that relays connections hides clients: those have the node's address.
+// The hook sees every packet that reaches a pod of the node or leaves one for elsewhere: routed or bridged ones, and
+// those that IPVS forwards, which never come by the forward hook. It is late enough for the destination to be that of
+// the endpoint, whichever proxier has translated it, and early enough for the source to be that of the client, which
+// becomes a node's at priority 100. Only a proxier that relays connections hides clients: those have the node's
+// address.
 //
-// Who sends from an address that is not his is dropped first, and so are tunnels that pods make themselves: in the chain
-// sources of this table where pods are routed, of a table of the bridge family where they share a bridge, as there only
-// the bridge knows the port that a packet has come from.
+// Who sends from an address that is not his is dropped first, and so are tunnels that pods make themselves: in the
+// chain sources of this table where pods are routed, of a table of the bridge family where they share a bridge, as
+// there only the bridge knows the port that a packet has come from.
 //
 // A change is one transaction for each table, a run of nft, and has the chains and elements that differ.
 package policynftables

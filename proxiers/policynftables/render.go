@@ -41,7 +41,8 @@ func render(s *policy.State) ([]chain, []element) {
 				verdict = "goto " + c.name
 			}
 			for _, a := range p.Addrs {
-				elements = append(elements, element{in: string(d) + lab.FamilyOf(a).String()[1:], key: a.String(), value: verdict, comment: p.Label()})
+				elements = append(elements, element{in: string(d) + lab.FamilyOf(a).String()[1:], key: a.String(), value: verdict,
+					comment: p.Label()})
 			}
 		}
 	}
@@ -52,7 +53,8 @@ var directions = []policy.Direction{policy.Egress, policy.Ingress}
 
 // ofPod is the chain of a pod that is isolated.
 func ofPod(p *policy.Pod, d policy.Direction) chain {
-	c := chain{name: named(string(d), p.Namespace+"/"+p.Name), comment: fmt.Sprintf("pod %s is isolated for %s", p.Label(), d)}
+	c := chain{name: named(string(d), p.Namespace+"/"+p.Name),
+		comment: fmt.Sprintf("pod %s is isolated for %s", p.Label(), d)}
 	deny := drop(d, p.Label())
 	c.add("ct state invalid %s", deny)
 	for _, by := range p.Policies(d) {

@@ -72,9 +72,10 @@ func (t *table) program(ctx context.Context, chains []chain, elements []element)
 	return t.commit(ctx, tx, next)
 }
 
-// startOver writes everything. If there is a table, it is emptied and filled again, and only if the kernel does not take
-// that, because it is of another make, it is replaced. In between a packet would be judged by a rule of the old table that
-// looks into a map whose elements have just gone: a rule is chosen when the packet comes, an element when it is looked for.
+// startOver writes everything. If there is a table, it is emptied and filled again, and only if the kernel does not
+// take that, because it is of another make, it is replaced. In between a packet would be judged by a rule of the old
+// table that looks into a map whose elements have just gone: a rule is chosen when the packet comes, an element when it
+// is looked for.
 func (t *table) startOver(ctx context.Context, next *held, chains []chain, elements []element) error {
 	former, err := t.Holdings(ctx)
 	if err != nil {
@@ -151,7 +152,8 @@ func (h *held) change(tx *knftables.Transaction, next *held, chains []chain, ele
 			tx.Add(e.object())
 		}
 	}
-	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(h.chains)), func(name string) bool { _, stays := next.chains[name]; return stays })
+	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(h.chains)),
+		func(name string) bool { _, stays := next.chains[name]; return stays })
 	for _, name := range gone {
 		tx.Flush(&knftables.Chain{Name: name})
 	}
@@ -177,7 +179,8 @@ func (f *frame) add(tx *knftables.Transaction) {
 	}
 	for _, b := range f.bases {
 		filter := knftables.FilterType
-		tx.Add(&knftables.Chain{Name: b.name, Comment: comment(b.comment), Type: &filter, Hook: &b.hook, Priority: &b.priority})
+		tx.Add(&knftables.Chain{Name: b.name, Comment: comment(b.comment), Type: &filter, Hook: &b.hook,
+			Priority: &b.priority})
 		b.write(tx)
 	}
 }

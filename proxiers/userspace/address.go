@@ -24,8 +24,9 @@ var relayAddrs = map[lab.Family]netip.Addr{
 	lab.V6: netip.MustParseAddr("fd76:6970:6c61:62::1"),
 }
 
-// addAddress gives a node the address, and returns when packets to it are the node's own. It must never become the source
-// of anything else that the node sends: in IPv4 its scope sees to that, in IPv6 that it is deprecated from the start.
+// addAddress gives a node the address, and returns when packets to it are the node's own. It must never become the
+// source of anything else that the node sends: in IPv4 its scope sees to that, in IPv6 that it is deprecated from the
+// start.
 func addAddress(ctx context.Context, ns *netns.NS, a netip.Addr) error {
 	lo, addr, err := onLoopback(ns, a)
 	if err == nil {

@@ -51,8 +51,8 @@ func (b *balancer) list() []netip.AddrPort {
 // size is their number.
 func (b *balancer) size() int { return len(b.list()) }
 
-// next is the endpoint for a new connection of a client: the one it had, or the next one whose turn it is. Those that were
-// tried for this connection come again only when all have been. It is not valid if there is no endpoint.
+// next is the endpoint for a new connection of a client: the one it had, or the next one whose turn it is. Those that
+// were tried for this connection come again only when all have been. It is not valid if there is no endpoint.
 func (b *balancer) next(client netip.Addr, tried []netip.AddrPort, now time.Time) netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()

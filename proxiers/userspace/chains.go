@@ -58,7 +58,8 @@ func (c chain) fixed(f lab.Family, relays netip.Addr, localhost bool) []xtables.
 			xtables.ToRange(nodeaddr.Loopback(f)), xtables.Return)}
 	case c == input:
 		return []xtables.Rule{
-			xtables.NewRule(xtables.Comment("what was sent to a Service"), xtables.ToAddr(relays), xtables.State("DNAT"), xtables.Accept),
+			xtables.NewRule(xtables.Comment("what was sent to a Service"), xtables.ToAddr(relays), xtables.State("DNAT"),
+				xtables.Accept),
 			xtables.NewRule(xtables.Comment("relays are not to be called directly"), xtables.ToAddr(relays), xtables.Reject),
 		}
 	}
@@ -80,10 +81,13 @@ var jumps = []jump{
 	newJump("INPUT", input, xtables.Comment("relays of Services")),
 	newJump("FORWARD", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
 	newJump("OUTPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	newJump("PREROUTING", portalsContainer, xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
+	newJump("PREROUTING", portalsContainer,
+		xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
 	newJump("OUTPUT", portalsHost, xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	lastJump("PREROUTING", nodePortContainer, xtables.ToLocal, xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")),
-	lastJump("OUTPUT", nodePortHost, xtables.ToLocal, xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")),
+	lastJump("PREROUTING", nodePortContainer, xtables.ToLocal,
+		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")),
+	lastJump("OUTPUT", nodePortHost, xtables.ToLocal,
+		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")),
 }
 
 func newJump(from string, to chain, parts ...xtables.Part) jump {

@@ -9,9 +9,9 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// change is a step from one set of rules to another that leaves no gap. A rule of the filter table only ever catches what
-// the nat table does not redirect, so new filter rules come first, and old ones go last: at every moment a packet for a
-// Service is redirected, or stopped, as before or as after.
+// change is a step from one set of rules to another that leaves no gap. A rule of the filter table only ever catches
+// what the nat table does not redirect, so new filter rules come first, and old ones go last: at every moment a packet
+// for a Service is redirected, or stopped, as before or as after.
 type change struct {
 	before, nat, after xtables.Transaction
 }
@@ -135,7 +135,8 @@ func removal(t xtables.TableName, saved *xtables.Saved) *xtables.Transaction {
 }
 
 // swapsOf pairs the fragments of Services that are gone with those of Services that have come.
-func swapsOf(gone []*model.Service, old map[*model.Service]*fragment, come []*model.Service, new map[*model.Service]*fragment) []swap {
+func swapsOf(gone []*model.Service, old map[*model.Service]*fragment, come []*model.Service,
+	new map[*model.Service]*fragment) []swap {
 	type name struct{ namespace, name string }
 	at := map[name]int{}
 	var swaps []swap

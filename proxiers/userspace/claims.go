@@ -27,8 +27,8 @@ type claims struct {
 	began    time.Time
 }
 
-// lingering is for how long a port may seem to be taken that the proxy, or a former one, has let go of: a program that was
-// being started meanwhile has a copy of every socket until it has become itself.
+// lingering is for how long a port may seem to be taken that the proxy, or a former one, has let go of: a program that
+// was being started meanwhile has a copy of every socket until it has become itself.
 const lingering = time.Second
 
 func newClaims(s sockets) claims {

@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// TestClaimedAgain: a NodePort that was let go of is claimed again while a program that is just being started still has a
-// copy of its socket. One that another process holds is not.
+// TestClaimedAgain: a NodePort that was let go of is claimed again while a program that is just being started still has
+// a copy of its socket. One that another process holds is not.
 func TestClaimedAgain(t *testing.T) {
 	c := newClaims(sockets{proxiertest.UpNode(t, lab.V4).Host.NS, lab.V4, &ports{}})
 	udp := claim{corev1.ProtocolUDP, netip.MustParseAddrPort("0.0.0.0:30053")}
@@ -31,7 +31,8 @@ func TestClaimedAgain(t *testing.T) {
 	other, err := c.sockets.ns.ListenPacket(t.Context(), "udp4", "0.0.0.0:30054")
 	must(t, err)
 	defer other.Close()
-	if err := c.hold(t.Context(), claim{corev1.ProtocolUDP, netip.MustParseAddrPort("0.0.0.0:30054")}); !errors.Is(err, unix.EADDRINUSE) {
+	if err := c.hold(t.Context(), claim{corev1.ProtocolUDP, netip.MustParseAddrPort("0.0.0.0:30054")}); !errors.Is(err,
+		unix.EADDRINUSE) {
 		t.Errorf("a port of somebody else: %v, want EADDRINUSE", err)
 	}
 }

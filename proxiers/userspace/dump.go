@@ -51,5 +51,6 @@ func (r *relay) describe(w *tabwriter.Writer, name string) {
 	if r.door != nil {
 		at = "at " + r.addr().String()
 	}
-	fmt.Fprintf(w, "# %s:\trelay for %s %s,\t%d connected,\tto %v\n", name, r.protocol, at, r.clients.Load(), r.balancer.list())
+	fmt.Fprintf(w, "# %s:\trelay for %s %s,\t%d connected,\tto %v\n", name, r.protocol, at, r.clients.Load(),
+		r.balancer.list())
 }

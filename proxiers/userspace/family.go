@@ -45,7 +45,8 @@ type family struct {
 }
 
 func newFamily(node spec.Node, ip lab.Family) (*family, error) {
-	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
+	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip,
+		filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
 	if err != nil {
 		return nil, usable.Explain(err)
 	}
@@ -145,7 +146,8 @@ func (f *family) work(state *model.State, everything bool) (gone, come []*model.
 }
 
 // prepare opens the sockets of Services and makes their rules. A Service that lacks something gets those for the rest.
-func (f *family) prepare(ctx context.Context, come []*model.Service, nodePorts []netip.Addr) (map[*model.Service]*fragment, error) {
+func (f *family) prepare(ctx context.Context, come []*model.Service,
+	nodePorts []netip.Addr) (map[*model.Service]*fragment, error) {
 	fresh := make(map[*model.Service]*fragment, len(come))
 	var failed error
 	for _, s := range come {

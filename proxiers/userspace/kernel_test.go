@@ -24,8 +24,8 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier which
-// starts with it. Every rule leads to a relay that is open, and Stop leaves nothing.
+// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier
+// which starts with it. Every rule leads to a relay that is open, and Stop leaves nothing.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	proxiertest.FewerChecks(t, "8")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -96,8 +96,8 @@ func leadsToRelays(t proxiertest.Failer, in *instance) {
 	}
 }
 
-// unused says whether a port has a relay that no rule needs: under internal policy Local, one for all endpoints is there
-// for the other frontends, whose NodePort may be held by somebody else.
+// unused says whether a port has a relay that no rule needs: under internal policy Local, one for all endpoints is
+// there for the other frontends, whose NodePort may be held by somebody else.
 func unused(f *family, id model.PortID) bool { return f.portals.open[id].taken != "" }
 
 // cleanNode wants nothing to be left after Stop.
@@ -205,7 +205,8 @@ func TestUnchangedWritesNothing(t *testing.T) {
 }
 
 func portID(s *corev1.Service) model.PortID {
-	return model.PortID{Namespace: s.Namespace, Name: s.Name, Port: s.Spec.Ports[0].Name, Protocol: s.Spec.Ports[0].Protocol}
+	return model.PortID{Namespace: s.Namespace, Name: s.Name, Port: s.Spec.Ports[0].Name,
+		Protocol: s.Spec.Ports[0].Protocol}
 }
 
 // withNodePorts makes the Services of a cluster have NodePorts from 30000 on.
@@ -252,8 +253,8 @@ func TestNodePortIsHeld(t *testing.T) {
 	})
 }
 
-// TestTakenNodePort: a NodePort that another process has is reported, once, and its Service and the others are served but
-// for that port. When it is free, the next sync takes it.
+// TestTakenNodePort: a NodePort that another process has is reported, once, and its Service and the others are served
+// but for that port. When it is free, the next sync takes it.
 func TestTakenNodePort(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	var log strings.Builder
@@ -267,7 +268,8 @@ func TestTakenNodePort(t *testing.T) {
 	proxiertest.Apply(t, in, s)
 	proxiertest.Apply(t, in, s)
 	rules := strings.Join(kernelRules(t, in), "\n")
-	for text, want := range map[string]bool{"--dport 30000": true, "--dport 30001": false, "--dport 30002": true, "-d 10.96.0.2/32": true} {
+	for text, want := range map[string]bool{"--dport 30000": true, "--dport 30001": false, "--dport 30002": true,
+		"-d 10.96.0.2/32": true} {
 		if strings.Contains(rules, text) != want {
 			t.Errorf("a rule with %q: want %t, in\n%s", text, want, rules)
 		}

@@ -57,7 +57,8 @@ func (a *portals) prepare(ctx context.Context, p *model.Port, nodePorts []netip.
 }
 
 // way opens a relay to the endpoints, if there are any, and says where it lets clients in.
-func (a *portals) way(ctx context.Context, r **relay, p *model.Port, name string, to []model.Endpoint) (netip.AddrPort, error) {
+func (a *portals) way(ctx context.Context, r **relay, p *model.Port, name string, to []model.Endpoint) (netip.AddrPort,
+	error) {
 	if *r == nil {
 		if len(to) == 0 {
 			return netip.AddrPort{}, nil
@@ -75,7 +76,8 @@ func (a *portals) way(ctx context.Context, r **relay, p *model.Port, name string
 	return (*r).addr(), nil
 }
 
-// claim holds the NodePort on the addresses of the node that serve NodePorts, nil meaning all, and returns what is held.
+// claim holds the NodePort on the addresses of the node that serve NodePorts, nil meaning all, and returns what is
+// held.
 func (a *portals) claim(ctx context.Context, at *portal, p *model.Port, addrs []netip.Addr) []claim {
 	var held []claim
 	taken := ""
@@ -87,8 +89,10 @@ func (a *portals) claim(ctx context.Context, at *portal, p *model.Port, addrs []
 		held = append(held, c)
 	}
 	if taken != at.taken && taken != "" {
-		a.events.Warn(p.ID.Namespace, p.ID.Name, "NodePortTaken", fmt.Sprintf("the NodePort %d (%s) of port %q is not served "+
-			"on this node: %s. Stop the process that has it, or give the Service another one", p.NodePort, p.ID.Protocol, p.ID.Port, taken))
+		a.events.Warn(p.ID.Namespace, p.ID.Name, "NodePortTaken",
+			fmt.Sprintf("the NodePort %d (%s) of port %q is not served "+
+				"on this node: %s. Stop the process that has it, or give the Service another one", p.NodePort, p.ID.Protocol,
+				p.ID.Port, taken))
 	}
 	at.taken = taken
 	return held
@@ -122,9 +126,9 @@ func (a *portals) complete(id model.PortID) bool {
 // waits says whether a relay could not be opened.
 func (r *relay) waits() bool { return r != nil && r.door == nil && r.balancer.size() > 0 }
 
-// settle closes what no rule leads to any more, and ends UDP sessions with endpoints that have vanished. TCP connections
-// live on as long as both of their ends do, and so do UDP sessions: the door that these need is closed with the next
-// change that finds it unused.
+// settle closes what no rule leads to any more, and ends UDP sessions with endpoints that have vanished. TCP
+// connections live on as long as both of their ends do, and so do UDP sessions: the door that these need is closed with
+// the next change that finds it unused.
 func (a *portals) settle(p *model.Port) {
 	at := a.open[p.ID]
 	for _, r := range []*relay{at.cluster, at.local} {
@@ -180,8 +184,8 @@ func formerPorts(nat *xtables.Saved, relays netip.Addr) map[string]uint16 {
 	return ports
 }
 
-// clusterEndpoints are the endpoints of the relay for policy Cluster. Traffic of the cluster itself needs it for the other
-// frontends whatever their policy is.
+// clusterEndpoints are the endpoints of the relay for policy Cluster. Traffic of the cluster itself needs it for the
+// other frontends whatever their policy is.
 func clusterEndpoints(p *model.Port) []model.Endpoint {
 	if p.InternalLocal && !p.External() {
 		return nil

@@ -21,7 +21,10 @@ var probes usable.Memory[lab.Family, struct{}]
 // probe finds out whether the kernel and the programs can take our rules, by giving them some in an empty namespace.
 func probe(ctx context.Context, f lab.Family) error {
 	_, err := probes.Try(f, func() (struct{}, error) {
-		return struct{}{}, usable.Explain(usable.InEmptyNamespace(func(ns *netns.NS, dir string) error { return try(ctx, f, ns, dir) }))
+		return struct{}{}, usable.Explain(usable.InEmptyNamespace(func(ns *netns.NS,
+			dir string) error {
+			return try(ctx, f, ns, dir)
+		}))
 	})
 	return err
 }

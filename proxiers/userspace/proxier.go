@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package userspace serves Services with a proxy process in the node: the first mode that Kubernetes had. Rules bring a
-// connection for a Service to a socket of the node. Behind the socket somebody accepts it, makes a connection of his own
-// to an endpoint, and carries bytes between the two.
+// connection for a Service to a socket of the node. Behind the socket somebody accepts it, makes a connection of his
+// own to an endpoint, and carries bytes between the two.
 //
 //	client                               node                                            endpoint
 //	  |   SYN to 10.96.0.10:80             |                                                |
@@ -22,11 +22,12 @@
 // A port of a Service has up to two relays: one for all endpoints, and one for those of the node if a traffic policy is
 // Local. Rules choose between them, as they see who asks. The relays of a node have an address of their own, on its
 // loopback device. Packets are redirected to it from whatever device they come by, while REDIRECT drops those that come
-// by one without an IPv4 address, such as the devices of routed pods; and one rule keeps strangers away from all relays.
+// by one without an IPv4 address, such as the devices of routed pods; and one rule keeps strangers away from all
+// relays.
 //
 // The process is viplab itself, which holds sockets in the network namespace of each node and has a goroutine wait at
-// each. A socket belongs to its namespace whoever uses it, so packets cannot tell this from a process that was started in
-// the node; it costs less, and ends with viplab whatever happens.
+// each. A socket belongs to its namespace whoever uses it, so packets cannot tell this from a process that was started
+// in the node; it costs less, and ends with viplab whatever happens.
 //
 // What clients can tell from a mode whose translations are the kernel's:
 //   - Endpoints see the node as their client.
@@ -73,7 +74,8 @@ func (proxier) Features() spec.FeatureSet {
 		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.ClusterIPFromOutside,
 		spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.SourceRanges, spec.HealthCheckBody,
 		spec.AffinityTimeout, spec.AffinityManyClients,
-		spec.HealthCheckAccept, spec.ExternalIPsGate, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
+		spec.HealthCheckAccept, spec.ExternalIPsGate, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
+		spec.BridgedFragmentsV6,
 	)
 }
 

@@ -39,8 +39,8 @@ type relay struct {
 	clients atomic.Int64
 }
 
-// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but once some thousands
-// are taken it searches for half a millisecond.
+// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but once some
+// thousands are taken it searches for half a millisecond.
 type ports struct{ dealt uint16 }
 
 // The range that ports are dealt from is beyond that of NodePorts, which are held on all addresses.

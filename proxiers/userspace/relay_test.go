@@ -180,7 +180,8 @@ func TestNextEndpoint(t *testing.T) {
 		})
 		dead := closedPort(s)
 		for range 10 {
-			r := relayTo(t, s, corev1.ProtocolTCP, dead, netip.AddrPortFrom(dead.Addr(), 10), netip.AddrPortFrom(dead.Addr(), 11), alive)
+			r := relayTo(t, s, corev1.ProtocolTCP, dead, netip.AddrPortFrom(dead.Addr(), 10),
+				netip.AddrPortFrom(dead.Addr(), 11), alive)
 			read(t, dial(t, s, r.addr()), 1)
 		}
 		r := relayTo(t, s, corev1.ProtocolTCP, dead)

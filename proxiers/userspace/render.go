@@ -58,7 +58,8 @@ func (r *renderer) port(f *fragment, p *model.Port, w ways, nodePorts []claim) {
 		r.external(f, p, w, frontend{"external IP", xtables.To(ip, proto, p.Number), nil, portalsContainer, portalsHost})
 	}
 	for _, ip := range p.LoadBalancerIPs {
-		r.external(f, p, w, frontend{"load balancer IP", xtables.To(ip, proto, p.Number), p.Admitted(r.nodeAddr), portalsContainer, portalsHost})
+		r.external(f, p, w, frontend{"load balancer IP", xtables.To(ip, proto, p.Number), p.Admitted(r.nodeAddr),
+			portalsContainer, portalsHost})
 	}
 	for _, c := range nodePorts {
 		r.external(f, p, w, frontend{"NodePort", c.destination(), nil, nodePortContainer, nodePortHost})
@@ -85,8 +86,8 @@ func (r *renderer) internal(f *fragment, p *model.Port, w ways) {
 	}
 }
 
-// external is the way to another frontend. Under policy Local, traffic from the cluster itself takes the short cut to all
-// endpoints: it has not come through a load balancer that knows which nodes have endpoints.
+// external is the way to another frontend. Under policy Local, traffic from the cluster itself takes the short cut to
+// all endpoints: it has not come through a load balancer that knows which nodes have endpoints.
 func (r *renderer) external(f *fragment, p *model.Port, w ways, front frontend) {
 	sources := front.sources
 	if len(sources) == 0 {

@@ -34,8 +34,8 @@ func (s sockets) network(transport string) string {
 	return transport + "4"
 }
 
-// dialTCP connects to an endpoint. It enters the node only to make the socket: a thread that waited there for the answer
-// of an endpoint would be one that nobody else can use.
+// dialTCP connects to an endpoint. It enters the node only to make the socket: a thread that waited there for the
+// answer of an endpoint would be one that nobody else can use.
 func (s sockets) dialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	fd, err := s.ns.Socket(netns.Domain(to.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

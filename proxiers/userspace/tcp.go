@@ -54,15 +54,16 @@ func (r *relay) carry(client *net.TCPConn) {
 		return
 	}
 	// An endpoint that vanishes says nothing, and an idle connection would never notice.
-	_ = endpoint.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3})
+	_ = endpoint.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second,
+		Count: 3})
 	p := pair{client, endpoint}
 	stop := context.AfterFunc(r.alive, p.reset)
 	defer stop()
 	p.run()
 }
 
-// How long an endpoint may take to answer, at first and at most. It grows with every attempt: the first endpoint that does
-// not answer may be dead, but if none does, the node may be slow.
+// How long an endpoint may take to answer, at first and at most. It grows with every attempt: the first endpoint that
+// does not answer may be dead, but if none does, the node may be slow.
 const (
 	patience     = time.Second
 	morePatience = 8 * time.Second
@@ -102,8 +103,8 @@ func (p pair) run() {
 	p.endpoint.Close()
 }
 
-// forward carries bytes one way. At their end it closes that way, and the other stays open as long as it is used. If one
-// connection is reset, so is the other: half of a message must not look like all of it.
+// forward carries bytes one way. At their end it closes that way, and the other stays open as long as it is used. If
+// one connection is reset, so is the other: half of a message must not look like all of it.
 //
 // ReadFrom of a TCP connection, reading from another, is splice(2): the bytes never come to this process.
 func (p pair) forward(to, from *net.TCPConn) {

@@ -38,8 +38,8 @@ func anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) netip.AddrPort {
 
 func TestUDPFollowsEndpoints(t *testing.T) { proxiertest.UDPFollowsEndpoints(t, New()) }
 
-// TestRestartServes: when the proxy is killed and comes back, new connections work and UDP clients go on, as their flows still
-// lead to where the relays are.
+// TestRestartServes: when the proxy is killed and comes back, new connections work and UDP clients go on, as their
+// flows still lead to where the relays are.
 func TestRestartServes(t *testing.T) {
 	w := proxiertest.NewWorld(t, New(), lab.Bridge)
 	w.Apply(t, proxiertest.Service("web", 10, proxiertest.AsNodePort), "b1", "a2")

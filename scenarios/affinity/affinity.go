@@ -52,10 +52,11 @@ var Scenarios = []spec.Scenario{
 	},
 	{
 		ID: "affinity-toggle", Group: "session-affinity", Priority: spec.P0,
-		Source: "e2e service.go 'be able to switch session affinity for service with type clusterIP', '… for NodePort service'",
-		Why:    "Affinity can be switched on and off while the Service is in use.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
-		Given:  threeBackends(Service("web", NodePort())),
+		Source: "e2e service.go 'be able to switch session affinity for service with type clusterIP', '… for NodePort " +
+			"service'",
+		Why:   "Affinity can be switched on and off while the Service is in use.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+		Given: threeBackends(Service("web", NodePort())),
 		Steps: []spec.Step{
 			{Name: "none", Rows: spreadOrSticky(false)},
 			{Name: "ClientIP", Do: []spec.Action{setAffinity(corev1.ServiceAffinityClientIP)}, Rows: spreadOrSticky(true)},
@@ -64,9 +65,10 @@ var Scenarios = []spec.Scenario{
 	},
 	{
 		ID: "affinity-lb-both-policies", Group: "session-affinity", Priority: spec.P1,
-		Source: "e2e loadbalancer.go 'have session affinity work for LoadBalancer service with Local/Cluster traffic policy'; kubernetes#55429",
-		Why:    "A client of a load balancer's address stays with one pod; under policy Local with one of the node's own.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
+		Source: "e2e loadbalancer.go 'have session affinity work for LoadBalancer service with Local/Cluster traffic " +
+			"policy'; kubernetes#55429",
+		Why:   "A client of a load balancer's address stays with one pod; under policy Local with one of the node's own.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
 		Given: append(threeBackends(Service("any", LoadBalancer(), Affinity(), Selecting("web"))),
 			Backend("b1", "n1"), Service("local", LoadBalancer(), ETPLocal(), Affinity(), Selecting("web"))),
 		Steps: []spec.Step{{
@@ -95,14 +97,16 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "affinity-udp", Group: "session-affinity", Priority: spec.P1,
 		Source: "e2e networking.go 'client IP based session affinity: udp'",
-		Why:    "Datagrams of one client, from whatever port, go to one pod, by ClusterIP, NodePort and load balancer's address.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
+		Why: "Datagrams of one client, from whatever port, go to one pod, by ClusterIP, NodePort and load balancer's " +
+			"address.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
 		Given: []store.Object{
 			Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
 			Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
 		},
 		Steps: []spec.Step{{
-			Do: []spec.Action{Ingress("web", "203.0.113.82", "2001:db8:113::82"), RouteVia("client", "203.0.113.82", "2001:db8:113::82", "n1")},
+			Do: []spec.Action{Ingress("web", "203.0.113.82", "2001:db8:113::82"),
+				RouteVia("client", "203.0.113.82", "2001:db8:113::82", "n1")},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},
@@ -120,7 +124,10 @@ var Scenarios = []spec.Scenario{
 			{Name: "one pod", Rows: stuckTo(1, "a1")},
 			{Name: "others join, and the proxier of n1 starts again", Do: []spec.Action{
 				Apply(Backend("a2", "n2"), Backend("a3", "n3")),
-				{Name: "start the proxier of n1 again", Run: func(ctx context.Context, w spec.World) error { return w.Life("n1").Start(ctx) }},
+				{Name: "start the proxier of n1 again", Run: func(ctx context.Context,
+					w spec.World) error {
+					return w.Life("n1").Start(ctx)
+				}},
 			}, Rows: stuckTo(25, "a1")},
 		},
 	},

@@ -29,9 +29,10 @@ func udpPod(name, node string) *corev1.Pod { return Pod(name, node, App("web"), 
 var keyedBySource = spec.Scenario{
 	ID: "affinity-keyed-by-source", Group: "session-affinity", Priority: spec.P1,
 	Source: "TestSessionAffinity; kubernetes#103000",
-	Why:    "Each client has a pod of its own, for each port of the Service: many clients use several pods, and none is moved by pods that join.",
-	Needs:  []spec.Feature{spec.NodePort, spec.SessionAffinity},
-	Given:  []store.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
+	Why: "Each client has a pod of its own, for each port of the Service: many clients use several pods, and none " +
+		"is moved by pods that join.",
+	Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+	Given: []store.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		first, second := spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81)
 		all := &crowd{w: w, pods: three[:1]}
@@ -85,8 +86,8 @@ func loyal(ctx context.Context, all *crowd, f lab.Family, to spec.Target) error 
 	return nil
 }
 
-// several wants the clients, who come for the first time, to use more than one pod, and each to stay with its own. That fair
-// draws give sixty clients the same of three pods happens once in 10^28 times.
+// several wants the clients, who come for the first time, to use more than one pod, and each to stay with its own. That
+// fair draws give sixty clients the same of three pods happens once in 10^28 times.
 func several(ctx context.Context, all *crowd, f lab.Family, to spec.Target) error {
 	got, err := all.send(ctx, f, to, 1, members)
 	if err != nil {
@@ -145,9 +146,11 @@ const memory, rounding = time.Second, 100 * time.Millisecond
 
 var timeout = spec.Scenario{
 	ID: "affinity-timeout", Group: "session-affinity", Priority: spec.P1,
-	Source: "e2e service.go 'have session affinity timeout work for service with type clusterIP', '… for NodePort service'; kubernetes#35677",
-	Why:    "A client that has not come for as long as the Service says may be sent to another pod, and one that has come later may not.",
-	Needs:  []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
+	Source: "e2e service.go 'have session affinity timeout work for service with type clusterIP', '… for NodePort " +
+		"service'; kubernetes#35677",
+	Why: "A client that has not come for as long as the Service says may be sent to another pod, and one that has " +
+		"come later may not.",
+	Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
 	Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
 		seconds := int32(memory / time.Second)
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
@@ -158,9 +161,9 @@ var timeout = spec.Scenario{
 	}}},
 }
 
-// forgets makes all clients come once, and then a second time, two by two, until one of them gets another pod. Each comes back
-// once, so none prolongs its stay. At most half of them come back before they may be forgotten; that none of the others
-// is drawn to another one of two pods happens once in 2^30 times.
+// forgets makes all clients come once, and then a second time, two by two, until one of them gets another pod. Each
+// comes back once, so none prolongs its stay. At most half of them come back before they may be forgotten; that none of
+// the others is drawn to another one of two pods happens once in 2^30 times.
 func forgets(ctx context.Context, all *crowd, f lab.Family, to spec.Target) error {
 	began := time.Now()
 	got, err := all.send(ctx, f, to, 1, members)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package catalogue holds the list of behaviours that the scenarios prove: what an implementation of Service virtual IPs
-// owes, where implementations differ on purpose, and who says so.
+// Package catalogue holds the list of behaviours that the scenarios prove: what an implementation of Service virtual
+// IPs owes, where implementations differ on purpose, and who says so.
 package catalogue
 
 import (
@@ -36,8 +36,8 @@ type Row struct {
 	Source string `json:"source"`
 	// Cases are its names in the list of cases for network policies (docs/netpol.md): "CONN-03, CONN-04".
 	Cases string `json:"cases"`
-	// Test is a package and a test that shows it, where no cluster is needed to, or another command has one. Such a row has
-	// no scenario.
+	// Test is a package and a test that shows it, where no cluster is needed to, or another command has one. Such a row
+	// has no scenario.
 	Test string `json:"test"`
 }
 

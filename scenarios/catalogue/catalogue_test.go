@@ -29,7 +29,8 @@ func TestRowsAreWhole(t *testing.T) {
 				t.Errorf("%s stands twice", r.ID)
 			}
 			ids[r.ID] = true
-			if r.Behaviour == "" || r.Modes == "" || r.Source == "" || (r.Priority != spec.P0 && r.Priority != spec.P1 && r.Priority != spec.P2) {
+			if r.Behaviour == "" || r.Modes == "" || r.Source == "" ||
+				(r.Priority != spec.P0 && r.Priority != spec.P1 && r.Priority != spec.P2) {
 				t.Errorf("%s is not whole: %+v", r.ID, r)
 			}
 		}

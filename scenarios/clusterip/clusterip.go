@@ -20,20 +20,24 @@ var Scenarios = slices.Concat(served, edges)
 var served = []spec.Scenario{
 	{
 		ID: "clusterip-pod-to-remote-pod", Group: "clusterip", Priority: spec.P0,
-		Source: "e2e service.go 'serve a basic endpoint from pods'; 'preserve source pod IP for traffic thru service cluster IP'",
-		Why:    "A pod reaches a pod on another node through a ClusterIP; the backend sees the pod's own address, and one conntrack entry on the client's node does the translation.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
-		Given:  []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Source: "e2e service.go 'serve a basic endpoint from pods'; 'preserve source pod IP for traffic thru service " +
+			"cluster IP'",
+		Why: "A pod reaches a pod on another node through a ClusterIP; the backend sees the pod's own address, and one " +
+			"conntrack entry on the client's node does the translation.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+		Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself(), Flow: spec.TranslatedOn("n1")},
+			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself(),
+				Flow: spec.TranslatedOn("n1")},
 		}}},
 	},
 	{
 		ID: "clusterip-pod-to-local-pod", Group: "clusterip", Priority: spec.P0,
 		Source: "e2e networking.go 'function for pod-Service: http'",
-		Why:    "A pod reaches a pod on its own node through a ClusterIP: the reply passes the node, which turns it back, and does not take a short cut.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.SourceAddress},
-		Given:  []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
+		Why: "A pod reaches a pod on its own node through a ClusterIP: the reply passes the node, which turns it back, " +
+			"and does not take a short cut.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
+		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1"}, SeenAs: spec.Itself()},
 		}}},
@@ -114,7 +118,8 @@ var served = []spec.Scenario{
 		Why:    "TCP and UDP on the same port number of a Service are two ports that do not mix.",
 		Needs:  []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
-			Pod("a1", "n1"), Pod("a2", "n2", App("web"), TCP(8080), UDP(8081)), Service("web", Port(80, 8080), UDPPort(80, 8081)),
+			Pod("a1", "n1"), Pod("a2", "n2", App("web"), TCP(8080), UDP(8081)),
+			Service("web", Port(80, 8080), UDPPort(80, 8081)),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},

@@ -13,23 +13,27 @@ var edges = []spec.Scenario{
 	{
 		ID: "clusterip-external-routed", Group: "clusterip", Priority: spec.P1,
 		Source: "TestInternalExternalMasquerade 'external to ClusterIP'; kpng service-proxy.md",
-		Why:    "A client outside that routes ClusterIPs to a node is served; the pod sees the node, so that its answer comes back that way.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.ClusterIPFromOutside},
-		Given:  []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
+		Why: "A client outside that routes ClusterIPs to a node is served; the pod sees the node, so that its answer " +
+			"comes back that way.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.ClusterIPFromOutside},
+		Given: []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{
 			Do: []spec.Action{RouteService("client", "web", "n1")},
 			Rows: []spec.Row{
-				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
+					SeenAs: spec.NodeAddr("n1")},
 			},
 		}},
 	},
 	{
 		ID: "clusterip-wrong-port-or-proto", Group: "clusterip", Priority: spec.P1,
 		Source: "TestClusterIPGeneral 'TCP-only port…', 'svc1 does not accept svc2's ports'",
-		Why:    "A ClusterIP has its Service's ports and protocols and no others: not those of its pods, not those of other Services.",
-		Needs:  []spec.Feature{spec.ClusterIP},
+		Why: "A ClusterIP has its Service's ports and protocols and no others: not those of its pods, not those of " +
+			"other Services.",
+		Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
-			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080), TCP(9090)), Service("web"), Service("other", Selecting("web"), Port(81, 9090)),
+			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080), TCP(9090)), Service("web"),
+			Service("other", Selecting("web"), Port(81, 9090)),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
@@ -46,7 +50,8 @@ var edges = []spec.Scenario{
 		Why:    "A Service leads to processes on nodes as it leads to pods, also from that very node to itself.",
 		Needs:  []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
-			Pod("c1", "n1"), Pod("h1", "n1", HostNetwork(), App("near"), TCP(18083)), Pod("h2", "n2", HostNetwork(), App("far"), TCP(18083)),
+			Pod("c1", "n1"), Pod("h1", "n1", HostNetwork(), App("near"), TCP(18083)),
+			Pod("h2", "n2", HostNetwork(), App("far"), TCP(18083)),
 			Service("near", Port(80, 18083)), Service("far", Port(80, 18083)),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{

@@ -19,9 +19,10 @@ import (
 var unallocated = spec.Scenario{
 	ID: "clusterip-unallocated-address", Group: "clusterip", Priority: spec.P2,
 	Source: "pkg/proxy/nftables 'packet to unallocated cluster ip'; KEP-1880; Calico's service loop prevention",
-	Why:    "An address of the Service range that no Service has is not served; proxiers that know the range keep its packets from leaving the node.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+	Why: "An address of the Service range that no Service has is not served; proxiers that know the range keep its " +
+		"packets from leaving the node.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{
 		Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
 		Check: func(ctx context.Context, w spec.World) error {
@@ -73,9 +74,10 @@ func unusedVIPs(w spec.World) (map[lab.Family]string, error) {
 var echo = spec.Scenario{
 	ID: "clusterip-icmp-echo", Group: "clusterip", Priority: spec.P2,
 	Source: "kpng service-proxy.md; kubernetes#72236",
-	Why:    "A ping of a ClusterIP may be answered or not; it reaches no pod, no answer comes from a pod's address, and the Service goes on to work.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+	Why: "A ping of a ClusterIP may be answered or not; it reaches no pod, no answer comes from a pod's address, " +
+		"and the Service goes on to work.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}}
 		if err := w.Expect(ctx, service); err != nil {
@@ -122,7 +124,8 @@ var (
 	echoReply   = map[string]uint8{"icmp": 0, "icmpv6": 129}
 )
 
-// harmless wants every ping to have been sent, none to have come to the pod, and answers to come from the ClusterIP alone.
+// harmless wants every ping to have been sent, none to have come to the pod, and answers to come from the ClusterIP
+// alone.
 func harmless(caught []Caught, pings map[uint16]netip.Addr) error {
 	sent := 0
 	for _, c := range caught {

@@ -15,9 +15,10 @@ import (
 var replyFromVIP = spec.Scenario{
 	ID: "clusterip-reply-from-vip", Group: "clusterip", Priority: spec.P0,
 	Source: "conntrack's reverse translation",
-	Why:    "Every packet that a client gets back comes from the ClusterIP and the port that it connected to; the pod's own address never shows.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
+	Why: "Every packet that a client gets back comes from the ClusterIP and the port that it connected to; the " +
+		"pod's own address never shows.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		caught, err := Catch(w, func() error {
 			return w.Expect(ctx, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"b1", "a2"}})

@@ -16,10 +16,11 @@ import (
 var spread = spec.Scenario{
 	ID: "clusterip-spread", Group: "clusterip", Priority: spec.P0,
 	Source: "kube-proxy draws an endpoint for each connection with equal chances",
-	Why:    "Connections are spread evenly over the pods behind a Service; those on the client's own node are not preferred.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  spreadGiven(),
-	Steps:  []spec.Step{{Rows: spreadRows()}},
+	Why: "Connections are spread evenly over the pods behind a Service; those on the client's own node are not " +
+		"preferred.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: spreadGiven(),
+	Steps: []spec.Step{{Rows: spreadRows()}},
 }
 
 var spreadSizes = []int{1, 2, 3, 7}

@@ -20,8 +20,9 @@ import (
 var invalidNotLeaked = spec.Scenario{
 	ID: "ct-invalid-not-leaked", Group: "conntrack", Priority: spec.P0,
 	Source: "e2e conntrack.go 'not be vulnerable to the invalid conntrack state bug'; kubernetes#74839",
-	Why:    "A segment that conntrack calls INVALID does not reach the client with the pod's own address, which would make the client reset the connection.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.DropInvalid},
+	Why: "A segment that conntrack calls INVALID does not reach the client with the pod's own address, which would " +
+		"make the client reset the connection.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 	},
@@ -35,8 +36,9 @@ var liberal = spec.Scenario{
 	ID: "ct-be-liberal", Group: "conntrack", Priority: spec.P2,
 	Own:    &spec.Own{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
 	Source: "TestDropInvalidRule; kubernetes#117924",
-	Why:    "Where connection tracking is set to be liberal, a segment outside of the window is translated as any other, and nothing drops what is INVALID.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+	Why: "Where connection tracking is set to be liberal, a segment outside of the window is translated as any " +
+		"other, and nothing drops what is INVALID.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 	},
@@ -58,7 +60,8 @@ type stray struct {
 	after traffic.Answer
 }
 
-// behindEachService sends a stray segment behind the Services near and far, in each family, and judges what becomes of it.
+// behindEachService sends a stray segment behind the Services near and far, in each family, and judges what becomes of
+// it.
 func behindEachService(ctx context.Context, w spec.World, judge func(stray) error) error {
 	var errs []error
 	for _, family := range w.Lab().Stack().Families() {
@@ -88,7 +91,8 @@ func (s stray) judge() error {
 
 // strayBehindService connects c1 to the Service, lets the pod send a segment far outside of the window on that
 // connection, and uses the connection again.
-func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) (out stray, err error) {
+func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) (out stray,
+	err error) {
 	var conn *traffic.Conn
 	var answer traffic.Answer
 	opening, err := Catch(w, func() (err error) {
@@ -164,7 +168,8 @@ func noRuleAgainstInvalid(ctx context.Context, w spec.World) error {
 			return err
 		}
 		if strings.Contains(rules, "INVALID") {
-			return fmt.Errorf("%s: connection tracking is liberal, and INVALID packets are dropped all the same:\n%s", family, rules)
+			return fmt.Errorf("%s: connection tracking is liberal, and INVALID packets are dropped all the same:\n%s", family,
+				rules)
 		}
 	}
 	return nil

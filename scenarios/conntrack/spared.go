@@ -14,27 +14,31 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// spared is how many flows are watched where a cut one would find back to its pod with a chance of 1/2: that all of them
-// do has one below 1e-6.
+// spared is how many flows are watched where a cut one would find back to its pod with a chance of 1/2: that all of
+// them do has one below 1e-6.
 const spared = 20
 
 var udpUntouchedFlows = spec.Scenario{
 	ID: "ct-udp-untouched-flows", Group: "conntrack", Priority: spec.P1,
 	Source: "pkg/proxy/conntrack/cleanup.go spares flows to endpoints that still serve",
-	Why:    "UDP flows stay with their pod when another one joins, when it terminates but still serves, and when a policy changes for new ones.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.ConntrackCleanupUDP, spec.KernelNAT},
-	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a2", "n2"), dns(NodePort())},
+	Why: "UDP flows stay with their pod when another one joins, when it terminates but still serves, and when a " +
+		"policy changes for new ones.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.ConntrackCleanupUDP,
+		spec.KernelNAT},
+	Given: []store.Object{Pod("c1", "n1"), dnsPod("a2", "n2"), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "a2 alone", Rows: sparedFlows(spec.Row{})},
 		{Name: "b1 joins", Do: []spec.Action{Apply(dnsPod("b1", "n1"))}, Rows: append(sparedFlows(spec.Row{}),
 			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a2", "b1"}, Even: true},
 		)},
-		{Name: "new flows stay on the node", Do: []spec.Action{Edit("dns", ETPLocal()), Edit("dns", ITPLocal())}, Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
-			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},
-		)},
-		{Name: "a2 terminates and serves", Do: []spec.Action{Terminate("a2", true)}, Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
-			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},
-		)},
+		{Name: "new flows stay on the node", Do: []spec.Action{Edit("dns", ETPLocal()), Edit("dns", ITPLocal())},
+			Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
+				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},
+			)},
+		{Name: "a2 terminates and serves", Do: []spec.Action{Terminate("a2", true)},
+			Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
+				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},
+			)},
 	},
 }
 
@@ -54,16 +58,20 @@ func sparedFlows(r spec.Row) []spec.Row {
 // cleanupCollateral has a pod talk to a server outside whose port is the NodePort of a Service.
 var cleanupCollateral = spec.Scenario{
 	ID: "ct-cleanup-collateral", Group: "conntrack", Priority: spec.P2,
-	Source: "pkg/proxy/conntrack/cleanup.go takes any flow to the number of a NodePort for one of the NodePort, whatever its address",
-	Why:    "A UDP flow to another machine's port is left alone, even if a Service of the cluster has the same number as its NodePort.",
-	Needs:  []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP, spec.ConntrackSparesOthers},
-	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), nodePort(30047))},
+	Source: "pkg/proxy/conntrack/cleanup.go takes any flow to the number of a NodePort for one of the NodePort, " +
+		"whatever its address",
+	Why: "A UDP flow to another machine's port is left alone, even if a Service of the cluster has the same number " +
+		"as its NodePort.",
+	Needs: []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP, spec.ConntrackSparesOthers},
+	Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), nodePort(30047))},
 	Steps: []spec.Step{
-		{Name: "a flow to the NodePort, one to the same port elsewhere", Do: []spec.Action{Readiness("b1", false), Serve("client", "udp", 30047)}, Rows: []spec.Row{
-			flow("client", spec.HostAt("n1", 30047), spec.Row{By: []string{"a1"}}),
-			flow("c1", spec.HostAt("client", 30047), spec.Row{By: []string{"client"}}),
-		}},
-		{Name: "the Service's endpoint changes", Do: []spec.Action{Readiness("a1", false), Readiness("b1", true)}, Check: flowsElsewhereAreTracked},
+		{Name: "a flow to the NodePort, one to the same port elsewhere",
+			Do: []spec.Action{Readiness("b1", false), Serve("client", "udp", 30047)}, Rows: []spec.Row{
+				flow("client", spec.HostAt("n1", 30047), spec.Row{By: []string{"a1"}}),
+				flow("c1", spec.HostAt("client", 30047), spec.Row{By: []string{"client"}}),
+			}},
+		{Name: "the Service's endpoint changes", Do: []spec.Action{Readiness("a1", false), Readiness("b1", true)},
+			Check: flowsElsewhereAreTracked},
 		{Name: "the flow to the NodePort has moved", Rows: []spec.Row{
 			flow("client", spec.HostAt("n1", 30047), spec.Row{By: []string{"b1"}, Moves: true}),
 		}},
@@ -89,7 +97,8 @@ func flowsElsewhereAreTracked(ctx context.Context, w spec.World) error {
 	var errs []error
 	for _, s := range servers {
 		if flows[s] != 1 {
-			errs = append(errs, fmt.Errorf("n1 holds %d conntrack entries of the flow to %s, which is none of its Services, not 1", flows[s], s))
+			errs = append(errs, fmt.Errorf("n1 holds %d conntrack entries of the flow to %s, which is none of its Services, "+
+				"not 1", flows[s], s))
 		}
 	}
 	return errors.Join(errs...)
@@ -98,17 +107,19 @@ func flowsElsewhereAreTracked(ctx context.Context, w spec.World) error {
 var tcpNotFlushed = spec.Scenario{
 	ID: "ct-tcp-sctp-not-flushed", Group: "conntrack", Priority: spec.P1,
 	Source: "pkg/proxy/conntrack/cleanup.go is about UDP alone; graceful_termination_test",
-	Why:    "A TCP connection goes on with a pod that is no endpoint any more, as long as both ends keep it; new ones go elsewhere.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Why: "A TCP connection goes on with a pod that is no endpoint any more, as long as both ends keep it; new ones " +
+		"go elsewhere.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()),
 	},
 	Steps: []spec.Step{
 		{Name: "a1 alone", Do: []spec.Action{Readiness("a2", false)}, Rows: openConnections()},
-		{Name: "a2 in its place", Do: []spec.Action{Readiness("a1", false), Readiness("a2", true)}, Rows: append(openConnections(),
-			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}},
-			spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a2"}},
-		)},
+		{Name: "a2 in its place", Do: []spec.Action{Readiness("a1", false), Readiness("a2", true)},
+			Rows: append(openConnections(),
+				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a2"}},
+			)},
 		{Name: "none", Do: []spec.Action{Readiness("a2", false)}, Rows: append(openConnections(),
 			Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)})...,
 		)},

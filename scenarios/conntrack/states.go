@@ -18,8 +18,9 @@ import (
 var states = spec.Scenario{
 	ID: "ct-states", Group: "conntrack", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "the states NEW, ESTABLISHED, RELATED and INVALID, on which the rules of KUBE-FORWARD rest",
-	Why:    "The node sees a handshake as NEW and then ESTABLISHED, an ICMP error about a Service as RELATED, which the client gets in terms of the ClusterIP, and a stray packet as INVALID.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+	Why: "The node sees a handshake as NEW and then ESTABLISHED, an ICMP error about a Service as RELATED, which " +
+		"the client gets in terms of the ClusterIP, and a stray packet as INVALID.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("closed", Selecting("web"), UDPPort(53, 5999)),
 	},

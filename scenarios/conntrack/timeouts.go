@@ -17,14 +17,15 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// timeouts reads what is left of entries that have just been touched. The pod serves nothing: the scenario does, because
-// an echo server closes a connection that its client has half closed.
+// timeouts reads what is left of entries that have just been touched. The pod serves nothing: the scenario does,
+// because an echo server closes a connection that its client has half closed.
 var timeouts = spec.Scenario{
 	ID: "ct-timeouts", Group: "conntrack", Priority: spec.P2,
-	Source: "e2e kube_proxy.go 'should set TCP CLOSE_WAIT timeout [Privileged]'; --conntrack-tcp-timeout-established, --conntrack-tcp-timeout-close-wait",
-	Why:    "A node remembers an idle connection for a day, and for an hour one that its client has half closed.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
+	Source: "e2e kube_proxy.go 'should set TCP CLOSE_WAIT timeout [Privileged]'; --conntrack-tcp-timeout-established, " +
+		"--conntrack-tcp-timeout-close-wait",
+	Why:   "A node remembers an idle connection for a day, and for an hour one that its client has half closed.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := w.Settle(ctx); err != nil {
 			return err
@@ -62,7 +63,8 @@ func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
 }
 
 // connect makes a connection from c1 to the virtual address, and takes it at s2.
-func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn, err error) {
+func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn,
+	err error) {
 	pod, err := w.Host("s2")
 	if err != nil {
 		return nil, nil, err

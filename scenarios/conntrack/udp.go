@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// dnsPod is a backend of the Service dns. All pods of these scenarios run to the end: a flow that is led to the wrong one
-// is answered by it.
+// dnsPod is a backend of the Service dns. All pods of these scenarios run to the end: a flow that is led to the wrong
+// one is answered by it.
 func dnsPod(name, node string) *corev1.Pod { return Pod(name, node, App("dns"), UDP(5353)) }
 
 // dns is a UDP Service.
@@ -28,7 +28,8 @@ func flow(from string, to spec.Target, r spec.Row) spec.Row {
 	return r
 }
 
-// flowsToVIPAndNodePort are flows from a pod and a process of a node to the ClusterIP, and from outside to the NodePort.
+// flowsToVIPAndNodePort are flows from a pod and a process of a node to the ClusterIP, and from outside to the
+// NodePort.
 func flowsToVIPAndNodePort(r spec.Row) []spec.Row {
 	return []spec.Row{
 		flow("c1", spec.ClusterIPOf("dns", 53), r), flow("n1", spec.ClusterIPOf("dns", 53), r),
@@ -40,7 +41,8 @@ func flowsToVIPAndNodePort(r spec.Row) []spec.Row {
 var udpEndpointRemoved = spec.Scenario{
 	ID: "ct-udp-endpoint-removed", Group: "conntrack", Priority: spec.P1,
 	Source: "e2e conntrack.go 'be able to preserve UDP traffic when server pod cycles for a … service' (5 variants)",
-	Why:    "A UDP client that never pauses and never changes its port is led to another pod once its own is no endpoint any more.",
+	Why: "A UDP client that never pauses and never changes its port is led to another pod once its own is no " +
+		"endpoint any more.",
 	Needs: []spec.Feature{
 		spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ConntrackCleanupUDP,
 	},
@@ -51,7 +53,8 @@ var udpEndpointRemoved = spec.Scenario{
 	Steps: []spec.Step{
 		{
 			Name: "a1 alone", Do: []spec.Action{
-				Ingress("dns", "203.0.113.202", "2001:db8:113::202"), RouteVia("client", "203.0.113.202", "2001:db8:113::202", "n1"),
+				Ingress("dns", "203.0.113.202", "2001:db8:113::202"), RouteVia("client", "203.0.113.202", "2001:db8:113::202",
+					"n1"),
 				Readiness("b1", false),
 			},
 			Rows: flowsEverywhere(spec.Row{By: []string{"a1"}}),
@@ -70,52 +73,61 @@ var udpEndpointRemoved = spec.Scenario{
 	},
 }
 
-// sending are flows that go on beside the change. A process that relays may lose datagrams then, or answer after the fence,
-// which cannot be told apart in time.
+// sending are flows that go on beside the change. A process that relays may lose datagrams then, or answer after the
+// fence, which cannot be told apart in time.
 func sending() []spec.Row {
 	r := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, By: []string{"a1", "b1"}, Moves: true}
 	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r)}
 }
 
 func flowsEverywhere(r spec.Row) []spec.Row {
-	return append(flowsToVIPAndNodePort(r), flow("client", spec.IngressOf("dns", 53), r), flow("c1", spec.ClusterIPOf("near", 53), r))
+	return append(flowsToVIPAndNodePort(r), flow("client", spec.IngressOf("dns", 53), r),
+		flow("c1", spec.ClusterIPOf("near", 53), r))
 }
 
-// udpZeroToOne has the Service made again at the address that the client has been sending to: what is allocated depends on
-// names. Until then the flow is tracked without translation, on its way to the router or to a closed port of the node.
+// udpZeroToOne has the Service made again at the address that the client has been sending to: what is allocated depends
+// on names. Until then the flow is tracked without translation, on its way to the router or to a closed port of the
+// node.
 var udpZeroToOne = spec.Scenario{
 	ID: "ct-udp-zero-to-one", Group: "conntrack", Priority: spec.P1,
 	Source: "conntrack cleanup_test 'non-DNATed entries'; kpng service-proxy.md",
-	Why:    "A UDP client that has been sending to a Service's address before there was anything behind it is served as soon as there is.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
+	Why: "A UDP client that has been sending to a Service's address before there was anything behind it is served " +
+		"as soon as there is.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+	Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "the Service's addresses are known", Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a1"}},
 		}},
-		{Name: "the Service is gone", Do: []spec.Action{Delete("Service", "dns")}, Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.NotServed})},
-		{Name: "it is back", Do: []spec.Action{Apply(dns(NodePort()))}, Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 2})},
+		{Name: "the Service is gone", Do: []spec.Action{Delete("Service", "dns")},
+			Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.NotServed})},
+		{Name: "it is back", Do: []spec.Action{Apply(dns(NodePort()))},
+			Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 2})},
 	},
 }
 
 var udpUnreadyThenReady = spec.Scenario{
 	ID: "ct-udp-unready-then-ready", Group: "conntrack", Priority: spec.P1,
-	Source: "e2e conntrack.go 'be able to preserve UDP traffic when initial unready endpoints get ready'; kubernetes#105657",
-	Why:    "A UDP client that has been refused while no pod was ready is served once one is, without changing its port.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
+	Source: "e2e conntrack.go 'be able to preserve UDP traffic when initial unready endpoints get ready'; " +
+		"kubernetes#105657",
+	Why:   "A UDP client that has been refused while no pod was ready is served once one is, without changing its port.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+	Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 	Steps: []spec.Step{
-		{Name: "not ready", Do: []spec.Action{Readiness("a1", false)}, Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.Refused, Times: 3})},
-		{Name: "ready", Do: []spec.Action{Readiness("a1", true)}, Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 3})},
+		{Name: "not ready", Do: []spec.Action{Readiness("a1", false)},
+			Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.Refused, Times: 3})},
+		{Name: "ready", Do: []spec.Action{Readiness("a1", true)},
+			Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 3})},
 	},
 }
 
 var udpTargetPortChange = spec.Scenario{
 	ID: "ct-udp-targetport-change", Group: "conntrack", Priority: spec.P1,
-	Source: "e2e conntrack.go 'should be able to cleanup conntrack entries when UDP service target port changes for a NodePort service'; kubernetes#130542",
-	Why:    "A UDP flow moves to the new targetPort of its Service, though the pod stays the same.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
+	Source: "e2e conntrack.go 'should be able to cleanup conntrack entries when UDP service target port changes for a " +
+		"NodePort service'; kubernetes#130542",
+	Why:   "A UDP flow moves to the new targetPort of its Service, though the pod stays the same.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+	Given: []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
 	Steps: []spec.Step{
 		{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5353})},
 		{
@@ -130,11 +142,13 @@ var udpTargetPortChange = spec.Scenario{
 var udpNoEndpoints = spec.Scenario{
 	ID: "ct-udp-no-endpoints-keeps-entries", Group: "conntrack", Priority: spec.P2,
 	Source: "TestServiceWithoutEndpoints; pkg/proxy/conntrack/cleanup.go leaves a port without endpoints alone",
-	Why:    "A UDP flow whose Service has lost all endpoints goes on with its old pod, and moves as soon as there is a new one.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-	Given:  []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort())},
+	Why: "A UDP flow whose Service has lost all endpoints goes on with its old pod, and moves as soon as there is a " +
+		"new one.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+	Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort())},
 	Steps: []spec.Step{
-		{Name: "a1 alone", Do: []spec.Action{Readiness("b1", false)}, Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}})},
+		{Name: "a1 alone", Do: []spec.Action{Readiness("b1", false)},
+			Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}})},
 		{Name: "none", Do: []spec.Action{Readiness("a1", false)}, Rows: append(
 			flowsToVIPAndNodePort(spec.Row{If: spec.UDPKeepsLast, By: []string{"a1"}}),
 			spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Want: spec.Refused},
@@ -146,18 +160,21 @@ var udpNoEndpoints = spec.Scenario{
 	},
 }
 
-// udpFrontendOnlyChange moves frontends of a Service to where the client has been sending to. Its endpoints stay, and so do
-// those of all others: it has a cluster of its own, because a proxier may look for stale flows of all Services at once.
+// udpFrontendOnlyChange moves frontends of a Service to where the client has been sending to. Its endpoints stay, and
+// so do those of all others: it has a cluster of its own, because a proxier may look for stale flows of all Services at
+// once.
 var udpFrontendOnlyChange = spec.Scenario{
 	ID: "ct-udp-frontend-only-change", Group: "conntrack", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "derived: kube-proxy looks for stale flows when an EndpointSlice has changed, and not when a Service has",
-	Why:    "A UDP client that has been sending to a NodePort or load balancer address before a Service got it is served as soon as one has.",
-	Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
-	Given:  []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
+	Why: "A UDP client that has been sending to a NodePort or load balancer address before a Service got it is " +
+		"served as soon as one has.",
+	Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
+	Given: []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
 	Steps: []spec.Step{
 		{
 			Name: "at other frontends", Do: []spec.Action{
-				Ingress("dns", "203.0.113.203", "2001:db8:113::203"), RouteVia("client", "203.0.113.204", "2001:db8:113::204", "n1"),
+				Ingress("dns", "203.0.113.203", "2001:db8:113::203"), RouteVia("client", "203.0.113.204", "2001:db8:113::204",
+					"n1"),
 			},
 			Rows: toNewFrontends(spec.Row{Want: spec.NotServed}),
 		},

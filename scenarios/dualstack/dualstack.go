@@ -28,9 +28,11 @@ var Scenarios = []spec.Scenario{
 	parity,
 	{
 		ID: "ds-both-vips", Group: "ipv6/dual-stack", Priority: spec.P1, Families: both,
-		Source: "KEP-563; e2e dual_stack.go 'should create service with ipv4,v6 cluster ip', '… ipv6,v4 cluster ip', granular checks",
-		Why:    "A dual-stack Service is served at its address of each family and at the nodes' addresses of each, whichever family is its first.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+		Source: "KEP-563; e2e dual_stack.go 'should create service with ipv4,v6 cluster ip', '… ipv6,v4 cluster ip', " +
+			"granular checks",
+		Why: "A dual-stack Service is served at its address of each family and at the nodes' addresses of each, " +
+			"whichever family is its first.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("four-six", Selecting("web"), NodePort(), InFamilies(corev1.IPv4Protocol, corev1.IPv6Protocol)),
@@ -52,7 +54,8 @@ var Scenarios = []spec.Scenario{
 		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
 		Steps: []spec.Step{
-			{Name: "IPv4 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080, Listed{Host: "a1"})},
+			{Name: "IPv4 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080,
+				Listed{Host: "a1"})},
 				Rows: append(ofFamily(lab.V4, spec.Row{By: []string{"a1"}}), ofFamily(lab.V6, spec.Row{Want: spec.Refused})...)},
 			{Name: "both", Do: []spec.Action{SliceIn(v6, "web", "web", "", 8080, Listed{Host: "a1"})},
 				Rows: append(ofFamily(lab.V4, spec.Row{By: []string{"a1"}}), ofFamily(lab.V6, spec.Row{By: []string{"a1"}})...)},
@@ -74,24 +77,31 @@ var Scenarios = []spec.Scenario{
 	familyFiltering,
 	{
 		ID: "v6-masquerade-scope", Group: "ipv6/dual-stack", Priority: spec.P2, Families: v6,
-		Source: "derived: a masqueraded packet takes an address of the device that it leaves by, which may have a link-local one alone",
-		Why:    "An IPv6 connection that a node masquerades comes from an address that can be routed to, so that answers find back.",
-		Needs:  []spec.Feature{spec.NodePort, spec.ClusterIP, spec.Hairpin, spec.KernelNAT},
-		Given:  []store.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near", NodePort()), Service("far", NodePort())},
+		Source: "derived: a masqueraded packet takes an address of the device that it leaves by, which may have a " +
+			"link-local one alone",
+		Why: "An IPv6 connection that a node masquerades comes from an address that can be routed to, so that answers " +
+			"find back.",
+		Needs: []spec.Feature{spec.NodePort, spec.ClusterIP, spec.Hairpin, spec.KernelNAT},
+		Given: []store.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")),
+			Service("near", NodePort()), Service("far", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "near", 80), Family: lab.V6, By: []string{"a1"}, SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
-			{From: "client", To: spec.NodePortAt("n1", "far", 80), Family: lab.V6, By: []string{"a2"}, SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
+			{From: "client", To: spec.NodePortAt("n1", "near", 80), Family: lab.V6, By: []string{"a1"},
+				SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
+			{From: "client", To: spec.NodePortAt("n1", "far", 80), Family: lab.V6, By: []string{"a2"},
+				SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
 			{From: "a1", To: spec.ClusterIPOf("near", 80), Family: lab.V6, By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
 		}, Check: noLinkLocalSource}},
 	},
 	{
 		ID: "v6-icmpv6-and-frag", Group: "ipv6/dual-stack", Priority: spec.P2, Families: v6,
 		Source: "derived: RFC 8201 path MTU discovery, RFC 8200 fragments, RFC 4861 neighbour discovery",
-		Why:    "Over IPv6 a client of a Service learns of a narrow link, datagrams travel in pieces, and neighbours still find the node.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+		Why: "Over IPv6 a client of a Service learns of a narrow link, datagrams travel in pieces, and neighbours " +
+			"still find the node.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
-			Service("dns", UDPPort(53, 5353), onlyV6), Service("pieces", Selecting("dns"), UDPPort(53, 5353), onlyV6), Service("web", Selecting("dns"), onlyV6),
+			Service("dns", UDPPort(53, 5353), onlyV6), Service("pieces", Selecting("dns"), UDPPort(53, 5353), onlyV6),
+			Service("web", Selecting("dns"), onlyV6),
 		},
 		Steps: []spec.Step{
 			{Name: "a narrow link", Check: func(ctx context.Context, w spec.World) error {
@@ -145,7 +155,8 @@ func noLinkLocalSource(ctx context.Context, w spec.World) error {
 
 // nodesAreFound asks on the LAN who has n1's address.
 func nodesAreFound(ctx context.Context, w spec.World) error {
-	mac, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", w.Lab().Node("n1").Addr(lab.V6), w.Lab().Node("n3").Addr(lab.V6))
+	mac, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", w.Lab().Node("n1").Addr(lab.V6),
+		w.Lab().Node("n3").Addr(lab.V6))
 	if err != nil {
 		return &spec.Fault{Err: err}
 	}

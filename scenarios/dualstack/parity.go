@@ -16,7 +16,8 @@ import (
 var parity = spec.Scenario{
 	ID: "v6-parity", Group: "ipv6/dual-stack", Priority: spec.P1, Families: v6,
 	Source: "e2e in clusters of IPv6 alone; dual_stack.go 'Secondary IP Family' granular checks",
-	Why:    "Whatever a Service does over IPv4 it does over IPv6 alone: every frontend, both protocols, from everywhere; only ::1 has no NodePorts.",
+	Why: "Whatever a Service does over IPv4 it does over IPv6 alone: every frontend, both protocols, from " +
+		"everywhere; only ::1 has no NodePorts.",
 	Needs: []spec.Feature{
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
 	},
@@ -37,7 +38,8 @@ var parity = spec.Scenario{
 			spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 22, By: []string{"a1", "a2"}},
 			spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 6, By: []string{"a1", "a2"}},
 			spec.Row{From: "client", To: spec.NodePortAt("n3", "web", 80), Proto: "udp", Times: 6, By: []string{"a1", "a2"}},
-			spec.Row{From: "client", To: spec.AddrAt("198.51.100.201", "2001:db8:51::201", 80), Times: 6, By: []string{"a1", "a2"}},
+			spec.Row{From: "client", To: spec.AddrAt("198.51.100.201", "2001:db8:51::201", 80), Times: 6,
+				By: []string{"a1", "a2"}},
 			spec.Row{From: "client", To: spec.IngressOf("web", 80), Times: 6, By: []string{"a1", "a2"}},
 			spec.Row{From: "c1", To: spec.ClusterIPOf("sticky", 80), By: []string{"a1", "a2"}, Sticky: true},
 			spec.Row{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Want: spec.NotServed},
@@ -45,7 +47,8 @@ var parity = spec.Scenario{
 	}, {
 		Name: "a Service without endpoints",
 		Rows: inFamily(lab.V6, Unserved(
-			spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}, spec.Row{From: "client", To: spec.NodePortAt("n1", "empty", 80)},
+			spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)},
+			spec.Row{From: "client", To: spec.NodePortAt("n1", "empty", 80)},
 		)...),
 	}},
 }
@@ -57,13 +60,14 @@ func inFamily(f lab.Family, rows ...spec.Row) []spec.Row {
 	return rows
 }
 
-// familyFiltering gives Services addresses of both families, whichever they have themselves. The range for IPv6 does not
-// contain the client.
+// familyFiltering gives Services addresses of both families, whichever they have themselves. The range for IPv6 does
+// not contain the client.
 var familyFiltering = spec.Scenario{
 	ID: "ds-family-filtering", Group: "ipv6/dual-stack", Priority: spec.P1, Families: both,
 	Source: "TestServiceToServiceMap, TestBadIPs",
-	Why:    "Of external IPs, load balancer addresses and source ranges of both families each family takes its own, and the others do no harm.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.ExternalIPs, spec.LoadBalancer},
+	Why: "Of external IPs, load balancer addresses and source ranges of both families each family takes its own, " +
+		"and the others do no harm.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs, spec.LoadBalancer},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"),
 		Service("dual", Selecting("web"), ExternalIPs("198.51.100.202", "2001:db8:51::202")),
@@ -74,9 +78,12 @@ var familyFiltering = spec.Scenario{
 	},
 	Steps: []spec.Step{{
 		Do: []spec.Action{
-			IngressAt("ranged", "203.0.113.206", "2001:db8:113::206"), IngressAt("ranged-six", "203.0.113.207", "2001:db8:113::207"),
-			RouteVia("client", "198.51.100.202", "2001:db8:51::202", "n1"), RouteVia("client", "198.51.100.203", "2001:db8:51::203", "n1"),
-			RouteVia("client", "198.51.100.204", "2001:db8:51::204", "n1"), RouteVia("client", "203.0.113.206", "2001:db8:113::206", "n1"),
+			IngressAt("ranged", "203.0.113.206", "2001:db8:113::206"),
+			IngressAt("ranged-six", "203.0.113.207", "2001:db8:113::207"),
+			RouteVia("client", "198.51.100.202", "2001:db8:51::202", "n1"),
+			RouteVia("client", "198.51.100.203", "2001:db8:51::203", "n1"),
+			RouteVia("client", "198.51.100.204", "2001:db8:51::204", "n1"),
+			RouteVia("client", "203.0.113.206", "2001:db8:113::206", "n1"),
 			RouteVia("client", "203.0.113.207", "2001:db8:113::207", "n1"),
 		},
 		Rows: []spec.Row{

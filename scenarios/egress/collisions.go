@@ -17,13 +17,14 @@ const (
 // burst is how many pairs of clients begin at the same moment.
 const burst = 24
 
-// portCollisions lets two machines use the same source ports. In the burst a datagram is not sent again: one that is lost,
-// because its node gave it a port that another flow got at the same time, is seen.
+// portCollisions lets two machines use the same source ports. In the burst a datagram is not sent again: one that is
+// lost, because its node gave it a port that another flow got at the same time, is seen.
 var portCollisions = spec.Scenario{
 	ID: "masq-port-collisions", Group: "node-egress-masquerade", Priority: spec.P2,
 	Source: "TestMasqueradeRule; iptables-extensions(8) --random-fully",
-	Why:    "Clients that happen to use the same source port do not get in each other's way behind a node's address, nor do many that begin at once.",
-	Needs:  []spec.Feature{spec.NodePort},
+	Why: "Clients that happen to use the same source port do not get in each other's way behind a node's address, " +
+		"nor do many that begin at once.",
+	Needs: []spec.Feature{spec.NodePort},
 	Given: []store.Object{
 		Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 	},
@@ -39,7 +40,8 @@ func sameSourcePort() []spec.Row {
 	for _, proto := range []string{"tcp", "udp"} {
 		for _, client := range []string{"client", "router"} {
 			rows = append(rows, spec.Row{
-				From: client, To: spec.NodePortAt("n1", "web", 80), Proto: proto, SourcePort: sharedPort, Conn: client + "/" + proto,
+				From: client, To: spec.NodePortAt("n1", "web", 80), Proto: proto, SourcePort: sharedPort, Conn: client + "/" +
+					proto,
 				By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
 			})
 		}

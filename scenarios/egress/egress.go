@@ -35,8 +35,9 @@ var Scenarios = []spec.Scenario{
 		Why:    "A host outside the cluster sees a pod as its node, and the answer finds back to the pod.",
 		Given:  []store.Object{Pod("a1", "n1")},
 		Steps: []spec.Step{{
-			Do:   []spec.Action{Serve("client", "tcp", 18091)},
-			Rows: []spec.Row{{From: "a1", To: spec.HostAt("client", 18091), By: []string{"client"}, SeenAs: spec.NodeAddr("n1")}},
+			Do: []spec.Action{Serve("client", "tcp", 18091)},
+			Rows: []spec.Row{{From: "a1", To: spec.HostAt("client", 18091), By: []string{"client"},
+				SeenAs: spec.NodeAddr("n1")}},
 		}},
 	},
 	{
@@ -51,9 +52,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "base-ip-forward", Group: "node-egress-masquerade", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "ip_forward: without it a node is no router",
-		Why:    "A node that does not forward leaves a NodePort with a remote pod silent; once it forwards, the NodePort works.",
-		Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+		Why: "A node that does not forward leaves a NodePort with a remote pod silent; once it forwards, the NodePort " +
+			"works.",
+		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{
 			{Name: "n1 does not forward", Do: []spec.Action{forwarding("0")}, Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},

@@ -18,8 +18,9 @@ import (
 var egressInterface = spec.Scenario{
 	ID: "masq-source-is-egress-interface", Group: "node-egress-masquerade", Priority: spec.P0,
 	Source: "MASQUERADE takes the address of the interface that the packet leaves by",
-	Why:    "A masqueraded packet carries the address of the interface it leaves by (tunnel, bridge or network card) and goes straight to the node of the pod.",
-	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
+	Why: "A masqueraded packet carries the address of the interface it leaves by (tunnel, bridge or network card) " +
+		"and goes straight to the node of the pod.",
+	Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 	Given: []store.Object{
 		Backend("a1", "n1"), Backend("a2", "n2", App("far")), Service("web", NodePort()), Service("far", NodePort()),
 	},
@@ -67,11 +68,13 @@ func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
 
 // markCleared has a cluster of its own, because it counts marked packets and turns checksum offload off.
 var markCleared = spec.Scenario{
-	ID: "masq-mark-cleared", Group: "node-egress-masquerade", Priority: spec.P0, NeedsOverlay: true, Own: &spec.Own{Nodes: []string{"n1"}},
+	ID: "masq-mark-cleared", Group: "node-egress-masquerade", Priority: spec.P0, NeedsOverlay: true,
+	Own:    &spec.Own{Nodes: []string{"n1"}},
 	Source: "the mark is cleared before MASQUERADE, so that an encapsulated packet is not masqueraded again",
-	Why:    "The mark is gone once a packet is masqueraded: the tunnel's outer packet keeps the node's address, and the checksums inside are right.",
-	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
-	Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Why: "The mark is gone once a packet is masqueraded: the tunnel's outer packet keeps the node's address, and " +
+		"the checksums inside are right.",
+	Needs: []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
+	Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := observe.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
 			return &spec.Fault{Err: err}
@@ -81,7 +84,8 @@ var markCleared = spec.Scenario{
 			return err
 		}
 		caught, err := Catch(w, func() error {
-			return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")})
+			return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"},
+				SeenAs: spec.NodeAddr("n1")})
 		}, "n2")
 		if err != nil {
 			return err

@@ -19,8 +19,9 @@ var changes = []spec.Scenario{
 	{
 		ID: "etp-local-pod-shortcut", Group: "etp-local", Priority: spec.P1,
 		Source: "TestExternalTrafficPolicyLocal 'pod to LB with eTP:Local'; e2e loadbalancer.go 'work from pods'",
-		Why:    "A pod on a node without an endpoint reaches the load balancer's address and its node's NodePort, served by any node's pods, which see its own address: it is not outside traffic.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+		Why: "A pod on a node without an endpoint reaches the load balancer's address and its node's NodePort, served " +
+			"by any node's pods, which see its own address: it is not outside traffic.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
 		Given: []store.Object{
 			Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal()),
 		},
@@ -35,21 +36,25 @@ var changes = []spec.Scenario{
 	{
 		ID: "etp-local-pod-to-other-node", Group: "etp-local", Priority: spec.P2,
 		Source: "pkg/proxy/util/localdetector.go: whom a node takes for a pod of the cluster",
-		Why:    "A pod that asks a node without an endpoint, not its own, is not refused. To take it for one of the cluster does not help it: with its address kept, the answer does not come back through that node.",
-		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+		Why: "A pod that asks a node without an endpoint, not its own, is not refused. To take it for one of the " +
+			"cluster does not help it: with its address kept, the answer does not come back through that node.",
+		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a3", "n3"), Service("web", NodePort(), ETPLocal()),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Reply | spec.Silence, By: []string{"a1", "a3"}},
+			{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Reply | spec.Silence,
+				By: []string{"a1", "a3"}},
 		}}},
 	},
 	{
 		ID: "etp-local-toggle", Group: "etp-local", Priority: spec.P1,
-		Source: "e2e loadbalancer.go 'implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes'",
-		Why:    "The policy can be changed while the Service is in use: nodes without a pod fall silent or serve, sources are kept or rewritten, the health-check port opens and closes, and connections that are open live on.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress},
-		Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Source: "e2e loadbalancer.go 'implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy " +
+			"changes'",
+		Why: "The policy can be changed while the Service is in use: nodes without a pod fall silent or serve, sources " +
+			"are kept or rewritten, the health-check port opens and closes, and connections that are open live on.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress},
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "Local", Rows: append(underLocal, kept), Check: healthPortOpen},
 			{Name: "Cluster", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyCluster)}, Rows: []spec.Row{
@@ -57,7 +62,8 @@ var changes = []spec.Scenario{
 				{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}, SeenAs: spec.NodeAddr("n3")},
 				kept,
 			}, Check: formerHealthPortClosed},
-			{Name: "Local again", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyLocal)}, Rows: append(underLocal, kept), Check: healthPortOpen},
+			{Name: "Local again", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyLocal)},
+				Rows: append(underLocal, kept), Check: healthPortOpen},
 		},
 	},
 	{
@@ -67,7 +73,8 @@ var changes = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal},
 		Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal())},
 		Steps: []spec.Step{
-			{Name: "a pod on n1", Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5, By: []string{"a1"}}}},
+			{Name: "a pod on n1", Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5,
+				By: []string{"a1"}}}},
 			{Name: "it leaves", Do: []spec.Action{Delete("Pod", "a1")}, Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
 				{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 5, By: []string{"a2"}},
@@ -129,7 +136,8 @@ func healthCode(ctx context.Context, w spec.World, node string, port uint16, wan
 			return err
 		}
 		if health.Code != want {
-			return fmt.Errorf("%s over %s: health-check port %d answers %d; want %d (0 is a refusal)", node, f, port, health.Code, want)
+			return fmt.Errorf("%s over %s: health-check port %d answers %d; want %d (0 is a refusal)", node, f, port,
+				health.Code, want)
 		}
 	}
 	return nil

@@ -18,14 +18,15 @@ import (
 
 const lbIPv4, lbIPv6 = "203.0.113.13", "2001:db8:113::13"
 
-// healthyNodes makes the router a load balancer that does what cloud ones do: it asks every node's health-check port and
-// sends the load balancer's address to the nodes that say yes.
+// healthyNodes makes the router a load balancer that does what cloud ones do: it asks every node's health-check port
+// and sends the load balancer's address to the nodes that say yes.
 var healthyNodes = spec.Scenario{
 	ID: "etp-local-lb-only-healthy-nodes", Group: "etp-local", Priority: spec.P0,
 	Source: "e2e loadbalancer.go 'only target nodes with endpoints', 'target all nodes with endpoints'",
-	Why:    "A load balancer that heeds the health-check port sends nothing to a node without a pod, and no client's packet is lost.",
-	Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress, spec.KernelNAT},
-	Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
+	Why: "A load balancer that heeds the health-check port sends nothing to a node without a pod, and no client's " +
+		"packet is lost.",
+	Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress, spec.KernelNAT},
+	Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{
 		{
 			Name: "pods on n1 and n2",
@@ -44,8 +45,8 @@ var healthyNodes = spec.Scenario{
 	},
 }
 
-// balanced asks the health-check ports, wants exactly the nodes to say yes, sends them traffic as the load balancer would,
-// and wants all of it answered and none of it seen by n3.
+// balanced asks the health-check ports, wants exactly the nodes to say yes, sends them traffic as the load balancer
+// would, and wants all of it answered and none of it seen by n3.
 func balanced(ctx context.Context, w spec.World, want, pods []string) error {
 	for _, family := range w.Lab().Stack().Families() {
 		healthy, err := healthyOver(ctx, w, family)

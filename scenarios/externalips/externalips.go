@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package externalips holds the scenarios of spec.externalIPs: addresses that somebody routes to nodes, for them to serve.
+// Package externalips holds the scenarios of spec.externalIPs: addresses that somebody routes to nodes, for them to
+// serve.
 package externalips
 
 import (
@@ -16,24 +17,30 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "externalip-not-on-any-node", Group: "externalips", Priority: spec.P0,
 		Source: "e2e service.go 'connect to a service via ExternalIP when the external IP is not assigned to a node'",
-		Why:    "An external IP that no machine has works for pods, for processes of nodes, and for clients outside who route it to a node.",
-		Needs:  []spec.Feature{spec.ExternalIPs},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", ExternalIPs("198.51.100.22", "2001:db8:51::22"))},
+		Why: "An external IP that no machine has works for pods, for processes of nodes, and for clients outside who " +
+			"route it to a node.",
+		Needs: []spec.Feature{spec.ExternalIPs},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"),
+			Service("web", ExternalIPs("198.51.100.22", "2001:db8:51::22"))},
 		Steps: []spec.Step{{
 			Do: []spec.Action{RouteVia("client", "198.51.100.22", "2001:db8:51::22", "n1")},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
-				{From: "n1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
-				{From: "client", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
+				{From: "c1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080,
+					SeenAs: spec.NodeAddr("n1")},
+				{From: "n1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080,
+					SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080,
+					SeenAs: spec.NodeAddr("n1")},
 			},
 		}},
 	},
 	{
 		ID: "externalip-on-node", Group: "externalips", Priority: spec.P0,
 		Source: "TestExternalIPs of pkg/proxy/ipvs; kubernetes#114815",
-		Why:    "An external IP that is an address of a node serves the Service on its port, and the node's own services on all others.",
-		Needs:  []spec.Feature{spec.ExternalIPs},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
+		Why: "An external IP that is an address of a node serves the Service on its port, and the node's own services " +
+			"on all others.",
+		Needs: []spec.Feature{spec.ExternalIPs},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{
 			// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
 			Do: []spec.Action{
@@ -53,18 +60,22 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "externalip-etp-local", Group: "externalips", Priority: spec.P1,
 		Source: "TestOnlyLocalExternalIPs of pkg/proxy/ipvs; TestExternalTrafficPolicyLocal; kubernetes#124260",
-		Why:    "Under policy Local a node serves an external IP with its own pods alone, which see the client, and a node without one stays silent.",
-		Needs:  []spec.Feature{spec.ExternalIPs, spec.ETPLocal, spec.SourceAddress},
+		Why: "Under policy Local a node serves an external IP with its own pods alone, which see the client, and a " +
+			"node without one stays silent.",
+		Needs: []spec.Feature{spec.ExternalIPs, spec.ETPLocal, spec.SourceAddress},
 		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"),
-			Service("web", NodePort(), ETPLocal(), ExternalIPs("198.51.100.24", "2001:db8:51::24", "198.51.100.25", "2001:db8:51::25")),
+			Service("web", NodePort(), ETPLocal(), ExternalIPs("198.51.100.24", "2001:db8:51::24", "198.51.100.25",
+				"2001:db8:51::25")),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
-				RouteVia("client", "198.51.100.24", "2001:db8:51::24", "n1"), RouteVia("client", "198.51.100.25", "2001:db8:51::25", "n3"),
+				RouteVia("client", "198.51.100.24", "2001:db8:51::24", "n1"),
+				RouteVia("client", "198.51.100.25", "2001:db8:51::25", "n3"),
 			},
 			Rows: []spec.Row{
-				{From: "client", To: spec.AddrAt("198.51.100.24", "2001:db8:51::24", 80), Times: 25, By: []string{"a1"}, SeenAs: spec.Itself()},
+				{From: "client", To: spec.AddrAt("198.51.100.24", "2001:db8:51::24", 80), Times: 25, By: []string{"a1"},
+					SeenAs: spec.Itself()},
 				{From: "client", To: spec.AddrAt("198.51.100.25", "2001:db8:51::25", 80), Want: spec.Silence},
 			},
 		}},
@@ -72,8 +83,9 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "externalip-shared-and-removed", Group: "externalips", Priority: spec.P2,
 		Source: "Calico's tests: 'handle temporary overlap of external IPs'",
-		Why:    "Services can share an external IP by port; if two claim the same port, one of them has it, and whoever is left keeps or takes it.",
-		Needs:  []spec.Feature{spec.ExternalIPs},
+		Why: "Services can share an external IP by port; if two claim the same port, one of them has it, and whoever " +
+			"is left keeps or takes it.",
+		Needs: []spec.Feature{spec.ExternalIPs},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("other")),
 			shared("web", "web", 80), shared("other", "other", 81),
@@ -103,8 +115,9 @@ var Scenarios = []spec.Scenario{
 		ID: "externalip-gate-off", Group: "externalips", Priority: spec.P2,
 		Own:    &spec.Own{Proxy: spec.ProxyConfig{NoExternalIPs: true}, Nodes: []string{"n1"}},
 		Source: "KEP-5707; the feature gate AllowServiceExternalIPs",
-		Why:    "Where an administrator forbids external IPs, they are not served; the ClusterIP and the NodePort of the Service are.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.ExternalIPsGate},
+		Why: "Where an administrator forbids external IPs, they are not served; the ClusterIP and the NodePort of the " +
+			"Service are.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.ExternalIPsGate},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ExternalIPs("198.51.100.27", "2001:db8:51::27")),
 		},

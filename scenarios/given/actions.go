@@ -62,9 +62,10 @@ func Readiness(pod string, ready bool) spec.Action {
 
 // Serve starts an echo server on a node or an outside host.
 func Serve(host, proto string, port uint16) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("serve %s/%d on %s", proto, port, host), Run: func(_ context.Context, w spec.World) error {
-		return w.Serve(host, proto, port)
-	}}
+	return spec.Action{Name: fmt.Sprintf("serve %s/%d on %s", proto, port, host),
+		Run: func(_ context.Context, w spec.World) error {
+			return w.Serve(host, proto, port)
+		}}
 }
 
 // Ingress writes the addresses that a load balancer has given to a Service: one for each family of the cluster.
@@ -138,14 +139,15 @@ func Sysctls(host string, settings ...netns.Setting) spec.Action {
 // ForwardPolicy sets the policy of the filter table's FORWARD chain of a node, through the back end that the proxier
 // works with, as an administrator of that machine would.
 func ForwardPolicy(node, policy string) spec.Action {
-	return spec.Action{Name: "FORWARD policy " + policy + " on " + node, Run: func(ctx context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			if _, err := w.Run(ctx, node, IPTables(w, f), "-w", "-P", "FORWARD", policy); err != nil {
-				return err
+	return spec.Action{Name: "FORWARD policy " + policy + " on " + node,
+		Run: func(ctx context.Context, w spec.World) error {
+			for _, f := range w.Lab().Stack().Families() {
+				if _, err := w.Run(ctx, node, IPTables(w, f), "-w", "-P", "FORWARD", policy); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}}
+			return nil
+		}}
 }
 
 // IPTables is the program that speaks to the same xtables back end as the proxier.

@@ -16,24 +16,28 @@ import (
 
 // Terminate begins the graceful end of a pod, which runs on until it is deleted. With serving it stays ready meanwhile.
 func Terminate(pod string, serving bool) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("terminate pod %s, serving=%t", pod, serving), Run: func(_ context.Context, w spec.World) error {
-		return w.Store().Terminate(w.Namespace(), pod, serving)
-	}}
+	return spec.Action{Name: fmt.Sprintf("terminate pod %s, serving=%t", pod, serving),
+		Run: func(_ context.Context, w spec.World) error {
+			return w.Store().Terminate(w.Namespace(), pod, serving)
+		}}
 }
 
-// Zone puts a node into a zone, or into none if zone is empty. Other scenarios would notice: it takes a cluster of its own.
+// Zone puts a node into a zone, or into none if zone is empty. Other scenarios would notice: it takes a cluster of its
+// own.
 func Zone(node, zone string) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("node %s is in zone %q", node, zone), Run: func(_ context.Context, w spec.World) error {
-		return store.Update(w.Store(), "", node, func(n *corev1.Node) {
-			delete(n.Labels, corev1.LabelTopologyZone)
-			if zone != "" {
-				n.Labels[corev1.LabelTopologyZone] = zone
-			}
-		})
-	}}
+	return spec.Action{Name: fmt.Sprintf("node %s is in zone %q", node, zone),
+		Run: func(_ context.Context, w spec.World) error {
+			return store.Update(w.Store(), "", node, func(n *corev1.Node) {
+				delete(n.Labels, corev1.LabelTopologyZone)
+				if zone != "" {
+					n.Labels[corev1.LabelTopologyZone] = zone
+				}
+			})
+		}}
 }
 
-// ApplyAt applies a Service that asks for a ClusterIP: one for each family, of which it takes those that the cluster has.
+// ApplyAt applies a Service that asks for a ClusterIP: one for each family, of which it takes those that the cluster
+// has.
 func ApplyAt(s *corev1.Service, v4, v6 string) spec.Action {
 	return spec.Action{Name: "apply " + s.Name, Run: func(_ context.Context, w spec.World) error {
 		s := s.DeepCopy()
@@ -52,7 +56,8 @@ func IngressAt(service string, ips ...string) spec.Action {
 			s.Status.LoadBalancer.Ingress = nil
 			for _, ip := range ips {
 				mode := corev1.LoadBalancerIPModeVIP
-				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+					corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
 			}
 		})
 	}}

@@ -25,7 +25,8 @@ type Counter struct {
 
 // Count puts counters on a node and gives a function that reads them. They live in a table of their own, which only
 // counts; the scenario needs a cluster of its own if it wants nobody else's packets in them.
-func Count(ctx context.Context, w spec.World, node string, counters ...Counter) (func() (map[string]int, error), error) {
+func Count(ctx context.Context, w spec.World, node string, counters ...Counter) (func() (map[string]int, error),
+	error) {
 	var script strings.Builder
 	script.WriteString("add table inet scenario\n")
 	for _, c := range counters {

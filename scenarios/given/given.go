@@ -110,8 +110,8 @@ func UDPPort(port int32, target int) ServiceOption {
 	return ServicePort("", corev1.ProtocolUDP, port, target)
 }
 
-// ServicePort adds a port with a name. An empty name is replaced by one made of protocol and port as soon as the Service
-// has several ports, which must have names.
+// ServicePort adds a port with a name. An empty name is replaced by one made of protocol and port as soon as the
+// Service has several ports, which must have names.
 func ServicePort(name string, proto corev1.Protocol, port int32, target int) ServiceOption {
 	return func(s *corev1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{

@@ -41,7 +41,8 @@ func MapPort(at spec.Target, proto, pod string) spec.Action {
 		if err != nil {
 			return err
 		}
-		return nat(ctx, w, at.Host, f, "-A", hostPortChain, "-p", proto, "-d", from.Addr().String(), "--dport", strconv.Itoa(int(from.Port())),
+		return nat(ctx, w, at.Host, f, "-A", hostPortChain, "-p", proto, "-d", from.Addr().String(), "--dport",
+			strconv.Itoa(int(from.Port())),
 			"-j", "DNAT", "--to-destination", netip.AddrPortFrom(h.Addr(f), 8080).String())
 	})
 }

@@ -19,10 +19,12 @@ const narrowMTU = 1280
 // tooBig is how much payload makes a datagram too big for a narrow path, and not for any other of the lab.
 const tooBig = 1350 // bytes
 
-// LearnsOfNarrowPath makes the path from a pod's node to the pod narrow, and wants a client that is in some other place to
-// learn of it: a TCP connection goes on with smaller segments, the sender of a datagram that was too big is told, and its
-// next one comes in pieces. The targets must have addresses of their own: a client remembers what it has learned of one.
-func LearnsOfNarrowPath(ctx context.Context, w spec.World, client string, tcp, udp spec.Target, pod string, families ...lab.Family) error {
+// LearnsOfNarrowPath makes the path from a pod's node to the pod narrow, and wants a client that is in some other place
+// to learn of it: a TCP connection goes on with smaller segments, the sender of a datagram that was too big is told,
+// and its next one comes in pieces. The targets must have addresses of their own: a client remembers what it has
+// learned of one.
+func LearnsOfNarrowPath(ctx context.Context, w spec.World, client string, tcp, udp spec.Target, pod string,
+	families ...lab.Family) error {
 	return narrowPath(w, pod, func() error {
 		var first, second []spec.Row
 		for _, f := range families {
@@ -43,8 +45,8 @@ func LearnsOfNarrowPath(ctx context.Context, w spec.World, client string, tcp, u
 	})
 }
 
-// narrowPath lets through nothing longer than narrowMTU from a pod's node to the pod while f runs. Whoever sends a longer
-// packet that must not be fragmented is told so by the node.
+// narrowPath lets through nothing longer than narrowMTU from a pod's node to the pod while f runs. Whoever sends a
+// longer packet that must not be fragmented is told so by the node.
 func narrowPath(w spec.World, pod string, f func() error) (err error) {
 	p := w.Lab().Pod(w.Namespace() + "/" + pod)
 	if p == nil {

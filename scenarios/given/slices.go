@@ -18,8 +18,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Endpoints writes EndpointSlices by hand for a Service without a selector: in each family of the cluster one slice that
-// lists the hosts (pods, nodes or outside hosts) with one port. The port belongs to the Service's port of that name.
+// Endpoints writes EndpointSlices by hand for a Service without a selector: in each family of the cluster one slice
+// that lists the hosts (pods, nodes or outside hosts) with one port. The port belongs to the Service's port of that
+// name.
 func Endpoints(slice, service, portName string, port int32, hosts ...string) spec.Action {
 	var endpoints []Listed
 	for _, h := range hosts {
@@ -57,12 +58,13 @@ func (s EndpointState) conditions() discoveryv1.EndpointConditions {
 		return discoveryv1.EndpointConditions{}
 	}
 	return discoveryv1.EndpointConditions{
-		Ready: ptr.To(s == Running), Serving: ptr.To(s == Running || s == Ending), Terminating: ptr.To(s == Ending || s == Dying),
+		Ready: ptr.To(s == Running), Serving: ptr.To(s == Running || s == Ending),
+		Terminating: ptr.To(s == Ending || s == Dying),
 	}
 }
 
-// Slice writes EndpointSlices by hand for a Service without a selector: one in each family of the cluster, with one port,
-// which belongs to the Service's port of that name.
+// Slice writes EndpointSlices by hand for a Service without a selector: one in each family of the cluster, with one
+// port, which belongs to the Service's port of that name.
 func Slice(name, service, portName string, port int32, endpoints ...Listed) spec.Action {
 	return SliceIn([]lab.Family{lab.V4, lab.V6}, name, service, portName, port, endpoints...)
 }
@@ -77,7 +79,8 @@ func EndpointsIn(namespace, slice, service, portName string, port int32, host st
 	return writeSlices(namespace, []lab.Family{lab.V4, lab.V6}, slice, service, portName, port, []Listed{{Host: host}})
 }
 
-func writeSlices(namespace string, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) spec.Action {
+func writeSlices(namespace string, families []lab.Family, name, service, portName string, port int32,
+	endpoints []Listed) spec.Action {
 	return spec.Action{Name: "write EndpointSlice " + name, Run: func(_ context.Context, w spec.World) error {
 		all, err := slicesOf(w, families, name, service, portName, port, endpoints)
 		if err != nil {
@@ -95,7 +98,8 @@ func SlicesOf(w spec.World, name, service, portName string, port int32, endpoint
 	return slicesOf(w, []lab.Family{lab.V4, lab.V6}, name, service, portName, port, endpoints)
 }
 
-func slicesOf(w spec.World, families []lab.Family, name, service, portName string, port int32, endpoints []Listed) ([]store.Object, error) {
+func slicesOf(w spec.World, families []lab.Family, name, service, portName string, port int32,
+	endpoints []Listed) ([]store.Object, error) {
 	var all []store.Object
 	for _, f := range w.Lab().Stack().Families() {
 		if !slices.Contains(families, f) {

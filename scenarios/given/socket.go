@@ -115,8 +115,8 @@ func (s *Socket) Heard() ([]string, error) {
 	}
 }
 
-// InPieces sends a request from a pod in fragments, the last one first, and wants an answer from where it was sent to. It
-// leaves out IPv6 for a proxier that does not claim to take such.
+// InPieces sends a request from a pod in fragments, the last one first, and wants an answer from where it was sent to.
+// It leaves out IPv6 for a proxier that does not claim to take such.
 func InPieces(ctx context.Context, w spec.World, host string, target spec.Target, family lab.Family) error {
 	if family == lab.V6 && !w.Features()[spec.BridgedFragmentsV6] {
 		return nil
@@ -130,7 +130,8 @@ func InPieces(ctx context.Context, w spec.World, host string, target spec.Target
 		return err
 	}
 	defer s.Close()
-	if err := sendPieces(w, host, traffic.Datagram{Src: s.Addr(), Dst: to, Payload: append([]byte("pieces 4000\n"), make([]byte, 4000)...)}); err != nil {
+	if err := sendPieces(w, host, traffic.Datagram{Src: s.Addr(), Dst: to,
+		Payload: append([]byte("pieces 4000\n"), make([]byte, 4000)...)}); err != nil {
 		return &spec.Fault{Err: err}
 	}
 	got, err := s.Receive(1)
@@ -141,7 +142,8 @@ func InPieces(ctx context.Context, w spec.World, host string, target spec.Target
 		return fmt.Errorf("a datagram in fragments from %s to %s, the last one first, is not answered", host, target)
 	}
 	if got[0].From != to || got[0].Payload != 4000 {
-		return fmt.Errorf("a datagram in fragments to %s is answered by %s, who got %d bytes of 4000", to, got[0].From, got[0].Payload)
+		return fmt.Errorf("a datagram in fragments to %s is answered by %s, who got %d bytes of 4000", to, got[0].From,
+			got[0].Payload)
 	}
 	return nil
 }

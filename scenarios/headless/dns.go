@@ -26,8 +26,9 @@ const asks = 20
 var vip = spec.Scenario{
 	ID: "dns-vip-udp-and-tcp", Group: "headless/dns", Priority: spec.P0,
 	Source: "e2e dns.go 'DNS for the cluster', 'DNS for services'",
-	Why:    "Pods and nodes ask the address of the DNS Service over UDP and TCP; both servers behind it answer, and as that address.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Why: "Pods and nodes ask the address of the DNS Service over UDP and TCP; both servers behind it answer, and as " +
+		"that address.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
 		Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 	},
@@ -53,7 +54,8 @@ var vip = spec.Scenario{
 }
 
 // askOften asks for the Service web, and each time for who it is that answers.
-func askOften(ctx context.Context, w spec.World, from, proto string, family lab.Family, answered map[string]bool) error {
+func askOften(ctx context.Context, w spec.World, from, proto string, family lab.Family,
+	answered map[string]bool) error {
 	q, err := question(w, from, proto, family)
 	if err != nil {
 		return err
@@ -128,8 +130,9 @@ func inRecord(a netip.Addr) string {
 var serviceNames = spec.Scenario{
 	ID: "dns-service-names", Group: "headless/dns", Priority: spec.P0,
 	Source: "e2e dns.go 'resolve DNS of partial qualified names for services'",
-	Why:    "In a pod, a Service's name, alone or with as much of its domain as one likes, is its ClusterIP to any program, and leads to its pods.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Why: "In a pod, a Service's name, alone or with as much of its domain as one likes, is its ClusterIP to any " +
+		"program, and leads to its pods.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
 		Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Backend("a2", "n2"), Service("web"),
 	},
@@ -164,9 +167,11 @@ var serviceNames = spec.Scenario{
 
 var records = spec.Scenario{
 	ID: "dns-headless-records", Group: "headless/dns", Priority: spec.P0,
-	Source: "e2e dns.go 'DNS for pods for Subdomain', 'DNS for ExternalName services'; kubernetes/dns docs/specification.md",
-	Why:    "Through the DNS Service, a headless Service is its ready pods, or the hosts that Endpoints of its name list; an ExternalName is an alias.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Source: "e2e dns.go 'DNS for pods for Subdomain', 'DNS for ExternalName services'; kubernetes/dns " +
+		"docs/specification.md",
+	Why: "Through the DNS Service, a headless Service is its ready pods, or the hosts that Endpoints of its name " +
+		"list; an ExternalName is an alias.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
 		Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(),
 		Backend("a1", "n1", inSubdomain("first", "pods")), Backend("a2", "n2"), Backend("a3", "n3"),
@@ -178,7 +183,8 @@ var records = spec.Scenario{
 			Name: "a3 is not ready", Do: []spec.Action{Readiness("a3", false), listOutside}, Check: checkRecords("a1", "a2"),
 		},
 		{
-			Name: "a3 is ready, a2 is gone", Do: []spec.Action{Readiness("a3", true), Delete("Pod", "a2")}, Check: checkRecords("a1", "a3"),
+			Name: "a3 is ready, a2 is gone", Do: []spec.Action{Readiness("a3", true), Delete("Pod", "a2")},
+			Check: checkRecords("a1", "a3"),
 		},
 	},
 }

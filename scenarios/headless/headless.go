@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package headless holds the scenarios of Services without a ClusterIP, and of names. What a name stands for is the DNS's
-// affair, not the proxier's; that a pod gets an answer at all is the proxier's, since the DNS is a Service too.
+// Package headless holds the scenarios of Services without a ClusterIP, and of names. What a name stands for is the
+// DNS's affair, not the proxier's; that a pod gets an answer at all is the proxier's, since the DNS is a Service too.
 package headless
 
 import (
@@ -23,10 +23,12 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "headless-not-proxied", Group: "headless/dns", Priority: spec.P0,
 		Source: "U TestBuildServiceMapServiceHeadless; the definition of headless Services",
-		Why:    "A Service without a ClusterIP leads nowhere by itself: clients connect to the pods' own ports, untranslated, while other Services work.",
-		Needs:  []spec.Feature{spec.ClusterIP},
+		Why: "A Service without a ClusterIP leads nowhere by itself: clients connect to the pods' own ports, " +
+			"untranslated, while other Services work.",
+		Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
-			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("quiet", Headless(), Selecting("web")), Service("web"),
+			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("quiet", Headless(), Selecting("web")),
+			Service("web"),
 		},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
@@ -42,9 +44,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "headless-slice-label", Group: "headless/dns", Priority: spec.P1,
 		Source: "e2e service.go 'implement service.kubernetes.io/headless'",
-		Why:    "EndpointSlices with the label of headless Services are not for proxiers: the ClusterIP serves nobody until the label goes.",
-		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""))},
+		Why: "EndpointSlices with the label of headless Services are not for proxiers: the ClusterIP serves nobody " +
+			"until the label goes.",
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""))},
 		Steps: []spec.Step{
 			{
 				Name: "with the label from the beginning",
@@ -66,19 +69,20 @@ var Scenarios = []spec.Scenario{
 
 // labelled sets or removes the label of headless Services on the slices of the Service web.
 func labelled(yes bool) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("label of headless Services: %t", yes), Run: func(_ context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			err := store.Update(w.Store(), w.Namespace(), fmt.Sprintf("web-%s", f), func(s *discoveryv1.EndpointSlice) {
-				if delete(s.Labels, corev1.IsHeadlessService); yes {
-					s.Labels[corev1.IsHeadlessService] = ""
+	return spec.Action{Name: fmt.Sprintf("label of headless Services: %t", yes),
+		Run: func(_ context.Context, w spec.World) error {
+			for _, f := range w.Lab().Stack().Families() {
+				err := store.Update(w.Store(), w.Namespace(), fmt.Sprintf("web-%s", f), func(s *discoveryv1.EndpointSlice) {
+					if delete(s.Labels, corev1.IsHeadlessService); yes {
+						s.Labels[corev1.IsHeadlessService] = ""
+					}
+				})
+				if err != nil {
+					return err
 				}
-			})
-			if err != nil {
-				return err
 			}
-		}
-		return nil
-	}}
+			return nil
+		}}
 }
 
 // noTraceOf looks for a Service's name among the rules of n1, where proxiers write it into comments and names.

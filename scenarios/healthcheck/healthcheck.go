@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package healthcheck holds the scenarios of health checks: the port of a Service on which each node tells load balancers
-// whether it has pods of its own, and the health of the proxier itself.
+// Package healthcheck holds the scenarios of health checks: the port of a Service on which each node tells load
+// balancers whether it has pods of its own, and the health of the proxier itself.
 package healthcheck
 
 import (
@@ -30,8 +30,10 @@ var Scenarios = []spec.Scenario{
 		Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "a pod on n1", Check: says(codes{"n1": 200, "n2": 503, "n3": 503})},
-			{Name: "one on n3 too", Do: []spec.Action{Apply(Backend("a3", "n3"))}, Check: says(codes{"n1": 200, "n2": 503, "n3": 200})},
-			{Name: "that on n1 turns unready", Do: []spec.Action{Readiness("a1", false)}, Check: says(codes{"n1": 503, "n2": 503, "n3": 200})},
+			{Name: "one on n3 too", Do: []spec.Action{Apply(Backend("a3", "n3"))},
+				Check: says(codes{"n1": 200, "n2": 503, "n3": 200})},
+			{Name: "that on n1 turns unready", Do: []spec.Action{Readiness("a1", false)},
+				Check: says(codes{"n1": 503, "n2": 503, "n3": 200})},
 			{Name: "that on n3 goes, that on n1 is back", Do: []spec.Action{Delete("Pod", "a3"), Readiness("a1", true)},
 				Check: says(codes{"n1": 200, "n2": 503, "n3": 503})},
 		},
@@ -40,9 +42,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "hc-terminating-only", Group: "healthcheck-nodeport", Priority: spec.P1,
 		Source: "KEP-1669; e2e loadbalancer.go 'fail health check node port if there are only terminating endpoints'",
-		Why:    "A node whose last pod is shutting down tells load balancers to go elsewhere, and serves those who still come.",
-		Needs:  append([]spec.Feature{spec.TerminatingFallback}, needs...),
-		Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
+		Why: "A node whose last pod is shutting down tells load balancers to go elsewhere, and serves those who still " +
+			"come.",
+		Needs: append([]spec.Feature{spec.TerminatingFallback}, needs...),
+		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "running", Check: says(codes{"n1": 200, "n2": 200, "n3": 503})},
 			{
@@ -84,7 +87,8 @@ func saysAt(ctx context.Context, w spec.World, port uint16, path string, want co
 				return fmt.Errorf("%s over %s: %w", node, f, err)
 			}
 			if health.Code != code {
-				return fmt.Errorf("%s over %s: port %d answers %s to %s; want %s", node, f, port, inWords(health.Code), path, inWords(code))
+				return fmt.Errorf("%s over %s: port %d answers %s to %s; want %s", node, f, port, inWords(health.Code), path,
+					inWords(code))
 			}
 		}
 	}

@@ -15,7 +15,8 @@ import (
 
 // allowedByFirewall closes the INPUT chain of n1 to new TCP connections from outside.
 var allowedByFirewall = spec.Scenario{
-	ID: "hc-allowed-by-firewall", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
+	ID: "hc-allowed-by-firewall", Group: "healthcheck-nodeport", Priority: spec.P2,
+	Own:    &spec.Own{Nodes: []string{"n1", "n2"}},
 	Source: "TestHealthCheckNodePort: the rule 'health check node port' in KUBE-NODEPORTS",
 	Why:    "A node whose INPUT chain drops what it does not know lets load balancers reach the health-check port.",
 	Needs:  append([]spec.Feature{spec.HealthCheckAccept}, needs...),
@@ -52,9 +53,10 @@ const busyPort = 30031
 var listenScope = spec.Scenario{
 	ID: "hc-listen-scope", Group: "healthcheck-nodeport", Priority: spec.P2, Own: OnPrimaryAddresses(),
 	Source: "TestServerWithSelectiveListeningAddress; pkg/proxy/healthcheck: a port that cannot be opened is an Event",
-	Why:    "The health-check port is open where NodePorts are, and nowhere else; where another process has the port, the Service is served all the same.",
-	Needs:  needs,
-	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Why: "The health-check port is open where NodePorts are, and nowhere else; where another process has the port, " +
+		"the Service is served all the same.",
+	Needs: needs,
+	Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{
 		{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {
 			if err := says(codes{"n1": 200, "n2": 503})(ctx, w); err != nil {
@@ -64,9 +66,10 @@ var listenScope = spec.Scenario{
 		}},
 		{
 			Name: "another process has the port of a Service to come",
-			Do: []spec.Action{Serve("n1", "tcp", busyPort), Apply(Service("busy", Selecting("web"), LoadBalancer(), ETPLocal(), func(s *corev1.Service) {
-				s.Spec.HealthCheckNodePort = busyPort
-			}))},
+			Do: []spec.Action{Serve("n1", "tcp", busyPort), Apply(Service("busy", Selecting("web"), LoadBalancer(), ETPLocal(),
+				func(s *corev1.Service) {
+					s.Spec.HealthCheckNodePort = busyPort
+				}))},
 			Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "busy", 80), By: []string{"a1"}},
 				{From: "client", To: spec.HostAt("n1", busyPort), By: []string{"n1"}},
@@ -107,13 +110,16 @@ const proxierPort = 10256
 var proxierHealth = spec.Scenario{
 	ID: "hc-proxier-health", Group: "healthcheck-nodeport", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
 	Source: "KEP-3836; TestHealthzServer, TestLivezServer",
-	Why:    "On a node that the autoscaler is about to delete, the proxier's /healthz sends load balancers elsewhere, while /livez says that it is well, and Services go on to tell of their own pods.",
-	Needs:  append([]spec.Feature{spec.ProxierHealthz}, needs...),
-	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Why: "On a node that the autoscaler is about to delete, the proxier's /healthz sends load balancers elsewhere, " +
+		"while /livez says that it is well, and Services go on to tell of their own pods.",
+	Needs: append([]spec.Feature{spec.ProxierHealthz}, needs...),
+	Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{
 		{Name: "all is well", Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
-		{Name: "n1 is to be deleted", Do: []spec.Action{taint("n1", true)}, Check: proxierSays(codes{"n1": 503, "n2": 200}, codes{"n1": 200, "n2": 200})},
-		{Name: "n1 stays", Do: []spec.Action{taint("n1", false)}, Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
+		{Name: "n1 is to be deleted", Do: []spec.Action{taint("n1", true)},
+			Check: proxierSays(codes{"n1": 503, "n2": 200}, codes{"n1": 200, "n2": 200})},
+		{Name: "n1 stays", Do: []spec.Action{taint("n1", false)},
+			Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
 	},
 }
 
@@ -133,12 +139,13 @@ func proxierSays(healthz, livez codes) func(context.Context, spec.World) error {
 // taint marks a node as the autoscaler does before it deletes the machine, or takes the mark away.
 func taint(node string, doomed bool) spec.Action {
 	const key = "ToBeDeletedByClusterAutoscaler"
-	return spec.Action{Name: fmt.Sprintf("node %s doomed=%t", node, doomed), Run: func(_ context.Context, w spec.World) error {
-		return store.Update(w.Store(), "", node, func(n *corev1.Node) {
-			n.Spec.Taints = nil
-			if doomed {
-				n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
-			}
-		})
-	}}
+	return spec.Action{Name: fmt.Sprintf("node %s doomed=%t", node, doomed),
+		Run: func(_ context.Context, w spec.World) error {
+			return store.Update(w.Store(), "", node, func(n *corev1.Node) {
+				n.Spec.Taints = nil
+				if doomed {
+					n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+				}
+			})
+		}}
 }

@@ -20,8 +20,9 @@ import (
 var bodyAndWeight = spec.Scenario{
 	ID: "hc-body-and-weight", Group: "healthcheck-nodeport", Priority: spec.P2,
 	Source: "pkg/proxy/healthcheck/service_health.go",
-	Why:    "The health-check port tells in JSON whose it is and how many pods the node has, each counted once, and gives the number as a weight.",
-	Needs:  append([]spec.Feature{spec.HealthCheckBody}, needs...),
+	Why: "The health-check port tells in JSON whose it is and how many pods the node has, each counted once, and " +
+		"gives the number as a weight.",
+	Needs: append([]spec.Feature{spec.HealthCheckBody}, needs...),
 	Given: []store.Object{
 		Backend("a1", "n1", TCP(9090)), Backend("b1", "n1", TCP(9090)), Backend("a2", "n2", TCP(9090)),
 		Service("web", LoadBalancer(), ETPLocal(), Port(80, 8080), Port(81, 9090)),
@@ -75,10 +76,12 @@ func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods in
 
 var portLifecycle = spec.Scenario{
 	ID: "hc-port-lifecycle", Group: "healthcheck-nodeport", Priority: spec.P1,
-	Source: "e2e loadbalancer.go 'implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes'",
-	Why:    "The health-check port is open while the Service has policy Local, and closed once the policy changes or the Service is gone.",
-	Needs:  needs,
-	Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+	Source: "e2e loadbalancer.go 'implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy " +
+		"changes'",
+	Why: "The health-check port is open while the Service has policy Local, and closed once the policy changes or " +
+		"the Service is gone.",
+	Needs: needs,
+	Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		open := codes{"n1": 200, "n2": 503, "n3": 503}
 		closed := codes{"n1": 0, "n2": 0, "n3": 0}

@@ -73,7 +73,8 @@ var leastBusy = habit{
 				}
 				open = append(open, conn)
 				if server != want {
-					return fmt.Errorf("a1 was alone until it had 4 connections; number %d of the 4 meant for %s goes to %s", i+1, want, server)
+					return fmt.Errorf("a1 was alone until it had 4 connections; number %d of the 4 meant for %s goes to %s", i+1,
+						want, server)
 				}
 			}
 		}
@@ -85,7 +86,8 @@ var bySource = habit{
 	why:   "sends a client to the same endpoint every time, and different clients to different ones",
 	given: func() []store.Object { return slices.Concat(endpoints(), clients(), []store.Object{Service("web")}) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
-		return sticks(func(client int) (string, error) { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) }, "client")
+		return sticks(func(client int) (string, error) { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) },
+			"client")
 	},
 }
 
@@ -129,8 +131,8 @@ func sticks(pick func(int) (string, error), what string) error {
 // firstPort is the first of the ports that byHash connects from.
 const firstPort = 20001
 
-// byHash compares two Services with the same endpoints: kube-proxy has the client's port in the hash, so that one client
-// is spread.
+// byHash compares two Services with the same endpoints: kube-proxy has the client's port in the hash, so that one
+// client is spread.
 var byHash = habit{
 	why: "picks by the client's address and port alone, on all virtual servers with the same endpoints alike",
 	given: func() []store.Object {
@@ -186,7 +188,8 @@ func podOf(w spec.World, a traffic.Answer) string {
 }
 
 // pickFrom is pick from a port of one's choice.
-func pickFrom(ctx context.Context, w spec.World, from string, port uint16, service string, f lab.Family) (string, error) {
+func pickFrom(ctx context.Context, w spec.World, from string, port uint16, service string, f lab.Family) (string,
+	error) {
 	h, err := w.Host(from)
 	if err != nil {
 		return "", err

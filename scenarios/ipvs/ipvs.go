@@ -28,8 +28,9 @@ var objects = spec.Scenario{
 	ID: "rs-ipvs-objects", Group: "ruleset-shape", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Needs:  append([]spec.Feature{spec.SessionAffinity}, needs...),
 	Source: "TestNodePortIPv4, TestMultiPortServiceBindAddr, TestSessionAffinity in pkg/proxy/ipvs",
-	Why:    "Each address and port of a Service is a virtual server with the pods as destinations; ClusterIPs are on kube-ipvs0, IP sets list what is masqueraded, and the number of iptables rules does not depend on Services.",
-	Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+	Why: "Each address and port of a Service is a virtual server with the pods as destinations; ClusterIPs are on " +
+		"kube-ipvs0, IP sets list what is masqueraded, and the number of iptables rules does not depend on Services.",
+	Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
 	Steps: []spec.Step{
 		{Name: "one Service", Check: eachFamily(objectsOfWeb)},
 		{Name: "more Services", Check: eachFamily(rulesStay)},
@@ -77,7 +78,8 @@ func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 		argv []string
 		text string
 	}{
-		{[]string{"ip", "-o", "address", "show", "dev", "kube-ipvs0"}, " " + netip.PrefixFrom(vip.Addr(), vip.Addr().BitLen()).String() + " "},
+		{[]string{"ip", "-o", "address", "show", "dev", "kube-ipvs0"}, " " +
+			netip.PrefixFrom(vip.Addr(), vip.Addr().BitLen()).String() + " "},
 		{[]string{"ipset", "list", setName("KUBE-CLUSTER-IP", f)}, fmt.Sprintf("\n%s,tcp:80\n", vip.Addr())},
 		{[]string{"ipset", "list", setName("KUBE-NODE-PORT-TCP", f)}, fmt.Sprintf("\n%d\n", primary.Port())},
 		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, loop(w, f)},
@@ -87,7 +89,8 @@ func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 			return err
 		}
 		if !strings.Contains(text+"\n", want.text) {
-			errs = append(errs, fmt.Errorf("%s: there is no %q in\n%s", strings.Join(want.argv, " "), strings.TrimSpace(want.text), text))
+			errs = append(errs, fmt.Errorf("%s: there is no %q in\n%s", strings.Join(want.argv, " "),
+				strings.TrimSpace(want.text), text))
 		}
 	}
 	return errors.Join(errs...)
@@ -145,8 +148,9 @@ const daemonPort = 18095
 var accessFilter = spec.Scenario{
 	ID: "rs-ipvs-access-filter", Group: "ruleset-shape", Priority: spec.P1, Needs: needs,
 	Source: "kubernetes#72236",
-	Why:    "A daemon of the node that listens on every address does not answer on the addresses of Services, although the node owns them.",
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+	Why: "A daemon of the node that listens on every address does not answer on the addresses of Services, although " +
+		"the node owns them.",
+	Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 		n1 := w.Lab().Node("n1")
 		daemon, err := traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort})

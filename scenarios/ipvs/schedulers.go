@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// schedulers are the scenarios, one for each scheduler. Endpoints all have the same weight, so one that heeds weights does
-// what the one without them does.
+// schedulers are the scenarios, one for each scheduler. Endpoints all have the same weight, so one that heeds weights
+// does what the one without them does.
 func schedulers() []spec.Scenario {
 	return []spec.Scenario{
 		standard(scheduler("rr", "round robin", inTurn)),

@@ -28,9 +28,11 @@ var Scenarios = []spec.Scenario{
 	},
 	{
 		ID: "itp-local-none-drops", Group: "itp-local", Priority: spec.P1,
-		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod to Pod'; TestInternalTrafficPolicy 'no local endpoints'",
-		Why:    "On a node without a pod the ClusterIP serves nobody: not through another node's pod either, whatever else the Service is.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
+		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod to Pod'; TestInternalTrafficPolicy 'no local " +
+			"endpoints'",
+		Why: "On a node without a pod the ClusterIP serves nobody: not through another node's pod either, whatever " +
+			"else the Service is.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Service("web", ITPLocal()),
 			Service("exposed", NodePort(), ITPLocal(), Selecting("web")),
@@ -46,9 +48,10 @@ var Scenarios = []spec.Scenario{
 	},
 	{
 		ID: "itp-local-host-and-hostnetwork", Group: "itp-local", Priority: spec.P1,
-		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod', '… Pod and Node, to Pod (hostNetwork: true)'",
-		Why:    "Clients and pods in the network of a node belong to that node like any other.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+		Source: "e2e service.go 'respect internalTrafficPolicy=Local Pod (hostNetwork: true) to Pod', '… Pod and Node, to " +
+			"Pod (hostNetwork: true)'",
+		Why:   "Clients and pods in the network of a node belong to that node like any other.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
 			Pod("h1", "n1", HostNetwork(), App("host"), TCP(18082)), Pod("h2", "n2", HostNetwork(), App("host"), TCP(18082)),
@@ -66,8 +69,9 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "itp-local-not-external", Group: "itp-local", Priority: spec.P1,
 		Source: "TestInternalTrafficPolicy 'external to NodePort with iTP:Local', 'external to ClusterIP with iTP:Local'",
-		Why:    "The policy is about the ClusterIP: all pods serve the other ways to the Service, and the ClusterIP keeps to it for clients outside as well.",
-		Needs:  []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
+		Why: "The policy is about the ClusterIP: all pods serve the other ways to the Service, and the ClusterIP keeps " +
+			"to it for clients outside as well.",
+		Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
@@ -75,9 +79,11 @@ var Scenarios = []spec.Scenario{
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
 			Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.NodeAddr("n1")},
 				{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
-				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.NodeAddr("n1")},
 				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
 			},
 		}},
@@ -85,11 +91,13 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "itp-and-etp-local", Group: "itp-local", Priority: spec.P2,
 		Source: "CategorizeEndpoints 'iTP: Local, eTP: Local, all endpoints remote'",
-		Why:    "With both policies Local a node without a pod serves neither its ClusterIP nor outside traffic, while its own pods and processes reach the NodePort and the load balancer's address.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ETPLocal},
-		Given:  []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", LoadBalancer(), ITPLocal(), ETPLocal())},
+		Why: "With both policies Local a node without a pod serves neither its ClusterIP nor outside traffic, while " +
+			"its own pods and processes reach the NodePort and the load balancer's address.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ETPLocal},
+		Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", LoadBalancer(), ITPLocal(), ETPLocal())},
 		Steps: []spec.Step{{
-			Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"), RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
+			Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"),
+				RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
 			Rows: []spec.Row{
 				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
 				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},

@@ -16,15 +16,17 @@ import (
 var toggle = spec.Scenario{
 	ID: "itp-toggle", Group: "itp-local", Priority: spec.P1,
 	Source: "CategorizeEndpoints; pkg/proxy/conntrack/cleanup.go: flows to endpoints that serve are left alone",
-	Why:    "The policy can be changed while the Service is in use: it holds for new connections, and those that are open live on without a loss, UDP ones too.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+	Why: "The policy can be changed while the Service is in use: it holds for new connections, and those that are " +
+		"open live on without a loss, UDP ones too.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080)),
 	},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		return w.During(ctx, []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "stream", By: []string{"a2"}},
-			{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", If: spec.UDPDrains, By: []string{"a2"}},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", If: spec.UDPDrains,
+				By: []string{"a2"}},
 		}, func(ctx context.Context, t spec.Traffic) error {
 			if err := w.Apply(Backend("a1", "n1", UDP(8080))); err != nil {
 				return &spec.Fault{Err: err}
@@ -33,13 +35,16 @@ var toggle = spec.Scenario{
 			if err != nil {
 				return err
 			}
-			return underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyCluster, spec.Row{By: []string{"a1", "a2"}, Even: true})
+			return underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyCluster,
+				spec.Row{By: []string{"a1", "a2"}, Even: true})
 		})
 	}}},
 }
 
-// underPolicy sets the policy, wants the row to hold for new connections of both protocols, and lets the old ones go on.
-func underPolicy(ctx context.Context, w spec.World, t spec.Traffic, to corev1.ServiceInternalTrafficPolicy, row spec.Row) error {
+// underPolicy sets the policy, wants the row to hold for new connections of both protocols, and lets the old ones go
+// on.
+func underPolicy(ctx context.Context, w spec.World, t spec.Traffic, to corev1.ServiceInternalTrafficPolicy,
+	row spec.Row) error {
 	if err := Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }).Run(ctx, w); err != nil {
 		return &spec.Fault{Err: err}
 	}

@@ -17,9 +17,10 @@ import (
 var programmingLatency = spec.Scenario{
 	ID: "ep-programming-latency", Group: "endpoints-lifecycle", Priority: spec.P0,
 	Source: "e2e service_latency.go 'not be very high'",
-	Why:    "A burst of fifty endpoint changes reaches the packets in the time that a node may take for one, and the last one counts.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+	Why: "A burst of fifty endpoint changes reaches the packets in the time that a node may take for one, and the " +
+		"last one counts.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		for i := range 50 {
 			if err := Readiness("a2", i%2 == 1).Run(ctx, w); err != nil {
@@ -37,9 +38,10 @@ var programmingLatency = spec.Scenario{
 var externalNameTransitions = spec.Scenario{
 	ID: "svc-externalname-transitions", Group: "endpoints-lifecycle", Priority: spec.P0,
 	Source: "e2e service.go 'change the type from ExternalName to ClusterIP', '… to NodePort', and back",
-	Why:    "A Service that becomes an ExternalName is no longer served, and is served again once it has a ClusterIP or NodePort.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+	Why: "A Service that becomes an ExternalName is no longer served, and is served again once it has a ClusterIP " +
+		"or NodePort.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 	Steps: []spec.Step{
 		{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
 			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}); err != nil {

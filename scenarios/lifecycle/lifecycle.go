@@ -15,10 +15,12 @@ import (
 var Scenarios = []spec.Scenario{
 	{
 		ID: "ep-add-remove", Group: "endpoints-lifecycle", Priority: spec.P0,
-		Source: "e2e networking.go 'update endpoints: http', 'update endpoints: udp'; service.go 'be able to up and down services'",
-		Why:    "A pod that joins a Service gets connections, one that leaves gets no more.",
-		Needs:  []spec.Feature{spec.ClusterIP},
-		Given:  []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080))},
+		Source: "e2e networking.go 'update endpoints: http', 'update endpoints: udp'; service.go 'be able to up and down " +
+			"services'",
+		Why:   "A pod that joins a Service gets connections, one that leaves gets no more.",
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"),
+			Service("web", Port(80, 8080), UDPPort(80, 8080))},
 		Steps: []spec.Step{
 			{Name: "two endpoints", Rows: bothProtocols("a1", "a2")},
 			{Name: "a third joins", Do: []spec.Action{Apply(both("a3", "n3"))}, Rows: bothProtocols("a1", "a2", "a3")},
@@ -28,11 +30,13 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "ep-multiple-slices", Group: "endpoints-lifecycle", Priority: spec.P0,
 		Source: "e2e endpointslice.go 'multiple ports / multiple endpoint IPs specified in multiple EndpointSlices'",
-		Why:    "A Service described by several EndpointSlices has the endpoints of all of them, each port its own; one named twice counts once.",
-		Needs:  []spec.Feature{spec.ClusterIP},
+		Why: "A Service described by several EndpointSlices has the endpoints of all of them, each port its own; one " +
+			"named twice counts once.",
+		Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", TCP(8080), TCP(9090)), Pod("a2", "n2", TCP(8080)), Pod("a3", "n3", TCP(9090)),
-			Service("web", Selecting(""), ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
+			Service("web", Selecting(""), ServicePort("http", corev1.ProtocolTCP, 80, 8080),
+				ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
@@ -48,15 +52,17 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "ep-manual-endpoints", Group: "endpoints-lifecycle", Priority: spec.P0,
 		Source: "e2e apiserver.go 'EndpointSlices pointing to API Server'; 'mirror a custom Endpoints resource'",
-		Why:    "A Service without a selector leads where its hand-written EndpointSlices say: to nodes, or out of the cluster.",
-		Needs:  []spec.Feature{spec.ClusterIP},
+		Why: "A Service without a selector leads where its hand-written EndpointSlices say: to nodes, or out of the " +
+			"cluster.",
+		Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("h2", "n2", HostNetwork(), TCP(18080)),
 			Service("api", Selecting(""), Port(443, 18080)), Service("outside", Selecting(""), Port(80, 18081)),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
-				Serve("client", "tcp", 18081), Endpoints("api", "api", "", 18080, "n2"), Endpoints("outside", "outside", "", 18081, "client"),
+				Serve("client", "tcp", 18081), Endpoints("api", "api", "", 18080, "n2"),
+				Endpoints("outside", "outside", "", 18081, "client"),
 			},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},

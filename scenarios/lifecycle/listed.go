@@ -20,8 +20,9 @@ import (
 var conditionDefaults = spec.Scenario{
 	ID: "ep-condition-defaults-and-junk", Group: "endpoints-lifecycle", Priority: spec.P2,
 	Source: "discovery/v1: a condition that is not set is read as ready; endpointslicecache_test; TestBadIPs",
-	Why:    "An EndpointSlice that says nothing of readiness means ready, one that names no node means another node, and one that makes no sense to a proxy does not disturb the rest of the Service.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal},
+	Why: "An EndpointSlice that says nothing of readiness means ready, one that names no node means another node, " +
+		"and one that makes no sense to a proxy does not disturb the rest of the Service.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""), NodePort(), ETPLocal()),
 	},
@@ -39,30 +40,35 @@ var conditionDefaults = spec.Scenario{
 
 // junk are slices of the Service web of which no proxy can make an endpoint: names instead of addresses, a port without
 // a number, a port that the Service does not have, another protocol, no ports, a family that the cluster does not have.
-var junk = spec.Action{Name: "write EndpointSlices that lead nowhere", Run: func(_ context.Context, w spec.World) error {
-	numbered := discoveryv1.EndpointPort{Port: ptr.To[int32](8080)}
-	ofFamily := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4, lab.V6: discoveryv1.AddressTypeIPv6}
-	addresses := map[lab.Family]string{lab.V4: "192.0.2.1", lab.V6: "2001:db8::1"}
-	slices := []store.Object{junkSlice("names", discoveryv1.AddressTypeFQDN, "web.example.org", numbered)}
-	has := map[lab.Family]bool{}
-	for _, f := range w.Lab().Stack().Families() {
-		has[f] = true
-		slices = append(slices,
-			junkSlice("numberless-"+f.String(), ofFamily[f], addresses[f], discoveryv1.EndpointPort{}),
-			junkSlice("other-port-"+f.String(), ofFamily[f], addresses[f], discoveryv1.EndpointPort{Name: ptr.To("other"), Port: numbered.Port}),
-			junkSlice("other-protocol-"+f.String(), ofFamily[f], addresses[f], discoveryv1.EndpointPort{Protocol: ptr.To(corev1.ProtocolUDP), Port: numbered.Port}),
-			junkSlice("portless-"+f.String(), ofFamily[f], addresses[f]),
-		)
-	}
-	for f, kind := range ofFamily {
-		if !has[f] {
-			slices = append(slices, junkSlice("other-family", kind, addresses[f], numbered))
+var junk = spec.Action{Name: "write EndpointSlices that lead nowhere",
+	Run: func(_ context.Context, w spec.World) error {
+		numbered := discoveryv1.EndpointPort{Port: ptr.To[int32](8080)}
+		ofFamily := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4,
+			lab.V6: discoveryv1.AddressTypeIPv6}
+		addresses := map[lab.Family]string{lab.V4: "192.0.2.1", lab.V6: "2001:db8::1"}
+		slices := []store.Object{junkSlice("names", discoveryv1.AddressTypeFQDN, "web.example.org", numbered)}
+		has := map[lab.Family]bool{}
+		for _, f := range w.Lab().Stack().Families() {
+			has[f] = true
+			slices = append(slices,
+				junkSlice("numberless-"+f.String(), ofFamily[f], addresses[f], discoveryv1.EndpointPort{}),
+				junkSlice("other-port-"+f.String(), ofFamily[f], addresses[f],
+					discoveryv1.EndpointPort{Name: ptr.To("other"), Port: numbered.Port}),
+				junkSlice("other-protocol-"+f.String(), ofFamily[f], addresses[f],
+					discoveryv1.EndpointPort{Protocol: ptr.To(corev1.ProtocolUDP), Port: numbered.Port}),
+				junkSlice("portless-"+f.String(), ofFamily[f], addresses[f]),
+			)
 		}
-	}
-	return w.Apply(slices...)
-}}
+		for f, kind := range ofFamily {
+			if !has[f] {
+				slices = append(slices, junkSlice("other-family", kind, addresses[f], numbered))
+			}
+		}
+		return w.Apply(slices...)
+	}}
 
-func junkSlice(name string, kind discoveryv1.AddressType, address string, ports ...discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+func junkSlice(name string, kind discoveryv1.AddressType, address string,
+	ports ...discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
 		TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
 		ObjectMeta:  metav1.ObjectMeta{Name: "junk-" + name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
@@ -71,15 +77,16 @@ func junkSlice(name string, kind discoveryv1.AddressType, address string, ports 
 	}
 }
 
-// ipReuse lists one address in two slices, whose names put one first for one Service and the other for the other. One of the two
-// pods always terminates: of two that do not, kube-proxy takes either, as its source says.
+// ipReuse lists one address in two slices, whose names put one first for one Service and the other for the other. One
+// of the two pods always terminates: of two that do not, kube-proxy takes either, as its source says.
 var ipReuse = spec.Scenario{
 	ID: "ep-ip-reuse", Group: "endpoints-lifecycle", Priority: spec.P2,
 	Source: "pkg/proxy/endpointslicecache.go: of two endpoints with one address, the ready one counts",
 	Why:    "A new pod that has taken over the address of a terminating one gets connections as any ready pod.",
 	Needs:  []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
-		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("early", Selecting("")), Service("late", Selecting("")),
+		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("early", Selecting("")),
+		Service("late", Selecting("")),
 	},
 	Steps: []spec.Step{{
 		Do: []spec.Action{
@@ -115,7 +122,8 @@ var eventOrder = spec.Scenario{
 		{Name: "the slices go first", Do: []spec.Action{DeleteSlice("two")}, Rows: Unserved(
 			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)},
 		)},
-		{Name: "the Service was there first", Do: []spec.Action{Slice("three", "web", "", 8080, Listed{Host: "a1"})}, Rows: servedBy("a1")},
+		{Name: "the Service was there first", Do: []spec.Action{Slice("three", "web", "", 8080, Listed{Host: "a1"})},
+			Rows: servedBy("a1")},
 	},
 }
 
@@ -124,4 +132,7 @@ func servedBy(by string) []spec.Row {
 }
 
 // settled lets the nodes obey what was done so far before anything else is done.
-var settled = spec.Action{Name: "let the nodes obey", Run: func(ctx context.Context, w spec.World) error { return w.Settle(ctx) }}
+var settled = spec.Action{Name: "let the nodes obey", Run: func(ctx context.Context,
+	w spec.World) error {
+	return w.Settle(ctx)
+}}

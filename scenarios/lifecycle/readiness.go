@@ -23,7 +23,8 @@ var scaleToZeroAndBack = spec.Scenario{
 	},
 	Steps: []spec.Step{
 		{Name: "two endpoints", Rows: everyWay(spec.Row{By: []string{"a1", "a2"}})},
-		{Name: "none", Do: []spec.Action{Readiness("a1", false), Readiness("a2", false)}, Rows: Unserved(everyWay(spec.Row{})...)},
+		{Name: "none", Do: []spec.Action{Readiness("a1", false), Readiness("a2", false)},
+			Rows: Unserved(everyWay(spec.Row{})...)},
 		{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{By: []string{"a2"}, Times: 3})},
 	},
 }
@@ -45,10 +46,12 @@ func everyWay(r spec.Row) []spec.Row {
 
 var notReadyExcluded = spec.Scenario{
 	ID: "ep-not-ready-excluded", Group: "endpoints-lifecycle", Priority: spec.P1,
-	Source: "e2e service.go 'not be able to connect to terminating and unready endpoints if PublishNotReadyAddresses is false'",
-	Why:    "A pod that is not ready gets no connections, even if there is no other: then the Service serves nobody.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080))},
+	Source: "e2e service.go 'not be able to connect to terminating and unready endpoints if PublishNotReadyAddresses " +
+		"is false'",
+	Why:   "A pod that is not ready gets no connections, even if there is no other: then the Service serves nobody.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"),
+		Service("web", Port(80, 8080), UDPPort(80, 8080))},
 	Steps: []spec.Step{
 		{Name: "a1 is not ready", Do: []spec.Action{Readiness("a1", false)}, Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), Times: draws, By: []string{"a2"}},
@@ -66,7 +69,8 @@ var publishNotReady = spec.Scenario{
 	Source: "e2e service.go 'be able to connect to terminating and unready endpoints if PublishNotReadyAddresses is true'",
 	Why:    "A Service with publishNotReadyAddresses leads to its pods whether they are ready, unready or terminating.",
 	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", PublishNotReady())},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"),
+		Service("web", PublishNotReady())},
 	Steps: []spec.Step{
 		{
 			Name: "one ready, one not, one terminating", Do: []spec.Action{Readiness("a2", false), Terminate("a3", false)},

@@ -17,11 +17,14 @@ import (
 
 var targetPortVariants = spec.Scenario{
 	ID: "ep-target-port-variants", Group: "endpoints-lifecycle", Priority: spec.P1,
-	Source: "e2e service.go 'be able to use named targetPorts that resolve to different ports on different endpoints', 'ports exposed by restartable init containers'",
-	Why:    "A targetPort may be a number, or a name that means another number in each pod, a sidecar's port included; a change of it reaches new connections.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Source: "e2e service.go 'be able to use named targetPorts that resolve to different ports on different endpoints', " +
+		"'ports exposed by restartable init containers'",
+	Why: "A targetPort may be a number, or a name that means another number in each pod, a sidecar's port included; " +
+		"a change of it reaches new connections.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
-		Pod("c1", "n1"), Pod("a1", "n1", App("web"), Named("http", 8080), TCP(8181)), Pod("a2", "n2", App("web"), Named("http", 9090), TCP(8181)),
+		Pod("c1", "n1"), Pod("a1", "n1", App("web"), Named("http", 8080), TCP(8181)),
+		Pod("a2", "n2", App("web"), Named("http", 9090), TCP(8181)),
 		Pod("a3", "n3", App("web"), sidecar("http", 7070), TCP(8181)),
 		Service("web", TargetNamed(80, "http")), Service("numbered", Selecting("web"), Port(80, 8181)),
 	},
@@ -58,9 +61,11 @@ func target(to intstr.IntOrString) func(*corev1.Service) {
 // deadBackend drops what comes to one pod and lets another have a closed port, while both are ready.
 var deadBackend = spec.Scenario{
 	ID: "ep-dead-backend-no-retry", Group: "endpoints-lifecycle", Priority: spec.P1,
-	Source: "kubernetes.io virtual-ips: in the kernel's modes a chosen endpoint that does not answer makes the connection fail; the userspace mode tries another",
-	Why:    "A pod that is dead but still ready takes its share of the connections with it; one with a closed port has them refused in the Service's name.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Source: "kubernetes.io virtual-ips: in the kernel's modes a chosen endpoint that does not answer makes the " +
+		"connection fail; the userspace mode tries another",
+	Why: "A pod that is dead but still ready takes its share of the connections with it; one with a closed port has " +
+		"them refused in the Service's name.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web"),
 		Backend("b1", "n1", App("shut")), Pod("b2", "n2", App("shut")), Service("shut"),
@@ -68,8 +73,10 @@ var deadBackend = spec.Scenario{
 	Steps: []spec.Step{{
 		Do: []spec.Action{dead("a2")},
 		Rows: []spec.Row{
-			{From: "c1", To: spec.ClusterIPOf("web", 80), Unless: spec.DialsAgain, Want: spec.Reply | spec.Silence, By: []string{"a1"}, Even: true},
-			{From: "c1", To: spec.ClusterIPOf("shut", 80), Unless: spec.DialsAgain, Want: spec.Reply | spec.Refused, By: []string{"b1"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("web", 80), Unless: spec.DialsAgain, Want: spec.Reply | spec.Silence,
+				By: []string{"a1"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("shut", 80), Unless: spec.DialsAgain, Want: spec.Reply | spec.Refused,
+				By: []string{"b1"}, Even: true},
 			{From: "c1", To: spec.ClusterIPOf("web", 80), If: spec.DialsAgain, Times: 2, By: []string{"a1"}},
 			{From: "c1", To: spec.ClusterIPOf("shut", 80), If: spec.DialsAgain, Times: draws, By: []string{"b1"}},
 		},
@@ -89,14 +96,16 @@ func dead(pod string) spec.Action {
 var deleteRecreate = spec.Scenario{
 	ID: "svc-delete-recreate", Group: "endpoints-lifecycle", Priority: spec.P1,
 	Source: "e2e service.go 'work after the service has been recreated'",
-	Why:    "A Service that is deleted is no longer served, one that is made again is, with the same addresses or with others, and nothing of the old one is left.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Why: "A Service that is deleted is no longer served, one that is made again is, with the same addresses or with " +
+		"others, and nothing of the old one is left.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("moved")), Service("web", NodePort()),
 	},
 	Steps: []spec.Step{
 		{
-			Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), nodePorts(30052)), "10.96.0.201", "fd00:10:96::c9")},
+			Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), nodePorts(30052)), "10.96.0.201",
+				"fd00:10:96::c9")},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", By: []string{"a1"}},
@@ -105,11 +114,12 @@ var deleteRecreate = spec.Scenario{
 				{From: "client", To: spec.HostAt("n1", 30052), By: []string{"a2"}},
 			},
 		},
-		{Name: "both deleted", Do: []spec.Action{Delete("Service", "web"), Delete("Service", "moved")}, Rows: append(movedIsGone(),
-			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
-			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", If: spec.OutlivesService, By: []string{"a1"}},
-			spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Refused},
-		)},
+		{Name: "both deleted", Do: []spec.Action{Delete("Service", "web"), Delete("Service", "moved")},
+			Rows: append(movedIsGone(),
+				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
+				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", If: spec.OutlivesService, By: []string{"a1"}},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Refused},
+			)},
 		{
 			Name: "made again, one with other addresses and ports",
 			Do: []spec.Action{
@@ -152,10 +162,12 @@ func nodePorts(ports ...int32) ServiceOption {
 var portsChange = spec.Scenario{
 	ID: "svc-ports-change", Group: "endpoints-lifecycle", Priority: spec.P1,
 	Source: "e2e service.go 'be updated after adding or deleting ports'; TestBuildServiceMapServiceUpdate",
-	Why:    "Ports that are added to a Service are served, those that are removed or renumbered are not, and the others notice nothing.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Why: "Ports that are added to a Service are served, those that are removed or renumbered are not, and the " +
+		"others notice nothing.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []store.Object{
-		Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)), Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
+		Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)),
+		Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
 	},
 	Steps: []spec.Step{
 		{Name: "one port", Rows: unchanged()},
@@ -228,14 +240,17 @@ func unchanged() []spec.Row {
 var proxyNameLabel = spec.Scenario{
 	ID: "svc-proxy-name-label", Group: "endpoints-lifecycle", Priority: spec.P1,
 	Source: "KEP-2447; e2e service.go 'implement service.kubernetes.io/service-proxy-name'",
-	Why:    "A Service whose label service.kubernetes.io/service-proxy-name hands it to another proxy is left alone, and is served once the label is gone.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Why: "A Service whose label service.kubernetes.io/service-proxy-name hands it to another proxy is left alone, " +
+		"and is served once the label is gone.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []store.Object{
-		Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort()), Service("other", Selecting("web"), NodePort(), handedOver),
+		Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort()),
+		Service("other", Selecting("web"), NodePort(), handedOver),
 	},
 	Steps: []spec.Step{
 		{Name: "web is ours, other is not", Rows: append(served("web"), leftAlone("other")...)},
-		{Name: "the other way round", Do: []spec.Action{Edit("web", handedOver), Edit("other", takenBack)}, Rows: append(leftAlone("web"), served("other")...)},
+		{Name: "the other way round", Do: []spec.Action{Edit("web", handedOver), Edit("other", takenBack)},
+			Rows: append(leftAlone("web"), served("other")...)},
 		{Name: "both are ours", Do: []spec.Action{Edit("web", takenBack)}, Rows: append(served("web"), served("other")...)},
 	},
 }

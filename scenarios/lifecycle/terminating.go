@@ -11,9 +11,11 @@ import (
 // terminatingCluster keeps all pods alive: those that must not be chosen would answer.
 var terminatingCluster = spec.Scenario{
 	ID: "ep-terminating-fallback-cluster", Group: "endpoints-lifecycle", Priority: spec.P1,
-	Source: "KEP-1669; e2e service.go 'fallback to terminating endpoints when there are no ready endpoints with … TrafficPolicy=Cluster'",
-	Why:    "While no pod is ready, those that terminate but still serve get the connections; once one is ready, it gets all of them.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.TerminatingFallback},
+	Source: "KEP-1669; e2e service.go 'fallback to terminating endpoints when there are no ready endpoints with … " +
+		"TrafficPolicy=Cluster'",
+	Why: "While no pod is ready, those that terminate but still serve get the connections; once one is ready, it " +
+		"gets all of them.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.TerminatingFallback},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", LoadBalancer()),
 	},
@@ -21,7 +23,8 @@ var terminatingCluster = spec.Scenario{
 		{
 			Name: "a1 serves to its end, a2 does not, a3 is not ready",
 			Do: []spec.Action{
-				Ingress("web", "203.0.113.201", "2001:db8:113::201"), RouteVia("client", "203.0.113.201", "2001:db8:113::201", "n1"),
+				Ingress("web", "203.0.113.201", "2001:db8:113::201"), RouteVia("client", "203.0.113.201", "2001:db8:113::201",
+					"n1"),
 				Terminate("a1", true), Terminate("a2", false), Readiness("a3", false),
 			},
 			Rows: everyFrontend("a1"),
@@ -41,27 +44,31 @@ func everyFrontend(by string) []spec.Row {
 
 var terminatingLocal = spec.Scenario{
 	ID: "ep-terminating-fallback-local", Group: "endpoints-lifecycle", Priority: spec.P1,
-	Source: "KEP-1669; e2e service.go 'fallback to local terminating endpoints when there are no ready endpoints with … TrafficPolicy=Local'",
-	Why:    "Under policy Local a node whose only pod terminates goes on to use it, though other nodes have ready ones; a node with neither stays silent.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.TerminatingFallback},
+	Source: "KEP-1669; e2e service.go 'fallback to local terminating endpoints when there are no ready endpoints with " +
+		"… TrafficPolicy=Local'",
+	Why: "Under policy Local a node whose only pod terminates goes on to use it, though other nodes have ready " +
+		"ones; a node with neither stays silent.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.TerminatingFallback},
 	Given: []store.Object{
 		Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
 		Service("web", NodePort(), ETPLocal(), ITPLocal()),
 	},
 	Steps: []spec.Step{
-		{Name: "a1 terminates and serves", Do: []spec.Action{Terminate("a1", true)}, Rows: append(onItsNode("n1", "c1", "a1"), append(
-			onItsNode("n2", "c2", "a2"),
-			spec.Row{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
-			spec.Row{From: "c3", To: spec.ClusterIPOf("web", 80), Want: spec.Silence},
-		)...)},
+		{Name: "a1 terminates and serves", Do: []spec.Action{Terminate("a1", true)},
+			Rows: append(onItsNode("n1", "c1", "a1"), append(
+				onItsNode("n2", "c2", "a2"),
+				spec.Row{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
+				spec.Row{From: "c3", To: spec.ClusterIPOf("web", 80), Want: spec.Silence},
+			)...)},
 		{
 			Name: "a ready one joins a1's node", Do: []spec.Action{Apply(Backend("b1", "n1"))},
 			Rows: onItsNode("n1", "c1", "b1"),
 		},
-		{Name: "a1 and b1 no longer serve", Do: []spec.Action{Readiness("b1", false), Terminate("a1", false)}, Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
-			{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Silence},
-		}},
+		{Name: "a1 and b1 no longer serve", Do: []spec.Action{Readiness("b1", false), Terminate("a1", false)},
+			Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Silence},
+			}},
 	},
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loadbalancer holds the scenarios of Services of type LoadBalancer: an address that a load balancer has given to
-// the Service, and that nodes serve themselves if its packets get to them unchanged.
+// Package loadbalancer holds the scenarios of Services of type LoadBalancer: an address that a load balancer has given
+// to the Service, and that nodes serve themselves if its packets get to them unchanged.
 package loadbalancer
 
 import (
@@ -23,9 +23,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "lb-vip-any-node", Group: "loadbalancer", Priority: spec.P1,
 		Source: "kpng service-proxy.md (a load balancer that announces the address, as MetalLB does)",
-		Why:    "Whichever node packets to the load balancer's address come to serves them, whether nobody, another node or the node itself has the address.",
-		Needs:  []spec.Feature{spec.LoadBalancer},
-		Given:  []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
+		Why: "Whichever node packets to the load balancer's address come to serves them, whether nobody, another node " +
+			"or the node itself has the address.",
+		Needs: []spec.Feature{spec.LoadBalancer},
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{
 			{Name: "by n1", Do: []spec.Action{
 				Alias("n2", owned4, owned6), IngressIPs("web", corev1.LoadBalancerIPModeVIP, nobodys4, nobodys6, owned4, owned6),
@@ -43,9 +44,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "lb-ipmode-proxy", Group: "loadbalancer", Priority: spec.P1,
 		Source: "KEP-1860; TestLoadBalancerIngressRouteTypeProxy",
-		Why:    "Where the load balancer wants to see all traffic (ipMode Proxy), nodes and pods send to it like to any stranger; the NodePort works as ever.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Why: "Where the load balancer wants to see all traffic (ipMode Proxy), nodes and pods send to it like to any " +
+			"stranger; the NodePort works as ever.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
 				IngressIPs("web", corev1.LoadBalancerIPModeProxy, "203.0.113.24", "2001:db8:113::24"),
@@ -61,11 +63,13 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "lb-without-nodeports", Group: "loadbalancer", Priority: spec.P1,
 		Source: "KEP-1864; e2e loadbalancer.go 'create LoadBalancer Service without NodePort and change it'",
-		Why:    "A load balancer that talks to the virtual IP needs no NodePorts: without them the address works all the same.",
-		Needs:  []spec.Feature{spec.LoadBalancer},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
+		Why: "A load balancer that talks to the virtual IP needs no NodePorts: without them the address works all the " +
+			"same.",
+		Needs: []spec.Feature{spec.LoadBalancer},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
 		Steps: []spec.Step{{
-			Do: []spec.Action{Ingress("web", "203.0.113.25", "2001:db8:113::25"), RouteVia("client", "203.0.113.25", "2001:db8:113::25", "n1")},
+			Do: []spec.Action{Ingress("web", "203.0.113.25", "2001:db8:113::25"),
+				RouteVia("client", "203.0.113.25", "2001:db8:113::25", "n1")},
 			Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}, Port: 8080},
 			},
@@ -102,11 +106,13 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "lb-no-announcement", Group: "loadbalancer", Priority: spec.P1,
 		Source: "kpng service-proxy.md; kube-proxy's --ipvs-strict-arp",
-		Why:    "No node answers on the network for a load balancer's address that nobody gave it: to announce it is the load balancer's business.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Why: "No node answers on the network for a load balancer's address that nobody gave it: to announce it is the " +
+			"load balancer's business.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{{
-			Do:    []spec.Action{Ingress("web", "203.0.113.30", "2001:db8:113::30"), RouteVia("client", "203.0.113.30", "2001:db8:113::30", "n1")},
+			Do: []spec.Action{Ingress("web", "203.0.113.30", "2001:db8:113::30"),
+				RouteVia("client", "203.0.113.30", "2001:db8:113::30", "n1")},
 			Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}}},
 			Check: nobodyAnswers,
 		}},

@@ -14,14 +14,17 @@ import (
 var fromExternal = spec.Scenario{
 	ID: "lb-vip-from-external", Group: "loadbalancer", Priority: spec.P1,
 	Source: "e2e loadbalancer.go 'change the type and ports of a TCP service'; TestLoadBalancer",
-	Why:    "Packets that a load balancer hands to a node with their destination unchanged are served; the answer goes to the client straight, not through the load balancer.",
-	Needs:  []spec.Feature{spec.LoadBalancer},
-	Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+	Why: "Packets that a load balancer hands to a node with their destination unchanged are served; the answer goes " +
+		"to the client straight, not through the load balancer.",
+	Needs: []spec.Feature{spec.LoadBalancer},
+	Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 	Steps: []spec.Step{{
-		Do: []spec.Action{Ingress("web", "203.0.113.27", "2001:db8:113::27"), RouteVia("client", "203.0.113.27", "2001:db8:113::27", "n1")},
+		Do: []spec.Action{Ingress("web", "203.0.113.27", "2001:db8:113::27"),
+			RouteVia("client", "203.0.113.27", "2001:db8:113::27", "n1")},
 		Check: func(ctx context.Context, w spec.World) error {
 			return awayFromRouter(ctx, w, spec.Row{
-				From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1"),
+				From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
+				SeenAs: spec.NodeAddr("n1"),
 			})
 		},
 	}},
@@ -30,9 +33,10 @@ var fromExternal = spec.Scenario{
 var shortcut = spec.Scenario{
 	ID: "lb-vip-shortcut-in-cluster", Group: "loadbalancer", Priority: spec.P1,
 	Source: "TestLoadBalancer 'pod to LB', 'node to LB'; e2e loadbalancer.go 'work from pods'",
-	Why:    "Pods and processes of a node reach the load balancer's address without a packet to the load balancer: the node serves it itself.",
-	Needs:  []spec.Feature{spec.LoadBalancer},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+	Why: "Pods and processes of a node reach the load balancer's address without a packet to the load balancer: the " +
+		"node serves it itself.",
+	Needs: []spec.Feature{spec.LoadBalancer},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 	Steps: []spec.Step{{
 		Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
 		Check: func(ctx context.Context, w spec.World) error {

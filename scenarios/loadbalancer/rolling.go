@@ -16,7 +16,8 @@ import (
 // everyPod are the pods of rollingUpdate, before and after.
 var everyPod = []string{"a1", "a2", "b1", "b3"}
 
-// doors are addresses of the Service with policy Local, each of which leads to one node: what a load balancer chooses from.
+// doors are addresses of the Service with policy Local, each of which leads to one node: what a load balancer chooses
+// from.
 var doors = map[string]spec.Target{
 	"n1": spec.AddrAt("203.0.113.35", "2001:db8:113::35", 80),
 	"n2": spec.AddrAt("203.0.113.36", "2001:db8:113::36", 80),
@@ -25,9 +26,11 @@ var doors = map[string]spec.Target{
 
 var rollingUpdate = spec.Scenario{
 	ID: "lb-rolling-update", Group: "loadbalancer", Priority: spec.P1,
-	Source: "e2e loadbalancer.go 'should not have connectivity disruption during rolling update with externalTrafficPolicy=Cluster', '…=Local'",
-	Why:    "While pods are replaced one by one, each given the time to finish, no connection is lost: under policy Cluster through any node, under policy Local through those whose health-check port says yes.",
-	Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.TerminatingFallback},
+	Source: "e2e loadbalancer.go 'should not have connectivity disruption during rolling update with " +
+		"externalTrafficPolicy=Cluster', '…=Local'",
+	Why: "While pods are replaced one by one, each given the time to finish, no connection is lost: under policy " +
+		"Cluster through any node, under policy Local through those whose health-check port says yes.",
+	Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.TerminatingFallback},
 	Given: []store.Object{
 		Backend("a1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web")),
 		Service("local", LoadBalancer(), ETPLocal(), Selecting("web")),
@@ -53,7 +56,8 @@ var rollingUpdate = spec.Scenario{
 
 func toDoor(node string) spec.Action { return RouteVia("client", doors[node].V4, doors[node].V6, node) }
 
-// underTraffic makes a change while clients connect, through the nodes that a load balancer takes for healthy before it.
+// underTraffic makes a change while clients connect, through the nodes that a load balancer takes for healthy before
+// it.
 func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 	if err := w.Settle(ctx); err != nil {
 		return err

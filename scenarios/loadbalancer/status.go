@@ -19,9 +19,11 @@ var (
 
 var statusChanges = spec.Scenario{
 	ID: "lb-status-changes", Group: "loadbalancer", Priority: spec.P1,
-	Source: "TestLoadBalancer; KEP-1435; e2e loadbalancer.go 'same port and different protocol for internal traffic on Type LoadBalancer'",
-	Why:    "A Service answers on the addresses that its load balancer has now, for TCP and UDP each, and on no former one.",
-	Needs:  []spec.Feature{spec.LoadBalancer},
+	Source: "TestLoadBalancer; KEP-1435; e2e loadbalancer.go 'same port and different protocol for internal traffic on " +
+		"Type LoadBalancer'",
+	Why: "A Service answers on the addresses that its load balancer has now, for TCP and UDP each, and on no former " +
+		"one.",
+	Needs: []spec.Feature{spec.LoadBalancer},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), Service("web", LoadBalancer(), Port(80, 8080), UDPPort(80, 8081)),
 	},

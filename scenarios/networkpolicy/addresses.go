@@ -13,12 +13,14 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// addresses are the scenarios of addresses that pass from one pod to another, and of pods without one. They have clusters
-// of their own, as pods of others would take the addresses that become free.
+// addresses are the scenarios of addresses that pass from one pod to another, and of pods without one. They have
+// clusters of their own, as pods of others would take the addresses that become free.
 var addresses = []spec.Scenario{
 	{
-		ID: "np-completed-pod", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "antrea#6507; azure-container-networking#428; kube-router#1056",
-		Why:   "A pod that has completed is a peer no longer, though the API still lists it with its address: that is another pod's now.",
+		ID: "np-completed-pod", Group: group, Priority: spec.P0, Own: &spec.Own{},
+		Source: "antrea#6507; azure-container-networking#428; kube-router#1056",
+		Why: "A pod that has completed is a peer no longer, though the API still lists it with its address: that is " +
+			"another pod's now.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 		Steps: []spec.Step{
@@ -29,9 +31,11 @@ var addresses = []spec.Scenario{
 	},
 	{
 		ID: "np-address-passed-on", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "weave#3177",
-		Why:   "Where a new pod has the address of one that is still being deleted, the rules for the new one count, and go on to count when the old one is gone.",
+		Why: "Where a new pod has the address of one that is still being deleted, the rules for the new one count, and " +
+			"go on to count when the old one is gone.",
 		Needs: enforced,
-		Given: four(policy("old", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("new", pod("b1"), ingress(allow(pods(pod("d2")))))),
+		Given: four(policy("old", pod("a1"), ingress(allow(pods(pod("b2"))))),
+			policy("new", pod("b1"), ingress(allow(pods(pod("d2")))))),
 		Steps: []spec.Step{
 			step("b2 runs", nil, open("a1", "b2"), shut("b1", "b2")),
 			step("both are listed with the address", do(Terminate("b2", false), ended("b2"), takesOver("b2", echo("d2", "n2"))),
@@ -50,12 +54,15 @@ var addresses = []spec.Scenario{
 		},
 		Steps: []spec.Step{
 			step("two pods have no node yet", nil, open("a1", "b2"), shut("a1", "c2")),
-			step("another one comes", do(Apply(Pod("other", "", App("peer")), echo("d2", "n2", App("peer")))), open("a1", "b2", "d2"), shut("a1", "c2")),
+			step("another one comes", do(Apply(Pod("other", "", App("peer")), echo("d2", "n2", App("peer")))),
+				open("a1", "b2", "d2"), shut("a1", "c2")),
 		},
 	},
 	{
-		ID: "np-named-port-moves", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "API reference of NetworkPolicy: named ports",
-		Why:   "When a pod is replaced by one with the same name and address whose named port is another one, that is the port which is open.",
+		ID: "np-named-port-moves", Group: group, Priority: spec.P1, Own: &spec.Own{},
+		Source: "API reference of NetworkPolicy: named ports",
+		Why: "When a pod is replaced by one with the same name and address whose named port is another one, that is the " +
+			"port which is open.",
 		Needs: enforced,
 		Given: four(
 			echo("d1", "n1", App("named"), Named("web", 8090), TCP(8091)),
@@ -63,7 +70,8 @@ var addresses = []spec.Scenario{
 		),
 		Steps: []spec.Step{
 			{Name: "web is 8090", Rows: ofPorts("d1", 8090, 8091)},
-			{Name: "web is 8091", Do: do(Delete("Pod", "d1"), settled(), Apply(echo("d1", "n1", App("named"), TCP(8090), Named("web", 8091)))),
+			{Name: "web is 8091", Do: do(Delete("Pod", "d1"), settled(),
+				Apply(echo("d1", "n1", App("named"), TCP(8090), Named("web", 8091)))),
 				Rows: ofPorts("d1", 8091, 8090)},
 		},
 	},
@@ -114,21 +122,22 @@ func settled() spec.Action {
 
 // takesOver starts a pod on the node of a former one whose address is free by then, and sees that it gets that.
 func takesOver(former string, p *corev1.Pod) spec.Action {
-	return spec.Action{Name: "pod " + p.Name + " gets the address of " + former, Run: func(ctx context.Context, w spec.World) error {
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
-		if err := w.Apply(p); err != nil {
-			return err
-		}
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
-		was, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), former)
-		is, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), p.Name)
-		if was == nil || is == nil || !slices.Equal(was.Status.PodIPs, is.Status.PodIPs) {
-			return spec.Faultf("%s does not have the address of %s", p.Name, former)
-		}
-		return nil
-	}}
+	return spec.Action{Name: "pod " + p.Name + " gets the address of " + former,
+		Run: func(ctx context.Context, w spec.World) error {
+			if err := w.Settle(ctx); err != nil {
+				return err
+			}
+			if err := w.Apply(p); err != nil {
+				return err
+			}
+			if err := w.Settle(ctx); err != nil {
+				return err
+			}
+			was, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), former)
+			is, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), p.Name)
+			if was == nil || is == nil || !slices.Equal(was.Status.PodIPs, is.Status.PodIPs) {
+				return spec.Faultf("%s does not have the address of %s", p.Name, former)
+			}
+			return nil
+		}}
 }

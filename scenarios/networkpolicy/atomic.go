@@ -14,29 +14,37 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// atomic are the scenarios of changes that must be no change for somebody: nothing of what was denied before and is denied
-// after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its own. They have
-// clusters of their own, where each change is obeyed by itself.
+// atomic are the scenarios of changes that must be no change for somebody: nothing of what was denied before and is
+// denied after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its
+// own. They have clusters of their own, where each change is obeyed by itself.
 var atomic = []spec.Scenario{
-	unnoticed("np-reapplied", spec.P0, 5, "A policy that is written again as it was, and again in other words, changes nothing for anybody.",
+	unnoticed("np-reapplied", spec.P0, 5, "A policy that is written again as it was, and again in other words, changes "+
+		"nothing for anybody.",
 		Apply(toldBy("p", "more")), Apply(toldBy("p", "")), Apply(inOtherWords()), Apply(toldBy("p", "")),
 	),
-	unnoticed("np-others-come-and-go", spec.P0, 5, "Policies of other pods and one more for the same pod come and go, and what this one says holds all the while.",
-		Apply(policy("other", pod("b1"), ingress(allow(pods(pod("a1")))))), Apply(policy("too", pod("a1"), ingress(allow(block("192.0.2.0/24"))))),
+	unnoticed("np-others-come-and-go", spec.P0, 5,
+		"Policies of other pods and one more for the same pod come and go, and what this one says holds all the while.",
+		Apply(policy("other", pod("b1"), ingress(allow(pods(pod("a1")))))),
+		Apply(policy("too", pod("a1"), ingress(allow(block("192.0.2.0/24"))))),
 		Delete("NetworkPolicy", "other"), Delete("NetworkPolicy", "too"),
 	),
-	unnoticed("np-members-change", spec.P0, 5, "When pods become peers of a rule, and cease to be, those that are its peers all the while lose nothing.",
-		label("b1", "friend", "yes"), Apply(echo("d2", "n2", Labelled("friend", "yes"))), label("b1", "friend", ""), Delete("Pod", "d2"),
+	unnoticed("np-members-change", spec.P0, 5,
+		"When pods become peers of a rule, and cease to be, those that are its peers all the while lose nothing.",
+		label("b1", "friend", "yes"), Apply(echo("d2", "n2", Labelled("friend", "yes"))), label("b1", "friend", ""),
+		Delete("Pod", "d2"),
 	),
-	unnoticed("np-policy-handed-over", spec.P1, 5, "When another policy that allows the same comes, and the first one goes, nobody notices.",
+	unnoticed("np-policy-handed-over", spec.P1, 5,
+		"When another policy that allows the same comes, and the first one goes, nobody notices.",
 		Apply(toldBy("q", "")), Delete("NetworkPolicy", "p"), Apply(toldBy("p", "")), Delete("NetworkPolicy", "q"),
 	),
-	unnoticed("np-large-set-rewritten", spec.P1, 2, "A rule with a thousand blocks is written anew with a thousand others, and the peer that both allow loses nothing.",
+	unnoticed("np-large-set-rewritten", spec.P1, 2,
+		"A rule with a thousand blocks is written anew with a thousand others, and the peer that both allow loses nothing.",
 		Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
 	),
 	{
 		ID: "np-once-closed", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "changes that take effect in parts",
-		Why:   "When a policy comes to deny, then from the first datagram that is dropped on none passes, and when it goes, from the first that passes on none is dropped.",
+		Why: "When a policy comes to deny, then from the first datagram that is dropped on none passes, and when it " +
+			"goes, from the first that passes on none is dropped.",
 		Needs: enforced,
 		Given: four(),
 		Steps: []spec.Step{{Check: eachFlow(turns)}},
@@ -89,14 +97,16 @@ func unnoticed(id string, priority spec.Priority, rounds int, why string, change
 
 // untouched are the four pods, of which b2 is a friend, and more.
 func untouched(more ...store.Object) []store.Object {
-	return append([]store.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")), echo("c2", "n2")}, more...)
+	return append([]store.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2", Labelled("friend", "yes")),
+		echo("c2", "n2")}, more...)
 }
 
 // untouchedRows are rows of who is allowed and who is denied as long as a1 lets its friends in.
 var untouchedRows = []spec.Row{
 	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
 	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
-	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "kept", Want: denied}, // one that leaks is answered, and the flow stays open
+	// one that leaks is answered, and the flow stays open
+	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "kept", Want: denied},
 	{From: "c2", To: spec.HostAt("b2", 8080), Proto: "udp", By: []string{"b2"}},
 	{From: "n1", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
 }

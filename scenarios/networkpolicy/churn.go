@@ -19,7 +19,8 @@ import (
 var churn = []spec.Scenario{
 	{
 		ID: "np-label-churn", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "enforcers that fall behind",
-		Why:   "Of a thousand changes of labels, which come faster than they are obeyed, the last ones count, and who has nothing to do with them notices nothing.",
+		Why: "Of a thousand changes of labels, which come faster than they are obeyed, the last ones count, and who has " +
+			"nothing to do with them notices nothing.",
 		Needs: enforced,
 		Given: churned(),
 		Steps: []spec.Step{{
@@ -30,7 +31,8 @@ var churn = []spec.Scenario{
 	},
 	{
 		ID: "np-killed-midway", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "updates of several steps",
-		Why:   "An enforcer that is killed while it writes leaves what was or what is to be, nothing in between, and goes on from there.",
+		Why: "An enforcer that is killed while it writes leaves what was or what is to be, nothing in between, and goes " +
+			"on from there.",
 		Needs: enforced,
 		Given: untouched(toldBy("p", "")),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -46,7 +48,8 @@ var churn = []spec.Scenario{
 	},
 }
 
-// killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or when the first rule has changed.
+// killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or when the first
+// rule has changed.
 func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -83,7 +86,8 @@ func churner(i int) string { return fmt.Sprintf("p%d", i) }
 
 // churned are four pods, of which a1 lets b2 in, and others, of which those that are red let in those that are red.
 func churned() []store.Object {
-	all := four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("red", labels("colour", "red"), ingress(allow(pods(labels("colour", "red"))))))
+	all := four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))),
+		policy("red", labels("colour", "red"), ingress(allow(pods(labels("colour", "red"))))))
 	for i := range churners {
 		all = append(all, echo(churner(i), fmt.Sprintf("n%d", i%3+1)))
 	}
@@ -142,7 +146,8 @@ func changeLabels(ctx context.Context, w spec.World) error {
 		if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)); err != nil {
 			return err
 		}
-		w.Remark(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one", flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
+		w.Remark(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
+			flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
 		return nil
 	})
 }

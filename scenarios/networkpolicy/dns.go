@@ -20,10 +20,12 @@ import (
 // dns are the scenarios of pods that may ask for names, or not.
 var dns = []spec.Scenario{{
 	ID: "np-dns", Group: group, Priority: spec.P0, Source: "kubernetes website#54997; cyclonus, allow-dns",
-	Why:   "To deny a pod all egress is to deny it DNS as well; once port 53 is allowed, it finds out addresses, and still reaches none of them.",
+	Why: "To deny a pod all egress is to deny it DNS as well; once port 53 is allowed, it finds out addresses, and " +
+		"still reaches none of them.",
 	Needs: keepsSource,
 	Given: []store.Object{
-		echo("a1", "n1"), Pod("like-dns", "n2", App("like-dns"), TCP(server.Port), UDP(server.Port)), DNSServer("d2", "n2"), DNS(),
+		echo("a1", "n1"), Pod("like-dns", "n2", App("like-dns"), TCP(server.Port), UDP(server.Port)), DNSServer("d2", "n2"),
+		DNS(),
 		Service("like-dns", Selecting("like-dns"), Port(server.Port, server.Port), UDPPort(server.Port, server.Port)),
 		echo("web-2", "n2", App("web")), Service("web"), policy("deny", pod("a1"), egress()),
 	},
@@ -33,7 +35,8 @@ var dns = []spec.Scenario{{
 			Name: "port 53 is allowed", Do: do(Apply(policy("dns", pod("a1"),
 				egress(allow().on(corev1.ProtocolUDP, server.Port).on(corev1.ProtocolTCP, server.Port))))),
 			Rows: append(onPort53(spec.Row{By: []string{"like-dns"}}),
-				spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied}, spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
+				spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied},
+				spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
 			Check: func(ctx context.Context, w spec.World) error {
 				var errs []error
 				for _, f := range w.Lab().Stack().Families() {
@@ -45,8 +48,8 @@ var dns = []spec.Scenario{{
 	},
 }}
 
-// onPort53 are rows to a server that tells who asks it, where a DNS server would be: a question that is not answered takes as
-// long as a resolver waits.
+// onPort53 are rows to a server that tells who asks it, where a DNS server would be: a question that is not answered
+// takes as long as a resolver waits.
 func onPort53(row spec.Row) []spec.Row {
 	var rows []spec.Row
 	for _, proto := range []string{"udp", "tcp"} {
@@ -62,7 +65,8 @@ func findsOut(ctx context.Context, w spec.World, proto string, f lab.Family) err
 	if err != nil {
 		return err
 	}
-	q := server.Question{From: from.NS, Proto: proto, Name: "web." + w.Namespace() + ".svc." + server.Domain, Type: dnsmessage.TypeA}
+	q := server.Question{From: from.NS, Proto: proto, Name: "web." + w.Namespace() + ".svc." + server.Domain,
+		Type: dnsmessage.TypeA}
 	if f == lab.V6 {
 		q.Type = dnsmessage.TypeAAAA
 	}

@@ -41,7 +41,8 @@ var dynamic = []spec.Scenario{
 		Steps: []spec.Step{
 			{Name: "TCP 8080", Rows: fourPorts("tcp", 8080)},
 			{
-				Name: "UDP 8081", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8081))))),
+				Name: "UDP 8081", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP,
+					8081))))),
 				Rows: fourPorts("udp", 8081),
 			},
 		},
@@ -75,7 +76,8 @@ var dynamic = []spec.Scenario{
 		Needs: enforced,
 		Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")))))),
 		Steps: []spec.Step{
-			step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"), shut("d3", "b1", "c2"), open("d1", "b2"), open("d3", "b2")),
+			step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"), shut("d3", "b1", "c2"),
+				open("d1", "b2"), open("d3", "b2")),
 			step("d1 is gone", do(Delete("Pod", "d1")), open("a1", "b2"), shut("a1", "b1")),
 		},
 	},
@@ -99,7 +101,8 @@ var dynamic = []spec.Scenario{
 		Given: four(policy("p", pod("a1"), ingress())),
 		Steps: []spec.Step{
 			step("a1", nil, shut("a1", "b1", "c2"), open("b2", "b1", "c2")),
-			step("b2", do(edit("p", func(s *networkingv1.NetworkPolicySpec) { s.PodSelector = pod("b2") })), open("a1", "b1", "c2"), shut("b2", "b1", "c2")),
+			step("b2", do(edit("p", func(s *networkingv1.NetworkPolicySpec) { s.PodSelector = pod("b2") })),
+				open("a1", "b1", "c2"), shut("b2", "b1", "c2")),
 		},
 	},
 	{
@@ -125,21 +128,24 @@ var dynamic = []spec.Scenario{
 	},
 	{
 		ID: "np-pod-recreated", Group: group, Priority: spec.P0, Source: "kube-router#1056; antrea#6507",
-		Why:   "A pod that comes back with another address is allowed at once, and its old address, which another pod gets, is not.",
+		Why: "A pod that comes back with another address is allowed at once, and its old address, which another pod " +
+			"gets, is not.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 		Steps: []spec.Step{
 			step("before", nil, open("a1", "b2"), shut("a1", "c2")),
-			step("b2 goes, and others come first", do(Delete("Pod", "b2"), Apply(echo("d2", "n2"), echo("e2", "n2"), echo("f2", "n2"))),
+			step("b2 goes, and others come first", do(Delete("Pod", "b2"),
+				Apply(echo("d2", "n2"), echo("e2", "n2"), echo("f2", "n2"))),
 				shut("a1", "c2", "d2", "e2", "f2")),
 			step("b2 comes back", do(Apply(echo("b2", "n2"))), open("a1", "b2"), shut("a1", "c2", "d2", "e2", "f2")),
 		},
 	},
 	{
-		ID: "np-late-target", Group: group, Priority: spec.P1, Source: "enforcers that program a policy only once it selects a pod",
-		Why:   "A policy that selects no pod becomes active with the first one that it selects.",
-		Needs: enforced,
-		Given: four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
+		ID: "np-late-target", Group: group, Priority: spec.P1,
+		Source: "enforcers that program a policy only once it selects a pod",
+		Why:    "A policy that selects no pod becomes active with the first one that it selects.",
+		Needs:  enforced,
+		Given:  four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
 		Steps: []spec.Step{
 			step("nobody is selected", nil, open("a1", "b1", "b2")),
 			step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1", "b1")),
@@ -166,7 +172,8 @@ var namespaceLabel = func() spec.Scenario {
 	const far = "np-namespace-label-far"
 	return spec.Scenario{
 		ID: "np-namespace-label", Group: group, Priority: spec.P0, Source: "e2e netpol; kube-ovn#1920",
-		Why:   "The pods of a namespace are allowed from when it has the label that a rule asks for until it loses it, those that the rule's podSelector leaves out never.",
+		Why: "The pods of a namespace are allowed from when it has the label that a rule asks for until it loses it, " +
+			"those that the rule's podSelector leaves out never.",
 		Needs: enforced,
 		Given: four(
 			Namespace(far, nil), echo("b2", "n2", In(far)), echo("b1", "n1", In(far)), echo("c2", "n2", In(far)),
@@ -174,7 +181,8 @@ var namespaceLabel = func() spec.Scenario {
 		),
 		Steps: []spec.Step{
 			step("no namespace has the label", nil, shut("a1", far+"/b1", far+"/b2", far+"/c2", "b2")),
-			step("one gets it", do(labelNamespace(far, "new", "1")), open("a1", far+"/b1", far+"/b2"), shut("a1", far+"/c2", "b2")),
+			step("one gets it", do(labelNamespace(far, "new", "1")), open("a1", far+"/b1", far+"/b2"),
+				shut("a1", far+"/c2", "b2")),
 			step("it loses it", do(labelNamespace(far, "new", "")), shut("a1", far+"/b1", far+"/b2", far+"/c2")),
 		},
 	}
@@ -182,10 +190,12 @@ var namespaceLabel = func() spec.Scenario {
 
 var newNamespace = func() spec.Scenario {
 	const far = "np-new-namespace-far"
-	made := []store.Object{Namespace(far, map[string]string{"kind": "friend"}), echo("b1", "n1", In(far)), echo("b2", "n2", In(far))}
+	made := []store.Object{Namespace(far, map[string]string{"kind": "friend"}), echo("b1", "n1", In(far)),
+		echo("b2", "n2", In(far))}
 	return spec.Scenario{
 		ID: "np-new-namespace", Group: group, Priority: spec.P0, Source: "cyclonus",
-		Why:   "The pods of a new namespace that a rule selects are allowed; a namespace of the same name that it does not select is nobody.",
+		Why: "The pods of a new namespace that a rule selects are allowed; a namespace of the same name that it does " +
+			"not select is nobody.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(podsIn(labels("kind", "friend"), labels()))))),
 		Steps: []spec.Step{

@@ -16,19 +16,24 @@ import (
 // flows are the scenarios of connections that a policy comes to deny, and of packets of none.
 var flows = []spec.Scenario{
 	{
-		ID: "np-open-connection-denied", Group: group, Priority: spec.P0, Source: "kubernetes website PR 43438; network-policy-api#305; kube-network-policies#246",
-		Why:   "When a policy comes to deny what is going on, new connections are denied from then on; whether open ones go on is the enforcer's choice.",
+		ID: "np-open-connection-denied", Group: group, Priority: spec.P0,
+		Source: "kubernetes website PR 43438; network-policy-api#305; kube-network-policies#246",
+		Why: "When a policy comes to deny what is going on, new connections are denied from then on; whether open ones " +
+			"go on is the enforcer's choice.",
 		Needs: enforced,
 		Given: four(),
 		Steps: []spec.Step{
 			{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
 			step("denied", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"),
-				ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"}, Profile: "an open connection that a policy comes to deny"})),
+				ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"},
+					Profile: "an open connection that a policy comes to deny"})),
 		},
 	},
 	{
-		ID: "np-unanswered-flow-denied", Group: group, Priority: spec.P0, Source: "conntrack: a flow without an answer is new",
-		Why:   "A UDP flow that nobody has answered so far is no connection: the next datagram after a policy denies it is dropped, and when it is allowed again, the next one arrives.",
+		ID: "np-unanswered-flow-denied", Group: group, Priority: spec.P0,
+		Source: "conntrack: a flow without an answer is new",
+		Why: "A UDP flow that nobody has answered so far is no connection: the next datagram after a policy denies it " +
+			"is dropped, and when it is allowed again, the next one arrives.",
 		Needs: enforced,
 		Given: four(),
 		Steps: []spec.Step{{Check: eachFlow(oneWay)}},
@@ -50,7 +55,8 @@ func ongoing(row spec.Row) []spec.Row {
 }
 
 // eachFlow does something in each family with a socket of b2 and one of a1.
-func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context, spec.World) error {
+func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context,
+	spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
 		return eachFamily(w, func(f lab.Family) error {
 			if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family

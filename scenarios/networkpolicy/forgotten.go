@@ -18,7 +18,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// forgottenFlow lets b2 and a1 talk, denies that, makes the nodes forget, and looks who of them still reaches the other.
+// forgottenFlow lets b2 and a1 talk, denies that, makes the nodes forget, and looks who of them still reaches the
+// other.
 func forgottenFlow(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error {
 	says := func(from, to *Socket, want bool) error {
 		const text = "hello"
@@ -72,8 +73,9 @@ func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes
 	return nil
 }
 
-// forgottenConnection is forgottenFlow for TCP. What b2 sends into the connection is the beginning of another one for the nodes,
-// and denied. What a1 sends is that as well; then b2's segments are replies to it. An enforcer may end all that.
+// forgottenConnection is forgottenFlow for TCP. What b2 sends into the connection is the beginning of another one for
+// the nodes, and denied. What a1 sends is that as well; then b2's segments are replies to it. An enforcer may end all
+// that.
 func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error {
 	if err := w.Settle(ctx); err != nil {
 		return err
@@ -86,12 +88,16 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	defer a1.Close()
 	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
 	for _, do := range []func() error{
-		func() error { return says(b2) }, func() error { return soon(ctx, func(context.Context) error { return hears(a1, true) }) },
+		func() error { return says(b2) }, func() error {
+			return soon(ctx,
+				func(context.Context) error { return hears(a1, true) })
+		},
 		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
 		func() error { return w.Settle(ctx) },
 		func() error { return forgetFlows(ctx, w, socket, "n1", "n2") },
 		func() error { return says(b2) },
-		func() error { return w.Expect(ctx, append(open("b1", "b2"), shut("a1", "b2")...)...) }, // a fence, and what the policy says
+		// a fence, and what the policy says
+		func() error { return w.Expect(ctx, append(open("b1", "b2"), shut("a1", "b2")...)...) },
 		func() error { return hears(a1, false) },
 		func() error { return says(a1) },
 		func() error { return w.Expect(ctx, open("c2", "b1")...) },
@@ -108,7 +114,8 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 			return fmt.Errorf("%s, connection of %s, after a1 has sent: %w", f, socket, err)
 		}
 	}
-	w.Remark(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f, goesOn))
+	w.Remark(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f,
+		goesOn))
 	return Delete("NetworkPolicy", "p").Run(ctx, w)
 }
 

@@ -14,10 +14,11 @@ import (
 
 // latencies are the scenarios of how long it takes until packets obey.
 var latencies = []spec.Scenario{{
-	ID: "np-programming-latency", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "e2e netpol, probes: three seconds for a change",
-	Why:   "Policies, labels and new pods come into force; how long that takes is told.",
-	Needs: enforced,
-	Given: four(),
+	ID: "np-programming-latency", Group: group, Priority: spec.P1, Own: &spec.Own{},
+	Source: "e2e netpol, probes: three seconds for a change",
+	Why:    "Policies, labels and new pods come into force; how long that takes is told.",
+	Needs:  enforced,
+	Given:  four(),
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := w.Settle(ctx); err != nil {
 			return err
@@ -26,7 +27,8 @@ var latencies = []spec.Scenario{{
 			what   string
 			rounds []round
 		}{
-			{"a policy that denies", []round{{Apply(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))), shut("a1", "b2")}, {Delete("NetworkPolicy", "p"), open("a1", "b2")}}},
+			{"a policy that denies", []round{{Apply(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
+				shut("a1", "b2")}, {Delete("NetworkPolicy", "p"), open("a1", "b2")}}},
 			{"a label that allows", []round{
 				{Apply(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))), shut("a1", "b2")},
 				{label("b2", "new", "1"), open("a1", "b2")}, {label("b2", "new", ""), shut("a1", "b2")},

@@ -17,17 +17,21 @@ import (
 // lives are the scenarios of pods that begin and end, and of enforcers and proxiers that do.
 var lives = []spec.Scenario{
 	{
-		ID: "np-isolated-from-birth", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "kubernetes website: pods are isolated before they start; kube-router#873; aws-network-policy-agent#189",
-		Why:   "Not one packet comes to a new pod that is to be isolated, whoever waits for it to appear.",
-		Needs: enforced,
-		Given: four(policy("p", labels(), ingress())),
-		Steps: []spec.Step{{Check: births}},
+		ID: "np-isolated-from-birth", Group: group, Priority: spec.P0, Own: &spec.Own{},
+		Source: "kubernetes website: pods are isolated before they start; kube-router#873; aws-network-policy-agent#189",
+		Why:    "Not one packet comes to a new pod that is to be isolated, whoever waits for it to appear.",
+		Needs:  enforced,
+		Given:  four(policy("p", labels(), ingress())),
+		Steps:  []spec.Step{{Check: births}},
 	},
 	{
-		ID: "np-terminating-pods", Group: group, Priority: spec.P0, Source: "calico#4518; AKS#2598; azure-container-networking PR 1095",
-		Why:   "Policies hold for pods that are being deleted until they are gone: who is allowed goes on to talk, who is denied is not let in.",
+		ID: "np-terminating-pods", Group: group, Priority: spec.P0,
+		Source: "calico#4518; AKS#2598; azure-container-networking PR 1095",
+		Why: "Policies hold for pods that are being deleted until they are gone: who is allowed goes on to talk, who is " +
+			"denied is not let in.",
 		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("b1"), egress(allow(pods(pod("c2")))))),
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))),
+			policy("q", pod("b1"), egress(allow(pods(pod("c2")))))),
 		Steps: []spec.Step{
 			step("all run", nil, open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
 			step("peers and targets end", do(Terminate("a1", false), Terminate("b2", true), Terminate("b1", false)),
@@ -36,7 +40,8 @@ var lives = []spec.Scenario{
 	},
 	{
 		ID: "np-enforcer-restarts", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "cilium#5290; antrea#3468",
-		Why:   "While an enforcer is away and when it comes back, what was allowed is allowed and what was denied is denied, at every instant.",
+		Why: "While an enforcer is away and when it comes back, what was allowed is allowed and what was denied is " +
+			"denied, at every instant.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -54,8 +59,10 @@ var lives = []spec.Scenario{
 		}}},
 	},
 	{
-		ID: "np-change-while-away", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "policies that change while nobody looks",
-		Why:   "While the enforcer of a node is away, its policies hold as they were; when it is back, what has changed is in force, and nothing that is gone.",
+		ID: "np-change-while-away", Group: group, Priority: spec.P1, Own: &spec.Own{},
+		Source: "policies that change while nobody looks",
+		Why: "While the enforcer of a node is away, its policies hold as they were; when it is back, what has changed " +
+			"is in force, and nothing that is gone.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
 		Steps: []spec.Step{
@@ -66,7 +73,8 @@ var lives = []spec.Scenario{
 				}
 				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
 			}},
-			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))), Delete("NetworkPolicy", "gone")),
+			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
+				Delete("NetworkPolicy", "gone")),
 				Check: func(ctx context.Context, w spec.World) error {
 					if err := w.Enforcer("n1").Start(ctx); err != nil {
 						return err
@@ -76,10 +84,13 @@ var lives = []spec.Scenario{
 		},
 	},
 	{
-		ID: "np-proxier-comes-later", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "KUBE-FORWARD accepts what is marked; Calico, ChainInsertMode",
-		Why:   "When a proxier comes after the enforcer, it does not open isolated pods: what its rules let through is judged all the same. Who may talk is not disturbed.",
+		ID: "np-proxier-comes-later", Group: group, Priority: spec.P0, Own: &spec.Own{},
+		Source: "KUBE-FORWARD accepts what is marked; Calico, ChainInsertMode",
+		Why: "When a proxier comes after the enforcer, it does not open isolated pods: what its rules let through is " +
+			"judged all the same. Who may talk is not disturbed.",
 		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()), policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
+		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
+			policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
 		Steps: []spec.Step{
 			{Name: "before", Rows: throughPorts},
 			{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
@@ -104,10 +115,11 @@ var lives = []spec.Scenario{
 		},
 	},
 	{
-		ID: "np-enforcer-leaves", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "kube-network-policies: clean-up; kube-router --cleanup-config",
-		Why:   "When an enforcer leaves a node for good, nothing of it stays there, and its pods are open.",
-		Needs: enforced,
-		Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
+		ID: "np-enforcer-leaves", Group: group, Priority: spec.P1, Own: &spec.Own{},
+		Source: "kube-network-policies: clean-up; kube-router --cleanup-config",
+		Why:    "When an enforcer leaves a node for good, nothing of it stays there, and its pods are open.",
+		Needs:  enforced,
+		Given:  four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
 		Steps: []spec.Step{
 			step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
 			{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
@@ -122,13 +134,17 @@ var lives = []spec.Scenario{
 		},
 	},
 	{
-		ID: "np-forward-policy-drop", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "kube-router#984, #1076; moby: FORWARD policy DROP",
-		Why:   "Where the node's FORWARD chain drops what nobody accepts, policies still deny what they deny; whether what they allow passes is the enforcer's choice.",
+		ID: "np-forward-policy-drop", Group: group, Priority: spec.P1, Own: &spec.Own{},
+		Source: "kube-router#984, #1076; moby: FORWARD policy DROP",
+		Why: "Where the node's FORWARD chain drops what nobody accepts, policies still deny what they deny; whether " +
+			"what they allow passes is the enforcer's choice.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")), {Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
-			From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"}, Profile: "allowed traffic through a FORWARD chain whose policy is DROP",
-		})}},
+		Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")),
+			{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
+				From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"},
+				Profile: "allowed traffic through a FORWARD chain whose policy is DROP",
+			})}},
 	},
 }
 
@@ -180,8 +196,8 @@ func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) 
 	return nil
 }
 
-// births lets pods begin that others are already sending to: their address is known from a pod that has had it before. What
-// a pod has received since its first moment, its counters tell.
+// births lets pods begin that others are already sending to: their address is known from a pod that has had it before.
+// What a pod has received since its first moment, its counters tell.
 func births(ctx context.Context, w spec.World) error {
 	d := echo("d1", "n1")
 	if err := w.Apply(d); err != nil {
@@ -205,7 +221,8 @@ func births(ctx context.Context, w spec.World) error {
 	}
 	var rows []spec.Row
 	for _, from := range []string{"b1", "b2"} {
-		rows = append(rows, spec.Row{From: from, To: tcp, Want: spec.NotServed}, spec.Row{From: from, To: tcp, Proto: "udp", Want: spec.NotServed})
+		rows = append(rows, spec.Row{From: from, To: tcp, Want: spec.NotServed},
+			spec.Row{From: from, To: tcp, Proto: "udp", Want: spec.NotServed})
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 		for range 10 {
@@ -247,8 +264,8 @@ func receivedNothing(ctx context.Context, w spec.World, pod string) error {
 	return nil
 }
 
-// countersOf reads counters: of /proc/net/snmp, where a line of names comes before one of numbers ("Tcp.InSegs"), and of
-// /proc/net/snmp6, where each line is a name and a number ("Udp6InDatagrams").
+// countersOf reads counters: of /proc/net/snmp, where a line of names comes before one of numbers ("Tcp.InSegs"), and
+// of /proc/net/snmp6, where each line is a name and a number ("Udp6InDatagrams").
 func countersOf(text string) map[string]string {
 	counters := map[string]string{}
 	var names []string

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package networkpolicy holds the scenarios of what NetworkPolicies do to Services and pods while things change. What each
-// policy means by itself is for package internal/suite/netpol.
+// Package networkpolicy holds the scenarios of what NetworkPolicies do to Services and pods while things change. What
+// each policy means by itself is for package internal/suite/netpol.
 package networkpolicy
 
 import (
@@ -15,11 +15,12 @@ const group = "networkpolicy"
 
 // Scenarios are the group's scenarios.
 var Scenarios = slices.Concat(
-	services, dns, dynamic, addresses, orders, connections, flows, nodes, sources, families, lives, atomic, scale, details, names, latencies, tunnels, churn,
+	services, dns, dynamic, addresses, orders, connections, flows, nodes, sources, families, lives, atomic, scale,
+	details, names, latencies, tunnels, churn,
 )
 
-// four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has a
-// label with its name.
+// four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has
+// a label with its name.
 func four(more ...store.Object) []store.Object {
 	return append([]store.Object{echo("a1", "n1"), echo("b1", "n1"), echo("b2", "n2"), echo("c2", "n2")}, more...)
 }

@@ -16,8 +16,10 @@ import (
 // orders are the scenarios of many changes after one another.
 var orders = []spec.Scenario{
 	{
-		ID: "np-order-independent", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "API reference of NetworkPolicy: policies add up, in no order",
-		Why:   "In whatever order policies come, and whether they come one by one or together, they mean the same in the end.",
+		ID: "np-order-independent", Group: group, Priority: spec.P0, Own: &spec.Own{},
+		Source: "API reference of NetworkPolicy: policies add up, in no order",
+		Why: "In whatever order policies come, and whether they come one by one or together, they mean the same in the " +
+			"end.",
 		Needs: enforced,
 		Given: four(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {

@@ -16,18 +16,22 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// scale are the scenarios of much. They have clusters of their own, where nobody else has to wait for what it takes to write all that.
+// scale are the scenarios of much. They have clusters of their own, where nobody else has to wait for what it takes to
+// write all that.
 var scale = []spec.Scenario{
 	{
-		ID: "np-many-pods", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "tables of 9 pods, three times as large",
-		Why:   "Among 27 pods in three groups, of which one may talk to one other, every pair is as the policies say.",
-		Needs: enforced,
-		Given: crowd(),
-		Steps: []spec.Step{{Rows: crowdRows()}},
+		ID: "np-many-pods", Group: group, Priority: spec.P0, Own: &spec.Own{},
+		Source: "tables of 9 pods, three times as large",
+		Why:    "Among 27 pods in three groups, of which one may talk to one other, every pair is as the policies say.",
+		Needs:  enforced,
+		Given:  crowd(),
+		Steps:  []spec.Step{{Rows: crowdRows()}},
 	},
 	{
-		ID: "np-hundred-pods", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "tables of 9 pods, and more than ten times as many",
-		Why:   "Among a hundred pods, each with a policy of its own that lets its neighbour in, ten of them are reached by those and by nobody else.",
+		ID: "np-hundred-pods", Group: group, Priority: spec.P1, Own: &spec.Own{},
+		Source: "tables of 9 pods, and more than ten times as many",
+		Why: "Among a hundred pods, each with a policy of its own that lets its neighbour in, ten of them are reached " +
+			"by those and by nobody else.",
 		Needs: enforced,
 		Given: hundred(),
 		Steps: []spec.Step{{Rows: hundredRows()}},
@@ -40,21 +44,26 @@ var scale = []spec.Scenario{
 		Steps: []spec.Step{{Check: thousandCycles}},
 	},
 	{
-		ID: "np-many-policies", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "kube-router: one chain for each policy; Calico: per-rule updates",
-		Why:   "Each of three hundred policies for a pod opens its part, the last one as well as the first, also when one in the middle has changed.",
+		ID: "np-many-policies", Group: group, Priority: spec.P1, Own: &spec.Own{},
+		Source: "kube-router: one chain for each policy; Calico: per-rule updates",
+		Why: "Each of three hundred policies for a pod opens its part, the last one as well as the first, also when one " +
+			"in the middle has changed.",
 		Needs: enforced,
 		Given: append(four(), manyPolicies(300)...),
 		Steps: []spec.Step{
 			{Name: "three hundred", Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}}, {From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+				{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
 				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 			}},
 			{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
 				s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
 			})),
 				Rows: []spec.Row{
-					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}}, {From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-					{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+					{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+					{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+					{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 				}},
 		},
 	},
@@ -63,7 +72,8 @@ var scale = []spec.Scenario{
 		Why:   "A rule of ten thousand blocks lets in those that are in one of them, and nobody else.",
 		Needs: enforced,
 		Given: four(policy("p", pod("b1"), ingress(allow(pods(pod("c2")))))),
-		Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"), shut("a1", "b1", "c2"), open("b1", "c2"))}},
+		Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"),
+			shut("a1", "b1", "c2"), open("b1", "c2"))}},
 	},
 }
 
@@ -80,7 +90,8 @@ func member(i int) (name, node, colour string) {
 
 func crowd() []store.Object {
 	all := []store.Object{
-		policy("green", labels("app", "green"), ingress(allow(pods(labels("app", "red"))))), policy("blue", labels("app", "blue"), ingress()),
+		policy("green", labels("app", "green"), ingress(allow(pods(labels("app", "red"))))),
+		policy("blue", labels("app", "blue"), ingress()),
 	}
 	for i := range crowdSize {
 		name, node, colour := member(i)
@@ -120,7 +131,8 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 		var all []store.Object
 		for j := range each {
 			n := i*each + j
-			all = append(all, policy(fmt.Sprintf("p%d", n), pod("a1"), ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
+			all = append(all, policy(fmt.Sprintf("p%d", n), pod("a1"),
+				ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
 		}
 		if err := w.Apply(all...); err != nil {
 			return &spec.Fault{Err: err}
@@ -172,8 +184,8 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 	return w.Expect(ctx, append(open("a1", "b2"), shut("a1", "c2")...)...)
 }
 
-// holdings are the names of everything that a firewall holds on a node: tables, chains, sets and maps, and how many rules
-// and elements.
+// holdings are the names of everything that a firewall holds on a node: tables, chains, sets and maps, and how many
+// rules and elements.
 func holdings(ctx context.Context, w spec.World, node string) (string, error) {
 	ruleset, err := w.Run(ctx, node, "nft", "list", "ruleset")
 	if err != nil {
@@ -220,7 +232,8 @@ func amongManyBlocks(to, from string) spec.Action {
 	return applyBlocks("blocks", pod(to), ingress, func(w spec.World) ([]netip.Addr, error) {
 		all, err := addrsOf(w, []string{from})
 		for i := range 5000 {
-			all = append(all, netip.AddrFrom4([4]byte{198, 18, byte(i / 250), byte(i % 250)}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 14: byte(i / 256), 15: byte(i)}))
+			all = append(all, netip.AddrFrom4([4]byte{198, 18, byte(i / 250), byte(i % 250)}),
+				netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 14: byte(i / 256), 15: byte(i)}))
 		}
 		return all, err
 	})
@@ -234,7 +247,8 @@ func neighbour(i int) string { return fmt.Sprintf("p%d", i%neighbours) }
 func hundred() []store.Object {
 	var all []store.Object
 	for i := range neighbours {
-		all = append(all, echo(neighbour(i), fmt.Sprintf("n%d", i%3+1)), policy(neighbour(i), pod(neighbour(i)), ingress(allow(pods(pod(neighbour(i+1)))))))
+		all = append(all, echo(neighbour(i), fmt.Sprintf("n%d", i%3+1)),
+			policy(neighbour(i), pod(neighbour(i)), ingress(allow(pods(pod(neighbour(i+1)))))))
 	}
 	return all
 }

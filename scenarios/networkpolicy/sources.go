@@ -19,17 +19,19 @@ import (
 var sources = []spec.Scenario{
 	{
 		ID: "np-spoofed-pod", Group: group, Priority: spec.P0, Source: "calico#5643",
-		Why:   "A pod that sends from the address of one that is allowed is not let in with it, from the same node or from another.",
+		Why: "A pod that sends from the address of one that is allowed is not let in with it, from the same node or " +
+			"from another.",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 		Steps: []spec.Step{{Check: eachSpoofed("b2", "b1", "c2")}},
 	},
 	{
-		ID: "np-spoofed-node", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: the pod's own node; calico#5643",
-		Why:   "Only the node of a pod reaches it whatever policies say, not a pod that sends from the node's address.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{{Check: eachSpoofed("n1", "b1", "c2")}},
+		ID: "np-spoofed-node", Group: group, Priority: spec.P0,
+		Source: "API reference of NetworkPolicy: the pod's own node; calico#5643",
+		Why:    "Only the node of a pod reaches it whatever policies say, not a pod that sends from the node's address.",
+		Needs:  enforced,
+		Given:  four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+		Steps:  []spec.Step{{Check: eachSpoofed("n1", "b1", "c2")}},
 	},
 	{
 		ID: "np-segment-of-no-connection", Group: group, Priority: spec.P1, Source: "conntrack: packets without an entry",
@@ -45,7 +47,8 @@ var sources = []spec.Scenario{
 						if err != nil {
 							return err
 						}
-						for _, s := range []traffic.Segment{{ACK: true, PSH: true, Payload: []byte("x")}, {FIN: true, ACK: true}, {SYN: true, ACK: true}, {RST: true}} {
+						for _, s := range []traffic.Segment{{ACK: true, PSH: true, Payload: []byte("x")}, {FIN: true, ACK: true},
+							{SYN: true, ACK: true}, {RST: true}} {
 							s.Src, s.Seq, s.Ack, s.Window = netip.AddrPortFrom(h.Addr(f), port), 1000, 2000, 1000
 							if s.Dst, err = w.Resolve(spec.HostAt("a1", 8080), f, "tcp"); err != nil {
 								return err
@@ -60,10 +63,11 @@ var sources = []spec.Scenario{
 		}}},
 	},
 	{
-		ID: "np-marks-of-pods", Group: group, Priority: spec.P1, Source: "enforcers that keep their verdict in the mark of a packet",
-		Why:   "Whatever mark a pod gives its packets, what is denied stays denied.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress()), policy("q", pod("c2"), egress())),
+		ID: "np-marks-of-pods", Group: group, Priority: spec.P1,
+		Source: "enforcers that keep their verdict in the mark of a packet",
+		Why:    "Whatever mark a pod gives its packets, what is denied stays denied.",
+		Needs:  enforced,
+		Given:  four(policy("p", pod("a1"), ingress()), policy("q", pod("c2"), egress())),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			return eachFamily(w, func(f lab.Family) error { return marked(ctx, w, f) })
 		}}},
@@ -117,8 +121,8 @@ func eachFamily(w spec.World, do func(lab.Family) error) error {
 	return errors.Join(errs...)
 }
 
-// arriveNot looks at what comes to a1 while packets are sent from a port, and until b2, who is allowed, has been answered, and
-// b1 and c2 have not.
+// arriveNot looks at what comes to a1 while packets are sent from a port, and until b2, who is allowed, has been
+// answered, and b1 and c2 have not.
 func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port uint16) error) error {
 	if err := w.Settle(ctx); err != nil {
 		return err
@@ -165,7 +169,8 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 				mark = math.MaxUint32
 			}
 			probe := traffic.Probe{
-				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark, Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
+				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
+				Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
 			}
 			if a := probe.Do(ctx); a.Fault != nil {
 				return &spec.Fault{Err: a.Fault}

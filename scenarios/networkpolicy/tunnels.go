@@ -20,8 +20,10 @@ import (
 
 // tunnels are the scenarios of pods that make tunnels, as nodes do.
 var tunnels = []spec.Scenario{{
-	ID: "np-tunnels-of-pods", Group: group, Priority: spec.P1, Source: "felix PR 2481; cali-fw chains", Families: []lab.Family{lab.V4}, NeedsOverlay: true,
-	Why:   "A pod that may send nothing gets nothing to a pod of another node by wrapping it up as nodes wrap up what they send one another.",
+	ID: "np-tunnels-of-pods", Group: group, Priority: spec.P1, Source: "felix PR 2481; cali-fw chains",
+	Families: []lab.Family{lab.V4}, NeedsOverlay: true,
+	Why: "A pod that may send nothing gets nothing to a pod of another node by wrapping it up as nodes wrap up what " +
+		"they send one another.",
 	Needs: enforced,
 	Given: four(policy("p", pod("a1"), egress())),
 	Steps: []spec.Step{{Rows: shut("b2", "a1"), Check: func(ctx context.Context, w spec.World) error {
@@ -67,7 +69,8 @@ func wrapUp(w spec.World, to netip.AddrPort) error {
 	}
 	device := links[at].(*netlink.Vxlan)
 	outer, err := traffic.Datagram{
-		Src: from, Dst: netip.AddrPortFrom(n2.Addr(lab.V4), uint16(device.Port)), Payload: traffic.VXLAN(uint32(device.VxlanId), device.HardwareAddr, inner),
+		Src: from, Dst: netip.AddrPortFrom(n2.Addr(lab.V4), uint16(device.Port)),
+		Payload: traffic.VXLAN(uint32(device.VxlanId), device.HardwareAddr, inner),
 	}.Packet()
 	return errors.Join(err, traffic.SendRaw(a1.NS, outer))
 }

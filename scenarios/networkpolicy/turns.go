@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// turns closes a flow that nobody answers, and opens it again. Of what was sent meanwhile, a first part must have arrived,
-// and then a last one.
+// turns closes a flow that nobody answers, and opens it again. Of what was sent meanwhile, a first part must have
+// arrived, and then a last one.
 func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) error {
 	for _, turn := range []struct {
 		change spec.Action

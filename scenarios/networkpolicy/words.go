@@ -113,12 +113,18 @@ func block(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
 
 // applyFrom is an action that applies a policy which allows the addresses of hosts to come in.
 func applyFrom(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return applyBlocks(name, selects, ingress, func(w spec.World) (all []netip.Addr, err error) { return addrsOf(w, hosts) })
+	return applyBlocks(name, selects, ingress, func(w spec.World) (all []netip.Addr,
+		err error) {
+		return addrsOf(w, hosts)
+	})
 }
 
 // applyTo is an action that applies a policy which allows to send to the addresses of hosts.
 func applyTo(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr, err error) { return addrsOf(w, hosts) })
+	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr,
+		err error) {
+		return addrsOf(w, hosts)
+	})
 }
 
 // applyToService is applyTo for the ClusterIPs of a Service.
@@ -136,7 +142,8 @@ func applyToService(name string, selects metav1.LabelSelector, service string) s
 }
 
 // applyBlocks is an action that applies a policy with a rule for some addresses.
-func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction, addrs func(spec.World) ([]netip.Addr, error)) spec.Action {
+func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction,
+	addrs func(spec.World) ([]netip.Addr, error)) spec.Action {
 	return spec.Action{Name: "apply " + name, Run: func(_ context.Context, w spec.World) error {
 		all, err := addrs(w)
 		if err != nil {
@@ -161,7 +168,10 @@ func addrsOf(w spec.World, hosts []string) (all []netip.Addr, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, slices.DeleteFunc(local, func(a netip.Addr) bool { return a.IsLoopback() || a.IsLinkLocalUnicast() })...)
+		all = append(all, slices.DeleteFunc(local, func(a netip.Addr) bool {
+			return a.IsLoopback() ||
+				a.IsLinkLocalUnicast()
+		})...)
 	}
 	return all, nil
 }
@@ -175,16 +185,18 @@ func edit(name string, change func(*networkingv1.NetworkPolicySpec)) spec.Action
 
 // label sets a label of a pod, or takes it away if the value is empty.
 func label(name, key, value string) spec.Action {
-	return spec.Action{Name: "label pod " + name + " " + key + "=" + value, Run: func(_ context.Context, w spec.World) error {
-		return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
-	}}
+	return spec.Action{Name: "label pod " + name + " " + key + "=" + value,
+		Run: func(_ context.Context, w spec.World) error {
+			return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
+		}}
 }
 
 // labelNamespace is label for a namespace.
 func labelNamespace(name, key, value string) spec.Action {
-	return spec.Action{Name: "label namespace " + name + " " + key + "=" + value, Run: func(_ context.Context, w spec.World) error {
-		return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
-	}}
+	return spec.Action{Name: "label namespace " + name + " " + key + "=" + value,
+		Run: func(_ context.Context, w spec.World) error {
+			return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
+		}}
 }
 
 // deleteNamespace deletes a namespace with all that is in it.

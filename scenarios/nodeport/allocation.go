@@ -14,12 +14,13 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// allocationRules is about the control plane alone. The port that it chooses is from the part of the range that is given to
-// nobody else.
+// allocationRules is about the control plane alone. The port that it chooses is from the part of the range that is
+// given to nobody else.
 var allocationRules = spec.Scenario{
 	ID: "nodeport-allocation-rules", Group: "nodeport", Priority: spec.P0, Inert: true,
 	Source: "e2e service.go 'prevent NodePort collisions', 'check NodePort out-of-range', 'release NodePorts on delete'",
-	Why:    "A nodePort is given from the range or taken as asked for, refused if out of range or taken, and free again once its Service is gone.",
+	Why: "A nodePort is given from the range or taken as asked for, refused if out of range or taken, and free " +
+		"again once its Service is gone.",
 	Steps: []spec.Step{{Check: func(_ context.Context, w spec.World) error {
 		var errs []error
 		wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -30,20 +30,23 @@ var changes = []spec.Scenario{
 	},
 	{
 		ID: "nodeport-update", Group: "nodeport", Priority: spec.P1,
-		Source: "e2e networking.go 'update nodePort: http'; service.go 'update service type to NodePort listening on same port number but different protocols'",
-		Why:    "A nodePort can be changed, joined by a UDP one of the same number, and given up: what is no nodePort any more is refused.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), at("web", 30042)},
+		Source: "e2e networking.go 'update nodePort: http'; service.go 'update service type to NodePort listening on same " +
+			"port number but different protocols'",
+		Why: "A nodePort can be changed, joined by a UDP one of the same number, and given up: what is no nodePort any " +
+			"more is refused.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), at("web", 30042)},
 		Steps: []spec.Step{
 			{Name: "30042", Rows: []spec.Row{
 				{From: "client", To: spec.HostAt("n1", 30042), By: []string{"a2"}},
 				{From: "client", To: spec.HostAt("n1", 30043), Want: spec.Refused},
 			}},
-			{Name: "30043", Do: []spec.Action{Edit("web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30043 })}, Rows: []spec.Row{
-				{From: "client", To: spec.HostAt("n1", 30043), By: []string{"a2"}},
-				{From: "client", To: spec.HostAt("n1", 30042), Want: spec.Refused},
-				{From: "client", To: spec.HostAt("n1", 30043), Proto: "udp", Want: spec.Refused},
-			}},
+			{Name: "30043", Do: []spec.Action{Edit("web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30043 })},
+				Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30043), By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30042), Want: spec.Refused},
+					{From: "client", To: spec.HostAt("n1", 30043), Proto: "udp", Want: spec.Refused},
+				}},
 			{Name: "UDP too", Do: []spec.Action{Edit("web", func(s *corev1.Service) {
 				UDPPort(80, 8081)(s)
 				s.Spec.Ports[1].NodePort = 30043

@@ -24,7 +24,8 @@ var clients = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort},
 		Given:  []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
+			{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
+				SeenAs: spec.NodeAddr("n1")},
 		}}},
 	},
 	{
@@ -34,18 +35,21 @@ var clients = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort},
 		Given:  []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
+			{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
+				SeenAs: spec.NodeAddr("n1")},
 		}}},
 	},
 	{
 		ID: "nodeport-remote-node-not-captured", Group: "nodeport", Priority: spec.P1,
 		Source: "NodePorts match destinations of type LOCAL alone",
-		Why:    "What a pod sends to the NodePort of another node is that node's to translate; its own node lets it pass as it is.",
-		Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
+		Why: "What a pod sends to the NodePort of another node is that node's to translate; its own node lets it pass " +
+			"as it is.",
+		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
-				{From: "c1", To: spec.NodePortAt("n2", "web", 80), By: []string{"a3"}, SeenAs: spec.NodeAddr("n2"), Flow: spec.MasqueradedOn("n2")},
+				{From: "c1", To: spec.NodePortAt("n2", "web", 80), By: []string{"a3"}, SeenAs: spec.NodeAddr("n2"),
+					Flow: spec.MasqueradedOn("n2")},
 			},
 			Check: passedAsItIs,
 		}},
@@ -53,9 +57,10 @@ var clients = []spec.Scenario{
 	{
 		ID: "nodeport-egress-not-hijacked", Group: "nodeport", Priority: spec.P1,
 		Source: "NodePorts match destinations of type LOCAL alone, said so in the userspace proxier",
-		Why:    "A NodePort's number is nothing special on other machines: connections to the same port of a host outside get there.",
-		Needs:  []spec.Feature{spec.NodePort},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), at("web", 30040)},
+		Why: "A NodePort's number is nothing special on other machines: connections to the same port of a host outside " +
+			"get there.",
+		Needs: []spec.Feature{spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), at("web", 30040)},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Serve("client", "tcp", 30040)},
 			Rows: []spec.Row{
@@ -68,9 +73,10 @@ var clients = []spec.Scenario{
 	{
 		ID: "nodeport-wrong-pairing", Group: "nodeport", Priority: spec.P1,
 		Source: "TestClusterIPGeneral; kubernetes#75443, kubernetes#93674",
-		Why:    "The ClusterIP has the Service's port and nodes have the nodePort, for one protocol: every other pairing leads nowhere.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), at("web", 30041)},
+		Why: "The ClusterIP has the Service's port and nodes have the nodePort, for one protocol: every other pairing " +
+			"leads nowhere.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), at("web", 30041)},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
@@ -86,7 +92,8 @@ var clients = []spec.Scenario{
 
 // at is a NodePort Service that chooses its nodePort, from the part of the range that is left to people.
 func at(name string, nodePort int32) *corev1.Service {
-	return Service(name, Selecting("web"), NodePort(), Port(80, 8080), func(s *corev1.Service) { s.Spec.Ports[0].NodePort = nodePort })
+	return Service(name, Selecting("web"), NodePort(), Port(80, 8080),
+		func(s *corev1.Service) { s.Spec.Ports[0].NodePort = nodePort })
 }
 
 // passedAsItIs wants n1 to have left the connection to n2 alone.

@@ -19,9 +19,10 @@ var served = []spec.Scenario{
 	{
 		ID: "nodeport-node-with-endpoint", Group: "nodeport", Priority: spec.P0,
 		Source: "e2e service.go 'create a functioning NodePort service'; TestExternalTrafficPolicyCluster",
-		Why:    "A client outside reaches a pod through the NodePort of the node that the pod runs on; the pod sees the node.",
-		Needs:  []spec.Feature{spec.NodePort},
-		Given:  []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
+		Why: "A client outside reaches a pod through the NodePort of the node that the pod runs on; the pod sees the " +
+			"node.",
+		Needs: []spec.Feature{spec.NodePort},
+		Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
 		}}},
@@ -29,11 +30,13 @@ var served = []spec.Scenario{
 	{
 		ID: "nodeport-node-without-endpoint", Group: "nodeport", Priority: spec.P0,
 		Source: "externalTrafficPolicy Cluster: any node serves, at the price of a hop",
-		Why:    "A node without a pod forwards to one that has it: it rewrites the destination to the pod and the source to itself.",
-		Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+		Why: "A node without a pod forwards to one that has it: it rewrites the destination to the pod and the source " +
+			"to itself.",
+		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"), Flow: spec.MasqueradedOn("n1")},
+			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				Flow: spec.MasqueradedOn("n1")},
 		}}},
 	},
 	{
@@ -77,7 +80,8 @@ var served = []spec.Scenario{
 		Needs:  []spec.Feature{spec.NodePort, spec.NodePortLocalhost},
 		Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Family: lab.V4, By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+			{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Family: lab.V4, By: []string{"a2"},
+				SeenAs: spec.NodeAddr("n1")},
 			{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Family: lab.V6, Want: spec.Refused},
 			{From: "n1", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 		}}},
@@ -85,9 +89,10 @@ var served = []spec.Scenario{
 	{
 		ID: "nodeport-forward-policy-drop", Group: "nodeport", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "KUBE-FORWARD accepts marked and established packets",
-		Why:    "The NodePort works on a node whose FORWARD chain drops by default, because the proxier lets its own traffic through.",
-		Needs:  []spec.Feature{spec.NodePort, spec.ForwardAccept},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+		Why: "The NodePort works on a node whose FORWARD chain drops by default, because the proxier lets its own " +
+			"traffic through.",
+		Needs: []spec.Feature{spec.NodePort, spec.ForwardAccept},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{
 			Name: "FORWARD drops", Do: []spec.Action{ForwardPolicy("n1", "DROP")},
 			Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},

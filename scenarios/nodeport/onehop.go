@@ -14,9 +14,10 @@ import (
 var singleNATHop = spec.Scenario{
 	ID: "nodeport-single-nat-hop", Group: "nodeport", Priority: spec.P0,
 	Source: "one DNAT from the NodePort to the pod",
-	Why:    "The NodePort is translated to the pod in one go: one conntrack entry, and no packet ever carries the ClusterIP.",
-	Needs:  []spec.Feature{spec.NodePort, spec.KernelNAT},
-	Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Why: "The NodePort is translated to the pod in one go: one conntrack entry, and no packet ever carries the " +
+		"ClusterIP.",
+	Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+	Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		caught, err := Catch(w, func() error {
 			return w.Expect(ctx, spec.Row{

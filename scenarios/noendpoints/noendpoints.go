@@ -21,9 +21,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "noep-clusterip-refused", Group: "no-endpoints", Priority: spec.P1,
 		Source: "e2e service.go 'should be rejected when no endpoints exist'; TestNoEndpointsReject",
-		Why:    "A client of a ClusterIP that nobody serves is refused at once instead of waiting, and leaves no trace in connection tracking.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
-		Given:  []store.Object{Pod("c1", "n1"), Service("web")},
+		Why: "A client of a ClusterIP that nobody serves is refused at once instead of waiting, and leaves no trace in " +
+			"connection tracking.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+		Given: []store.Object{Pod("c1", "n1"), Service("web")},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
@@ -61,9 +62,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "noep-lb-external-refused", Group: "no-endpoints", Priority: spec.P1,
 		Source: "TestNoEndpointsReject",
-		Why:    "A client outside is refused at once at the load balancer's address and at an external IP that nobody serves.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
-		Given:  []store.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
+		Why: "A client outside is refused at once at the load balancer's address and at an external IP that nobody " +
+			"serves.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
+		Given: []store.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
 				Ingress("web", "203.0.113.20", "2001:db8:113::20"), RouteVia("client", "203.0.113.20", "2001:db8:113::20", "n1"),
@@ -78,9 +80,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "noep-host-to-lb-or-eip", Group: "no-endpoints", Priority: spec.P2,
 		Source: "iptablesJumpChains and nftablesJumpChains: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT",
-		Why:    "A process on a node is refused as well at the load balancer's address and at an external IP that nobody serves; nothing leaves the node.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode},
-		Given:  []store.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
+		Why: "A process on a node is refused as well at the load balancer's address and at an external IP that nobody " +
+			"serves; nothing leaves the node.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode},
+		Given: []store.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.21", "2001:db8:113::21")},
 			Rows: []spec.Row{
@@ -91,9 +94,10 @@ var Scenarios = []spec.Scenario{
 	},
 	{
 		ID: "noep-evicted", Group: "no-endpoints", Priority: spec.P1,
-		Source: "e2e service.go 'should be rejected for evicted pods (no endpoints exist)'; kubernetes#109414, kubernetes#109718",
-		Why:    "A Service whose pods were evicted refuses its clients, also where it publishes pods that are not ready.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+		Source: "e2e service.go 'should be rejected for evicted pods (no endpoints exist)'; kubernetes#109414, " +
+			"kubernetes#109718",
+		Why:   "A Service whose pods were evicted refuses its clients, also where it publishes pods that are not ready.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), PublishNotReady()),
 		},

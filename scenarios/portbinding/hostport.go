@@ -14,16 +14,19 @@ const hostPort = 30050
 // hostPorts has a cluster of its own, for its rules.
 var hostPorts = spec.Scenario{
 	ID: "pb-hostport-coexistence", Group: "port-binding", Priority: spec.P0, Own: &spec.Own{Nodes: []string{"n1"}},
-	Source: "e2e hostport.go 'validates that there is no conflict between pods with same hostPort but different hostIP and protocol'; the CNI plugin portmap",
-	Why:    "Pods with the same hostPort, told apart by hostIP and protocol, are reached each, and NodePorts as ever: what the network plugin and the proxier program does not collide.",
-	Needs:  []spec.Feature{spec.NodePort},
+	Source: "e2e hostport.go 'validates that there is no conflict between pods with same hostPort but different hostIP " +
+		"and protocol'; the CNI plugin portmap",
+	Why: "Pods with the same hostPort, told apart by hostIP and protocol, are reached each, and NodePorts as ever: " +
+		"what the network plugin and the proxier program does not collide.",
+	Needs: []spec.Feature{spec.NodePort},
 	Given: []store.Object{
 		Pod("p1", "n1", TCP(8080)), Pod("p2", "n1", TCP(8080)), Pod("p3", "n1", UDP(8080)), Backend("a2", "n2"), at(30051),
 	},
 	Steps: []spec.Step{{
 		Do: []spec.Action{
 			Portmap("n1"), MapPort(spec.HostAt("n1", hostPort), "tcp", "p1"),
-			MapPort(spec.HostAt("n1", hostPort).On(spec.Secondary), "tcp", "p2"), MapPort(spec.HostAt("n1", hostPort), "udp", "p3"),
+			MapPort(spec.HostAt("n1", hostPort).On(spec.Secondary), "tcp", "p2"),
+			MapPort(spec.HostAt("n1", hostPort), "udp", "p3"),
 			Apply(Service("later", Selecting("web"), NodePort())), // which makes proxiers sync after the plugin
 		},
 		Rows: []spec.Row{

@@ -24,9 +24,11 @@ const heldPort = 31481
 // holdsNodePort has a cluster of its own, so that the port is not given to another Service while it is free.
 var holdsNodePort = spec.Scenario{
 	ID: "pb-proxier-holds-nodeport", Group: "port-binding", Priority: spec.P0, Own: &spec.Own{},
-	Source: "introductions to kube-proxy: it binds and listens on NodePorts so that no other process takes them (true of the userspace mode, and of others until v1.23)",
-	Why:    "The proxier holds a NodePort, so that no other process can bind it. If one was there first, it keeps the port on its node, and everything else of the Service works.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.NodePortHeld},
+	Source: "introductions to kube-proxy: it binds and listens on NodePorts so that no other process takes them (true " +
+		"of the userspace mode, and of others until v1.23)",
+	Why: "The proxier holds a NodePort, so that no other process can bind it. If one was there first, it keeps the " +
+		"port on its node, and everything else of the Service works.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.NodePortHeld},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), held, Service("other", Selecting("web"), NodePort()),
 	},
@@ -38,7 +40,8 @@ var holdsNodePort = spec.Scenario{
 				var errs []error
 				for _, proto := range []string{"tcp", "udp"} {
 					if err := w.Serve("n1", proto, heldPort); !errors.Is(err, unix.EADDRINUSE) {
-						errs = append(errs, fmt.Errorf("another process binds %s port %d of n1, and gets %v, not: %w", proto, heldPort, err, unix.EADDRINUSE))
+						errs = append(errs, fmt.Errorf("another process binds %s port %d of n1, and gets %v, not: %w", proto, heldPort,
+							err, unix.EADDRINUSE))
 					}
 				}
 				return errors.Join(errs...)
@@ -46,7 +49,8 @@ var holdsNodePort = spec.Scenario{
 		},
 		{
 			Name: "the Service is gone",
-			Do:   []spec.Action{Delete("Service", "web"), {Name: "settle", Run: func(ctx context.Context, w spec.World) error { return w.Settle(ctx) }}, Serve("n1", "tcp", heldPort)},
+			Do: []spec.Action{Delete("Service", "web"), {Name: "settle",
+				Run: func(ctx context.Context, w spec.World) error { return w.Settle(ctx) }}, Serve("n1", "tcp", heldPort)},
 			Rows: []spec.Row{{From: "client", To: spec.HostAt("n1", heldPort), By: []string{"n1"}}},
 		},
 		{

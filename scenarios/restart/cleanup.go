@@ -15,9 +15,10 @@ import (
 var cleanup = spec.Scenario{
 	ID: "rr-cleanup", Group: "restart/upgrade", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1", "n2"}},
 	Source: "kube-proxy --cleanup; U CleanupLeftovers",
-	Why:    "After the clean-up nothing of the proxier is left on the node: Services are not served there, everything else works.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.Cleanup},
-	Given:  world(),
+	Why: "After the clean-up nothing of the proxier is left on the node: Services are not served there, everything " +
+		"else works.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.Cleanup},
+	Given: world(),
 	Steps: []spec.Step{
 		{Name: "before", Rows: fresh},
 		{Name: "after the clean-up of n1", Check: func(ctx context.Context, w spec.World) error {

@@ -15,16 +15,17 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// healingLimit is how long a proxier that heals by itself may take: the sync period of kube-proxy, 30 s, and what a sync
-// takes.
+// healingLimit is how long a proxier that heals by itself may take: the sync period of kube-proxy, 30 s, and what a
+// sync takes.
 const healingLimit = 45 * time.Second
 
 var deletedExternally = spec.Scenario{
 	ID: "rr-rules-deleted-externally", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "e2e networking.go 'recreate its iptables rules if they are deleted'",
-	Why:    "When somebody flushes the node's firewall, Services work again: by themselves where that is promised, else with the next change of the cluster.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given:  world(),
+	Why: "When somebody flushes the node's firewall, Services work again: by themselves where that is promised, " +
+		"else with the next change of the cluster.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Given: world(),
 	Steps: []spec.Step{
 		{Name: "before", Rows: fresh},
 		{Name: "somebody flushes the firewall of n1", Check: func(ctx context.Context, w spec.World) error {

@@ -12,13 +12,14 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// drift lets an endpoint leave while a connection to it is open. IPVS keeps such an endpoint, with weight 0, so a proxier
-// of IPVS must also find out that the endpoint is back.
+// drift lets an endpoint leave while a connection to it is open. IPVS keeps such an endpoint, with weight 0, so a
+// proxier of IPVS must also find out that the endpoint is back.
 var drift = spec.Scenario{
 	ID: "rr-restart-with-drift", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U ipvs updateWeightsOnRestart; nft TestSyncProxyRulesStartup",
-	Why:    "What changed while the proxier was away is in force when it is back: gone Services and ports are not served, new ones and returned pods are.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Why: "What changed while the proxier was away is in force when it is back: gone Services and ports are not " +
+		"served, new ones and returned pods are.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web"),
 		Service("gone", Selecting("web"), NodePort()), Service("changed", Selecting("web")),

@@ -15,9 +15,10 @@ import (
 var foreignRules = spec.Scenario{
 	ID: "rr-foreign-rules-kept", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U iptables TestCleanupLeftovers, ipvs TestCleanLegacyRealServersExcludeCIDRs",
-	Why:    "Chains, tables and IP sets that others have made on the node stay as they are, whether the proxier syncs, restarts or cleans up.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  world(),
+	Why: "Chains, tables and IP sets that others have made on the node stay as they are, whether the proxier syncs, " +
+		"restarts or cleans up.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: world(),
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := makeForeign(ctx, w); err != nil {
 			return err
@@ -52,8 +53,8 @@ var foreignRules = spec.Scenario{
 	}}},
 }
 
-// makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of the
-// scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
+// makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of
+// the scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
 func makeForeign(ctx context.Context, w spec.World) error {
 	const discard = "9" // RFC 863; nobody here speaks it
 	commands := [][]string{
@@ -66,7 +67,8 @@ func makeForeign(ctx context.Context, w spec.World) error {
 			set, kind = "foreign6", "inet6"
 		}
 		commands = append(commands, []string{"ipset", "create", set, "hash:ip", "family", kind})
-		for _, at := range []struct{ table, chain string }{{"filter", "FORWARD"}, {"nat", "PREROUTING"}, {"nat", "POSTROUTING"}} {
+		for _, at := range []struct{ table, chain string }{{"filter", "FORWARD"}, {"nat", "PREROUTING"},
+			{"nat", "POSTROUTING"}} {
 			own := "FOREIGN-" + at.chain
 			for _, words := range []string{
 				"-N " + own, "-A " + own + " -p tcp --dport " + discard + " -m set --match-set " + set + " src -j RETURN",

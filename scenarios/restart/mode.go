@@ -13,9 +13,11 @@ import (
 var modeSwitch = spec.Scenario{
 	ID: "rr-mode-switch", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "kube-proxy platformCleanup, cmd/kube-proxy/app/server_linux.go; U CleanupLeftovers",
-	Why:    "When another mode takes a node over, open connections live on, packets are translated once, and nothing of the old mode works any more.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.KernelNAT, spec.SurvivesRestart, spec.ModeSwitch},
-	Given:  world(Service("gone", Selecting("web"), NodePort())),
+	Why: "When another mode takes a node over, open connections live on, packets are translated once, and nothing " +
+		"of the old mode works any more.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.KernelNAT, spec.SurvivesRestart,
+		spec.ModeSwitch},
+	Given: world(Service("gone", Selecting("web"), NodePort())),
 	Steps: []spec.Step{
 		{Name: "before", Rows: kept},
 		{Name: "another mode takes over", Check: func(ctx context.Context, w spec.World) error {
@@ -36,7 +38,8 @@ var modeSwitch = spec.Scenario{
 		}},
 		{Name: "a Service goes, of which the old mode was not told", Check: func(ctx context.Context, w spec.World) error {
 			var rows []spec.Row
-			for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("gone", 80), "client": spec.NodePortAt("n1", "gone", 80)} {
+			for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("gone", 80),
+				"client": spec.NodePortAt("n1", "gone", 80)} {
 				at, err := Pin(w, to, "tcp")
 				if err != nil {
 					return err

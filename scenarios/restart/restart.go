@@ -49,9 +49,10 @@ const downFor = 15
 var transparent = spec.Scenario{
 	ID: "rr-restart-transparent", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "e2e service.go 'work after restarting kube-proxy'",
-	Why:    "While the proxier of a node is killed, stays away and comes back, no connection through it is lost or refused, old or new.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
-	Given:  world(),
+	Why: "While the proxier of a node is killed, stays away and comes back, no connection through it is lost or " +
+		"refused, old or new.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
+	Given: world(),
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		n1 := w.Life("n1")
 		return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
@@ -69,9 +70,10 @@ var transparent = spec.Scenario{
 var noPartialFirstSync = spec.Scenario{
 	ID: "rr-no-partial-first-sync", Group: "restart/upgrade", Priority: spec.P1, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "servicesSynced and endpointSlicesSynced in kube-proxy; e2e 'work after restarting apiserver'",
-	Why:    "A proxier that starts and knows Services, but no endpoints yet, leaves the rules as they are: no connection is refused.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
-	Given:  world(),
+	Why: "A proxier that starts and knows Services, but no endpoints yet, leaves the rules as they are: no " +
+		"connection is refused.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
+	Given: world(),
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		n1 := w.Life("n1")
 		return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {

@@ -17,9 +17,11 @@ import (
 
 // calico is about the chains of an enforcer of network policies.
 var calico = []spec.Scenario{{
-	ID: "np-calico-workload-chain", Group: "networkpolicy", Priority: spec.P0, Needs: []spec.Feature{spec.NetworkPolicy, spec.CalicoChains},
+	ID: "np-calico-workload-chain", Group: "networkpolicy", Priority: spec.P0,
+	Needs:  []spec.Feature{spec.NetworkPolicy, spec.CalicoChains},
 	Source: "iptables-save and ipset list on a node with Calico",
-	Why:    "The chains of a pod's device let replies pass, drop what is INVALID, tunnels that the pod makes and what no policy has accepted; the set of a rule's peers has exactly their addresses, and follows them.",
+	Why: "The chains of a pod's device let replies pass, drop what is INVALID, tunnels that the pod makes and what " +
+		"no policy has accepted; the set of a rule's peers has exactly their addresses, and follows them.",
 	Given: []store.Object{
 		Pod("backend", "n1", Labelled("allow-db-access", "true")), Pod("frontend", "n1"), Pod("tunnel", "n2", UDP(4789)),
 		Pod("db", "n1", App("db"), TCP(8080)), policyFrom(`
@@ -30,7 +32,8 @@ spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {m
 		{
 			Name: "one backend",
 			Rows: []spec.Row{
-				{From: "backend", To: spec.HostAt("db", 8080), By: []string{"db"}}, {From: "frontend", To: spec.HostAt("db", 8080), Want: spec.Silence},
+				{From: "backend", To: spec.HostAt("db", 8080), By: []string{"db"}},
+				{From: "frontend", To: spec.HostAt("db", 8080), Want: spec.Silence},
 				{From: "frontend", To: spec.HostAt("tunnel", 4789), Proto: "udp", Want: spec.Silence},
 			},
 			Check: eachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
@@ -46,8 +49,11 @@ spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {m
 		},
 		{
 			Name: "the first one goes", Do: []spec.Action{Delete("Pod", "backend")},
-			Rows:  []spec.Row{{From: "second", To: spec.HostAt("db", 8080), By: []string{"db"}}},
-			Check: eachFamily(func(ctx context.Context, w spec.World, f lab.Family) error { return membersAre(ctx, w, f, "second") }),
+			Rows: []spec.Row{{From: "second", To: spec.HostAt("db", 8080), By: []string{"db"}}},
+			Check: eachFamily(func(ctx context.Context, w spec.World,
+				f lab.Family) error {
+				return membersAre(ctx, w, f, "second")
+			}),
 		},
 	},
 }}
@@ -93,8 +99,10 @@ func workloadChains(ctx context.Context, w spec.World, f lab.Family) error {
 		chain string
 		parts []string
 	}{
-		{"FORWARD", []string{"-j cali-FORWARD"}}, {"cali-FORWARD", []string{"-j cali-from-wl-dispatch"}}, {"cali-FORWARD", []string{"-j cali-to-wl-dispatch"}},
-		{"cali-from-wl-dispatch", []string{"-i " + device, "-g " + from}}, {"cali-to-wl-dispatch", []string{"-o " + device, "-g " + to}},
+		{"FORWARD", []string{"-j cali-FORWARD"}}, {"cali-FORWARD", []string{"-j cali-from-wl-dispatch"}},
+		{"cali-FORWARD", []string{"-j cali-to-wl-dispatch"}},
+		{"cali-from-wl-dispatch", []string{"-i " + device, "-g " + from}},
+		{"cali-to-wl-dispatch", []string{"-o " + device, "-g " + to}},
 	} {
 		_, err := t.find(jump.chain, jump.parts...)
 		errs = append(errs, err)
@@ -108,11 +116,14 @@ func workloadChains(ctx context.Context, w spec.World, f lab.Family) error {
 	}
 	return errors.Join(append(errs,
 		t.inOrder(to, [][]string{
-			{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}, {"--ctstate INVALID", "-j DROP"}, {"-j MARK", "--set-xmark 0x0/0x10000"},
-			{"-j MARK", "--set-xmark 0x0/0x20000"}, {"--mark 0x0/0x20000"}, {"--mark 0x10000/0x10000", "-j RETURN"}, {"--mark 0x0/0x20000", "-j DROP"}, {"-j DROP"},
+			{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}, {"--ctstate INVALID", "-j DROP"},
+			{"-j MARK", "--set-xmark 0x0/0x10000"},
+			{"-j MARK", "--set-xmark 0x0/0x20000"}, {"--mark 0x0/0x20000"}, {"--mark 0x10000/0x10000", "-j RETURN"},
+			{"--mark 0x0/0x20000", "-j DROP"}, {"-j DROP"},
 		}),
 		t.inOrder(from, [][]string{
-			{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}, {"--ctstate INVALID", "-j DROP"}, {"-p udp", "--dports 4789", "-j DROP"}, tunnel, {"-j DROP"},
+			{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}, {"--ctstate INVALID", "-j DROP"},
+			{"-p udp", "--dports 4789", "-j DROP"}, tunnel, {"-j DROP"},
 		}),
 	)...)
 }
@@ -126,7 +137,8 @@ func (t table) inOrder(chain string, wanted [][]string) error {
 		}
 	}
 	if next < len(wanted) {
-		return fmt.Errorf("%s has no rule with %q where one is to be; it has\n%s", chain, strings.Join(wanted[next], " "), t.text(chain))
+		return fmt.Errorf("%s has no rule with %q where one is to be; it has\n%s", chain, strings.Join(wanted[next], " "),
+			t.text(chain))
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ func masqueradeMark(_ spec.World, t table, _ lab.Family) error {
 	before := len(rules) == 1 && rules[0].has("-m mark", "--mark 0x4000/0x4000", "-j MASQUERADE")
 	var masquerades error
 	if !today && !before {
-		masquerades = fmt.Errorf("KUBE-POSTROUTING does not return what is unmarked, clear the mark and masquerade:\n%s", t.text("KUBE-POSTROUTING"))
+		masquerades = fmt.Errorf("KUBE-POSTROUTING does not return what is unmarked, clear the mark and masquerade:\n%s",
+			t.text("KUBE-POSTROUTING"))
 	}
 	return errors.Join(sets, masquerades)
 }
@@ -86,8 +87,8 @@ func clusterCIDR(w spec.World, family lab.Family) string {
 	return ""
 }
 
-// localPolicyChains looks at n1, which has the pod, and at n3, which has none. Older releases call the chain KUBE-XLB and
-// drop in it.
+// localPolicyChains looks at n1, which has the pod, and at n3, which has none. Older releases call the chain KUBE-XLB
+// and drop in it.
 func localPolicyChains(ctx context.Context, w spec.World, family lab.Family) error {
 	nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
 	if err != nil {
@@ -120,7 +121,8 @@ func localPolicyChains(ctx context.Context, w spec.World, family lab.Family) err
 		if err != nil {
 			return err
 		}
-		_, err = filter.find("KUBE-EXTERNAL-SERVICES", "--dst-type LOCAL", "--dport "+strconv.Itoa(int(nodePort.Port())), "-j DROP")
+		_, err = filter.find("KUBE-EXTERNAL-SERVICES", "--dst-type LOCAL", "--dport "+strconv.Itoa(int(nodePort.Port())),
+			"-j DROP")
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -173,5 +175,6 @@ func forward(_ spec.World, t table, _ lab.Family) error {
 	if ok {
 		return jump
 	}
-	return errors.Join(jump, fmt.Errorf("KUBE-FORWARD is not: drop INVALID, accept marked, accept established:\n%s", t.text("KUBE-FORWARD")))
+	return errors.Join(jump, fmt.Errorf("KUBE-FORWARD is not: drop INVALID, accept marked, accept established:\n%s",
+		t.text("KUBE-FORWARD")))
 }

@@ -17,22 +17,26 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// deltas show that what does not change is not written again. Only a mechanism whose objects are known can be looked at.
+// deltas show that what does not change is not written again. Only a mechanism whose objects are known can be looked
+// at.
 var deltas = []spec.Scenario{
 	{
-		ID: "rs-delta-minimal", Group: "ruleset-shape", Priority: spec.P2, Needs: []spec.Feature{spec.IPTables, spec.ClusterIP},
+		ID: "rs-delta-minimal", Group: "ruleset-shape", Priority: spec.P2,
+		Needs:  []spec.Feature{spec.IPTables, spec.ClusterIP},
 		Source: "U TestSyncProxyRulesRepeated; KEP-3453",
-		Why:    "When an endpoint of one Service comes, the chains of other Services are left alone: they keep their counters.",
-		Given:  bystander(),
-		Steps:  []spec.Step{{Check: eachFamily(keepsCounters)}},
+		Why: "When an endpoint of one Service comes, the chains of other Services are left alone: they keep their " +
+			"counters.",
+		Given: bystander(),
+		Steps: []spec.Step{{Check: eachFamily(keepsCounters)}},
 	},
 	{
 		ID: "rs-delta-minimal-nft", Group: "ruleset-shape", Priority: spec.P2,
 		Needs:  []spec.Feature{spec.NFTables, spec.ClusterIP, spec.SessionAffinity},
 		Source: "U TestSyncProxyRulesRepeated; KEP-3866",
-		Why:    "When an endpoint of one Service comes, the chains of other Services are left alone: their rules keep their handles.",
-		Given:  bystander(Affinity()),
-		Steps:  []spec.Step{{Check: eachFamily(keepsHandles)}},
+		Why: "When an endpoint of one Service comes, the chains of other Services are left alone: their rules keep " +
+			"their handles.",
+		Given: bystander(Affinity()),
+		Steps: []spec.Step{{Check: eachFamily(keepsHandles)}},
 	},
 }
 
@@ -49,7 +53,8 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 	if err := w.Apply(Backend("a3", "n3")); err != nil {
 		return &spec.Fault{Err: err}
 	}
-	if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"}, Even: true}); err != nil {
+	if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"},
+		Even: true}); err != nil {
 		return err
 	}
 	if err := done(); err != nil {
@@ -61,8 +66,9 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 	return w.Settle(ctx)
 }
 
-// countersBack is how long counters may take to be there again. The legacy back end replaces a table with one whose counters
-// are 0, and adds the old ones in a second call: whoever reads between, while somebody else's change goes on, sees none.
+// countersBack is how long counters may take to be there again. The legacy back end replaces a table with one whose
+// counters are 0, and adds the old ones in a second call: whoever reads between, while somebody else's change goes on,
+// sees none.
 const countersBack = 20 * time.Second
 
 func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
@@ -115,7 +121,8 @@ func keepsHandles(ctx context.Context, w spec.World, family lab.Family) error {
 	})
 }
 
-// chainsAbout are the chains named after a Service, rule by rule with their handles, which no two rules of a table ever share.
+// chainsAbout are the chains named after a Service, rule by rule with their handles, which no two rules of a table ever
+// share.
 func chainsAbout(ctx context.Context, w spec.World, family lab.Family, service string) ([]string, error) {
 	ip := map[lab.Family]string{lab.V4: "ip", lab.V6: "ip6"}[family]
 	text, err := Shown(ctx, w, "n1", "nft", "-a", "list", "table", ip, "kube-proxy")

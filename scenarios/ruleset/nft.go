@@ -20,7 +20,8 @@ var nftShape = spec.Scenario{
 	ID: "rs-nft-table", Group: "ruleset-shape", Priority: spec.P1,
 	Needs:  []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
 	Source: "pkg/proxy/nftables/README.md; TestOverallNFTablesRules",
-	Why:    "Everything is in the tables ip and ip6 kube-proxy: maps that lead from a virtual IP or NodePort to a chain that draws one of n endpoints, and what hairpins and Services without endpoints need.",
+	Why: "Everything is in the tables ip and ip6 kube-proxy: maps that lead from a virtual IP or NodePort to a " +
+		"chain that draws one of n endpoints, and what hairpins and Services without endpoints need.",
 	Given: []store.Object{
 		Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()), Service("empty"),
 		Pod("l1", "n1", App("local"), TCP(8080)), Service("local", NodePort(), ETPLocal()),
@@ -38,7 +39,8 @@ func nftTables(ctx context.Context, w spec.World, family lab.Family) error {
 		return err
 	}
 	return errors.Join(
-		virtualIPs(ctx, w, n1, family), nodePorts(w, n1, family), hairpins(w, n1, family), withoutEndpoints(w, n1, n3, family))
+		virtualIPs(ctx, w, n1, family), nodePorts(w, n1, family), hairpins(w, n1, family),
+		withoutEndpoints(w, n1, n3, family))
 }
 
 // drawing is a rule that draws one of n.
@@ -50,7 +52,8 @@ func virtualIPs(ctx context.Context, w spec.World, t nftTable, family lab.Family
 	if err != nil {
 		return err
 	}
-	keys := map[lab.Family]string{lab.V4: "ipv4_addr", lab.V6: "ipv6_addr"}[family] + " . inet_proto . inet_service : verdict"
+	keys := map[lab.Family]string{lab.V4: "ipv4_addr", lab.V6: "ipv6_addr"}[family] +
+		" . inet_proto . inet_service : verdict"
 	if got := t.typeOf("service-ips"); got != keys {
 		return fmt.Errorf("map service-ips is %q, not a map of %s", got, keys)
 	}
@@ -135,7 +138,8 @@ func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
 	alone := fmt.Sprintf("tcp . %d", local.Port())
 	if n3.elements("no-endpoint-nodeports")[alone] != "drop" &&
 		n3.elements("no-endpoint-services")[fmt.Sprintf("%s . %s", local.Addr(), alone)] != "drop" {
-		err = errors.Join(err, fmt.Errorf("n3 has no endpoint of local, but no map no-endpoint-… drops its NodePort %d", local.Port()))
+		err = errors.Join(err, fmt.Errorf("n3 has no endpoint of local, but no map no-endpoint-… drops its NodePort %d",
+			local.Port()))
 	}
 	return err
 }

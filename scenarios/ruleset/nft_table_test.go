@@ -54,7 +54,8 @@ func TestParseNFT(t *testing.T) {
 	if got, want := tab.typeOf("firewall-ips"), "ipv4_addr . inet_proto . inet_service : verdict"; got != want {
 		t.Errorf("type %q, want %q", got, want)
 	}
-	if m := drawing.FindStringSubmatch(tab.block("chain", "service-NWV5X-default/kubernetes/tcp/https")); m == nil || m[1] != "1" {
+	if m := drawing.FindStringSubmatch(tab.block("chain", "service-NWV5X-default/kubernetes/tcp/https")); m == nil ||
+		m[1] != "1" {
 		t.Errorf("drawing: got %v", m)
 	}
 	if tab.block("chain", "cluster-ips") != "" {

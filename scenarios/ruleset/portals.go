@@ -23,7 +23,8 @@ var userspacePortals = spec.Scenario{
 	ID: "rs-userspace-portals", Group: "ruleset-shape", Priority: spec.P0,
 	Needs:  []spec.Feature{spec.UserspacePortals, spec.ClusterIP, spec.NodePort},
 	Source: "pkg/proxy/userspace iptablesInit, openPortal, openNodePort",
-	Why:    "Portal chains lead a ClusterIP and a NodePort to a port of the node itself where the proxy listens, and connections go to the endpoints by turns.",
+	Why: "Portal chains lead a ClusterIP and a NodePort to a port of the node itself where the proxy listens, and " +
+		"connections go to the endpoints by turns.",
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", NodePort()),
 	},
@@ -158,7 +159,8 @@ func turns(ctx context.Context, w spec.World, family lab.Family) error {
 			round[answer.Greeting.Server] = true
 		}
 		if len(round) != 3 {
-			return fmt.Errorf("three connections in a row went to %d of three endpoints: %v", len(round), slices.Sorted(maps.Keys(round)))
+			return fmt.Errorf("three connections in a row went to %d of three endpoints: %v", len(round),
+				slices.Sorted(maps.Keys(round)))
 		}
 	}
 	return nil

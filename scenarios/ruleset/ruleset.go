@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ruleset holds the scenarios about the shape of what a proxier programs: the chains and maps that introductions
-// to Kubernetes show and that people look for when they debug a node. They explain; the proof that a Service
-// works is traffic, in the other groups.
+// Package ruleset holds the scenarios about the shape of what a proxier programs: the chains and maps that
+// introductions to Kubernetes show and that people look for when they debug a node. They explain; the proof that a
+// Service works is traffic, in the other groups.
 package ruleset
 
 import (
@@ -32,15 +32,17 @@ var shapes = []spec.Scenario{
 	{
 		ID: "rs-ipt-hooks", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestOverallIPTablesRules",
-		Why:    "PREROUTING and OUTPUT enter KUBE-SERVICES, POSTROUTING enters KUBE-POSTROUTING, and KUBE-NODEPORTS is the last resort of KUBE-SERVICES.",
-		Given:  []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
-		Steps:  inNAT(hooks),
+		Why: "PREROUTING and OUTPUT enter KUBE-SERVICES, POSTROUTING enters KUBE-POSTROUTING, and KUBE-NODEPORTS is " +
+			"the last resort of KUBE-SERVICES.",
+		Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
+		Steps: inNAT(hooks),
 	},
 	{
 		ID: "rs-ipt-path", Group: "ruleset-shape", Priority: spec.P0, Needs: needs, Own: &spec.Own{Nodes: []string{"n1"}},
 		Source: "the path a packet takes through the chains",
-		Why:    "A connection to a ClusterIP runs through KUBE-SERVICES, KUBE-SVC and KUBE-SEP; one to a NodePort through KUBE-NODEPORTS and KUBE-EXT as well. Counters show it.",
-		Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},
+		Why: "A connection to a ClusterIP runs through KUBE-SERVICES, KUBE-SVC and KUBE-SEP; one to a NodePort through " +
+			"KUBE-NODEPORTS and KUBE-EXT as well. Counters show it.",
+		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 5, By: []string{"a1"}},
@@ -52,7 +54,8 @@ var shapes = []spec.Scenario{
 	{
 		ID: "rs-ipt-probabilities", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "TestComputeProbability",
-		Why:    "Of n endpoints, rule k is taken with probability 1/(n-k) and the last one always, which gives each the same chance.",
+		Why: "Of n endpoints, rule k is taken with probability 1/(n-k) and the last one always, which gives each the " +
+			"same chance.",
 		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web"),
 			Pod("d1", "n1", App("duo"), TCP(8080)), Pod("d2", "n2", App("duo"), TCP(8080)), Service("duo"),
@@ -63,9 +66,10 @@ var shapes = []spec.Scenario{
 	{
 		ID: "rs-ipt-one-sep-per-endpoint", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
 		Source: "pkg/proxy/iptables servicePortChainName, servicePortEndpointChainName",
-		Why:    "A Service chain has one KUBE-SEP chain for each endpoint, which marks the endpoint's own traffic and rewrites the destination; the names are hashes that stay the same.",
-		Given:  []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
-		Steps:  inNAT(oneSEPPerEndpoint),
+		Why: "A Service chain has one KUBE-SEP chain for each endpoint, which marks the endpoint's own traffic and " +
+			"rewrites the destination; the names are hashes that stay the same.",
+		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Steps: inNAT(oneSEPPerEndpoint),
 	},
 	{
 		ID: "rs-ipt-masq-mark", Group: "ruleset-shape", Priority: spec.P0, Needs: needs,
@@ -85,15 +89,17 @@ var shapes = []spec.Scenario{
 		ID: "rs-ipt-local-policy-chains", Group: "ruleset-shape", Priority: spec.P0,
 		Needs:  []spec.Feature{spec.IPTables, spec.NodePort, spec.ETPLocal},
 		Source: "TestExternalTrafficPolicyLocal",
-		Why:    "Under externalTrafficPolicy Local, pods and the node itself take the way to all endpoints, everyone else the way to local ones or none.",
-		Given:  []store.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
-		Steps:  []spec.Step{{Check: eachFamily(localPolicyChains)}},
+		Why: "Under externalTrafficPolicy Local, pods and the node itself take the way to all endpoints, everyone else " +
+			"the way to local ones or none.",
+		Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
+		Steps: []spec.Step{{Check: eachFamily(localPolicyChains)}},
 	},
 	{
 		ID: "rs-ipt-drop-path", Group: "ruleset-shape", Priority: spec.P0,
 		Needs:  []spec.Feature{spec.IPTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
 		Source: "TestNoEndpointsReject, TestLoadBalancer in pkg/proxy/iptables",
-		Why:    "What cannot be delivered is refused or dropped by rules of the filter table: no endpoints, no local endpoints, a source that is not allowed.",
+		Why: "What cannot be delivered is refused or dropped by rules of the filter table: no endpoints, no local " +
+			"endpoints, a source that is not allowed.",
 		Given: []store.Object{
 			Backend("a1", "n1"), Service("local", Selecting("web"), NodePort(), ETPLocal()), Service("empty"),
 			Service("fenced", Selecting("web"), LoadBalancer(), func(s *corev1.Service) {
@@ -106,7 +112,8 @@ var shapes = []spec.Scenario{
 		}},
 	},
 	{
-		ID: "rs-ipt-forward", Group: "ruleset-shape", Priority: spec.P0, Needs: append([]spec.Feature{spec.DropInvalid}, needs...),
+		ID: "rs-ipt-forward", Group: "ruleset-shape", Priority: spec.P0,
+		Needs:  append([]spec.Feature{spec.DropInvalid}, needs...),
 		Source: "TestDropInvalidRule",
 		Why:    "KUBE-FORWARD drops INVALID packets, accepts marked ones and accepts established ones, in this order.",
 		Given:  []store.Object{Backend("a1", "n1"), Service("web")},
@@ -156,13 +163,14 @@ func hooks(_ spec.World, t table, _ lab.Family) error {
 		return errors.Join(append(errs, errors.New("KUBE-SERVICES is empty"))...)
 	}
 	if last := rules[len(rules)-1]; !last.has("--dst-type LOCAL", "-j KUBE-NODEPORTS") {
-		errs = append(errs, fmt.Errorf("the last rule of KUBE-SERVICES is %q, not a jump to KUBE-NODEPORTS for local addresses", last.text))
+		errs = append(errs, fmt.Errorf("the last rule of KUBE-SERVICES is %q, not a jump to KUBE-NODEPORTS for local "+
+			"addresses", last.text))
 	}
 	return errors.Join(errs...)
 }
 
-// path wants each rule on the way, or the several that stand for it, to have matched exactly the connections that were made: the nat table sees the first
-// packet of a connection alone.
+// path wants each rule on the way, or the several that stand for it, to have matched exactly the connections that were
+// made: the nat table sees the first packet of a connection alone.
 func path(w spec.World, t table, family lab.Family) error {
 	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
 	if err != nil {

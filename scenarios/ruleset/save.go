@@ -126,8 +126,8 @@ func (r rule) target() string {
 	return ""
 }
 
-// chainOf is the name kube-proxy gives a chain: a prefix and the first 16 characters of the base32 form of a SHA-256 sum
-// over what the chain is about (pkg/proxy/iptables, portProtoHash and servicePortEndpointChainName).
+// chainOf is the name kube-proxy gives a chain: a prefix and the first 16 characters of the base32 form of a SHA-256
+// sum over what the chain is about (pkg/proxy/iptables, portProtoHash and servicePortEndpointChainName).
 func chainOf(prefix string, about ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(about, "")))
 	return prefix + base32.StdEncoding.EncodeToString(sum[:])[:16]

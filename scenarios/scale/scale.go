@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale holds the scenarios of many Services, many endpoints and many changes. They are small enough to be run all
-// the time: what goes wrong with five thousand Services mostly does so with some hundreds. They judge what is served, not how fast.
+// Package scale holds the scenarios of many Services, many endpoints and many changes. They are small enough to be run
+// all the time: what goes wrong with five thousand Services mostly does so with some hundreds. They judge what is
+// served, not how fast.
 package scale
 
 import (
@@ -31,9 +32,10 @@ func crowd(n int) []store.Object {
 
 // applyAll applies objects at once.
 func applyAll(objects []store.Object) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("apply %d objects", len(objects)), Run: func(_ context.Context, w spec.World) error {
-		return w.Apply(objects...)
-	}}
+	return spec.Action{Name: fmt.Sprintf("apply %d objects", len(objects)),
+		Run: func(_ context.Context, w spec.World) error {
+			return w.Apply(objects...)
+		}}
 }
 
 // both are the pods behind all Services.
@@ -55,13 +57,15 @@ func sample(n int) []spec.Row {
 var manyServices = spec.Scenario{
 	ID: "sc-many-services", Group: "scale", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U number_generated_rules_test; KEP-3453",
-	Why:    "Hundreds of Services that come at once are all served; one more, one less, and a restart of the proxier among them change nothing else.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+	Why: "Hundreds of Services that come at once are all served; one more, one less, and a restart of the proxier " +
+		"among them change nothing else.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 	Steps: []spec.Step{
 		{Name: "they come", Do: []spec.Action{applyAll(crowd(services))}, Rows: sample(services)},
 		{
-			Name: "one more comes, and one goes", Do: []spec.Action{Apply(Service("extra", Selecting("web"))), Delete("Service", "s7")},
+			Name: "one more comes, and one goes", Do: []spec.Action{Apply(Service("extra", Selecting("web"))),
+				Delete("Service", "s7")},
 			Rows: append(sample(services), spec.Row{From: "c1", To: spec.ClusterIPOf("extra", 80), By: both}),
 		},
 		{Name: "the proxier of n1 restarts", Check: func(ctx context.Context, w spec.World) error {
@@ -99,15 +103,17 @@ var manyServices = spec.Scenario{
 // ports is how many ports each of four pods serves, so that a Service has four times as many endpoints.
 const ports = 255
 
-// manyEndpoints gives each of the four pods a quarter of the endpoints. An endpoint that is never chosen would not show, but
-// a part of them that gets more than its share does.
+// manyEndpoints gives each of the four pods a quarter of the endpoints. An endpoint that is never chosen would not
+// show, but a part of them that gets more than its share does.
 var manyEndpoints = spec.Scenario{
 	ID: "sc-many-endpoints", Group: "scale", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
 	Source: "U TestSyncProxyRulesLargeClusterMode",
-	Why:    "A Service with more than a thousand endpoints spreads its connections over all of them: no part is starved by rounding.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Why: "A Service with more than a thousand endpoints spreads its connections over all of them: no part is " +
+		"starved by rounding.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
-		Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"), Service("web", Selecting("")),
+		Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"),
+		Service("web", Selecting("")),
 	},
 	Steps: []spec.Step{{
 		Do: []spec.Action{{Name: "write slices for each port", Run: func(_ context.Context, w spec.World) error {
@@ -154,8 +160,9 @@ const rounds = 8
 var churn = spec.Scenario{
 	ID: "sc-churn", Group: "scale", Priority: spec.P2,
 	Source: "kubernetes#112604, kubernetes#121362",
-	Why:    "While the pods of one Service are replaced over and over, another Service does not lose a packet; in the end the first one has the pods that there are.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Why: "While the pods of one Service are replaced over and over, another Service does not lose a packet; in the " +
+		"end the first one has the pods that there are.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
 		Service("web", Port(80, 8080), UDPPort(80, 8080)),
@@ -196,14 +203,15 @@ func replace(w spec.World, i int) error {
 	return w.Store().Delete(store.KindPod, w.Namespace(), fmt.Sprintf("r%d", i))
 }
 
-// firstPacketLatency measures no time, which on a busy machine says nothing. It counts: a first packet that is lost, or held
-// up for a second, is sent again (RFC 6298).
+// firstPacketLatency measures no time, which on a busy machine says nothing. It counts: a first packet that is lost, or
+// held up for a second, is sent again (RFC 6298).
 var firstPacketLatency = spec.Scenario{
 	ID: "sc-first-packet-latency", Group: "scale", Priority: spec.P2,
 	Source: "KEP-3866, motivation",
-	Why:    "With hundreds of Services, the first packet of a connection to the last of them gets through at once, and established connections do not feel the others.",
-	Needs:  []spec.Feature{spec.ClusterIP},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+	Why: "With hundreds of Services, the first packet of a connection to the last of them gets through at once, and " +
+		"established connections do not feel the others.",
+	Needs: []spec.Feature{spec.ClusterIP},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 	Steps: []spec.Step{{
 		Do: []spec.Action{applyAll(crowd(100))},
 		Check: func(ctx context.Context, w spec.World) error {

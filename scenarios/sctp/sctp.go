@@ -37,8 +37,9 @@ const associations = 30
 var clusterIPAndNodePort = spec.Scenario{
 	ID: "sctp-clusterip-nodeport", Group: "sctp", Priority: spec.P1,
 	Source: "e2e networking.go 'pod-Service: sctp', 'node-Service: sctp', 'endpoint-Service: sctp'; KEP-614",
-	Why:    "SCTP associations to a ClusterIP or a NodePort are served by all pods of the Service, and answered by the address that was asked.",
-	Needs:  []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
+	Why: "SCTP associations to a ClusterIP or a NodePort are served by all pods of the Service, and answered by the " +
+		"address that was asked.",
+	Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
 	Given: []store.Object{
 		Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
 	},
@@ -58,7 +59,8 @@ var clusterIPAndNodePort = spec.Scenario{
 				served[a.Server] = true
 			}
 			if !served["a1"] || !served["a2"] || len(served) != 2 {
-				return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to, served)
+				return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to,
+					served)
 			}
 		}
 		return nil
@@ -94,8 +96,9 @@ var etpLocalSource = spec.Scenario{
 var multihoming = spec.Scenario{
 	ID: "sctp-multihoming-limits", Group: "sctp", Priority: spec.P2,
 	Source: "Kubernetes documentation, 'Protocols for Services': multihomed SCTP associations",
-	Why:    "A client that names further addresses of its own is served; the pod is told of them as they are, even where it sees the node instead of the client.",
-	Needs:  []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
+	Why: "A client that names further addresses of its own is served; the pod is told of them as they are, even " +
+		"where it sees the node instead of the client.",
+	Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
 	Given: []store.Object{
 		Pod("c1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
 	},
@@ -104,7 +107,8 @@ var multihoming = spec.Scenario{
 			lab.V4: {netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8")},
 			lab.V6: {netip.MustParseAddr("2001:db8:51::7"), netip.MustParseAddr("2001:db8:51::8")},
 		}[family]
-		for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("web", port), "client": spec.NodePortAt("n1", "web", port)} {
+		for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("web", port),
+			"client": spec.NodePortAt("n1", "web", port)} {
 			a, err := association{from: from, to: to, listed: listed}.open(ctx, w, family)
 			if err != nil {
 				return err
@@ -120,14 +124,15 @@ var multihoming = spec.Scenario{
 	})}},
 }
 
-// noModule is about kernels whose SCTP is a module that loads itself as soon as somebody opens an SCTP socket. Where it is
-// there already, or cannot be had, only the traffic says something.
+// noModule is about kernels whose SCTP is a module that loads itself as soon as somebody opens an SCTP socket. Where it
+// is there already, or cannot be had, only the traffic says something.
 var noModule = spec.Scenario{
 	ID: "sctp-no-module-side-effect", Group: "sctp", Priority: spec.P1,
 	Source: "e2e service.go 'creating a basic SCTP service with pod and endpoints'; 'creating a HostPort'",
-	Why:    "A Service with an SCTP port does not make the proxier open an SCTP socket, which would load the kernel's SCTP; its TCP port works.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
-	Given:  []store.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
+	Why: "A Service with an SCTP port does not make the proxier open an SCTP socket, which would load the kernel's " +
+		"SCTP; its TCP port works.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Given: []store.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		before, err := loaded()
 		if err != nil {

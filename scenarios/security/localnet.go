@@ -25,15 +25,17 @@ const private = 18127
 var localnetGuard = spec.Scenario{
 	ID: "sec-localnet-guard", Group: "security", Priority: spec.P1,
 	Source: "CVE-2020-8558, kubernetes#92315, kubernetes#90259",
-	Why:    "A neighbour on the LAN, or a pod, that sends packets for 127.0.0.1 to the node gets no answer from a daemon that listens there, whatever NodePorts on 127.0.0.1 take.",
-	Needs:  []spec.Feature{spec.NodePort},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+	Why: "A neighbour on the LAN, or a pod, that sends packets for 127.0.0.1 to the node gets no answer from a " +
+		"daemon that listens there, whatever NodePorts on 127.0.0.1 take.",
+	Needs: []spec.Feature{spec.NodePort},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 		through := []spec.Row{
 			{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 			{From: "c1", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 		}
-		if err := w.Expect(ctx, through...); err != nil || w.Lab().Stack().Families()[0] == lab.V6 && len(w.Lab().Stack().Families()) == 1 {
+		if err := w.Expect(ctx, through...); err != nil || w.Lab().Stack().Families()[0] == lab.V6 &&
+			len(w.Lab().Stack().Families()) == 1 {
 			return err // ::1 is never routed
 		}
 		n1, err := w.Host("n1")
@@ -70,8 +72,8 @@ func offUnlessNeeded(w spec.World, n1 *lab.Host) error {
 	return nil
 }
 
-// knock sends a SYN for the daemon to n1, past the sender's own routing, and wants no answer to leave n1. What is probed
-// after it has passed n1 later.
+// knock sends a SYN for the daemon to n1, past the sender's own routing, and wants no answer to leave n1. What is
+// probed after it has passed n1 later.
 func knock(ctx context.Context, w spec.World, from string, port uint16, after ...spec.Row) error {
 	h, err := w.Host(from)
 	if err != nil {

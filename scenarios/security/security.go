@@ -26,9 +26,10 @@ var localnetOnlyWhenNeeded = spec.Scenario{
 	ID: "sec-localnet-only-when-needed", Group: "security", Priority: spec.P1,
 	Own:    &spec.Own{Proxy: spec.ProxyConfig{NoLocalhostNodePorts: true}, Nodes: []string{"n1"}},
 	Source: "kubernetes#107684; U TestNodePorts",
-	Why:    "A proxier that is told not to serve NodePorts on 127.0.0.1 leaves route_localnet off, and serves the node's other addresses.",
-	Needs:  []spec.Feature{spec.NodePort},
-	Given:  []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+	Why: "A proxier that is told not to serve NodePorts on 127.0.0.1 leaves route_localnet off, and serves the " +
+		"node's other addresses.",
+	Needs: []spec.Feature{spec.NodePort},
+	Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{
 		Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
 		Check: func(_ context.Context, w spec.World) error {
@@ -51,8 +52,9 @@ var localnetOnlyWhenNeeded = spec.Scenario{
 var externalIPHijack = spec.Scenario{
 	ID: "sec-externalip-hijack", Group: "security", Priority: spec.P2,
 	Source: "CVE-2020-8554, kubernetes#97076; KEP-5707",
-	Why:    "A Service whose externalIP is somebody else's address takes that one's traffic, which is why clusters forbid it; without the externalIP the owner has it back.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
+	Why: "A Service whose externalIP is somebody else's address takes that one's traffic, which is why clusters " +
+		"forbid it; without the externalIP the owner has it back.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
 	Given: []store.Object{
 		Pod("c1", "n1"), Pod("victim", "n2", TCP(8080)), Backend("thief", "n3"),
 	},
@@ -89,8 +91,9 @@ func claim(pod string) spec.Action {
 var namespaceBinding = spec.Scenario{
 	ID: "sec-namespace-binding", Group: "security", Priority: spec.P1,
 	Source: "endpointSliceCacheKeys in pkg/proxy/endpointslicecache.go",
-	Why:    "An EndpointSlice counts for the Service of its own namespace alone: nobody can put pods behind a Service of somebody else.",
-	Needs:  []spec.Feature{spec.ClusterIP},
+	Why: "An EndpointSlice counts for the Service of its own namespace alone: nobody can put pods behind a Service " +
+		"of somebody else.",
+	Needs: []spec.Feature{spec.ClusterIP},
 	Given: []store.Object{
 		Pod("c1", "n1"), Backend("a2", "n2"), Pod("intruder", "n1", TCP(8080)), Service("web"), Service("empty"),
 	},

@@ -17,14 +17,15 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// spoofedPodSource shows what it means to tell pods by their addresses: rp_filter, a firewall on the LAN, or telling them by
-// the interface that their packets come in by, is what keeps others from passing for one.
+// spoofedPodSource shows what it means to tell pods by their addresses: rp_filter, a firewall on the LAN, or telling
+// them by the interface that their packets come in by, is what keeps others from passing for one.
 var spoofedPodSource = spec.Scenario{
 	ID: "sec-spoofed-pod-source", Group: "security", Priority: spec.P2,
 	Source: "pkg/proxy/util/localdetector.go; KEP-2450",
-	Why:    "Under policy Local, a node without an endpoint drops what comes from outside; whoever there sends from a pod's address is let through by proxiers that tell pods by their addresses.",
-	Needs:  []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT, spec.PodsByAddress},
-	Given:  []store.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
+	Why: "Under policy Local, a node without an endpoint drops what comes from outside; whoever there sends from a " +
+		"pod's address is let through by proxiers that tell pods by their addresses.",
+	Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT, spec.PodsByAddress},
+	Given: []store.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
 	Steps: []spec.Step{{
 		Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence}},
 		Check: func(ctx context.Context, w spec.World) error {
@@ -37,8 +38,8 @@ var spoofedPodSource = spec.Scenario{
 	}},
 }
 
-// spoof sends SYNs from the host client to the NodePort of n3, in its own name and in that of a pod of n3, and looks which of
-// them come to the pod behind the Service.
+// spoof sends SYNs from the host client to the NodePort of n3, in its own name and in that of a pod of n3, and looks
+// which of them come to the pod behind the Service.
 func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 	client, err := w.Host("client")
 	if err != nil {
@@ -90,12 +91,14 @@ const mark = 1 << 14
 var markCollision = spec.Scenario{
 	ID: "sec-mark-collision", Group: "security", Priority: spec.P2,
 	Source: "pkg/proxy/nftables/README.md; --iptables-masquerade-bit",
-	Why:    "A mark that a pod sets on its packets does nothing; one that other software sets on the node counts where the proxier uses the same bit, and nowhere else.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
-	Given:  []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+	Why: "A mark that a pod sets on its packets does nothing; one that other software sets on the node counts where " +
+		"the proxier uses the same bit, and nowhere else.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+	Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 	Steps: []spec.Step{
 		{Name: "the pod marks its packets", Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself()}); err != nil {
+			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"},
+				SeenAs: spec.Itself()}); err != nil {
 				return err
 			}
 			var errs []error
@@ -138,7 +141,8 @@ func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 	case answer.Fault != nil:
 		return &spec.Fault{Err: answer.Fault}
 	case answer.Outcome != traffic.Reply || answer.Peer != answer.Source:
-		return fmt.Errorf("%s: a connection of c1 with mark %#x: %s, want a reply by one that sees %s", family, mark, answer, answer.Source)
+		return fmt.Errorf("%s: a connection of c1 with mark %#x: %s, want a reply by one that sees %s", family, mark, answer,
+			answer.Source)
 	}
 	return nil
 }

@@ -15,11 +15,13 @@ import (
 var anyAndFormat = spec.Scenario{
 	ID: "sr-any-and-format", Group: "source-ranges", Priority: spec.P2,
 	Source: "pkg/proxy/serviceport.go",
-	Why:    "A range of everything limits nobody, blanks around a range do not matter, and ranges of one IP family say nothing about the other.",
-	Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+	Why: "A range of everything limits nobody, blanks around a range do not matter, and ranges of one IP family say " +
+		"nothing about the other.",
+	Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 	Given: []store.Object{
 		Backend("a2", "n2"),
-		Service("everybody", LoadBalancer(), Selecting("web"), from("198.18.0.0/15", "0.0.0.0/0", "2001:db8:ffff::/48", "::/0")),
+		Service("everybody", LoadBalancer(), Selecting("web"), from("198.18.0.0/15", "0.0.0.0/0", "2001:db8:ffff::/48",
+			"::/0")),
 		Service("blanks", LoadBalancer(), Selecting("web"), from(" "+client4+" ", " "+client6)),
 		Service("only4", LoadBalancer(), Selecting("web"), from("198.18.0.0/15")),
 		Service("only6", LoadBalancer(), Selecting("web"), from("2001:db8:ffff::/48")),

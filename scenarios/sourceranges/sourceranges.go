@@ -27,10 +27,11 @@ var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
 var Scenarios = []spec.Scenario{
 	{
 		ID: "sr-allow-deny", Group: "source-ranges", Priority: spec.P1,
-		Source: "e2e loadbalancer.go 'only allow access from service loadbalancer source ranges'; TestLoadBalancer 'accepted/blocked external to LB1'",
-		Why:    "The load balancer's address serves clients whose address is listed, and is silent to all others.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
+		Source: "e2e loadbalancer.go 'only allow access from service loadbalancer source ranges'; TestLoadBalancer " +
+			"'accepted/blocked external to LB1'",
+		Why:   "The load balancer's address serves clients whose address is listed, and is silent to all others.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
 		Steps: []spec.Step{{
 			Do: exposed("web", "203.0.113.40", "2001:db8:113::40"),
 			Rows: []spec.Row{
@@ -45,7 +46,8 @@ var Scenarios = []spec.Scenario{
 		Why:    "A pod is judged by its own address, whatever short cut its packets may take.",
 		Needs:  []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
 		Given: []store.Object{
-			Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"), from(nobody...)),
+			Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"),
+				from(nobody...)),
 			Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), from(nobody...)),
 		},
 		Steps: []spec.Step{{
@@ -64,15 +66,17 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "sr-node-client", Group: "source-ranges", Priority: spec.P1,
 		Source: "TestLoadBalancer 'same node to LB1, SNATted to LB1 (implicitly allowed)'; kubernetes#119656",
-		Why:    "A process on a node whose address is listed gets through, also where the load balancer's address is the node's own and becomes the source; on other nodes it does not.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		Why: "A process on a node whose address is listed gets through, also where the load balancer's address is the " +
+			"node's own and becomes the source; on other nodes it does not.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 		Given: []store.Object{
 			Backend("a2", "n2"), Service("web", LoadBalancer(), from("192.168.7.11/32", "fd00:7::11/128")),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
 				Alias("n1", "203.0.113.44", "2001:db8:113::44"),
-				IngressIPs("web", corev1.LoadBalancerIPModeVIP, "203.0.113.43", "2001:db8:113::43", "203.0.113.44", "2001:db8:113::44"),
+				IngressIPs("web", corev1.LoadBalancerIPModeVIP, "203.0.113.43", "2001:db8:113::43", "203.0.113.44",
+					"2001:db8:113::44"),
 			},
 			Rows: []spec.Row{
 				{From: "n1", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), By: []string{"a2"}},
@@ -85,13 +89,16 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "sr-does-not-cover", Group: "source-ranges", Priority: spec.P1,
 		Source: "TestLoadBalancer 'nodePort bypasses LoadBalancerSourceRanges'",
-		Why:    "The ranges are about the load balancer's address alone: NodePort, ClusterIP and external IPs of the Service are open to everybody.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ClusterIP, spec.ExternalIPs, spec.SourceRanges},
+		Why: "The ranges are about the load balancer's address alone: NodePort, ClusterIP and external IPs of the " +
+			"Service are open to everybody.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ClusterIP, spec.ExternalIPs, spec.SourceRanges},
 		Given: []store.Object{
-			Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), from(nobody...), ExternalIPs("198.51.100.45", "2001:db8:51::45")),
+			Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), from(nobody...),
+				ExternalIPs("198.51.100.45", "2001:db8:51::45")),
 		},
 		Steps: []spec.Step{{
-			Do: append(exposed("web", "203.0.113.45", "2001:db8:113::45"), RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
+			Do: append(exposed("web", "203.0.113.45", "2001:db8:113::45"),
+				RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
 			Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
@@ -103,10 +110,12 @@ var Scenarios = []spec.Scenario{
 	anyAndFormat,
 	{
 		ID: "sr-runtime-change", Group: "source-ranges", Priority: spec.P1,
-		Source: "e2e loadbalancer.go 'only allow access from service loadbalancer source ranges' (clear, deny all, allow all)",
-		Why:    "Ranges can be changed while the Service is in use: they hold for new connections, and those that are open live on.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-		Given:  []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Source: "e2e loadbalancer.go 'only allow access from service loadbalancer source ranges' (clear, deny all, allow " +
+			"all)",
+		Why: "Ranges can be changed while the Service is in use: they hold for new connections, and those that are " +
+			"open live on.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{
 			{Name: "no ranges", Do: exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
@@ -128,9 +137,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "sr-without-endpoints", Group: "source-ranges", Priority: spec.P2,
 		Source: "the firewall of the iptables mode needs endpoints, that of the nftables mode does not",
-		Why:    "Where nobody serves the Service, clients that are listed are refused at once; others hear no more than that.",
-		Needs:  []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
-		Given:  []store.Object{Service("web", LoadBalancer(), from(client4, client6))},
+		Why: "Where nobody serves the Service, clients that are listed are refused at once; others hear no more than " +
+			"that.",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
+		Given: []store.Object{Service("web", LoadBalancer(), from(client4, client6))},
 		Steps: []spec.Step{{
 			Do: exposed("web", "203.0.113.50", "2001:db8:113::50"),
 			Rows: []spec.Row{

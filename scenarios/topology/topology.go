@@ -20,9 +20,11 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "topo-same-zone", Group: "topology/traffic-distribution", Priority: spec.P1,
 		Source: "KEP-2433, KEP-4444; e2e traffic_distribution.go 'PreferClose'; CategorizeEndpoints",
-		Why:    "Where every endpoint says for which zones it is meant, clients use those for their node's zone alone, on whatever node they are.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
-		Given:  append(clientsAndBackends(), Service("hinted", Selecting("")), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferClose))),
+		Why: "Where every endpoint says for which zones it is meant, clients use those for their node's zone alone, on " +
+			"whatever node they are.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given: append(clientsAndBackends(), Service("hinted", Selecting("")),
+			Service("web", Prefer(corev1.ServiceTrafficDistributionPreferClose))),
 		Steps: []spec.Step{{
 			Do: []spec.Action{Slice("all", "hinted", "", 8080,
 				Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2", ForZones: []string{"east", "west"}},
@@ -37,9 +39,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "topo-hints-ignored-when-incomplete", Group: "topology/traffic-distribution", Priority: spec.P1,
 		Source: "CategorizeEndpoints 'missing hints', 'no endpoint for the node's zone'",
-		Why:    "If one endpoint has no hint, or none is meant for the client's zone, all endpoints are used: half of a plan must not make a Service disappear.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
-		Given:  append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
+		Why: "If one endpoint has no hint, or none is meant for the client's zone, all endpoints are used: half of a " +
+			"plan must not make a Service disappear.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given: append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
 		Steps: []spec.Step{{
 			Do: []spec.Action{
 				Slice("missing", "missing", "", 8080, Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2"}),
@@ -57,9 +60,10 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "topo-unready-zone-fallback", Group: "topology/traffic-distribution", Priority: spec.P1,
 		Source: "CategorizeEndpoints 'only unready endpoints in same zone'",
-		Why:    "When the only pod of a zone is no longer ready, clients there use those of other zones at once, and come back when it is.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
-		Given:  append(clientsAndBackends(), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameZone))),
+		Why: "When the only pod of a zone is no longer ready, clients there use those of other zones at once, and come " +
+			"back when it is.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given: append(clientsAndBackends(), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameZone))),
 		Steps: []spec.Step{
 			{Name: "all ready", Rows: []spec.Row{only("c1", "web", "a1")}},
 			{Name: "a1 is not", Do: []spec.Action{Readiness("a1", false)}, Rows: []spec.Row{even("c1", "web", "a2", "a3")}},
@@ -69,8 +73,9 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "topo-prefer-same-node", Group: "topology/traffic-distribution", Priority: spec.P1,
 		Source: "KEP-3015; e2e traffic_distribution.go 'PreferSameNode'",
-		Why:    "With PreferSameNode a client uses the pod on its own node, without one those of its zone, without these any.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
+		Why: "With PreferSameNode a client uses the pod on its own node, without one those of its zone, without these " +
+			"any.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
 			Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameNode)),
@@ -79,9 +84,10 @@ var Scenarios = []spec.Scenario{
 			{Name: "n3 has none, its zone has one", Rows: []spec.Row{
 				only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a2"),
 			}},
-			{Name: "that of n1 is not ready", Do: []spec.Action{Readiness("a1", false), Apply(Backend("a3", "n3"))}, Rows: []spec.Row{
-				even("c1", "web", "a2", "a3"), only("c2", "web", "a2"), only("c3", "web", "a3"),
-			}},
+			{Name: "that of n1 is not ready", Do: []spec.Action{Readiness("a1", false), Apply(Backend("a3", "n3"))},
+				Rows: []spec.Row{
+					even("c1", "web", "a2", "a3"), only("c2", "web", "a2"), only("c3", "web", "a3"),
+				}},
 			{Name: "it is back", Do: []spec.Action{Readiness("a1", true)}, Rows: []spec.Row{
 				only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a3"),
 			}},
@@ -90,8 +96,9 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "topo-vs-policies", Group: "topology/traffic-distribution", Priority: spec.P2,
 		Source: "CategorizeEndpoints 'conflicting topology and localness', 'topology ignored for Local endpoints'",
-		Why:    "Policy Local takes the pods of the node, whatever hints say; what goes by policy Cluster follows the hints, from pods of the cluster to an external address too.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.Topology},
+		Why: "Policy Local takes the pods of the node, whatever hints say; what goes by policy Cluster follows the " +
+			"hints, from pods of the cluster to an external address too.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.Topology},
 		Given: append(clientsAndBackends(),
 			Service("outer", Selecting(""), NodePort(), ETPLocal()), Service("inner", Selecting(""), NodePort(), ITPLocal())),
 		Steps: []spec.Step{{
@@ -106,11 +113,13 @@ var Scenarios = []spec.Scenario{
 		}},
 	},
 	{
-		ID: "topo-node-relabel", Group: "topology/traffic-distribution", Priority: spec.P2, Own: &spec.Own{Nodes: []string{"n1"}},
+		ID: "topo-node-relabel", Group: "topology/traffic-distribution", Priority: spec.P2,
+		Own:    &spec.Own{Nodes: []string{"n1"}},
 		Source: "OnTopologyChange; KEP-2433: a node without a zone label takes no notice of hints",
-		Why:    "When a node is put into another zone, its clients use the endpoints of that zone, without a restart; a node without a zone uses all.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.Topology},
-		Given:  append(clientsAndBackends(), Service("web", Selecting(""))),
+		Why: "When a node is put into another zone, its clients use the endpoints of that zone, without a restart; a " +
+			"node without a zone uses all.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given: append(clientsAndBackends(), Service("web", Selecting(""))),
 		Steps: []spec.Step{
 			{
 				Name: "n1 is in the east",
@@ -130,7 +139,8 @@ func clientsAndBackends() []store.Object {
 
 // contrary lists each node's endpoint for the zone of the other.
 func contrary(service string) spec.Action {
-	return Slice(service, service, "", 8080, Listed{Host: "a1", ForZones: []string{"west"}}, Listed{Host: "a2", ForZones: []string{"east"}})
+	return Slice(service, service, "", 8080, Listed{Host: "a1", ForZones: []string{"west"}},
+		Listed{Host: "a2", ForZones: []string{"east"}})
 }
 
 // only wants every connection to a Service served by one pod, even wants them spread over several.

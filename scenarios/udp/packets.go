@@ -42,7 +42,8 @@ var unconnectedSocket = spec.Scenario{
 	}}},
 }
 
-// eachAnswers sends to all targets from one socket, twice, and wants an answer to each request, from where it was sent to.
+// eachAnswers sends to all targets from one socket, twice, and wants an answer to each request, from where it was sent
+// to.
 func eachAnswers(ctx context.Context, w spec.World, family lab.Family, host string, targets []spec.Target) error {
 	s, err := OpenSocket(ctx, w, host, family)
 	if err != nil {
@@ -79,35 +80,38 @@ func eachAnswers(ctx context.Context, w spec.World, family lab.Family, host stri
 	return errors.Join(errs...)
 }
 
-// largeAndFragmented sends from the largest datagram that both families can carry down to one that needs a few fragments,
-// and one whose fragments come in the wrong order.
+// largeAndFragmented sends from the largest datagram that both families can carry down to one that needs a few
+// fragments, and one whose fragments come in the wrong order.
 var largeAndFragmented = spec.Scenario{
 	ID: "udp-large-and-fragmented", Group: "udp", Priority: spec.P1,
 	Source: "e2e networking.go 'handle large requests: udp'; conntrack puts fragments together before it looks at ports",
-	Why:    "A datagram that has to travel in pieces arrives in one, through a ClusterIP and a NodePort, there and back, even if the last piece comes first.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+	Why: "A datagram that has to travel in pieces arrives in one, through a ClusterIP and a NodePort, there and " +
+		"back, even if the last piece comes first.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a1", "n1", App("near"), UDP(5353)), Pod("a2", "n2", App("far"), UDP(5353)),
 		Service("near", UDPPort(53, 5353), NodePort()), Service("far", UDPPort(53, 5353), NodePort()),
 	},
-	Steps: append(largeSteps(3000, 8<<10, 60<<10), spec.Step{Name: "the last piece first", Check: func(ctx context.Context, w spec.World) error {
-		var errs []error
-		for _, family := range w.Lab().Stack().Families() {
-			for _, service := range []string{"near", "far"} {
-				if err := InPieces(ctx, w, "c1", spec.ClusterIPOf(service, 53), family); err != nil {
-					errs = append(errs, fmt.Errorf("%s, %s: %w", service, family, err))
+	Steps: append(largeSteps(3000, 8<<10, 60<<10), spec.Step{Name: "the last piece first",
+		Check: func(ctx context.Context, w spec.World) error {
+			var errs []error
+			for _, family := range w.Lab().Stack().Families() {
+				for _, service := range []string{"near", "far"} {
+					if err := InPieces(ctx, w, "c1", spec.ClusterIPOf(service, 53), family); err != nil {
+						errs = append(errs, fmt.Errorf("%s, %s: %w", service, family, err))
+					}
 				}
 			}
-		}
-		return errors.Join(errs...)
-	}}),
+			return errors.Join(errs...)
+		}}),
 }
 
-// largeSteps never let two large datagrams wait in one socket, whose buffer has room for one. The pod network is narrower
-// than the LAN, and a client outside may have to learn that first: in IPv6 no router makes fragments smaller.
+// largeSteps never let two large datagrams wait in one socket, whose buffer has room for one. The pod network is
+// narrower than the LAN, and a client outside may have to learn that first: in IPv6 no router makes fragments smaller.
 func largeSteps(sizes ...int) []spec.Step {
 	steps := []spec.Step{{Name: "the client learns the MTU", Rows: []spec.Row{
-		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000, Want: spec.Reply | spec.Unreachable, By: []string{"a1"}},
+		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000,
+			Want: spec.Reply | spec.Unreachable, By: []string{"a1"}},
 	}}}
 	for _, size := range sizes {
 		large := func(from string, to spec.Target, by string) spec.Row {
@@ -138,8 +142,9 @@ func fromPod(r spec.Row) []spec.Row {
 var errorsTranslated = spec.Scenario{
 	ID: "udp-icmp-errors-translated", Group: "udp", Priority: spec.P2,
 	Source: "conntrack translates what an ICMP error quotes (RELATED), and IPVS does",
-	Why:    "A client learns of a closed port, or of a link that its packets are too big for, in the Service's name, and so knows what it is about.",
-	Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort, spec.KernelNAT},
+	Why: "A client learns of a closed port, or of a link that its packets are too big for, in the Service's name, " +
+		"and so knows what it is about.",
+	Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.KernelNAT},
 	Given: []store.Object{
 		Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
 		Service("closed", Selecting("dns"), UDPPort(53, 5999), NodePort()),

@@ -16,8 +16,9 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "udp-clusterip-and-nodeport", Group: "udp", Priority: spec.P0,
 		Source: "e2e networking.go 'function for pod-Service: udp'; e2e service.go 'basic nodePort: udp functionality'",
-		Why:    "A datagram to a ClusterIP or NodePort is answered from that address, and new source ports spread over the pods.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Why: "A datagram to a ClusterIP or NodePort is answered from that address, and new source ports spread over " +
+			"the pods.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 			Service("dns", UDPPort(53, 5353), NodePort()),
@@ -30,8 +31,9 @@ var Scenarios = []spec.Scenario{
 	{
 		ID: "udp-flow-stickiness", Group: "udp", Priority: spec.P1,
 		Source: "conntrack, and its like in IPVS and in relays: the first datagram of a flow decides",
-		Why:    "The datagrams that a client sends from one port all go to one pod; those from another port may go to another.",
-		Needs:  []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Why: "The datagrams that a client sends from one port all go to one pod; those from another port may go to " +
+			"another.",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 			Service("dns", UDPPort(53, 5353), NodePort()),
@@ -48,8 +50,8 @@ var Scenarios = []spec.Scenario{
 	errorsTranslated,
 }
 
-// flows are two flows each from a pod, a node and outside. That a flow which is led anew with each datagram stays with one
-// of two pods for twelve has a chance of 2^-11, and that all six do one far below 1e-6.
+// flows are two flows each from a pod, a node and outside. That a flow which is led anew with each datagram stays with
+// one of two pods for twelve has a chance of 2^-11, and that all six do one far below 1e-6.
 func flows(times int) []spec.Row {
 	var rows []spec.Row
 	for i := range 2 {

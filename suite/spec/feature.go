@@ -10,8 +10,8 @@ import (
 // Feature is a named promise that a proxier may make and a scenario may need.
 type Feature string
 
-// The promises. A proxier that lacks one is not judged by the scenarios that need it; where modes differ on purpose, the
-// difference is a feature.
+// The promises. A proxier that lacks one is not judged by the scenarios that need it; where modes differ on purpose,
+// the difference is a feature.
 const (
 	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
 	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
@@ -54,8 +54,8 @@ const (
 	ConntrackSparesOthers Feature = "conntrack-spares-others"
 	// ConntrackFollowsFrontends: a UDP flow to an address or port that a Service gets while its endpoints stay is served.
 	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
-	// UDPDrains: a UDP flow stays with an endpoint that gets no new ones, because it terminates or by a policy, as long as it
-	// serves.
+	// UDPDrains: a UDP flow stays with an endpoint that gets no new ones, because it terminates or by a policy, as long as
+	// it serves.
 	UDPDrains Feature = "udp-drains"
 	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service has none any more.
 	UDPKeepsLast Feature = "udp-keeps-last"
@@ -70,8 +70,8 @@ const (
 	LargeFromNode Feature = "large-from-node"
 	// BridgedFragmentsV6: a pod on a bridge sends IPv6 datagrams larger than its own link takes in one piece.
 	BridgedFragmentsV6 Feature = "bridged-fragments-v6"
-	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even where
-	// this node has one.
+	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even
+	// where this node has one.
 	ETPLocalShortcut Feature = "etp-local-shortcut"
 	// OutlivesService: a connection goes on when its Service is deleted.
 	OutlivesService Feature = "outlives-service"
@@ -97,7 +97,8 @@ const (
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
 	// UnusedClusterIPsDropped: packets to addresses in the range of ClusterIPs that no Service has do not leave the node.
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
-	// AffinityTimeout: a client is forgotten once it has made no new connection for timeoutSeconds, whatever connections it has.
+	// AffinityTimeout: a client is forgotten once it has made no new connection for timeoutSeconds, whatever connections
+	// it has.
 	AffinityTimeout Feature = "affinity-timeout"
 	// AffinityManyClients: more than a hundred clients of one endpoint are remembered.
 	AffinityManyClients Feature = "affinity-many-clients"
@@ -124,31 +125,37 @@ const (
 
 	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. Who promises this is an enforcer.
 	NetworkPolicy Feature = "networkpolicy"
-	// PolicyDropLog: before a policy drops a packet, it goes to NFLOG group 1, or 2 if it was the sender's egress rules that
-	// denied it, with the prefix "DPI|" or "DPE|" and the pod it was denied to or by, as in "DPI|shop/db". What is longer than
-	// the kernel takes (127 bytes; iptables takes 63) is cut off.
+	// PolicyDropLog: before a policy drops a packet, it goes to NFLOG group 1, or 2 if it was the sender's egress rules
+	// that denied it, with the prefix "DPI|" or "DPE|" and the pod it was denied to or by, as in "DPI|shop/db". What is
+	// longer than the kernel takes (127 bytes; iptables takes 63) is cut off.
 	PolicyDropLog Feature = "policy-drop-log"
-	// CalicoChains: enforces policies by chains of iptables, bits of the mark and IP sets in the shape that Calico documents.
+	// CalicoChains: enforces policies by chains of iptables, bits of the mark and IP sets in the shape that Calico
+	// documents.
 	CalicoChains Feature = "calico-chains"
 )
 
 // AllFeatures is every feature that scenarios know, sorted.
 var AllFeatures = []Feature{
-	AffinityManyClients, AffinityTimeout, BridgedFragmentsV6, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside, ConntrackCleanupUDP,
+	AffinityManyClients, AffinityTimeout, BridgedFragmentsV6, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside,
+	ConntrackCleanupUDP,
 	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ETPLocalShortcut, ExternalIPs,
 	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
-	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LargeFromNode, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NodeHints,
+	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LargeFromNode, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables,
+	NetworkPolicy, NodeHints,
 	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
-	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread, ResolvesClashes, SCTP, SelfHealing,
+	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread,
+	ResolvesClashes, SCTP, SelfHealing,
 	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
 	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
 }
 
-// Mechanisms are the features that tell how a proxier works, what its command line knows beside serving, or what it may do
-// beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
+// Mechanisms are the features that tell how a proxier works, what its command line knows beside serving, or what it may
+// do beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
 var Mechanisms = []Feature{
-	CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept, HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
-	MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress,
+	CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
+	HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
+	MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService,
+	PodsByAddress,
 	PolicyDropLog, ProxierHealthz, SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
 }
 

@@ -45,8 +45,8 @@ func (f Facts) Name(a netip.Addr) string {
 
 func (f Facts) has(host string, a netip.Addr) bool { return f.Names[a.Unmap()] == host }
 
-// Judge compares what was seen with what the row wants. It returns one line for each thing that is wrong, none if all is
-// as it must be, and looks at nothing but its arguments.
+// Judge compares what was seen with what the row wants. It returns one line for each thing that is wrong, none if all
+// is as it must be, and looks at nothing but its arguments.
 func (r Row) Judge(seen []Observation, facts Facts) []string {
 	var wrong []string
 	for _, o := range seen {
@@ -81,8 +81,8 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 	return r.Flow.judge(o, facts)
 }
 
-// strays are the servers that must not have received a probe without an answer. Where an answer is right as well, as while
-// something changes, those that may give it may have received it: what they said was lost on its way back.
+// strays are the servers that must not have received a probe without an answer. Where an answer is right as well, as
+// while something changes, those that may give it may have received it: what they said was lost on its way back.
 func (r Row) strays(o Observation) []string {
 	if !r.Want.Allows(traffic.Reply) {
 		return o.Strays
@@ -130,7 +130,8 @@ func (f FlowWant) judge(o Observation, facts Facts) string {
 	case snat && !f.SNAT:
 		return fmt.Sprintf("%s rewrites its source to %s", f.Node, facts.Name(flow.Reply.Dst.Addr()))
 	case f.SNAT && !facts.has(f.Node, flow.Reply.Dst.Addr()):
-		return fmt.Sprintf("%s does not rewrite its source to an address of its own, but leaves %s", f.Node, facts.Name(flow.Reply.Dst.Addr()))
+		return fmt.Sprintf("%s does not rewrite its source to an address of its own, but leaves %s", f.Node,
+			facts.Name(flow.Reply.Dst.Addr()))
 	case flow.Mark != 0:
 		return fmt.Sprintf("%s leaves mark %#x on its conntrack entry", f.Node, flow.Mark)
 	}

@@ -48,7 +48,8 @@ func unanswered(o traffic.Outcome) Observation {
 
 // half are so many answers and so many silences.
 func half(answers, silences int) []Observation {
-	return append(slices.Repeat([]Observation{answered(clientEnd)}, answers), slices.Repeat([]Observation{unanswered(traffic.Silence)}, silences)...)
+	return append(slices.Repeat([]Observation{answered(clientEnd)}, answers),
+		slices.Repeat([]Observation{unanswered(traffic.Silence)}, silences)...)
 }
 
 func flow(replyTo netip.AddrPort) observe.Flow {
@@ -75,41 +76,64 @@ func TestJudge(t *testing.T) {
 		seen []Observation
 		want string // part of the complaint; empty: none
 	}{
-		"reply as wanted":                       {Row{By: by}, []Observation{answered(clientEnd)}, ""},
-		"silence where a reply is wanted":       {Row{By: by}, []Observation{unanswered(traffic.Silence)}, "got Silence"},
-		"refused where silence is wanted":       {Row{Want: Silence}, []Observation{unanswered(traffic.Refused)}, "got Refused"},
-		"reply where nothing must be served":    {Row{Want: NotServed}, []Observation{answered(clientEnd)}, "got Reply by a1"},
-		"any refusal where not served is fine":  {Row{Want: NotServed}, []Observation{unanswered(traffic.Unreachable)}, ""},
-		"a server heard it all the same":        {Row{Want: Silence}, []Observation{strayed}, "a2 received it"},
-		"an answer got lost amid a change":      {Row{By: []string{"a2"}, Want: Reply | NotServed}, []Observation{strayed}, ""},
-		"amid a change another server heard it": {Row{By: by, Want: Reply | NotServed}, []Observation{strayed}, "a2 received it"},
-		"the wrong server":                      {Row{By: by}, []Observation{other}, "answered by b1"},
-		"a kept connection moved":               {Row{By: by, Conn: "x"}, []Observation{moved}, "opened to b1"},
-		"a kept connection that was to move":    {Row{By: by, Conn: "x", Moves: true}, []Observation{moved}, ""},
-		"moved, but not to whom it was to":      {Row{By: by, Conn: "x", Moves: true}, []Observation{other}, "answered by b1"},
-		"half is not answered, as is right":     {Row{By: by, Want: Reply | Silence, Even: true}, half(30, 30), ""},
-		"too little is not answered":            {Row{By: by, Want: Reply | Silence, Even: true}, half(55, 5), "nobody ×5"},
-		"the wrong port":                        {Row{By: by, Port: 9090}, []Observation{answered(clientEnd)}, "accepted on port 8080"},
-		"source kept":                           {Row{By: by, SeenAs: Itself()}, []Observation{answered(clientEnd)}, ""},
-		"source rewritten":                      {Row{By: by, SeenAs: Itself()}, []Observation{answered(nodeEnd)}, "a1 saw n1"},
-		"source port rewritten":                 {Row{By: by, SeenAs: Itself()}, []Observation{answered(netip.AddrPortFrom(clientEnd.Addr(), 1))}, "a1 saw client"},
-		"seen as the node":                      {Row{By: by, SeenAs: NodeAddr("n1")}, []Observation{answered(nodeEnd)}, ""},
-		"seen as the client, not the node":      {Row{By: by, SeenAs: NodeAddr("n1")}, []Observation{answered(clientEnd)}, "a1 saw client"},
-		"seen as the egress interface":          {Row{By: by, SeenAs: EgressOf("n1")}, []Observation{answered(nodeEnd)}, ""},
-		"another address of the same node":      {Row{By: by, SeenAs: EgressOf("n1")}, []Observation{answered(netip.MustParseAddrPort("192.168.7.11:1"))}, "a1 saw n1"},
-		"hairpin seen as the node":              {Row{From: "a1", By: by, SeenAs: ItselfUnlessHairpin("n1")}, []Observation{answered(nodeEnd)}, ""},
-		"hairpin seen as itself":                {Row{From: "a1", By: by, SeenAs: ItselfUnlessHairpin("n1")}, []Observation{answered(clientEnd)}, "a1 saw client"},
-		"no hairpin, but masqueraded":           {Row{From: "c1", By: by, SeenAs: ItselfUnlessHairpin("n1")}, []Observation{answered(nodeEnd)}, "a1 saw n1"},
-		"flow as wanted":                        {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, flow(clientEnd))}, ""},
-		"no flow":                               {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd)}, "no conntrack entry"},
-		"flow with SNAT that must have none":    {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, flow(nodeEnd))}, "rewrites its source"},
-		"flow without SNAT that must have it":   {Row{By: by, Flow: MasqueradedOn("n1")}, []Observation{answered(clientEnd, flow(clientEnd))}, "does not rewrite its source"},
-		"flow with SNAT as wanted":              {Row{By: by, Flow: MasqueradedOn("n1")}, []Observation{answered(nodeEnd, flow(nodeEnd))}, ""},
-		"flow to another backend":               {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, elsewhere)}, "10.244.9.9"},
-		"flow with a mark left on it":           {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd, marked)}, "mark 0x4000"},
-		"sticky":                                {Row{By: []string{"a1", "b1"}, Sticky: true}, []Observation{answered(clientEnd), answered(clientEnd)}, ""},
-		"not sticky":                            {Row{By: []string{"a1", "b1"}, Sticky: true}, []Observation{answered(clientEnd), other}, "several answered"},
-		"one bad connection among many is told": {Row{By: by, Times: 3}, []Observation{answered(clientEnd), unanswered(traffic.Reset), answered(clientEnd)}, "got Reset"},
+		"reply as wanted":                 {Row{By: by}, []Observation{answered(clientEnd)}, ""},
+		"silence where a reply is wanted": {Row{By: by}, []Observation{unanswered(traffic.Silence)}, "got Silence"},
+		"refused where silence is wanted": {Row{Want: Silence}, []Observation{unanswered(traffic.Refused)},
+			"got Refused"},
+		"reply where nothing must be served": {Row{Want: NotServed}, []Observation{answered(clientEnd)},
+			"got Reply by a1"},
+		"any refusal where not served is fine": {Row{Want: NotServed}, []Observation{unanswered(traffic.Unreachable)}, ""},
+		"a server heard it all the same":       {Row{Want: Silence}, []Observation{strayed}, "a2 received it"},
+		"an answer got lost amid a change": {Row{By: []string{"a2"}, Want: Reply | NotServed}, []Observation{strayed},
+			""},
+		"amid a change another server heard it": {Row{By: by, Want: Reply | NotServed}, []Observation{strayed},
+			"a2 received it"},
+		"the wrong server":                   {Row{By: by}, []Observation{other}, "answered by b1"},
+		"a kept connection moved":            {Row{By: by, Conn: "x"}, []Observation{moved}, "opened to b1"},
+		"a kept connection that was to move": {Row{By: by, Conn: "x", Moves: true}, []Observation{moved}, ""},
+		"moved, but not to whom it was to": {Row{By: by, Conn: "x", Moves: true}, []Observation{other},
+			"answered by b1"},
+		"half is not answered, as is right": {Row{By: by, Want: Reply | Silence, Even: true}, half(30, 30), ""},
+		"too little is not answered":        {Row{By: by, Want: Reply | Silence, Even: true}, half(55, 5), "nobody ×5"},
+		"the wrong port": {Row{By: by, Port: 9090}, []Observation{answered(clientEnd)},
+			"accepted on port 8080"},
+		"source kept": {Row{By: by, SeenAs: Itself()}, []Observation{answered(clientEnd)}, ""},
+		"source rewritten": {Row{By: by, SeenAs: Itself()}, []Observation{answered(nodeEnd)},
+			"a1 saw n1"},
+		"source port rewritten": {Row{By: by, SeenAs: Itself()},
+			[]Observation{answered(netip.AddrPortFrom(clientEnd.Addr(), 1))}, "a1 saw client"},
+		"seen as the node": {Row{By: by, SeenAs: NodeAddr("n1")}, []Observation{answered(nodeEnd)}, ""},
+		"seen as the client, not the node": {Row{By: by, SeenAs: NodeAddr("n1")}, []Observation{answered(clientEnd)},
+			"a1 saw client"},
+		"seen as the egress interface": {Row{By: by, SeenAs: EgressOf("n1")}, []Observation{answered(nodeEnd)}, ""},
+		"another address of the same node": {Row{By: by, SeenAs: EgressOf("n1")},
+			[]Observation{answered(netip.MustParseAddrPort("192.168.7.11:1"))}, "a1 saw n1"},
+		"hairpin seen as the node": {Row{From: "a1", By: by, SeenAs: ItselfUnlessHairpin("n1")},
+			[]Observation{answered(nodeEnd)}, ""},
+		"hairpin seen as itself": {Row{From: "a1", By: by, SeenAs: ItselfUnlessHairpin("n1")},
+			[]Observation{answered(clientEnd)}, "a1 saw client"},
+		"no hairpin, but masqueraded": {Row{From: "c1", By: by, SeenAs: ItselfUnlessHairpin("n1")},
+			[]Observation{answered(nodeEnd)}, "a1 saw n1"},
+		"flow as wanted": {Row{By: by, Flow: TranslatedOn("n1")},
+			[]Observation{answered(clientEnd, flow(clientEnd))}, ""},
+		"no flow": {Row{By: by, Flow: TranslatedOn("n1")}, []Observation{answered(clientEnd)},
+			"no conntrack entry"},
+		"flow with SNAT that must have none": {Row{By: by, Flow: TranslatedOn("n1")},
+			[]Observation{answered(clientEnd, flow(nodeEnd))}, "rewrites its source"},
+		"flow without SNAT that must have it": {Row{By: by, Flow: MasqueradedOn("n1")},
+			[]Observation{answered(clientEnd, flow(clientEnd))}, "does not rewrite its source"},
+		"flow with SNAT as wanted": {Row{By: by, Flow: MasqueradedOn("n1")},
+			[]Observation{answered(nodeEnd, flow(nodeEnd))}, ""},
+		"flow to another backend": {Row{By: by, Flow: TranslatedOn("n1")},
+			[]Observation{answered(clientEnd, elsewhere)}, "10.244.9.9"},
+		"flow with a mark left on it": {Row{By: by, Flow: TranslatedOn("n1")},
+			[]Observation{answered(clientEnd, marked)}, "mark 0x4000"},
+		"sticky": {Row{By: []string{"a1", "b1"}, Sticky: true},
+			[]Observation{answered(clientEnd), answered(clientEnd)}, ""},
+		"not sticky": {Row{By: []string{"a1", "b1"}, Sticky: true},
+			[]Observation{answered(clientEnd), other}, "several answered"},
+		"one bad connection among many is told": {Row{By: by, Times: 3},
+			[]Observation{answered(clientEnd), unanswered(traffic.Reset), answered(clientEnd)}, "got Reset"},
 	} {
 		got := strings.Join(c.row.Judge(c.seen, facts), "; ")
 		if c.want == "" && got != "" || c.want != "" && !strings.Contains(got, c.want) {
@@ -165,7 +189,8 @@ func TestRowsAreForThoseWhomTheyConcern(t *testing.T) {
 	for _, c := range []struct {
 		row  Row
 		want [2]bool
-	}{{Row{}, [2]bool{true, true}}, {Row{If: Hairpin}, [2]bool{true, false}}, {Row{Unless: Hairpin}, [2]bool{false, true}}} {
+	}{{Row{}, [2]bool{true, true}}, {Row{If: Hairpin}, [2]bool{true, false}},
+		{Row{Unless: Hairpin}, [2]bool{false, true}}} {
 		got := [2]bool{c.row.Concerns(Features(Hairpin)), c.row.Concerns(Features(NodePort))}
 		if got != c.want {
 			t.Errorf("If %q, Unless %q: concerns who has it and who has not: %v, want %v", c.row.If, c.row.Unless, got, c.want)

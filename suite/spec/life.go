@@ -4,8 +4,8 @@ package spec
 
 import "context"
 
-// Life is a program on one node, the proxier or the enforcer, as the administrator of the node handles it. A scenario that ends one has a cluster of
-// its own. While a node lacks one, Settle does not wait for it.
+// Life is a program on one node, the proxier or the enforcer, as the administrator of the node handles it. A scenario
+// that ends one has a cluster of its own. While a node lacks one, Settle does not wait for it.
 type Life interface {
 	// Kill ends the program as SIGKILL does: its sockets are closed, and what it has programmed in the kernel stays.
 	Kill(ctx context.Context) error
@@ -21,8 +21,8 @@ type Life interface {
 	Cleanup(ctx context.Context) error
 }
 
-// Switcher is a proxier with another mode. Either of them, when it starts, takes away what the other has left on the node.
-// It declares ModeSwitch.
+// Switcher is a proxier with another mode. Either of them, when it starts, takes away what the other has left on the
+// node. It declares ModeSwitch.
 type Switcher interface {
 	Proxier
 	Other() Proxier

@@ -36,8 +36,8 @@ type Instance interface {
 	Dump(ctx context.Context, w io.Writer) error
 	// Stop takes away everything that Apply programmed and leaves the rest of the node as it is.
 	Stop(ctx context.Context) error
-	// Kill ends it as SIGKILL ends a process: its sockets and children are gone, and what Apply programmed stays. Nothing is
-	// called after it.
+	// Kill ends it as SIGKILL ends a process: its sockets and children are gone, and what Apply programmed stays. Nothing
+	// is called after it.
 	Kill(ctx context.Context) error
 }
 
@@ -67,8 +67,8 @@ type Node struct {
 	Log *slog.Logger
 }
 
-// NodeOf is a node of a lab as a program on it is told of it. StateDir and Log are still to be said, and Config and Endpoints
-// if they are not to be those of the zero value.
+// NodeOf is a node of a lab as a program on it is told of it. StateDir and Log are still to be said, and Config and
+// Endpoints if they are not to be those of the zero value.
 func NodeOf(l *lab.Lab, n *lab.Node, state *store.Store) Node {
 	return Node{
 		Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
@@ -86,8 +86,8 @@ type ProxyConfig struct {
 	NoExternalIPs bool
 	// NoLocalhostNodePorts turns 127.0.0.1:nodePort off where the proxier would serve it.
 	NoLocalhostNodePorts bool
-	// IPVSScheduler is how IPVS picks an endpoint: rr (which empty stands for), wrr, lc, wlc, sh, dh, sed, nq or mh. Others
-	// pass it over.
+	// IPVSScheduler is how IPVS picks an endpoint: rr (which empty stands for), wrr, lc, wlc, sh, dh, sed, nq or mh.
+	// Others pass it over.
 	IPVSScheduler string
 	// IPVSStrictARP keeps nodes from answering ARP for the addresses of Services, which IPVS needs them to own.
 	IPVSStrictARP bool

@@ -7,7 +7,8 @@ import "time"
 // Verdict is what came of a scenario on a proxier.
 type Verdict string
 
-// The verdicts. A skip is decided before anything is built; broken means that the harness, not the proxier, is at fault.
+// The verdicts. A skip is decided before anything is built; broken means that the harness, not the proxier, is at
+// fault.
 const (
 	Pass   Verdict = "pass"
 	Fail   Verdict = "fail"

@@ -41,8 +41,9 @@ type Row struct {
 	// Payload is how many bytes go each way beside the greeting.
 	Payload int
 
-	// Profile, if not empty, says what the row finds out where the API leaves implementations a choice: "an open connection
-	// that a policy comes to deny". Want are the choices. Which one it was is told with the verdict of a scenario that passes.
+	// Profile, if not empty, says what the row finds out where the API leaves implementations a choice: "an open
+	// connection that a policy comes to deny". Want are the choices. Which one it was is told with the verdict of a
+	// scenario that passes.
 	Profile string
 
 	// Want are the outcomes that are right. The zero value means Reply.
@@ -53,12 +54,12 @@ type Row struct {
 	Port uint16
 	// SeenAs is whom the server must see. The zero value is not judged.
 	SeenAs Peer
-	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without Times it
-	// notices servers that are left out; finer differences take more connections. In a row that allows other outcomes too,
-	// whatever is not answered counts as the share of one more server.
+	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
+	// Times it notices servers that are left out; finer differences take more connections. In a row that allows other
+	// outcomes too, whatever is not answered counts as the share of one more server.
 	Even bool
-	// Sticky wants all answers from one server. Without Times, a proxier that draws one of By each time goes unnoticed in less than
-	// one in a million rows.
+	// Sticky wants all answers from one server. Without Times, a proxier that draws one of By each time goes unnoticed in
+	// less than one in a million rows.
 	Sticky bool
 	// Flow is the conntrack entry that a node must hold. The zero value is not judged.
 	Flow FlowWant
@@ -143,7 +144,8 @@ func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 // EgressOf is the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin is the client's own address, except where the client itself answered: then an address of its node.
+// ItselfUnlessHairpin is the client's own address, except where the client itself answered: then an address of its
+// node.
 func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
 
 // String is whom the server must see, in words.

@@ -31,8 +31,8 @@ const (
 // Scenario is one behaviour, as a value. It names no proxier: where implementations differ on purpose, it needs a
 // feature. Every scenario lives in a Kubernetes namespace of its own, and many run in one cluster at once.
 //
-// The cluster has the nodes n1 in zone east, n2 and n3 in zone west and, outside of it, the hosts client and router. Pods
-// are named by Given.
+// The cluster has the nodes n1 in zone east, n2 and n3 in zone west and, outside of it, the hosts client and router.
+// Pods are named by Given.
 type Scenario struct {
 	// ID is the scenario's name in the catalogue: "etp-local-source-preserved".
 	ID string
@@ -52,8 +52,8 @@ type Scenario struct {
 	// Inert says that it holds where no proxier works at all: it states what must not happen, or what the cluster itself
 	// owes. Every other scenario fails on a proxier that does nothing.
 	Inert bool
-	// Own, if not nil, gives the scenario another cluster than the one that most share. Scenarios that change what others would
-	// see (sysctls, firewall policies, restarts) need one for themselves alone.
+	// Own, if not nil, gives the scenario another cluster than the one that most share. Scenarios that change what others
+	// would see (sysctls, firewall policies, restarts) need one for themselves alone.
 	Own *Own
 	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
@@ -61,16 +61,17 @@ type Scenario struct {
 	Steps []Step
 }
 
-// Own configures a cluster of other scenarios than those that share the default one. The zero value is a cluster like that,
-// for one scenario alone.
+// Own configures a cluster of other scenarios than those that share the default one. The zero value is a cluster like
+// that, for one scenario alone.
 type Own struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.
 	Sysctls []netns.Setting
-	// Nodes are those that get a proxier. None means all. The others have pods as well, but nothing that is to be served comes
-	// into the cluster there: no probe of a Service is sent from them, or to their NodePorts.
+	// Nodes are those that get a proxier. None means all. The others have pods as well, but nothing that is to be served
+	// comes into the cluster there: no probe of a Service is sent from them, or to their NodePorts.
 	Nodes []string
-	// Shared lets scenarios that ask for equal clusters have one together, side by side. They change nothing that others see.
+	// Shared lets scenarios that ask for equal clusters have one together, side by side. They change nothing that others
+	// see.
 	Shared bool
 }
 
@@ -111,8 +112,9 @@ type World interface {
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
 	// Expect settles the cluster, probes rows side by side and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
-	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every answer.
-	// Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f returns.
+	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every
+	// answer. Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f
+	// returns.
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
 	// Life is the proxier on a node.
 	Life(node string) Life
@@ -121,19 +123,21 @@ type World interface {
 	// Observe probes a row in every family that it is for. Nothing judges what comes of it.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
-	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error)
+	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
+		error)
 	// Flow looks the conntrack entry of a node up whose first packet was sent so. It is false if there is none.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
 	// Flows lists the conntrack entries of a node. It takes the node tens of milliseconds: use Flow where it will do.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
-	// Remark adds a line to what is told with the verdict of a scenario that passes: a figure, or a choice of the proxier's.
+	// Remark adds a line to what is told with the verdict of a scenario that passes: a figure, or a choice of the
+	// proxier's.
 	Remark(text string)
 	// Apply creates or updates objects, those without a namespace in the scenario's.
 	Apply(objs ...store.Object) error
 	// Settle returns when every node obeys every change made so far.
 	Settle(ctx context.Context) error
-	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with the scenario.
-	// Ports are shared with other scenarios: pick one that no other uses.
+	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with
+	// the scenario. Ports are shared with other scenarios: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
 	// Run runs a program in a host's namespace, in a pod as its container would, and returns what it printed.
 	Run(ctx context.Context, host string, argv ...string) (string, error)

@@ -15,7 +15,8 @@ func TestTailsAreExact(t *testing.T) {
 		k, n int
 		p    *big.Rat
 	}{
-		{0, 10, big.NewRat(1, 2)}, {3, 10, big.NewRat(1, 2)}, {10, 10, big.NewRat(1, 3)}, {7, 60, big.NewRat(1, 7)}, {60, 200, big.NewRat(1, 3)},
+		{0, 10, big.NewRat(1, 2)}, {3, 10, big.NewRat(1, 2)}, {10, 10, big.NewRat(1, 3)}, {7, 60, big.NewRat(1, 7)},
+		{60, 200, big.NewRat(1, 3)},
 	} {
 		p, _ := c.p.Float64()
 		want, _ := exactLowerTail(c.k, c.n, c.p).Float64()
@@ -104,7 +105,8 @@ func TestEvenlyBlamesUnfairDraws(t *testing.T) {
 		"one server is never chosen":           {map[string]int{"a": 300, "b": 300, "c": 0}, []string{"a", "b", "c"}},
 		"every server has 1/3 of what is left": {map[string]int{"a": 200, "b": 133, "c": 267}, []string{"a", "b", "c"}},
 		"the first is taken always":            {map[string]int{"a": 200}, []string{"a", "b"}},
-		"the local one has half of everything": {map[string]int{"a": 700, "b": 117, "c": 117, "d": 117, "e": 117, "f": 116, "g": 116}, []string{"a", "b", "c", "d", "e", "f", "g"}},
+		"the local one has half of everything": {map[string]int{"a": 700, "b": 117, "c": 117, "d": 117, "e": 117, "f": 116,
+			"g": 116}, []string{"a", "b", "c", "d", "e", "f", "g"}},
 	} {
 		if evenly(c.counts, c.servers) {
 			t.Errorf("%s: %v passes as even", name, c.counts)

@@ -14,8 +14,8 @@ import (
 )
 
 // drain waits until the kernel has freed all namespaces that were let go of. It does so in one queue, in order, and a
-// wire ends with the namespace of its other end: so a namespace is queued behind the others, and the end of a wire to it
-// tells when its turn came.
+// wire ends with the namespace of its other end: so a namespace is queued behind the others, and the end of a wire to
+// it tells when its turn came.
 type drain struct {
 	anchor *netns.NS
 	events int
@@ -30,7 +30,8 @@ func newDrain() (*drain, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &drain{anchor, events}, unix.Bind(events, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK})
+	return &drain{anchor, events}, unix.Bind(events, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+		Groups: unix.RTMGRP_LINK})
 }
 
 func (d *drain) close() error { return errors.Join(unix.Close(d.events), d.anchor.Close()) }

@@ -264,7 +264,8 @@ func (m *message) address(index int, a [4]byte, bits byte) {
 
 func (m *message) route(to [4]byte, bits byte, via [4]byte) {
 	m.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m.b = append(m.b, unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0)
+	m.b = append(m.b, unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE,
+		unix.RTN_UNICAST, 0, 0, 0, 0)
 	m.attr(unix.RTA_DST, to[:])
 	m.attr(unix.RTA_GATEWAY, via[:])
 	m.end()

@@ -23,7 +23,8 @@ func main() {
 	}
 	asJSON := flag.Bool("json", false, "print JSON instead of tables")
 	rounds := flag.Int("rounds", 5, "how often each build is measured; the median counts")
-	fresh := flag.Int("fresh", 1000, "how many labs of 3 x 3 are built one after the other to look for late or lost first packets")
+	fresh := flag.Int("fresh", 1000, "how many labs of 3 x 3 are built one after the other to look for late or lost "+
+		"first packets")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

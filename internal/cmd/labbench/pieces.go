@@ -68,11 +68,13 @@ func (m *pieces) round() error {
 
 // wire connects the pod to the node, step by step.
 func (m *pieces) wire(node, pod *netns.NS) error {
-	bridge, port, nic := link.Dev{Name: "cni0", Index: 101}, link.Dev{Name: "veth2", Index: 1002}, link.Dev{Name: "eth0", Index: 100}
+	bridge, port, nic := link.Dev{Name: "cni0", Index: 101}, link.Dev{Name: "veth2", Index: 1002},
+		link.Dev{Name: "eth0", Index: 100}
 	mac := link.MAC{2, 0, 0, 0, 0, 1}
 	var routes, neighbours []link.Op
 	for i := range 100 {
-		routes = append(routes, link.Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 24), Via: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Dev: nic})
+		routes = append(routes, link.Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 24),
+			Via: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Dev: nic})
 		neighbours = append(neighbours, link.Neighbour{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), MAC: mac, Dev: nic})
 	}
 	for _, step := range []struct {
@@ -82,13 +84,15 @@ func (m *pieces) wire(node, pod *netns.NS) error {
 	}{
 		{"loopback up", pod, []link.Op{link.Up{Dev: link.Loopback}}},
 		{"bridge, up", node, []link.Op{link.Bridge{Dev: bridge, MAC: mac, MTU: 1500}}},
-		{"veth pair across two namespaces", pod, []link.Op{link.Veth{Dev: nic, MAC: mac, MTU: 1500, Peer: link.Peer{Dev: port, MAC: mac, NS: node}}}},
+		{"veth pair across two namespaces", pod, []link.Op{link.Veth{Dev: nic, MAC: mac, MTU: 1500,
+			Peer: link.Peer{Dev: port, MAC: mac, NS: node}}}},
 		{"veth end up", pod, []link.Op{link.Up{Dev: nic}}},
 		{"other end up, port of the bridge", node, []link.Op{link.Port{Dev: port, Bridge: bridge}}},
 		{"hairpin", node, []link.Op{link.Hairpin{Dev: port}}},
 		{"IPv4 address", pod, []link.Op{link.Addr{Dev: nic, Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
 		{"IPv6 address", pod, []link.Op{link.Addr{Dev: nic, Prefix: netip.MustParsePrefix("fd00::2/64")}}},
-		{"route", pod, []link.Op{link.Route{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.0.0.1"), Dev: nic}}},
+		{"route", pod, []link.Op{link.Route{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.0.0.1"),
+			Dev: nic}}},
 		{"100 routes", pod, routes},
 		{"100 neighbours", pod, neighbours},
 	} {
@@ -97,7 +101,10 @@ func (m *pieces) wire(node, pod *netns.NS) error {
 		}
 	}
 	return errors.Join(
-		m.time("sysctl", func() error { return pod.SetSysctls(netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "1"}) }),
+		m.time("sysctl", func() error {
+			return pod.SetSysctls(netns.Setting{Key: "net.ipv4.tcp_orphan_retries",
+				Value: "1"})
+		}),
 		m.time("20 sysctls", func() error { return pod.SetSysctls(twenty...) }),
 		m.time("is a device ready", func() error { return link.Ready(context.Background(), pod, link.Carries{Dev: nic}) }),
 		m.time("masquerade rules", func() error {

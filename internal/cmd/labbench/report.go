@@ -71,7 +71,8 @@ func (r report) print(to io.Writer) error {
 	}
 	fmt.Fprintf(to, "\n10 x 10 built in %.0f ms and all %d pairs of pods proved in %.0f ms: %.0f ms, %d lost\n",
 		r.Proof.Build, r.Proof.Pairs, r.Proof.Proof, r.Proof.Median, r.Proof.Lost)
-	_, err := fmt.Fprintf(to, "%d fresh labs of 3 x 3, %.0f ms each: of %d first packets %d late (over %v), %d lost; the slowest took %.1f ms\n",
+	_, err := fmt.Fprintf(to, "%d fresh labs of 3 x 3, %.0f ms each: of %d first packets %d late (over %v), %d lost; "+
+		"the slowest took %.1f ms\n",
 		r.Fresh.Labs, r.Fresh.Build, r.Fresh.Packets, r.Fresh.Late, late, r.Fresh.Lost, r.Fresh.Worst)
 	return err
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what a table of network policies costs, and all static cases, and tells what the same probes would
-// take where a denied one costs a time-out.
+// Command bench measures what a table of network policies costs, and all static cases, and tells what the same probes
+// would take where a denied one costs a time-out.
 package main
 
 import (
@@ -35,7 +35,8 @@ func main() {
 	}
 }
 
-// Cyclonus at its defaults: 15 workers, each waits 10 s for an answer, and 5 s for policies to take effect in each case.
+// Cyclonus at its defaults: 15 workers, each waits 10 s for an answer, and 5 s for policies to take effect in each
+// case.
 const (
 	cyclonusTimeout = 10 * time.Second
 	cyclonusWorkers = 15
@@ -55,7 +56,8 @@ func measure(ctx context.Context, w io.Writer) error {
 	for _, c := range cases {
 		denied += c.Blocked.Blocked()
 	}
-	fmt.Fprintf(w, "network policies: %d cases, %d probes, %d of them denied\n", len(cases), len(cases)*netpol.Cells, denied)
+	fmt.Fprintf(w, "network policies: %d cases, %d probes, %d of them denied\n", len(cases), len(cases)*netpol.Cells,
+		denied)
 	for _, e := range proxiers.Enforcers() {
 		if err := e.Usable(ctx); err != nil {
 			fmt.Fprintf(w, "  %-16s %v\n", e.Name(), err)
@@ -70,8 +72,10 @@ func measure(ctx context.Context, w io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		fmt.Fprintf(w, "  %-16s a table of %d probes %v (median; 95 %%: %v); all cases %.1f s on %d CPUs\n", e.Name(), netpol.Cells,
-			tables[len(tables)/2].Round(100*time.Microsecond), tables[len(tables)*95/100].Round(100*time.Microsecond), whole.Seconds(), runtime.GOMAXPROCS(0))
+		fmt.Fprintf(w, "  %-16s a table of %d probes %v (median; 95 %%: %v); all cases %.1f s on %d CPUs\n", e.Name(),
+			netpol.Cells,
+			tables[len(tables)/2].Round(100*time.Microsecond), tables[len(tables)*95/100].Round(100*time.Microsecond),
+			whole.Seconds(), runtime.GOMAXPROCS(0))
 	}
 	waiting := time.Duration(denied)*cyclonusTimeout/cyclonusWorkers + time.Duration(len(cases))*cyclonusPause
 	fmt.Fprintf(w, "  the same cases where a denied probe waits %v, %d at a time, and each case %v: %v of waiting\n",
@@ -80,7 +84,8 @@ func measure(ctx context.Context, w io.Writer) error {
 }
 
 // alone are the times of the tables of all cases, one at a time, in order.
-func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took []time.Duration, err error) {
+func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took []time.Duration,
+	err error) {
 	b, err := netpol.NewBench(ctx, e, o)
 	if err != nil {
 		return nil, err
@@ -100,7 +105,8 @@ func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol
 }
 
 // together is the time of all cases, on as many clusters as there are CPUs, which are built before.
-func together(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took time.Duration, err error) {
+func together(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took time.Duration,
+	err error) {
 	pool, err := netpol.NewPool(ctx, runtime.GOMAXPROCS(0), e, o)
 	if err != nil {
 		return 0, err

@@ -23,7 +23,8 @@ func TestACellIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, figure := range map[string]float64{
-		"first sync": r.First, "added": r.Added, "changed": r.Changed, "removed": r.Removed, "connect": r.Connect, "direct": r.Direct,
+		"first sync": r.First, "added": r.Added, "changed": r.Changed, "removed": r.Removed, "connect": r.Connect,
+		"direct": r.Direct,
 	} {
 		if figure <= 0 {
 			t.Errorf("%s: %v", what, figure)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench measures what it costs proxiers to serve many Services: how long the first sync takes, and a change of
-// one Service among many, from the moment it is in the cluster's state to the first packet that shows it; memory; and what
-// a connection through the last of the Services costs. kube-proxy is measured in the same run, on the same machine.
+// one Service among many, from the moment it is in the cluster's state to the first packet that shows it; memory; and
+// what a connection through the last of the Services costs. kube-proxy is measured in the same run, on the same
+// machine.
 package main
 
 import (
@@ -28,7 +29,8 @@ func main() {
 }
 
 func run(stdout, stderr io.Writer) error {
-	names := flag.String("proxiers", strings.Join(defaultSubjects(), ","), "what to measure, of "+strings.Join(subjectNames(), ", "))
+	names := flag.String("proxiers", strings.Join(defaultSubjects(), ","),
+		"what to measure, of "+strings.Join(subjectNames(), ", "))
 	sizes := flag.String("sizes", "100,1000,10000", "numbers of Services, with five endpoints each")
 	rounds := flag.Int("rounds", 5, "how often a change is measured; the median counts")
 	asJSON := flag.Bool("json", false, "print JSON, a line for each cell, instead of a table")

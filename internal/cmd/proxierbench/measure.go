@@ -97,7 +97,8 @@ func measure(ctx context.Context, s subject, services, rounds int) (r row, err e
 
 // follow applies every state to the instance, as the conformance suite does, until that fails. The result ends it and
 // stops the instance.
-func follow(ctx context.Context, in spec.Instance, store *store.Store, fail context.CancelCauseFunc) (stop func() error) {
+func follow(ctx context.Context, in spec.Instance, store *store.Store,
+	fail context.CancelCauseFunc) (stop func() error) {
 	following, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {

@@ -37,8 +37,8 @@ const (
 type world struct {
 	*cluster.Cluster
 	dir string
-	// relayed is set if a process answers for the Services. It may still be fetching the answer when the fence of a probe has
-	// shown that the kernel has none.
+	// relayed is set if a process answers for the Services. It may still be fetching the answer when the fence of a probe
+	// has shown that the kernel has none.
 	relayed bool
 }
 
@@ -101,7 +101,8 @@ func crowd(n int) []store.Object {
 	for i := range n {
 		name := fmt.Sprintf("crowd-%05d", i)
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+				Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 			AddressType: discoveryv1.AddressTypeIPv4,
 			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(8080))}},
 		}
@@ -147,9 +148,10 @@ func (w *world) vip(name string) (netip.AddrPort, error) {
 }
 
 // until probes over and over until an answer is as wanted, and returns how long that took since a moment. Between two
-// probes it pauses, longer and longer, for a hundredth of the time at most: the proxier shall have the processor. With relays
-// it is patient for a tenth of the time.
-func (w *world) until(ctx context.Context, since time.Time, to netip.AddrPort, wanted func(traffic.Answer) bool) (time.Duration, error) {
+// probes it pauses, longer and longer, for a hundredth of the time at most: the proxier shall have the processor. With
+// relays it is patient for a tenth of the time.
+func (w *world) until(ctx context.Context, since time.Time, to netip.AddrPort,
+	wanted func(traffic.Answer) bool) (time.Duration, error) {
 	for {
 		a := w.probe(ctx, to, max(2*time.Millisecond, time.Since(since)/10))
 		switch {

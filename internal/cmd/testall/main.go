@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command testall runs all tests: here, and in virtual machines with Debian's kernels those that this kernel cannot run.
-// It is what "make test" calls.
+// Command testall runs all tests: here, and in virtual machines with Debian's kernels those that this kernel cannot
+// run. It is what "make test" calls.
 //
-// A test skips itself where it cannot run. Each one skipped here is tried in the virtual machines; what is skipped there
-// too is reported as skipped. The conformance suite adapts to the kernel instead of skipping, so what it needs the
-// virtual machines for is asked of "viplab doctor".
+// A test skips itself where it cannot run. Each one skipped here is tried in the virtual machines; what is skipped
+// there too is reported as skipped. The conformance suite adapts to the kernel instead of skipping, so what it needs
+// the virtual machines for is asked of "viplab doctor".
 package main
 
 import (

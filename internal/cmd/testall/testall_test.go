@@ -125,7 +125,8 @@ func TestSectionsFromAScript(t *testing.T) {
 	if err := r.readSections(t.Context(), bytes.NewReader(out), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.broken) != 2 || !strings.HasPrefix(r.broken[0], "p/one ended") || !strings.HasPrefix(r.broken[1], "p/two ended with exit code 127") {
+	if len(r.broken) != 2 || !strings.HasPrefix(r.broken[0], "p/one ended") ||
+		!strings.HasPrefix(r.broken[1], "p/two ended with exit code 127") {
 		t.Errorf("broken: %q", r.broken)
 	}
 	r = newResults("VM")

@@ -29,7 +29,8 @@ var conformance = map[string]struct {
 	kernel string
 	args   []string
 }{
-	// One kernel each will do: the tests of overlays and of the proxier itself run under both, and the second runs over IP in IP too.
+	// One kernel each will do: the tests of overlays and of the proxier itself run under both, and the second runs over IP
+	// in IP too.
 	"ipip": {"6.1", []string{
 		"-viplab.overlay=ipip", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=iptables",
 		"-ginkgo.label-filter=priority:P0 || group:sctp",
@@ -252,7 +253,8 @@ func pattern(names []string) string {
 	return strings.Join(parts, "/")
 }
 
-// conformanceRuns are the runs of the suite under a kernel for what this one lacks. They are none if the suite was not asked for.
+// conformanceRuns are the runs of the suite under a kernel for what this one lacks. They are none if the suite was not
+// asked for.
 func conformanceRuns(ctx context.Context, kernel string, here *results) ([]binary, error) {
 	const suite = "github.com/viplab/viplab/suite"
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(here.verdict)), func(t test) bool { return t.pkg == suite }) {

@@ -180,8 +180,8 @@ func becomeHost(j job) error {
 	return sandbox.LoopbackUp()
 }
 
-// switchRoot makes a mounted folder the root. It is moved over the old one first: a process with a root below that of its
-// mount namespace may not make user namespaces.
+// switchRoot makes a mounted folder the root. It is moved over the old one first: a process with a root below that of
+// its mount namespace may not make user namespaces.
 func switchRoot(dir string) error {
 	if err := unix.Chdir(dir); err != nil {
 		return err

@@ -169,7 +169,8 @@ func unpackImage(bzImage, elf string) error {
 		return fmt.Errorf("%s: no payload", bzImage)
 	}
 	payload := image[start : end-4] // the length of what is packed follows it
-	unpack := map[string]string{"\xfd7zX": "xz", "\x28\xb5\x2f\xfd": "zstd", "\x02\x21\x4c\x18": "lz4"}[string(payload[:4])]
+	unpack := map[string]string{"\xfd7zX": "xz", "\x28\xb5\x2f\xfd": "zstd",
+		"\x02\x21\x4c\x18": "lz4"}[string(payload[:4])]
 	if unpack == "" {
 		return fmt.Errorf("%s: packed in an unknown way (%x)", bzImage, payload[:4])
 	}

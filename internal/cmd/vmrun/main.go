@@ -4,8 +4,8 @@
 // machine. It is what scripts/vm calls.
 //
 // One executable works on both sides: on the host it prepares and watches QEMU, in the guest it is /init. The two talk
-// over a virtio serial port in frames (see wire.go), so that the command's standard output, standard error and exit code
-// come out exactly as they went in, and nothing that the kernel prints gets between them.
+// over a virtio serial port in frames (see wire.go), so that the command's standard output, standard error and exit
+// code come out exactly as they went in, and nothing that the kernel prints gets between them.
 package main
 
 import (

@@ -115,7 +115,8 @@ func (m machine) arguments(dir string) []string {
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 	}
 	for i, out := range m.job.Outs {
-		args = append(args, "-virtfs", fmt.Sprintf("local,path=%s,mount_tag=out%d,security_model=none,multidevs=remap", out, i))
+		args = append(args, "-virtfs", fmt.Sprintf("local,path=%s,mount_tag=out%d,security_model=none,multidevs=remap", out,
+			i))
 	}
 	if m.job.Interactive {
 		args = append(args, "-chardev", "stdio,id=tty,signal=off", "-device", "virtconsole,chardev=tty")

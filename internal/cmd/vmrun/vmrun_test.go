@@ -114,7 +114,8 @@ func TestProgramsAreFoundAsByAShell(t *testing.T) {
 	if !strings.HasSuffix(env[1], ":/usr/sbin:/sbin") {
 		t.Errorf("PATH is %q", env[1])
 	}
-	for name, want := range map[string]string{"good": dir + "/good", "./x": "/home/x", "/bin/y": "/bin/y", "data": "", "none": ""} {
+	for name, want := range map[string]string{"good": dir + "/good", "./x": "/home/x", "/bin/y": "/bin/y", "data": "",
+		"none": ""} {
 		got, err := findIn(env, "/home", name)
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("%s: %q, %v; want %q", name, got, err, want)

@@ -2,10 +2,10 @@
 
 // Package kernel finds out what this machine can do for a lab, by doing it in a throwaway network namespace.
 //
-// Whether a kernel has a feature is not written anywhere that can be trusted: its configuration may be missing, a module
-// may load only for root, a container may forbid what the kernel can, and some interfaces answer a request for a missing
-// feature with success. So each probe makes the thing and looks at it. Where that loads a kernel module, the module
-// stays loaded, as after any other use.
+// Whether a kernel has a feature is not written anywhere that can be trusted: its configuration may be missing, a
+// module may load only for root, a container may forbid what the kernel can, and some interfaces answer a request for a
+// missing feature with success. So each probe makes the thing and looks at it. Where that loads a kernel module, the
+// module stays loaded, as after any other use.
 package kernel
 
 import (
@@ -73,8 +73,8 @@ type lack struct{ why string }
 
 func (l *lack) Error() string { return l.why }
 
-// lacking makes an answer of an error: those errors with which kernels reply to a request for what they do not have mean
-// no, all others (above all EPERM) mean unknown.
+// lacking makes an answer of an error: those errors with which kernels reply to a request for what they do not have
+// mean no, all others (above all EPERM) mean unknown.
 func lacking(err error) error {
 	for _, no := range []error{
 		unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOPROTOOPT, unix.ENOENT, unix.ENOSYS, unix.ENODEV,

@@ -127,7 +127,10 @@ func TestRefusedRulesAreNamed(t *testing.T) {
 }
 
 func TestDetailsAreOneLine(t *testing.T) {
-	p := Probe{bare: true, try: func(context.Context, *netns.NS) (string, error) { return "a\n\tb" + strings.Repeat("c", 500), nil }}
+	p := Probe{bare: true, try: func(context.Context, *netns.NS) (string, error) {
+		return "a\n\tb" +
+			strings.Repeat("c", 500), nil
+	}}
 	if got := p.Run(t.Context()).Detail; strings.ContainsAny(got, "\n\t") || len(got) > 200 {
 		t.Errorf("%q", got)
 	}

@@ -36,7 +36,8 @@ func Probes() []Probe {
 		try      try
 	}{
 		{"veth", "veth", true, "everything", device(&netlink.Veth{LinkAttrs: named(), PeerName: "peer"})},
-		{"bridge", "bridge", true, "the network between nodes, pods on a bridge", device(&netlink.Bridge{LinkAttrs: named()})},
+		{"bridge", "bridge", true, "the network between nodes, pods on a bridge",
+			device(&netlink.Bridge{LinkAttrs: named()})},
 		{"br_netfilter", "br_netfilter", false, "pods on a bridge", bridgeNetfilter},
 		{"vxlan", "vxlan", false, "overlay vxlan", device(&netlink.Vxlan{LinkAttrs: named(), VxlanId: 1, Port: 4789})},
 		{"ipip", "ipip", false, "overlay ipip", device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)})},

@@ -139,8 +139,8 @@ func (p Port) encode(r *request) {
 	r.end(m)
 }
 
-// Disable makes a bridge port carry nothing, and the bridge forget whom it has met there. To take it out of the bridge would
-// cost an RCU grace period.
+// Disable makes a bridge port carry nothing, and the bridge forget whom it has met there. To take it out of the bridge
+// would cost an RCU grace period.
 type Disable struct{ Dev }
 
 func (d Disable) String() string { return "disable port " + d.Name }
@@ -221,8 +221,8 @@ const (
 	ndtpaProxyDelay = 13
 )
 
-// Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms), for part of which the
-// kernel holds the one lock over all network configuration.
+// Delete takes a device away, and with a veth its other end. It costs an RCU grace period (about 17 ms), for part of
+// which the kernel holds the one lock over all network configuration.
 type Delete struct{ Dev }
 
 func (d Delete) String() string { return "delete " + d.Name }

@@ -66,8 +66,10 @@ func TestVeth(t *testing.T) {
 		mac MAC
 	}{{a, nic, macA}, {b, port, macB}} {
 		attrs := device(t, end.ns, end.dev).Attrs()
-		if attrs.MTU != 1400 || attrs.HardwareAddr.String() != end.mac.String() || attrs.RawFlags&unix.IFF_UP != 0 || attrs.NumTxQueues != 1 {
-			t.Errorf("%s: mtu %d, MAC %s, flags %x, %d queues", end.dev.Name, attrs.MTU, attrs.HardwareAddr, attrs.RawFlags, attrs.NumTxQueues)
+		if attrs.MTU != 1400 || attrs.HardwareAddr.String() != end.mac.String() || attrs.RawFlags&unix.IFF_UP != 0 ||
+			attrs.NumTxQueues != 1 {
+			t.Errorf("%s: mtu %d, MAC %s, flags %x, %d queues", end.dev.Name, attrs.MTU, attrs.HardwareAddr, attrs.RawFlags,
+				attrs.NumTxQueues)
 		}
 	}
 }
@@ -117,7 +119,8 @@ func TestBridge(t *testing.T) {
 		t.Errorf("the port's master is %d, flags %x", l.Attrs().MasterIndex, l.Attrs().RawFlags)
 	}
 	l := device(t, b, br)
-	if snooping := l.(*netlink.Bridge).MulticastSnooping; snooping == nil || *snooping || l.Attrs().HardwareAddr.String() != macA.String() {
+	if snooping := l.(*netlink.Bridge).MulticastSnooping; snooping == nil || *snooping ||
+		l.Attrs().HardwareAddr.String() != macA.String() {
 		t.Errorf("multicast snooping %v, MAC %s", snooping, l.Attrs().HardwareAddr)
 	}
 	info, err := b.Netlink().LinkGetProtinfo(device(t, b, port))
@@ -128,7 +131,8 @@ func TestBridge(t *testing.T) {
 
 func TestVXLAN(t *testing.T) {
 	a := nstest.NewNS(t, "a")
-	if err := Apply(a, VXLAN{Dev: nic, MAC: macA, MTU: 1400, ID: 7, Port: 8472, Local: netip.MustParseAddr("192.0.2.1")}); errors.Is(err, unix.EOPNOTSUPP) {
+	if err := Apply(a, VXLAN{Dev: nic, MAC: macA, MTU: 1400, ID: 7, Port: 8472,
+		Local: netip.MustParseAddr("192.0.2.1")}); errors.Is(err, unix.EOPNOTSUPP) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -169,12 +173,14 @@ func TestRoutesAndNeighbours(t *testing.T) {
 		Neighbour{Addr: netip.MustParseAddr("10.0.0.2"), MAC: macB, Dev: nic},
 		Neighbour{Addr: netip.MustParseAddr("fd00::2"), MAC: macB, Dev: nic},
 	}
-	must(t, a, Up{nic}, Addr{Dev: nic, Prefix: netip.MustParsePrefix("10.0.0.1/24")}, Addr{Dev: nic, Prefix: netip.MustParsePrefix("fd00::1/64")})
+	must(t, a, Up{nic}, Addr{Dev: nic, Prefix: netip.MustParsePrefix("10.0.0.1/24")},
+		Addr{Dev: nic, Prefix: netip.MustParsePrefix("fd00::1/64")})
 	must(t, a, ops...)
 	routes := func() int {
 		found := 0
 		for _, f := range []int{unix.AF_INET, unix.AF_INET6} {
-			list, err := a.Netlink().RouteListFiltered(f, &netlink.Route{Protocol: unix.RTPROT_STATIC}, netlink.RT_FILTER_PROTOCOL)
+			list, err := a.Netlink().RouteListFiltered(f, &netlink.Route{Protocol: unix.RTPROT_STATIC},
+				netlink.RT_FILTER_PROTOCOL)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,8 +217,10 @@ func TestErrorsNameTheChange(t *testing.T) {
 		want string
 	}{
 		{Up{Dev{"no", 9}}, unix.ENODEV, "n1: no up: "},
-		{Route{To: netip.MustParsePrefix("10.2.0.0/16"), Via: netip.MustParseAddr("10.0.0.2"), Dev: Loopback}, unix.ENETUNREACH, "n1: route 10.2.0.0/16 via 10.0.0.2 dev lo: "},
-		{Remove(Neighbour{Addr: netip.MustParseAddr("10.0.0.2"), MAC: macA, Dev: Loopback}), unix.ENOENT, "n1: remove neighbour 10.0.0.2 at 02:00:00:00:00:0a dev lo: "},
+		{Route{To: netip.MustParsePrefix("10.2.0.0/16"), Via: netip.MustParseAddr("10.0.0.2"), Dev: Loopback},
+			unix.ENETUNREACH, "n1: route 10.2.0.0/16 via 10.0.0.2 dev lo: "},
+		{Remove(Neighbour{Addr: netip.MustParseAddr("10.0.0.2"), MAC: macA, Dev: Loopback}), unix.ENOENT,
+			"n1: remove neighbour 10.0.0.2 at 02:00:00:00:00:0a dev lo: "},
 		{Delete{nic}, unix.ENODEV, "n1: delete eth0: "},
 	} {
 		// The refused change is neither the first nor the last.
@@ -257,7 +265,8 @@ func TestEnsure(t *testing.T) {
 }
 
 func TestLinkLocal(t *testing.T) {
-	if got, want := (MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}).LinkLocal().String(), "fe80::ecee:eeff:feee:eeee"; got != want {
+	if got, want := (MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}).LinkLocal().String(),
+		"fe80::ecee:eeff:feee:eeee"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -327,12 +336,16 @@ func TestDisable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := b.Netlink().NeighAppend(&netlink.Neigh{ // as if a frame had come from there
-		LinkIndex: port.Index, Family: unix.AF_BRIDGE, State: netlink.NUD_REACHABLE, Flags: netlink.NTF_MASTER, HardwareAddr: behind[:],
+		LinkIndex: port.Index, Family: unix.AF_BRIDGE, State: netlink.NUD_REACHABLE, Flags: netlink.NTF_MASTER,
+		HardwareAddr: behind[:],
 	}); err != nil {
 		t.Fatal(err)
 	}
 	known := func() bool {
-		entries, err := netns.List(func() ([]netlink.Neigh, error) { return b.Netlink().NeighList(port.Index, unix.AF_BRIDGE) })
+		entries, err := netns.List(func() ([]netlink.Neigh, error) {
+			return b.Netlink().NeighList(port.Index,
+				unix.AF_BRIDGE)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

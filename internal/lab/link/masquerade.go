@@ -57,12 +57,16 @@ func (m Masquerade) Install(ns *netns.NS) error {
 
 // Exempt adds addresses of nodes, which pods talk to as they are.
 func Exempt(ns *netns.NS, nodes ...netip.Addr) error {
-	return transact(ns, "exempt node from masquerade", func(r *request) { r.nftElements(nftNewElements, unix.NLM_F_CREATE, nodes) })
+	return transact(ns, "exempt node from masquerade", func(r *request) {
+		r.nftElements(nftNewElements, unix.NLM_F_CREATE,
+			nodes)
+	})
 }
 
 // Unexempt takes addresses of nodes away.
 func Unexempt(ns *netns.NS, nodes ...netip.Addr) error {
-	return transact(ns, "stop exempting node from masquerade", func(r *request) { r.nftElements(nftDelElements, 0, nodes) })
+	return transact(ns, "stop exempting node from masquerade",
+		func(r *request) { r.nftElements(nftDelElements, 0, nodes) })
 }
 
 // Message types and values of include/uapi/linux/netfilter/nf_tables.h and nfnetlink.h. The numbers of attributes stand

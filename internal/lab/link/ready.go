@@ -25,8 +25,8 @@ type Condition interface {
 // readyLimit bounds the wait for conditions, which is a matter of milliseconds unless something is wrong.
 const readyLimit = 2 * time.Minute
 
-// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events. What does
-// not hold after two minutes is an error.
+// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events. What
+// does not hold after two minutes is an error.
 func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	var late []Condition
 	for _, c := range conditions {
@@ -172,7 +172,8 @@ func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 		return err
 	}
 	defer unix.Close(events)
-	groups := unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE}
+	groups := unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+		Groups: unix.RTMGRP_LINK | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE}
 	if err := unix.Bind(events, &groups); err != nil {
 		return fmt.Errorf("%s: subscribe to link events: %w", ns.Name(), err)
 	}
@@ -193,8 +194,8 @@ func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	return nil
 }
 
-// nextEvent returns when something was reported since the last call, or when it is time to ask once more: the kernel does
-// not tell of everything that makes a route usable. What was reported does not matter, since the caller asks.
+// nextEvent returns when something was reported since the last call, or when it is time to ask once more: the kernel
+// does not tell of everything that makes a route usable. What was reported does not matter, since the caller asks.
 func nextEvent(ctx context.Context, events int) error {
 	const heartbeat = 100 // ms
 	var buf [32 << 10]byte

@@ -55,7 +55,8 @@ func (t Route) encode(r *request) {
 		flags = unix.RTNH_F_ONLINK
 	}
 	// struct rtmsg
-	r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, scope, kind)
+	r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC,
+		scope, kind)
 	r.b = host.AppendUint32(r.b, flags)
 	r.addr(unix.RTA_DST, t.To.Addr())
 	if t.Via.IsValid() {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sctp opens SCTP associations with packets of its own, so that they can be had on kernels without SCTP: conntrack
-// and NAT know the protocol there all the same. Both ends are raw sockets. An association is the four packets of its
-// handshake (RFC 9260 5.1) and the ABORT that ends it; the server's answer travels in the cookie.
+// Package sctp opens SCTP associations with packets of its own, so that they can be had on kernels without SCTP:
+// conntrack and NAT know the protocol there all the same. Both ends are raw sockets. An association is the four packets
+// of its handshake (RFC 9260 5.1) and the ABORT that ends it; the server's answer travels in the cookie.
 //
 // Where the kernel does speak SCTP in a namespace, it would abort what these sockets open; Available tells.
 package sctp
@@ -28,7 +28,8 @@ func Available() error {
 	case err != nil:
 		return fmt.Errorf("find out whether the kernel speaks SCTP: %w", err)
 	}
-	return errors.New("the kernel's own SCTP is loaded, and aborts associations that raw sockets open: rmmod sctp, while nobody uses it")
+	return errors.New("the kernel's own SCTP is loaded, and aborts associations that raw sockets open: rmmod sctp, " +
+		"while nobody uses it")
 }
 
 // Parameters of INIT and INIT ACK (RFC 9260 3.3.2, 3.3.3).

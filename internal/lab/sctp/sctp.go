@@ -77,7 +77,8 @@ func (s *Server) answer(socket *socket, m message, from, at netip.Addr) {
 	reply := message{src: m.dst, dst: m.src}
 	switch m.kind {
 	case layers.SCTPChunkTypeInit:
-		greeting, err := json.Marshal(Greeting{s.name, netip.AddrPortFrom(from, m.src), netip.AddrPortFrom(at, m.dst), m.listed})
+		greeting, err := json.Marshal(Greeting{s.name, netip.AddrPortFrom(from, m.src), netip.AddrPortFrom(at, m.dst),
+			m.listed})
 		if err != nil {
 			panic(err) // strings and addresses: cannot happen
 		}
@@ -122,7 +123,8 @@ func nextPort() uint16 {
 	return ports.next
 }
 
-// Do opens an association, which takes two answers from the address that was dialled, and ends it. No answer is an error.
+// Do opens an association, which takes two answers from the address that was dialled, and ends it. No answer is an
+// error.
 func (d Dial) Do(ctx context.Context) (Answer, error) {
 	a, err := d.do(ctx)
 	if err != nil {
@@ -174,7 +176,8 @@ func (d Dial) source() (netip.AddrPort, error) {
 }
 
 // exchange sends one message and waits for the answer to it, which carries the client's tag.
-func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, want layers.SCTPChunkType, tag uint32) (message, error) {
+func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, want layers.SCTPChunkType,
+	tag uint32) (message, error) {
 	m.src, m.dst = port, d.To.Port()
 	if err := s.send(m, d.To.Addr()); err != nil {
 		return message{}, err

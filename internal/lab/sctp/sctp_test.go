@@ -56,13 +56,15 @@ func TestAnAssociation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if a.Server != "me" || a.Local != to || a.Peer != a.Source || a.Source.Addr() != here || !slices.Equal(a.Listed, listed) {
+		if a.Server != "me" || a.Local != to || a.Peer != a.Source || a.Source.Addr() != here ||
+			!slices.Equal(a.Listed, listed) {
 			t.Errorf("got %+v", a)
 		}
 	}
 	soon, stop := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer stop()
-	if a, err := (Dial{From: ns, To: netip.AddrPortFrom(here, 5002)}).Do(soon); err == nil || !strings.Contains(err.Error(), "no answer to Init") {
+	if a, err := (Dial{From: ns, To: netip.AddrPortFrom(here, 5002)}).Do(soon); err == nil ||
+		!strings.Contains(err.Error(), "no answer to Init") {
 		t.Errorf("a port that nobody serves: %+v, %v", a, err)
 	}
 	if err := server.Close(); err != nil {
@@ -70,7 +72,8 @@ func TestAnAssociation(t *testing.T) {
 	}
 }
 
-// TestAnAnswerFromSomebodyElse: what does not come from the address that was dialled is no answer, and ABORT is a refusal.
+// TestAnAnswerFromSomebodyElse: what does not come from the address that was dialled is no answer, and ABORT is a
+// refusal.
 func TestAnAnswerFromSomebodyElse(t *testing.T) {
 	ns := alone(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -100,7 +103,8 @@ func TestAnAnswerFromSomebodyElse(t *testing.T) {
 				}
 			}
 		}()
-		if a, err := (Dial{From: ns, To: netip.AddrPortFrom(here, 6000)}).Do(ctx); err == nil || !strings.Contains(err.Error(), c.want) {
+		if a, err := (Dial{From: ns, To: netip.AddrPortFrom(here, 6000)}).Do(ctx); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v, want %q", c.kind, a, err, c.want)
 		}
 		if err := <-done; err != nil {

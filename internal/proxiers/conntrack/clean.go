@@ -33,9 +33,9 @@ func (c *Cleaner) Close() error {
 	return err
 }
 
-// Clean deletes the flows that are stale by any of the answers, which are about one family each. Call it when the rules that
-// make the wanted flows are in force: a flow that is deleted starts anew under them. It looks again until it finds nothing
-// more.
+// Clean deletes the flows that are stale by any of the answers, which are about one family each. Call it when the rules
+// that make the wanted flows are in force: a flow that is deleted starts anew under them. It looks again until it finds
+// nothing more.
 func (c *Cleaner) Clean(ctx context.Context, answers ...*Wanted) error {
 	answers = slices.DeleteFunc(slices.Clone(answers), (*Wanted).empty)
 	if len(answers) == 0 {
@@ -77,9 +77,9 @@ func (c *Cleaner) look() (err error) {
 	return c.mirror.update()
 }
 
-// passed returns when every packet that was being processed when it was called has left the node or reached a socket: packets
-// are processed within read-side sections of RCU, and a global membarrier(2) waits for all of those to end. It is an error
-// where the kernel does not do that, as with nohz_full.
+// passed returns when every packet that was being processed when it was called has left the node or reached a socket:
+// packets are processed within read-side sections of RCU, and a global membarrier(2) waits for all of those to end. It
+// is an error where the kernel does not do that, as with nohz_full.
 func passed() error {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {

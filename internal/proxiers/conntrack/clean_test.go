@@ -61,8 +61,8 @@ func left(t *testing.T, c *conntrack.Conn) []string {
 	return to
 }
 
-// TestClean puts flows into a kernel and looks which of them are left: flows that the cleaner finds there, and flows that it
-// is told of.
+// TestClean puts flows into a kernel and looks which of them are left: flows that the cleaner finds there, and flows
+// that it is told of.
 func TestClean(t *testing.T) {
 	ns, c := tracked(t)
 	cleaner := NewCleaner(ns)
@@ -81,9 +81,12 @@ func TestClean(t *testing.T) {
 			answers []*Wanted
 			want    []string
 		}{
-			{"nothing to say", []*Wanted{wanted().Of(nil), NewWanted(nil)}, []string{"10.96.0.10", "10.96.0.12", "192.0.2.1", "192.168.7.11", "192.168.7.201", "fd00:10:96::10"}},
-			{"IPv4", []*Wanted{wanted().Of(services(lab.V4))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201", "fd00:10:96::10"}},
-			{"both", []*Wanted{wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201"}},
+			{"nothing to say", []*Wanted{wanted().Of(nil), NewWanted(nil)},
+				[]string{"10.96.0.10", "10.96.0.12", "192.0.2.1", "192.168.7.11", "192.168.7.201", "fd00:10:96::10"}},
+			{"IPv4", []*Wanted{wanted().Of(services(lab.V4))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201",
+				"fd00:10:96::10"}},
+			{"both", []*Wanted{wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))},
+				[]string{"10.96.0.12", "192.0.2.1", "192.168.7.201"}},
 		} {
 			if err := cleaner.Clean(t.Context(), step.answers...); err != nil {
 				t.Fatal(err)

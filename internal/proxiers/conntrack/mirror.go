@@ -16,9 +16,9 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// mirror shows the UDP flows that a namespace tracks. The kernel tells it of each flow that begins or ends before the packet
-// goes on, so it knows them without a list. To list them takes tens of milliseconds of a processor even where there are none:
-// the kernel goes through the table that all namespaces share (ctnetlink_dump_table).
+// mirror shows the UDP flows that a namespace tracks. The kernel tells it of each flow that begins or ends before the
+// packet goes on, so it knows them without a list. To list them takes tens of milliseconds of a processor even where
+// there are none: the kernel goes through the table that all namespaces share (ctnetlink_dump_table).
 type mirror struct {
 	ns       *netns.NS
 	requests *conntrack.Conn
@@ -35,7 +35,8 @@ type origin struct {
 	zone uint16
 }
 
-// eventBuffer is how much the kernel keeps of what has not been read: some thousand flows. If there are more, a list is made.
+// eventBuffer is how much the kernel keeps of what has not been read: some thousand flows. If there are more, a list is
+// made.
 const eventBuffer = 2 << 20 // bytes
 
 // newMirror makes a mirror of a namespace's flows.
@@ -50,8 +51,8 @@ func newMirror(ns *netns.NS) (*mirror, error) {
 	return m, nil
 }
 
-// listen makes a mirror that shows nothing yet, but is told of what happens from now on. It is to be closed even if it has an
-// error.
+// listen makes a mirror that shows nothing yet, but is told of what happens from now on. It is to be closed even if it
+// has an error.
 func listen(ns *netns.NS) (*mirror, error) {
 	m := &mirror{ns: ns, buffer: make([]byte, 64<<10), flows: map[origin]conntrack.Tuple{}}
 	return m, m.open()
@@ -123,8 +124,8 @@ func assemble(program ...bpf.Instruction) []bpf.RawInstruction {
 	return raw
 }
 
-// update takes in what the kernel has told since. If that was more than its buffer holds, or if it tells nothing, that takes
-// a list.
+// update takes in what the kernel has told since. If that was more than its buffer holds, or if it tells nothing, that
+// takes a list.
 func (m *mirror) update() error {
 	if m.untold {
 		return m.list()

@@ -55,7 +55,8 @@ func NewWanted(local []netip.Addr) *Wanted {
 	return w
 }
 
-// Add says which addresses flows to the frontends of a port may lead to. Ports of other protocols than UDP are left out.
+// Add says which addresses flows to the frontends of a port may lead to. Ports of other protocols than UDP are left
+// out.
 func (w *Wanted) Add(p *model.Port, to []netip.AddrPort) {
 	if p.ID.Protocol != corev1.ProtocolUDP {
 		return
@@ -81,8 +82,8 @@ func virtual(p *model.Port) []netip.AddrPort {
 	return all
 }
 
-// Of is the part of the answer about the frontends that some Services have, as they are or as they were: when nothing else has
-// changed, flows to all others are as right as before. It is nil if there is nothing to say about any of them.
+// Of is the part of the answer about the frontends that some Services have, as they are or as they were: when nothing
+// else has changed, flows to all others are as right as before. It is nil if there is nothing to say about any of them.
 func (w *Wanted) Of(services []*model.Service) *Wanted {
 	part := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: w.local}
 	for _, s := range services {

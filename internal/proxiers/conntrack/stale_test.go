@@ -34,13 +34,15 @@ func services(f lab.Family) []*model.Service {
 		return p
 	}
 	if f == lab.V6 {
-		return []*model.Service{{Ports: []*model.Port{port(corev1.ProtocolUDP, "fd00:10:96::10", 53, 0, "[fd00:10:244:1::5]:53")}}}
+		return []*model.Service{{Ports: []*model.Port{port(corev1.ProtocolUDP, "fd00:10:96::10", 53, 0,
+			"[fd00:10:244:1::5]:53")}}}
 	}
 	dns := port(corev1.ProtocolUDP, "10.96.0.10", 53, 30053, "10.244.1.5:53")
 	dns.ExternalIPs = []netip.Addr{ip("203.0.113.1")}
 	dns.LoadBalancerIPs = []netip.Addr{ip("192.0.2.1")}
 	return []*model.Service{{Ports: []*model.Port{
-		dns, port(corev1.ProtocolUDP, "10.96.0.11", 53, 30054), port(corev1.ProtocolTCP, "10.96.0.12", 80, 30080, "10.244.1.6:80"),
+		dns, port(corev1.ProtocolUDP, "10.96.0.11", 53, 30054), port(corev1.ProtocolTCP, "10.96.0.12", 80, 30080,
+			"10.244.1.6:80"),
 	}}}
 }
 
@@ -90,7 +92,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// What has to go of the flows to some Services' frontends does not depend on the others; theirs stay, whatever they are.
+// What has to go of the flows to some Services' frontends does not depend on the others; theirs stay, whatever they
+// are.
 func TestStaleOfSome(t *testing.T) {
 	const udp = unix.IPPROTO_UDP
 	four, six := wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))
@@ -111,7 +114,8 @@ func TestStaleOfSome(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
-	tcp := []*model.Service{{Ports: []*model.Port{{ID: model.PortID{Protocol: corev1.ProtocolTCP}, Number: 53, ClusterIP: netip.MustParseAddr("10.96.0.10")}}}}
+	tcp := []*model.Service{{Ports: []*model.Port{{ID: model.PortID{Protocol: corev1.ProtocolTCP}, Number: 53,
+		ClusterIP: netip.MustParseAddr("10.96.0.10")}}}}
 	if part := wanted().Of(tcp); part != nil {
 		t.Errorf("of a TCP Service: %v, want nothing to say", part)
 	}

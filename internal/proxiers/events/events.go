@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package events keeps what the built-in proxiers have to say of Services in public, as Events of the Kubernetes API. A
-// proxier that runs outside of viplab posts its Events to the API server of the lab; a built-in one has no client of it, so
-// its Events stay with the node until they are dumped.
+// proxier that runs outside of viplab posts its Events to the API server of the lab; a built-in one has no client of
+// it, so its Events stay with the node until they are dumped.
 package events
 
 import (

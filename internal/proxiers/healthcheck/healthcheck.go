@@ -37,8 +37,8 @@ type Server struct {
 	open    map[netip.AddrPort]*port
 }
 
-// New makes a server without ports. taken is told of each port that cannot be opened, because another program has it: with
-// every Sync, until it is free.
+// New makes a server without ports. taken is told of each port that cannot be opened, because another program has it:
+// with every Sync, until it is free.
 func New(ns *netns.NS, f lab.Family, taken func(Check, error)) *Server {
 	s := &Server{taken: taken, ns: ns, network: "tcp4", any: netip.IPv4Unspecified(), open: map[netip.AddrPort]*port{}}
 	if f == lab.V6 {

@@ -137,7 +137,8 @@ func (c *Conn) Create(s Set) error {
 	return nil
 }
 
-// ErrInUse says that a rule looks at a set. The kernel may go on to say so a while after the last such rule has been deleted.
+// ErrInUse says that a rule looks at a set. The kernel may go on to say so a while after the last such rule has been
+// deleted.
 var ErrInUse = errors.New("in use")
 
 // Destroy takes a set away, if it is there. One that a rule looks at is ErrInUse.

@@ -61,7 +61,8 @@ const errBusy = syscall.Errno(4100)
 
 // reasons are the kernel's own error numbers in words; those of a type start at 4352.
 var reasons = map[syscall.Errno]string{
-	4097: "protocol error", 4098: "no such type of set, or not in this revision", 4099: "too many sets", 4100: "a rule uses it",
+	4097: "protocol error", 4098: "no such type of set, or not in this revision", 4099: "too many sets",
+	4100: "a rule uses it",
 	4102: "its type differs", 4103: "entry exists, or does not", 4105: "invalid prefix length", 4106: "invalid family",
 	4108: "another set or a rule uses it", 4109: "IPv4 address expected", 4110: "IPv6 address expected",
 	4352: "the set is full",

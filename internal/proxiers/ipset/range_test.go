@@ -21,7 +21,8 @@ func TestRanges(t *testing.T) {
 		{Range: netip.MustParsePrefix("192.0.2.1/32")},
 	}
 	create(t, c, s)
-	for _, err := range []error{c.Create(ipset.Set{Name: "theirs", Type: ipset.IP, Family: lab.V4}), c.Add(s, entries...)} {
+	for _, err := range []error{c.Create(ipset.Set{Name: "theirs", Type: ipset.IP, Family: lab.V4}),
+		c.Add(s, entries...)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,8 +25,8 @@ type guard struct {
 // mostRefused is how many Services may be left out at a time. If there are more, it is not they that are wrong.
 const mostRefused = 16
 
-// program makes the mechanism obey the state. What fails is tried once more, as then everything is written, whatever the
-// kernel held; if that fails, too, the Services that are to blame are found and left out.
+// program makes the mechanism obey the state. What fails is tried once more, as then everything is written, whatever
+// the kernel held; if that fails, too, the Services that are to blame are found and left out.
 func (g *guard) program(ctx context.Context, state *model.State, at Place) error {
 	want := g.admit(state)
 	err := g.try(ctx, want, at)
@@ -76,9 +76,9 @@ func (g *guard) admit(state *model.State) *model.State {
 	return admitted
 }
 
-// search finds the Services that the mechanism does not take among those that it was not serving before: by halves, each
-// beside all those that are known to be good. In the end it serves all others. None are found if it serves not even those
-// that it did before, or if too many are at fault.
+// search finds the Services that the mechanism does not take among those that it was not serving before: by halves,
+// each beside all those that are known to be good. In the end it serves all others. None are found if it serves not
+// even those that it did before, or if too many are at fault.
 func (g *guard) search(ctx context.Context, state *model.State, at Place) map[*model.Service]error {
 	_, suspects := model.Diff(g.served, state)
 	out := map[*model.Service]bool{}

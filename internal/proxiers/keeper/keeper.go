@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keeper keeps one node in step with the cluster. It is what the built-in proxiers have in common: the model of
-// the cluster, one for each family, the health check ports, connection tracking entries that lead to endpoints which are
-// gone, and the settings of the kernel. What they do not have in common is a Mechanism.
+// the cluster, one for each family, the health check ports, connection tracking entries that lead to endpoints which
+// are gone, and the settings of the kernel. What they do not have in common is a Mechanism.
 package keeper
 
 import (
@@ -81,8 +81,8 @@ type Keeper struct {
 	sysctls  tune.Sysctls
 }
 
-// New makes a keeper of a node, of a mechanism for each of its families, in their order, and of the kernel's settings that
-// they need. Stop puts the settings back.
+// New makes a keeper of a node, of a mechanism for each of its families, in their order, and of the kernel's settings
+// that they need. Stop puts the settings back.
 func New(node spec.Node, flows Flows, settings []netns.Setting, mechanisms []Mechanism) (*Keeper, error) {
 	k := &Keeper{node: node, Events: events.New(node.Name, node.Log), tracking: conntrack.NewCleaner(node.Host.NS)}
 	for i, ip := range node.Families {
@@ -162,8 +162,8 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	return errors.Join(err, k.tracking.Close(), k.sysctls.Restore(k.node.Host.NS))
 }
 
-// unhealthy tells of a health check port that another program has. The Service itself works, and the next sync tries again.
-// The reason is that of kube-proxy.
+// unhealthy tells of a health check port that another program has. The Service itself works, and the next sync tries
+// again. The reason is that of kube-proxy.
 func (k *Keeper) unhealthy(c healthcheck.Check, err error) {
 	k.Events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
 		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, k.node.Name, err))
@@ -172,7 +172,8 @@ func (k *Keeper) unhealthy(c healthcheck.Check, err error) {
 // refused tells of a Service that a family's mechanism does not take.
 func (k *Keeper) refused(ip lab.Family) func(*model.Service, error) {
 	return func(s *model.Service, err error) {
-		k.Events.Warn(s.Namespace, s.Name, "FailedToProgram", fmt.Sprintf("not served on node %s by IP%s, until it changes: %v", k.node.Name, ip, err))
+		k.Events.Warn(s.Namespace, s.Name, "FailedToProgram",
+			fmt.Sprintf("not served on node %s by IP%s, until it changes: %v", k.node.Name, ip, err))
 	}
 }
 
@@ -266,7 +267,8 @@ func (f *family) checks(state *model.State) []healthcheck.Check {
 		if s.Health == nil {
 			continue
 		}
-		c := healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port, LocalEndpoints: s.Health.LocalEndpoints}
+		c := healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port,
+			LocalEndpoints: s.Health.LocalEndpoints}
 		if f.hooks.Health != nil {
 			c = f.hooks.Health(c)
 		}

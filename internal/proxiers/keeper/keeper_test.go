@@ -41,8 +41,8 @@ func (p *picky) Program(_ context.Context, state *model.State, _ keeper.Place) e
 	return nil
 }
 
-// TestBadServices: a Service that cannot be served is told of in an Event, and does not block the others, whether it was
-// there from the start or comes later.
+// TestBadServices: a Service that cannot be served is told of in an Event, and does not block the others, whether it
+// was there from the start or comes later.
 func TestBadServices(t *testing.T) {
 	m := &picky{bad: map[string]bool{"svc-00002": true, "svc-00013": true, "svc-00041": true}}
 	k, err := keeper.New(proxiertest.UpNode(t, lab.V4), keeper.Relayed, nil, []keeper.Mechanism{m})
@@ -133,7 +133,8 @@ func TestTakenHealthCheckPort(t *testing.T) {
 	}
 	s := proxiertest.Cluster(2, 1)
 	for i, svc := range s.Services {
-		svc.Spec.Type, svc.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+		svc.Spec.Type, svc.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer,
+			corev1.ServiceExternalTrafficPolicyLocal
 		svc.Spec.HealthCheckNodePort = int32(31000 + i)
 	}
 	proxiertest.Apply(t, k, s)
@@ -147,7 +148,8 @@ func TestTakenHealthCheckPort(t *testing.T) {
 	if !want.MatchString(dump.String()) {
 		t.Errorf("dumped\n%s", dump.String())
 	}
-	if c, err := node.Host.Dial(t.Context(), "tcp4", netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:31001")); err != nil {
+	if c, err := node.Host.Dial(t.Context(), "tcp4", netip.AddrPort{},
+		netip.MustParseAddrPort("127.0.0.1:31001")); err != nil {
 		t.Errorf("the other health check port: %v", err)
 	} else {
 		c.Close()

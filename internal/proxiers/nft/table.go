@@ -47,7 +47,8 @@ var widenPath = sync.OnceFunc(func() {
 	if _, err := exec.LookPath("nft"); err == nil {
 		return
 	}
-	path := strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"}, string(filepath.ListSeparator))
+	path := strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"},
+		string(filepath.ListSeparator))
 	_ = os.Setenv("PATH", path) // fails for names with = or zero bytes only
 })
 
@@ -90,7 +91,8 @@ func (t *Table) Text(ctx context.Context) ([]byte, error) {
 		if strings.Contains(stderr.String(), "No such file or directory") {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("%s: %s: %w: %s", t.NS.Name(), strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf("%s: %s: %w: %s", t.NS.Name(), strings.Join(cmd.Args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return out.Bytes(), nil
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeaddr knows the addresses of a node as proxiers need them: its own ones, and which of them serve NodePorts.
+// Package nodeaddr knows the addresses of a node as proxiers need them: its own ones, and which of them serve
+// NodePorts.
 package nodeaddr
 
 import (
@@ -75,8 +76,8 @@ func limits(c spec.ProxyConfig, f lab.Family) []netip.Prefix {
 	return out
 }
 
-// local asks the kernel for the addresses of a namespace, loopback included, in order. Link-local ones are left out: the
-// same address can be on several devices. So are those of one device.
+// local asks the kernel for the addresses of a namespace, loopback included, in order. Link-local ones are left out:
+// the same address can be on several devices. So are those of one device.
 func local(ns *netns.NS, f lab.Family, without int) ([]netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if f == lab.V6 {

@@ -15,8 +15,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Watcher knows the addresses of a namespace without asking for them each time: it asks again once the kernel has told of
-// a change. A device with ten thousand addresses of Services on it takes tens of milliseconds to list.
+// Watcher knows the addresses of a namespace without asking for them each time: it asks again once the kernel has told
+// of a change. A device with ten thousand addresses of Services on it takes tens of milliseconds to list.
 type Watcher struct {
 	ns     *netns.NS
 	family lab.Family

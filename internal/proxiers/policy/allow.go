@@ -36,7 +36,8 @@ func (r rules) allows(d Direction) []Allow {
 	return out
 }
 
-func (r rules) rule(d Direction, at, word string, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []Allow {
+func (r rules) rule(d Direction, at, word string, peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort) []Allow {
 	if len(peers) == 0 {
 		return r.ports(d, at, side{Peer: Peer{Any: true}, pods: r.all.pods}, ports)
 	}
@@ -104,7 +105,8 @@ func (r rules) block(b *networkingv1.IPBlock) (side, bool) {
 		s.Except = append(s.Except, except)
 	}
 	for _, m := range r.all.pods {
-		if inside := slices.DeleteFunc(slices.Clone(m.addrs), func(a netip.Addr) bool { return !s.contains(a) }); len(inside) > 0 {
+		if inside := slices.DeleteFunc(slices.Clone(m.addrs),
+			func(a netip.Addr) bool { return !s.contains(a) }); len(inside) > 0 {
 			s.pods = append(s.pods, &member{Pod: m.Pod, addrs: inside})
 		}
 	}
@@ -113,7 +115,8 @@ func (r rules) block(b *networkingv1.IPBlock) (side, bool) {
 
 // contains says whether an address is in one of the blocks.
 func (p Peer) contains(a netip.Addr) bool {
-	return slices.ContainsFunc(p.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) && !slices.ContainsFunc(p.Except, func(e netip.Prefix) bool { return e.Contains(a) })
+	return slices.ContainsFunc(p.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) &&
+		!slices.ContainsFunc(p.Except, func(e netip.Prefix) bool { return e.Contains(a) })
 }
 
 // parseCIDR reads a range as the API does: leading zeros and bits beyond the mask are no matter.
@@ -192,9 +195,10 @@ func merge(ranges []PortRange) []PortRange {
 	return out
 }
 
-// named are the allows for named ports. A name means what it means to the pod that is talked to: for ingress one of those
-// that are isolated, for egress the peer, which then needs no other description.
-func (r rules) named(d Direction, at string, s side, proto corev1.Protocol, ports []networkingv1.NetworkPolicyPort) []Allow {
+// named are the allows for named ports. A name means what it means to the pod that is talked to: for ingress one of
+// those that are isolated, for egress the peer, which then needs no other description.
+func (r rules) named(d Direction, at string, s side, proto corev1.Protocol,
+	ports []networkingv1.NetworkPolicyPort) []Allow {
 	var out []Allow
 	for _, p := range ports {
 		if protocolOf(p) != proto || p.Port == nil || p.Port.Type != intstr.String || p.EndPort != nil {

@@ -26,7 +26,8 @@ type Compiler struct {
 
 // Compile is the state for a snapshot. It is the same as before where nothing has changed that it depends on.
 func (c *Compiler) Compile(s *store.Snapshot) *State {
-	if c.state != nil && slices.Equal(c.namespaces, s.Namespaces) && slices.Equal(c.pods, s.Pods) && slices.Equal(c.policies, s.NetworkPolicies) {
+	if c.state != nil && slices.Equal(c.namespaces, s.Namespaces) && slices.Equal(c.pods, s.Pods) &&
+		slices.Equal(c.policies, s.NetworkPolicies) {
 		return c.state
 	}
 	c.namespaces, c.pods, c.policies = s.Namespaces, s.Pods, s.NetworkPolicies
@@ -39,7 +40,8 @@ func compile(node string, all *cluster, policies []*networkingv1.NetworkPolicy) 
 	of := map[*member]*Pod{}
 	for _, m := range all.pods {
 		if m.Spec.NodeName == node {
-			of[m] = &Pod{Namespace: m.Namespace, Name: m.Name, Account: cmp.Or(m.Spec.ServiceAccountName, "default"), Addrs: m.addrs}
+			of[m] = &Pod{Namespace: m.Namespace, Name: m.Name, Account: cmp.Or(m.Spec.ServiceAccountName, "default"),
+				Addrs: m.addrs}
 			state.Pods = append(state.Pods, of[m])
 		}
 	}
@@ -77,8 +79,8 @@ func only(namespace string) func(string) bool {
 	return func(ns string) bool { return ns == namespace }
 }
 
-// selector is what selects as the API says. One that it does not allow selects nothing: whoever wrote it did not want to
-// open something else.
+// selector is what selects as the API says. One that it does not allow selects nothing: whoever wrote it did not want
+// to open something else.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -87,7 +89,8 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// directions are those in which a policy isolates. An API server writes down what is left out; here it is not relied upon.
+// directions are those in which a policy isolates. An API server writes down what is left out; here it is not relied
+// upon.
 func directions(np *networkingv1.NetworkPolicy) []Direction {
 	types := np.Spec.PolicyTypes
 	if len(types) == 0 {

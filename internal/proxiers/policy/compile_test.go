@@ -29,7 +29,8 @@ func text(a Allow) string {
 	default:
 		peer = fmt.Sprint(a.Peer.Addrs)
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s%s", peer, a.Protocol, strings.Trim(fmt.Sprint(a.Ports), "[]"), strings.Trim(fmt.Sprint(a.Named), "[]")))
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s%s", peer, a.Protocol, strings.Trim(fmt.Sprint(a.Ports), "[]"),
+		strings.Trim(fmt.Sprint(a.Named), "[]")))
 }
 
 func pod(namespace, name, ip string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -52,14 +53,16 @@ func phase(phase corev1.PodPhase) func(*corev1.Pod) {
 
 func serves(name string, port int32, proto corev1.Protocol) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
-		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{Name: name, ContainerPort: port, Protocol: proto}}})
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{{Name: name,
+			ContainerPort: port, Protocol: proto}}})
 	}
 }
 
 func world(pods ...*corev1.Pod) *store.Snapshot {
 	s := &store.Snapshot{Pods: pods}
 	for _, ns := range []string{"x", "y"} {
-		s.Namespaces = append(s.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{"ns": ns}}})
+		s.Namespaces = append(s.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns,
+			Labels: map[string]string{"ns": ns}}})
 	}
 	s.Namespaces[1].Labels["team"] = "red"
 	return s
@@ -90,7 +93,8 @@ func labeled(pairs ...string) *metav1.LabelSelector {
 }
 
 func expression(key string, op metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: op, Values: values}}}
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: op,
+		Values: values}}}
 }
 
 type (
@@ -107,42 +111,70 @@ func TestAllows(t *testing.T) {
 		egress  []to
 		want    []string
 	}{
-		"any":                   {ingress: []rule{{}}, want: []string{"any"}},
-		"no rule":               {ingress: []rule{}},
-		"own namespace":         {ingress: []rule{{From: []peer{{PodSelector: labeled()}}}}, want: []string{"[10.0.0.1 10.0.0.2]"}},
-		"all namespaces":        {ingress: []rule{{From: []peer{{NamespaceSelector: labeled()}}}}, want: []string{"[10.0.0.1 10.0.0.2 10.0.1.1 10.0.1.2]"}},
-		"both selectors":        {ingress: []rule{{From: []peer{{NamespaceSelector: labeled("ns", "y"), PodSelector: labeled("pod", "b")}}}}, want: []string{"[10.0.1.2]"}},
-		"NotIn of absent key":   {ingress: []rule{{From: []peer{{NamespaceSelector: expression("team", "NotIn", "red")}}}}, want: []string{"[10.0.0.1 10.0.0.2]"}},
-		"nobody":                {ingress: []rule{{From: []peer{{PodSelector: labeled("pod", "z")}}}}},
-		"no field":              {ingress: []rule{{From: []peer{{}}}}},
-		"selector not valid":    {ingress: []rule{{From: []peer{{PodSelector: expression("pod", "Foo", "a")}, {PodSelector: labeled("pod", "b")}}}}, want: []string{"[10.0.0.2]"}},
-		"protocol left out":     {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{{}}}}, want: []string{"any TCP"}},
-		"ranges merged":         {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{port(82), span(80, 81), span(90, 95), port(92), port(65535)}}}, want: []string{"any TCP 80-82 90-95 65535"}},
-		"wide and narrow":       {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{port(80), {}}}}, want: []string{"any TCP"}},
-		"range upside down":     {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{span(90, 80)}}}},
-		"named, of the target":  {ingress: []rule{{From: []peer{{NamespaceSelector: labeled("ns", "y")}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}}, want: []string{"[10.0.1.1 10.0.1.2] TCP 10.0.0.1:80"}},
+		"any":     {ingress: []rule{{}}, want: []string{"any"}},
+		"no rule": {ingress: []rule{}},
+		"own namespace": {ingress: []rule{{From: []peer{{PodSelector: labeled()}}}},
+			want: []string{"[10.0.0.1 10.0.0.2]"}},
+		"all namespaces": {ingress: []rule{{From: []peer{{NamespaceSelector: labeled()}}}},
+			want: []string{"[10.0.0.1 10.0.0.2 10.0.1.1 10.0.1.2]"}},
+		"both selectors": {ingress: []rule{{From: []peer{{NamespaceSelector: labeled("ns", "y"),
+			PodSelector: labeled("pod", "b")}}}}, want: []string{"[10.0.1.2]"}},
+		"NotIn of absent key": {ingress: []rule{{From: []peer{{NamespaceSelector: expression("team", "NotIn", "red")}}}},
+			want: []string{"[10.0.0.1 10.0.0.2]"}},
+		"nobody":   {ingress: []rule{{From: []peer{{PodSelector: labeled("pod", "z")}}}}},
+		"no field": {ingress: []rule{{From: []peer{{}}}}},
+		"selector not valid": {ingress: []rule{{From: []peer{{PodSelector: expression("pod", "Foo", "a")},
+			{PodSelector: labeled("pod", "b")}}}}, want: []string{"[10.0.0.2]"}},
+		"protocol left out": {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{{}}}}, want: []string{"any TCP"}},
+		"ranges merged": {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{port(82), span(80, 81),
+			span(90, 95), port(92), port(65535)}}}, want: []string{"any TCP 80-82 90-95 65535"}},
+		"wide and narrow": {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{port(80), {}}}},
+			want: []string{"any TCP"}},
+		"range upside down": {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{span(90, 80)}}}},
+		"named, of the target": {ingress: []rule{{From: []peer{{NamespaceSelector: labeled("ns", "y")}},
+			Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}},
+			want: []string{"[10.0.1.1 10.0.1.2] TCP 10.0.0.1:80"}},
 		"named, other protocol": {ingress: []rule{{Ports: []networkingv1.NetworkPolicyPort{namedPort("web", udp)}}}},
-		"named, egress":         {egress: []to{{To: []peer{{NamespaceSelector: labeled("ns", "y")}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}}, want: []string{"any TCP 10.0.1.1:81 10.0.1.2:82"}},
-		"named, in a block":     {egress: []to{{To: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24", Except: []string{"10.0.1.2/32"}}}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}}, want: []string{"any TCP 10.0.1.1:81"}},
-		"host bits":             {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.9/24"}}}}}, want: []string{"10.0.1.0/24 except []"}},
-		"leading zeros":         {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "010.000.001.000/24"}}}}}, want: []string{"10.0.1.0/24 except []"}},
-		"blocks are one":        {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24"}}, {PodSelector: labeled("pod", "b")}, {IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}}, Ports: []networkingv1.NetworkPolicyPort{port(80)}}}, want: []string{"[10.0.0.2] TCP 80", "10.0.1.0/24 fd00::/64 except [] TCP 80"}},
-		"named, in two blocks":  {egress: []to{{To: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.2/32"}}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}}, want: []string{"any TCP 10.0.1.1:81 10.0.1.2:82"}},
-		"one has an exception":  {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10.0.1.0/24"}}}, {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.2/32"}}}}}, want: []string{"10.0.0.0/8 except [10.0.1.0/24]", "10.0.1.2/32 except []"}},
-		"block not valid":       {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1/24"}}}}}},
-		"except not valid":      {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10"}}}}}}},
-		"peers and protocols":   {ingress: []rule{{From: []peer{{PodSelector: labeled("pod", "b")}, {IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}}, Ports: []networkingv1.NetworkPolicyPort{port(80), {Protocol: &udp}}}}, want: []string{"[10.0.0.2] TCP 80", "[10.0.0.2] UDP", "fd00::/64 except [] TCP 80", "fd00::/64 except [] UDP"}},
+		"named, egress": {egress: []to{{To: []peer{{NamespaceSelector: labeled("ns", "y")}},
+			Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}},
+			want: []string{"any TCP 10.0.1.1:81 10.0.1.2:82"}},
+		"named, in a block": {egress: []to{{To: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24",
+			Except: []string{"10.0.1.2/32"}}}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web", "TCP")}}},
+			want: []string{"any TCP 10.0.1.1:81"}},
+		"host bits": {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.9/24"}}}}},
+			want: []string{"10.0.1.0/24 except []"}},
+		"leading zeros": {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "010.000.001.000/24"}}}}},
+			want: []string{"10.0.1.0/24 except []"}},
+		"blocks are one": {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24"}},
+			{PodSelector: labeled("pod", "b")}, {IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}},
+			Ports: []networkingv1.NetworkPolicyPort{port(80)}}}, want: []string{"[10.0.0.2] TCP 80",
+			"10.0.1.0/24 fd00::/64 except [] TCP 80"}},
+		"named, in two blocks": {egress: []to{{To: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.0/24"}},
+			{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.2/32"}}}, Ports: []networkingv1.NetworkPolicyPort{namedPort("web",
+			"TCP")}}}, want: []string{"any TCP 10.0.1.1:81 10.0.1.2:82"}},
+		"one has an exception": {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8",
+			Except: []string{"10.0.1.0/24"}}}, {IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1.2/32"}}}}},
+			want: []string{"10.0.0.0/8 except [10.0.1.0/24]", "10.0.1.2/32 except []"}},
+		"block not valid": {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.1/24"}}}}}},
+		"except not valid": {ingress: []rule{{From: []peer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8",
+			Except: []string{"10"}}}}}}},
+		"peers and protocols": {ingress: []rule{{From: []peer{{PodSelector: labeled("pod", "b")},
+			{IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/64"}}}, Ports: []networkingv1.NetworkPolicyPort{port(80),
+			{Protocol: &udp}}}}, want: []string{"[10.0.0.2] TCP 80", "[10.0.0.2] UDP", "fd00::/64 except [] TCP 80",
+			"fd00::/64 except [] UDP"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := world(pod("x", "a", "10.0.0.1", serves("web", 80, "")), pod("x", "b", "10.0.0.2", serves("web", 8080, "UDP")),
-				pod("y", "a", "10.0.1.1", onNode("n2"), serves("web", 81, "TCP")), pod("y", "b", "10.0.1.2", serves("web", 82, "TCP")))
+				pod("y", "a", "10.0.1.1", onNode("n2"), serves("web", 81, "TCP")),
+				pod("y", "b", "10.0.1.2", serves("web", 82, "TCP")))
 			types := []networkingv1.PolicyType{"Ingress"}
 			if c.egress != nil {
 				types = []networkingv1.PolicyType{"Egress"}
 			}
 			s.NetworkPolicies = []*networkingv1.NetworkPolicy{{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"},
-				Spec:       networkingv1.NetworkPolicySpec{PodSelector: *labeled("pod", "a"), PolicyTypes: types, Ingress: c.ingress, Egress: c.egress},
+				Spec: networkingv1.NetworkPolicySpec{PodSelector: *labeled("pod", "a"), PolicyTypes: types,
+					Ingress: c.ingress, Egress: c.egress},
 			}}
 			state := (&Compiler{Node: "n1"}).Compile(s)
 			if len(state.Policies) != 1 || len(state.Pods) != 3 {
@@ -191,15 +223,20 @@ func TestPods(t *testing.T) {
 		pods []*corev1.Pod
 		want []string
 	}{
-		"dual stack":      {[]*corev1.Pod{pod("x", "a", "10.0.0.1", dual)}, []string{"x/a [10.0.0.1 fd00::1]"}},
-		"host network":    {[]*corev1.Pod{pod("x", "a", "192.168.7.11", hostNetwork)}, nil},
-		"no address":      {[]*corev1.Pod{pod("x", "a", "", phase(corev1.PodPending)), pod("x", "b", "10.0.0.2")}, []string{"x/b [10.0.0.2]"}},
-		"completed":       {[]*corev1.Pod{pod("x", "a", "10.0.0.1", phase(corev1.PodSucceeded)), pod("x", "b", "10.0.0.2", phase(corev1.PodFailed))}, nil},
-		"terminating":     {[]*corev1.Pod{pod("x", "a", "10.0.0.1", leaving)}, []string{"x/a [10.0.0.1]"}},
-		"newer pod":       {[]*corev1.Pod{pod("x", "a", "10.0.0.1", day(1)), pod("y", "a", "10.0.0.1", day(2))}, []string{"y/a [10.0.0.1]"}},
-		"newer pod first": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", day(2)), pod("y", "a", "10.0.0.1", day(1))}, []string{"x/a [10.0.0.1]"}},
-		"one leaves":      {[]*corev1.Pod{pod("x", "a", "10.0.0.1", day(1), leaving), pod("y", "a", "10.0.0.1", day(1))}, []string{"y/a [10.0.0.1]"}},
-		"other node":      {[]*corev1.Pod{pod("x", "a", "10.0.0.1", onNode("n2"))}, nil},
+		"dual stack":   {[]*corev1.Pod{pod("x", "a", "10.0.0.1", dual)}, []string{"x/a [10.0.0.1 fd00::1]"}},
+		"host network": {[]*corev1.Pod{pod("x", "a", "192.168.7.11", hostNetwork)}, nil},
+		"no address": {[]*corev1.Pod{pod("x", "a", "", phase(corev1.PodPending)), pod("x", "b", "10.0.0.2")},
+			[]string{"x/b [10.0.0.2]"}},
+		"completed": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", phase(corev1.PodSucceeded)),
+			pod("x", "b", "10.0.0.2", phase(corev1.PodFailed))}, nil},
+		"terminating": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", leaving)}, []string{"x/a [10.0.0.1]"}},
+		"newer pod": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", day(1)), pod("y", "a", "10.0.0.1", day(2))},
+			[]string{"y/a [10.0.0.1]"}},
+		"newer pod first": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", day(2)), pod("y", "a", "10.0.0.1", day(1))},
+			[]string{"x/a [10.0.0.1]"}},
+		"one leaves": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", day(1), leaving), pod("y", "a", "10.0.0.1", day(1))},
+			[]string{"y/a [10.0.0.1]"}},
+		"other node": {[]*corev1.Pod{pod("x", "a", "10.0.0.1", onNode("n2"))}, nil},
 	} {
 		var got []string
 		for _, p := range (&Compiler{Node: "n1"}).Compile(world(c.pods...)).Pods {

@@ -45,7 +45,8 @@ func New(node spec.Node, m Mechanism) *Enforcer {
 	return &Enforcer{node: node, compiler: Compiler{Node: node.Name}, mechanism: m}
 }
 
-// Apply implements spec.Instance. What fails is tried once more, as then everything is written, whatever the kernel held.
+// Apply implements spec.Instance. What fails is tried once more, as then everything is written, whatever the kernel
+// held.
 func (e *Enforcer) Apply(ctx context.Context, s *store.Snapshot) error {
 	state, ports := e.compiler.Compile(s), e.node.Host.Ports()
 	err := e.mechanism.Program(ctx, state, ports)

@@ -64,8 +64,8 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return out
 }
 
-// newer says which of two pods has an address that both claim: a network plugin gives it away again as soon as the former
-// owner is gone, of which the API may tell later.
+// newer says which of two pods has an address that both claim: a network plugin gives it away again as soon as the
+// former owner is gone, of which the API may tell later.
 func newer(a, b *corev1.Pod) bool {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
@@ -86,8 +86,8 @@ func revision(p *corev1.Pod) uint64 {
 	return n
 }
 
-// port is the number of a named port of the pod, 0 if it has none of that name and protocol. Containers that have ended by
-// the time others start do not count.
+// port is the number of a named port of the pod, 0 if it has none of that name and protocol. Containers that have ended
+// by the time others start do not count.
 func (m *member) port(name string, proto corev1.Protocol) uint16 {
 	containers := slices.Clone(m.Spec.Containers)
 	for _, c := range m.Spec.InitContainers {

@@ -11,7 +11,8 @@ func Sample(addr netip.Addr) *State {
 	allows := []Allow{
 		{Peer: Peer{Any: true}, Protocol: "UDP"},
 		{Peer: Peer{Addrs: []netip.Addr{addr}}, Protocol: "TCP", Ports: []PortRange{{80, 80}, {82, 90}}},
-		{Peer: Peer{Blocks: []netip.Prefix{whole}, Except: []netip.Prefix{half}}, Protocol: "SCTP", Named: []netip.AddrPort{netip.AddrPortFrom(addr, 80)}},
+		{Peer: Peer{Blocks: []netip.Prefix{whole}, Except: []netip.Prefix{half}}, Protocol: "SCTP",
+			Named: []netip.AddrPort{netip.AddrPortFrom(addr, 80)}},
 	}
 	s := &State{}
 	p := &Pod{Namespace: "probe", Name: "probe", Account: "probe", Addrs: []netip.Addr{addr}}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy is what enforcers of NetworkPolicy have in common: what the policies of a cluster come to on one node, in
-// addresses and ports, and an instance that keeps the node in step with it. What they do not have in common is a Mechanism.
+// Package policy is what enforcers of NetworkPolicy have in common: what the policies of a cluster come to on one node,
+// in addresses and ports, and an instance that keeps the node in step with it. What they do not have in common is a
+// Mechanism.
 package policy
 
 import (
@@ -74,7 +75,8 @@ type Allow struct {
 	Why string
 }
 
-// Peer is the other side of a connection: anybody, these addresses, or these blocks. One that nobody can be is in no Allow.
+// Peer is the other side of a connection: anybody, these addresses, or these blocks. One that nobody can be is in no
+// Allow.
 type Peer struct {
 	Any    bool
 	Addrs  []netip.Addr   // in order
@@ -93,7 +95,8 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Plain is a text with a dot for each byte that no name in Kubernetes has. Names that the API server has admitted stay as they are.
+// Plain is a text with a dot for each byte that no name in Kubernetes has. Names that the API server has admitted stay
+// as they are.
 func Plain(text string) string {
 	out := []byte(text)
 	for i, b := range out {

@@ -21,8 +21,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// PolicyWorld is a lab of two nodes with an enforcer on each: the pods x/a, x/b and y/a are on n1, x/c and y/b on n2. Each
-// serves TCP and UDP on the ports 80 and 81. A pod has its name as the label pod, and a namespace has its own as ns.
+// PolicyWorld is a lab of two nodes with an enforcer on each: the pods x/a, x/b and y/a are on n1, x/c and y/b on n2.
+// Each serves TCP and UDP on the ports 80 and 81. A pod has its name as the label pod, and a namespace has its own as
+// ns.
 type PolicyWorld struct {
 	*lab.Lab
 	Instances []spec.Instance
@@ -31,7 +32,8 @@ type PolicyWorld struct {
 }
 
 // PolicyPorts are what pods serve.
-var PolicyPorts = []traffic.Port{{Proto: "tcp", Number: 80}, {Proto: "udp", Number: 80}, {Proto: "tcp", Number: 81}, {Proto: "udp", Number: 81}}
+var PolicyPorts = []traffic.Port{{Proto: "tcp", Number: 80}, {Proto: "udp", Number: 80}, {Proto: "tcp", Number: 81},
+	{Proto: "udp", Number: 81}}
 
 // NewPolicyWorld builds a world, or skips the test where the enforcer cannot run. It ends with the test.
 func NewPolicyWorld(t testing.TB, p spec.Proxier, topology lab.Topology) *PolicyWorld {
@@ -47,7 +49,8 @@ func NewPolicyWorld(t testing.TB, p spec.Proxier, topology lab.Topology) *Policy
 	t.Cleanup(func() { _ = l.Close() })
 	w := &PolicyWorld{Lab: l, State: &store.Snapshot{}}
 	for _, ns := range []string{"x", "y"} {
-		w.State.Namespaces = append(w.State.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{"ns": ns}}})
+		w.State.Namespaces = append(w.State.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns,
+			Labels: map[string]string{"ns": ns}}})
 	}
 	for _, pod := range l.Pods() {
 		w.Serve(t, pod)

@@ -45,17 +45,29 @@ var policyRows = []policyRow{
 	{"none", nil, everything()("x/b", "y/a", "x/c", "y/b")},
 	{"deny", []string{"metadata: {namespace: x, name: p}\nspec: {podSelector: {}}"}, nil},
 	{"own namespace", []string{ingressOfA + "  - from: [{podSelector: {}}]"}, everything()("x/b", "x/c")},
-	{"port range", []string{ingressOfA + "  - ports: [{port: 70, endPort: 80}]"}, everything("tcp/80")("x/b", "y/a", "x/c", "y/b")},
-	{"all of UDP", []string{ingressOfA + "  - ports: [{protocol: UDP}]"}, everything("udp/80", "udp/81")("x/b", "y/a", "x/c", "y/b")},
-	{"peer and port", []string{ingressOfA + "  - from: [{namespaceSelector: {matchLabels: {ns: 'y'}}, podSelector: {matchLabels: {pod: b}}}]\n    ports: [{port: 81, protocol: UDP}]"}, everything("udp/81")("y/b")},
-	{"block", []string{ingressOfA + "  - from: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.244.2.0/24, 10.244.2.3/32]}}, {ipBlock: {cidr: '::/0', except: ['fd00:10:244:2::/64']}}]"}, everything()("x/b", "y/a")},
-	{"IPv6 alone", []string{ingressOfA + "  - from: [{ipBlock: {cidr: '::/0'}}]\n    ports: [{port: 80}]"}, []string{"x/b tcp/80 v6", "x/c tcp/80 v6", "y/a tcp/80 v6", "y/b tcp/80 v6"}},
-	{"union", []string{ingressOfA + "  - from: [{podSelector: {}}]\n    ports: [{port: 80}]", "metadata: {namespace: x, name: q}\nspec:\n  podSelector: {}\n  ingress:\n  - from: [{podSelector: {matchLabels: {pod: c}}}]\n    ports: [{port: 81}]"},
+	{"port range", []string{ingressOfA + "  - ports: [{port: 70, endPort: 80}]"},
+		everything("tcp/80")("x/b", "y/a", "x/c", "y/b")},
+	{"all of UDP", []string{ingressOfA + "  - ports: [{protocol: UDP}]"},
+		everything("udp/80", "udp/81")("x/b", "y/a", "x/c", "y/b")},
+	{"peer and port", []string{ingressOfA +
+		"  - from: [{namespaceSelector: {matchLabels: {ns: 'y'}}, podSelector: {matchLabels: {pod: b}}}]\n    ports: " +
+		"[{port: 81, protocol: UDP}]"}, everything("udp/81")("y/b")},
+	{"block", []string{ingressOfA + "  - from: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.244.2.0/24, 10.244.2.3/32]}}, " +
+		"{ipBlock: {cidr: '::/0', except: ['fd00:10:244:2::/64']}}]"}, everything()("x/b", "y/a")},
+	{"IPv6 alone", []string{ingressOfA + "  - from: [{ipBlock: {cidr: '::/0'}}]\n    ports: [{port: 80}]"},
+		[]string{"x/b tcp/80 v6", "x/c tcp/80 v6", "y/a tcp/80 v6", "y/b tcp/80 v6"}},
+	{"union", []string{ingressOfA + "  - from: [{podSelector: {}}]\n    ports: [{port: 80}]",
+		"metadata: {namespace: x, name: q}\nspec:\n  podSelector: {}\n  ingress:\n  - from: [{podSelector: {matchLabels: " +
+			"{pod: c}}}]\n    ports: [{port: 81}]"},
 		[]string{"x/b tcp/80", "x/c tcp/80", "x/c tcp/81"}},
-	{"egress of others", []string{"metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: [Egress]\n  egress:\n  - ports: [{port: 81}]\n    to: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: a}}}]"},
+	{"egress of others", []string{"metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: " +
+		"[Egress]\n  egress:\n  - ports: [{port: 81}]\n    to: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: " +
+		"a}}}]"},
 		append(everything()("x/b", "x/c"), everything("tcp/81")("y/a", "y/b")...)},
-	{"egress and ingress", []string{"metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: [Egress]\n  egress:\n  - {}", "metadata: {namespace: x, name: p}\nspec: {podSelector: {}}"}, nil},
-	{"many ports", []string{ingressOfA + "  - ports: [" + strings.Join(manyPorts(), ", ") + "]"}, everything("tcp/81")("x/b", "y/a", "x/c", "y/b")},
+	{"egress and ingress", []string{"metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: " +
+		"[Egress]\n  egress:\n  - {}", "metadata: {namespace: x, name: p}\nspec: {podSelector: {}}"}, nil},
+	{"many ports", []string{ingressOfA + "  - ports: [" + strings.Join(manyPorts(), ", ") + "]"},
+		everything("tcp/81")("x/b", "y/a", "x/c", "y/b")},
 }
 
 func manyPorts() []string {
@@ -81,7 +93,8 @@ func PolicyTraffic(t *testing.T, p spec.Proxier, networks ...lab.PodNetwork) {
 				slices.Sort(row.want)
 				if got := w.Reach(t, "x/a"); !slices.Equal(got, row.want) {
 					_ = w.Instances[0].Dump(t.Context(), &dump)
-					t.Errorf("%s: reached by\n%s\nwant\n%s\n%s", row.name, strings.Join(got, "\n"), strings.Join(row.want, "\n"), dump.String())
+					t.Errorf("%s: reached by\n%s\nwant\n%s\n%s", row.name, strings.Join(got, "\n"), strings.Join(row.want, "\n"),
+						dump.String())
 				}
 			}
 		})

@@ -96,7 +96,8 @@ func Simple(i, endpoints int, f lab.Family) (*corev1.Service, *discoveryv1.Endpo
 		},
 	}
 	sl := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "test", Name: fmt.Sprintf("%s-%s", name, f), Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "test", Name: fmt.Sprintf("%s-%s", name, f),
+			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: Ptr("http"), Port: Ptr(int32(8080))}},
 	}
@@ -106,7 +107,8 @@ func Simple(i, endpoints int, f lab.Family) (*corev1.Service, *discoveryv1.Endpo
 	}
 	for e := range endpoints {
 		k := i*endpoints + e
-		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf(pattern, k/250%250, k%250+1)}})
+		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf(pattern, k/250%250,
+			k%250+1)}})
 	}
 	return svc, sl
 }

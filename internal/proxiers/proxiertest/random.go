@@ -105,7 +105,8 @@ func someSlice(t *rapid.T, name string, family discoveryv1.AddressType, number i
 		AddressType: family,
 	}
 	for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: Ptr(string(proto)), Port: Ptr(int32(8080)), Protocol: Ptr(proto)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: Ptr(string(proto)), Port: Ptr(int32(8080)),
+			Protocol: Ptr(proto)})
 	}
 	pattern := "10.244.%d.%d"
 	if family == discoveryv1.AddressTypeIPv6 {

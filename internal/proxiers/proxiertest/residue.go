@@ -22,9 +22,9 @@ var looks = []string{
 	"ss -Hlntu", "grep -rs --exclude=nf_conntrack_count . /proc/sys/net",
 }
 
-// Holdings is all that a node holds of rules of either kind, IP sets, virtual servers, devices, addresses, routes, listening
-// sockets and settings of the kernel, a line each. What is there without meaning anything is left out: the built-in chains
-// of iptables, if they are empty and accept everything.
+// Holdings is all that a node holds of rules of either kind, IP sets, virtual servers, devices, addresses, routes,
+// listening sockets and settings of the kernel, a line each. What is there without meaning anything is left out: the
+// built-in chains of iptables, if they are empty and accept everything.
 func Holdings(t testing.TB, n *lab.Node) []string {
 	t.Helper()
 	all := nftHoldings(t, n)
@@ -64,7 +64,8 @@ func show(t testing.TB, n *lab.Node, command string) string {
 	return out.String()
 }
 
-// Difference is what two sorted lists do not have in common: "-" for a line of the first alone, "+" for one of the second.
+// Difference is what two sorted lists do not have in common: "-" for a line of the first alone, "+" for one of the
+// second.
 func Difference(a, b []string) string {
 	var out strings.Builder
 	for _, l := range a {

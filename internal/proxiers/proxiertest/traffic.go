@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// The conformance suite judges what proxiers do with packets. The tests here are few, and there to say at once which part
-// of one is broken.
+// The conformance suite judges what proxiers do with packets. The tests here are few, and there to say at once which
+// part of one is broken.
 
 // Row is a probe and what must come of it.
 type Row struct {
@@ -28,7 +28,8 @@ type Row struct {
 	Peer    netip.Addr // whom the server has to see; the zero Addr stands for some address of a node
 }
 
-// Traffic sends packets of all kinds through worlds with either kind of pods. more, if not nil, are further rows of a family.
+// Traffic sends packets of all kinds through worlds with either kind of pods. more, if not nil, are further rows of a
+// family.
 func Traffic(t *testing.T, p spec.Proxier, more func(*testing.T, *World, lab.Family) []Row) {
 	for _, pods := range []lab.PodNetwork{lab.Bridge, lab.Routed} {
 		t.Run(pods.String(), func(t *testing.T) {
@@ -99,7 +100,8 @@ func (w *World) Rows(f lab.Family) []Row {
 // Check sends a row's probe. Where the proxier relays connections, the server has to see a node, whoever the client is.
 func (w *World) Check(t *testing.T, proto string, r Row) {
 	t.Helper()
-	probe := traffic.Probe{From: r.From, To: r.To, Proto: proto, Fences: []netip.Addr{w.Node("n2").Addr(lab.FamilyOf(r.To.Addr()))}}
+	probe := traffic.Probe{From: r.From, To: r.To, Proto: proto,
+		Fences: []netip.Addr{w.Node("n2").Addr(lab.FamilyOf(r.To.Addr()))}}
 	if w.relays() {
 		r.Peer = netip.Addr{}
 		if r.Outcome == traffic.Reply {
@@ -170,8 +172,8 @@ func UDPFollowsEndpoints(t *testing.T, p spec.Proxier) {
 	}
 }
 
-// RestartIsTransparent lets connections live on, and clients stay with their endpoints, while one proxier takes over from
-// another one.
+// RestartIsTransparent lets connections live on, and clients stay with their endpoints, while one proxier takes over
+// from another one.
 func RestartIsTransparent(t *testing.T, p spec.Proxier) {
 	w := NewWorld(t, p, lab.Bridge)
 	w.Apply(t, Service("web", 10, AsSticky), "a1", "b1", "a2")
@@ -188,7 +190,8 @@ func RestartIsTransparent(t *testing.T, p spec.Proxier) {
 				t.Fatalf("%s: the connection after a restart: %v %s", f, a.Outcome, a.Detail)
 			}
 			if a := probe.Do(t.Context()); a.Outcome != traffic.Reply || a.Greeting.Server != first.Greeting.Server {
-				t.Fatalf("%s: a new connection after a restart: %v from %q, want one from %q", f, a.Outcome, a.Greeting.Server, first.Greeting.Server)
+				t.Fatalf("%s: a new connection after a restart: %v from %q, want one from %q", f, a.Outcome, a.Greeting.Server,
+					first.Greeting.Server)
 			}
 		}
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// World is a dual-stack lab of two nodes with a proxier on each, and a server on port 8080 in every pod: a1 and b1 on n1,
-// a2 on n2.
+// World is a dual-stack lab of two nodes with a proxier on each, and a server on port 8080 in every pod: a1 and b1 on
+// n1, a2 on n2.
 type World struct {
 	*lab.Lab
 	Proxier   spec.Proxier    // what was started last
@@ -54,7 +54,8 @@ func EmptyWorld(t *testing.T, pods lab.PodNetwork) *World {
 	t.Cleanup(func() { _ = l.Close() })
 	w := &World{Lab: l, State: &store.Snapshot{}}
 	for _, p := range l.Pods() {
-		s, err := traffic.Serve(p.NS, p.Name(), nil, traffic.Port{Proto: "tcp", Number: 8080}, traffic.Port{Proto: "udp", Number: 8080})
+		s, err := traffic.Serve(p.NS, p.Name(), nil, traffic.Port{Proto: "tcp", Number: 8080},
+			traffic.Port{Proto: "udp", Number: 8080})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +118,10 @@ func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 		next.EndpointSlices = append(next.EndpointSlices, w.slice(svc, f, pods))
 	}
 	slices.SortFunc(next.Services, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(next.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(next.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int {
+		return strings.Compare(a.Name,
+			b.Name)
+	})
 	w.State = &next
 	for _, in := range w.Instances {
 		Apply(t, in, w.State)
@@ -125,7 +129,8 @@ func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 }
 
 func (w *World) slice(svc *corev1.Service, f lab.Family, pods []string) *discoveryv1.EndpointSlice {
-	types := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4, lab.V6: discoveryv1.AddressTypeIPv6}
+	types := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4,
+		lab.V6: discoveryv1.AddressTypeIPv6}
 	sl := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: svc.Name + "-" + f.String(), Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usable is how proxiers find out whether they can run on this machine: by doing in an empty namespace what they
-// would do on a node, once.
+// Package usable is how proxiers find out whether they can run on this machine: by doing in an empty namespace what
+// they would do on a node, once.
 package usable
 
 import (

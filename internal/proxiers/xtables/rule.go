@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package xtables drives the iptables programs: it builds rules from typed parts, reads what a table holds, and replaces
-// parts of tables in transactions (iptables-restore --noflush). Both back ends are run by their explicit names, never by
-// the one the system happens to prefer.
+// Package xtables drives the iptables programs: it builds rules from typed parts, reads what a table holds, and
+// replaces parts of tables in transactions (iptables-restore --noflush). Both back ends are run by their explicit
+// names, never by the one the system happens to prefer.
 package xtables
 
 import (
@@ -35,7 +35,8 @@ func NewRule(parts ...Part) Rule {
 // Comment is a remark for people. A rule of it alone counts packets and does nothing.
 func Comment(text string) Part { return Part("-m comment --comment " + quote(text)) }
 
-// quote writes a word as iptables-restore reads words: in double quotes, with a backslash before a quote or a backslash.
+// quote writes a word as iptables-restore reads words: in double quotes, with a backslash before a quote or a
+// backslash.
 func quote(word string) string {
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\") {
 		return word
@@ -73,8 +74,8 @@ const (
 	NotFromLocal Part = "-m addrtype ! --src-type LOCAL"
 )
 
-// InSet matches packets whose parts are an entry of an IP set. The parts are in the order of the set's type: "dst,dst,src"
-// is the destination address, the protocol with the destination port, and the source address.
+// InSet matches packets whose parts are an entry of an IP set. The parts are in the order of the set's type:
+// "dst,dst,src" is the destination address, the protocol with the destination port, and the source address.
 func InSet(set, parts string) Part { return Part("-m set --match-set " + set + " " + parts) }
 
 // ToAddr matches the destination address.

@@ -46,8 +46,8 @@ func (t *Transaction) Remove(chain string, r Rule) { t.line("-D", chain, r) }
 // Empty takes all rules out of a chain, creating it if need be.
 func (t *Transaction) Empty(chain string) { t.declare(chain) }
 
-// Delete takes a chain away with its rules, once everything else of the transaction is done. Then nothing may jump to it
-// any more.
+// Delete takes a chain away with its rules, once everything else of the transaction is done. Then nothing may jump to
+// it any more.
 func (t *Transaction) Delete(chain string) {
 	t.declare(chain)
 	t.deleted = append(t.deleted, chain)

@@ -13,8 +13,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// agent keeps one program on one node up to date, the proxier or the enforcer: whenever the cluster's state has changed, it applies the newest state.
-// Changes that arrive while the program works, and shortly after, are applied together, next.
+// agent keeps one program on one node up to date, the proxier or the enforcer: whenever the cluster's state has
+// changed, it applies the newest state. Changes that arrive while the program works, and shortly after, are applied
+// together, next.
 type agent struct {
 	role     role
 	node     string
@@ -48,8 +49,9 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	return a, nil
 }
 
-// applyEvery is the least time from one Apply to the next. Scenarios that share a cluster change something all the time, and
-// proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is a second.)
+// applyEvery is the least time from one Apply to the next. Scenarios that share a cluster change something all the
+// time, and proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is a
+// second.)
 const applyEvery = 150 * time.Millisecond
 
 // retryAfter is the pause before a failed Apply is tried again with no newer state to apply.
@@ -110,8 +112,8 @@ func (a *agent) record(revision uint64, err error) {
 	a.changed = make(chan struct{})
 }
 
-// applyLimit is how long a node may take to obey a change before its program is given up for good. It is for hangs; slow
-// machines get more (see pace).
+// applyLimit is how long a node may take to obey a change before its program is given up for good. It is for hangs;
+// slow machines get more (see pace).
 const applyLimit = 2 * time.Minute
 
 // wait returns when the node obeys the state of the revision or a newer one. A program that fails on such a state three
@@ -137,13 +139,15 @@ func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) 
 		select {
 		case <-changed:
 		case <-expired:
-			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)", a.node, a.role, revision, limit, applied)
+			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)", a.node, a.role, revision, limit,
+				applied)
 			if failure != nil {
 				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
 			}
 			return a.giveUp(err)
 		case <-ctx.Done():
-			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w", a.node, a.role, revision, applied, context.Cause(ctx))
+			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w", a.node, a.role, revision, applied,
+				context.Cause(ctx))
 		}
 	}
 }

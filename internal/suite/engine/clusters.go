@@ -14,12 +14,12 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to apply
-// changes, which all of them can wait for together.
+// parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to
+// apply changes, which all of them can wait for together.
 const parallel = 24
 
-// clustersBeside is how many further clusters are there at once beside the one that most scenarios share. Their scenarios wait
-// for proxiers to start and for what these do now and then, up to half a minute.
+// clustersBeside is how many further clusters are there at once beside the one that most scenarios share. Their
+// scenarios wait for proxiers to start and for what these do now and then, up to half a minute.
 const clustersBeside = 5
 
 // tenants are cells that have a cluster together.
@@ -34,8 +34,8 @@ func (c *Cell) alone() bool {
 	return own != nil && !own.Shared
 }
 
-// housed sorts cells by the clusters that they run in: first those that share the default one, if there are any, then those
-// that share another, then those that have one each.
+// housed sorts cells by the clusters that they run in: first those that share the default one, if there are any, then
+// those that share another, then those that have one each.
 func housed(cells []*Cell) (common *tenants, others []*tenants) {
 	var alone []*tenants
 	for _, c := range cells {
@@ -60,7 +60,8 @@ func housed(cells []*Cell) (common *tenants, others []*tenants) {
 	return common, append(others, alone...)
 }
 
-// runProxier runs the cells of one proxier: those that share the default cluster, and beside them those that need another.
+// runProxier runs the cells of one proxier: those that share the default cluster, and beside them those that need
+// another.
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var cells []*Cell
 	for _, c := range r.cells {
@@ -115,9 +116,10 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 	r.leaving.Go(func() { r.retire(ctx, env, how) })
 }
 
-// manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB each. The
-// kernel takes a quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each bridge,
-// synchronize_rcu in vxlan_sock_release for each tunnel) with the lock over all network configuration in its hand.
+// manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB
+// each. The kernel takes a quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for
+// each bridge, synchronize_rcu in vxlan_sock_release for each tunnel) with the lock over all network configuration in
+// its hand.
 const manyRetired = 32
 
 // retire ends what runs in a cluster. It is taken down when there are many, or at the end of the run.

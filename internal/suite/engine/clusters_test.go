@@ -21,8 +21,8 @@ func withOwn(id string, own spec.Own) spec.Scenario {
 	return s
 }
 
-// Scenarios share the default cluster, and another one if they say so and it is the same; each further one has one to itself.
-// A cluster has as many proxiers as it has nodes, or as were asked for.
+// Scenarios share the default cluster, and another one if they say so and it is the same; each further one has one to
+// itself. A cluster has as many proxiers as it has nodes, or as were asked for.
 func TestWhoSharesAClusterWithWhom(t *testing.T) {
 	masquerading := spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Shared: true}
 	for _, c := range []struct {
@@ -68,7 +68,10 @@ func TestANodeWithoutAProxierIsNotJudged(t *testing.T) {
 }
 
 func TestAProxierOfASharedClusterIsNotEnded(t *testing.T) {
-	s := lives("kills-of-others", &spec.Own{Shared: true}, func(ctx context.Context, _ spec.World, n1 spec.Life) error { return n1.Kill(ctx) })
+	s := lives("kills-of-others", &spec.Own{Shared: true}, func(ctx context.Context, _ spec.World,
+		n1 spec.Life) error {
+		return n1.Kill(ctx)
+	})
 	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}})[s.ID]
 	if r.Verdict != spec.Broken || !strings.Contains(r.Reason, "cluster of its own") {
 		t.Errorf("%s (%s), want broken", r.Verdict, r.Reason)

@@ -14,12 +14,13 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probePause is the pause between two probes of a row that somebody waits for, so that a hundred of them neither take longer
-// than what they watch nor leave it without a processor.
+// probePause is the pause between two probes of a row that somebody waits for, so that a hundred of them neither take
+// longer than what they watch nor leave it without a processor.
 const probePause = 2 * time.Millisecond
 
-// probeEvery is how often one of the rows is probed while nobody waits for them: often enough to meet rules that are torn
-// for some milliseconds at each of several changes, and seldom enough to leave the processor to whoever makes the changes.
+// probeEvery is how often one of the rows is probed while nobody waits for them: often enough to meet rules that are
+// torn for some milliseconds at each of several changes, and seldom enough to leave the processor to whoever makes the
+// changes.
 const probeEvery = 5 * time.Millisecond
 
 // beside is what goes on while something else does. It implements spec.Traffic.

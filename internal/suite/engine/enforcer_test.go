@@ -71,9 +71,13 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 // A program that is both is handled by either name.
 func TestAProxierThatEnforces(t *testing.T) {
 	b := &book{}
-	s := lives("both-in-one", &spec.Own{}, func(ctx context.Context, w spec.World, _ spec.Life) error { return w.Enforcer("n1").Kill(ctx) })
+	s := lives("both-in-one", &spec.Own{}, func(ctx context.Context, w spec.World,
+		_ spec.Life) error {
+		return w.Enforcer("n1").Kill(ctx)
+	})
 	s.Needs = []spec.Feature{spec.NetworkPolicy}
-	r := run(t, engine.Options{Proxiers: []spec.Proxier{diary{none.New(), "both", b}}, Scenarios: []spec.Scenario{s}})[s.ID]
+	r := run(t, engine.Options{Proxiers: []spec.Proxier{diary{none.New(), "both", b}},
+		Scenarios: []spec.Scenario{s}})[s.ID]
 	if got := strings.Join(b.lines, ", "); r.Verdict != spec.Pass || got != "both start, both apply, both kill" {
 		t.Errorf("%s (%s): %s", r.Verdict, r.Reason, got)
 	}
@@ -83,8 +87,10 @@ func TestScenariosOfPoliciesNeedAnEnforcer(t *testing.T) {
 	s := simple("needs-policies")
 	s.Needs = []spec.Feature{spec.NetworkPolicy}
 	var starts atomic.Int64
-	unusable := bad{Proxier: none.New(), name: "absent", starts: &starts, usable: &spec.UnusableError{Missing: "ipset", Cure: "apt-get install ipset"}}
-	routedOnly := bad{Proxier: none.New(), name: "picky", start: func() error { return &spec.UnusableError{Missing: "routed pods", Cure: "--pods routed"} }}
+	unusable := bad{Proxier: none.New(), name: "absent", starts: &starts,
+		usable: &spec.UnusableError{Missing: "ipset", Cure: "apt-get install ipset"}}
+	routedOnly := bad{Proxier: none.New(), name: "picky",
+		start: func() error { return &spec.UnusableError{Missing: "routed pods", Cure: "--pods routed"} }}
 	for _, c := range []struct {
 		enforcer spec.Proxier
 		verdict  spec.Verdict
@@ -95,12 +101,14 @@ func TestScenariosOfPoliciesNeedAnEnforcer(t *testing.T) {
 		{enforcer(routedOnly), spec.Skip, "start enforcer picky: needs routed pods"},
 		{enforcer(none.New()), spec.Pass, ""},
 	} {
-		r := run(t, engine.Options{Proxiers: []spec.Proxier{plain()}, Enforcer: c.enforcer, Scenarios: []spec.Scenario{s}})[s.ID]
+		r := run(t, engine.Options{Proxiers: []spec.Proxier{plain()}, Enforcer: c.enforcer,
+			Scenarios: []spec.Scenario{s}})[s.ID]
 		if r.Verdict != c.verdict || !strings.Contains(r.Reason, c.want) {
 			t.Errorf("%s (%s), want %s with %q", r.Verdict, r.Reason, c.verdict, c.want)
 		}
 	}
-	_, err := engine.Plan(t.Context(), engine.Options{Proxiers: []spec.Proxier{plain()}, Enforcer: plain(), Scenarios: []spec.Scenario{s}})
+	_, err := engine.Plan(t.Context(), engine.Options{Proxiers: []spec.Proxier{plain()}, Enforcer: plain(),
+		Scenarios: []spec.Scenario{s}})
 	if err == nil || !strings.Contains(err.Error(), "does not declare networkpolicy") {
 		t.Errorf("an enforcer that enforces nothing: %v", err)
 	}
@@ -108,9 +116,13 @@ func TestScenariosOfPoliciesNeedAnEnforcer(t *testing.T) {
 
 func TestAnEnforcerThatFails(t *testing.T) {
 	out := t.TempDir()
-	broken := bad{Proxier: none.New(), name: "broken", apply: func(_ context.Context, n int64) error { return errors.New("line 3: bad set") }}
+	broken := bad{Proxier: none.New(), name: "broken", apply: func(_ context.Context,
+		n int64) error {
+		return errors.New("line 3: bad set")
+	}}
 	r := run(t, engine.Options{
-		Proxiers: []spec.Proxier{plain()}, Enforcer: enforcer(broken), Scenarios: []spec.Scenario{simple("sound-one")}, Out: out,
+		Proxiers: []spec.Proxier{plain()}, Enforcer: enforcer(broken), Scenarios: []spec.Scenario{simple("sound-one")},
+		Out: out,
 	})["sound-one"]
 	for _, want := range []string{"the enforcer cannot apply the cluster's state: line 3: bad set", "--enforcer broken"} {
 		if r.Verdict != spec.Fail || !strings.Contains(r.Reason, want) {

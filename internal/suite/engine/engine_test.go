@@ -78,7 +78,8 @@ func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	unknownHost := simple("broken-unknown-host")
 	unknownHost.Steps = []spec.Step{{Rows: []spec.Row{{From: "nobody", To: spec.HostAt("a2", 8080), By: []string{"a2"}}}}}
 	noAddress := simple("broken-no-address")
-	noAddress.Steps = []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("missing", 80), By: []string{"a2"}}}}}
+	noAddress.Steps = []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("missing", 80),
+		By: []string{"a2"}}}}}
 	badAction := simple("broken-action")
 	badAction.Steps = []spec.Step{{Do: []spec.Action{Delete("Pod", "missing")}, Rows: simple("x-y").Steps[0].Rows}}
 	badScene := simple("broken-scene")
@@ -86,14 +87,18 @@ func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	badFault := simple("broken-check")
 	badFault.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { return spec.Faultf("no socket left") }}}
 	badPanic := simple("broken-panic")
-	badPanic.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { panic("an error of the scenario's own") }}}
+	badPanic.Steps = []spec.Step{{Check: func(context.Context,
+		spec.World) error {
+		panic("an error of the scenario's own")
+	}}}
 	results := run(t, engine.Options{
 		Proxiers:  []spec.Proxier{none.New()},
 		Scenarios: []spec.Scenario{unknownHost, noAddress, badAction, badScene, badFault, badPanic, simple("sound-one")},
 	})
 	for id, part := range map[string]string{
-		"broken-unknown-host": `no host "nobody"`, "broken-no-address": "no Service missing", "broken-action": "delete Pod missing",
-		"broken-scene": "no-such-node", "broken-check": "no socket left", "broken-panic": "an error of the scenario's own",
+		"broken-unknown-host": `no host "nobody"`, "broken-no-address": "no Service missing",
+		"broken-action": "delete Pod missing",
+		"broken-scene":  "no-such-node", "broken-check": "no socket left", "broken-panic": "an error of the scenario's own",
 	} {
 		if r := results[id]; r.Verdict != spec.Broken || !strings.Contains(r.Reason, part) {
 			t.Errorf("%s: %s (%s), want broken with %q", id, r.Verdict, r.Reason, part)
@@ -175,7 +180,8 @@ func TestScenariosCleanUpAfterThemselves(t *testing.T) {
 		}
 		return nil
 	}})
-	for id, r := range run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{first, second}}) {
+	for id, r := range run(t, engine.Options{Proxiers: []spec.Proxier{none.New()},
+		Scenarios: []spec.Scenario{first, second}}) {
 		if r.Verdict != spec.Pass {
 			t.Errorf("%s: %s (%s)", id, r.Verdict, r.Reason)
 		}

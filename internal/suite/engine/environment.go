@@ -81,8 +81,8 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 	return env, nil
 }
 
-// placeAll places the program of a fleet on every node. What was placed before has done its first work then: as in a real
-// cluster, policies are enforced by rules that stand before those of the proxier, because they come later.
+// placeAll places the program of a fleet on every node. What was placed before has done its first work then: as in a
+// real cluster, policies are enforced by rules that stand before those of the proxier, because they come later.
 func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 	if err := e.settle(ctx, e.Store().Snapshot().Revision); err != nil {
 		return err
@@ -116,8 +116,10 @@ func (r *Run) takeNote(l *lab.Lab) {
 	}
 }
 
-// place starts a program of the fleet on one node. If gate is not nil, EndpointSlices are kept from it until that is closed.
-func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program spec.Proxier, gate <-chan struct{}) (*agent, error) {
+// place starts a program of the fleet on one node. If gate is not nil, EndpointSlices are kept from it until that is
+// closed.
+func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program spec.Proxier,
+	gate <-chan struct{}) (*agent, error) {
 	state, err := os.MkdirTemp(e.stateDir, n.Name()+"-")
 	if err != nil {
 		return nil, &spec.Fault{Err: err}
@@ -171,7 +173,8 @@ func (e *environment) end(ctx context.Context, how ending) error {
 func (e *environment) doors() []string {
 	var out []string
 	door := func(ns *netns.NS) {
-		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.Door(), os.Getpid(), ns.Fd()))
+		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.Door(), os.Getpid(),
+			ns.Fd()))
 	}
 	for _, n := range e.Lab().Nodes() {
 		door(n.NS)

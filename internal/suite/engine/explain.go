@@ -105,8 +105,8 @@ func (w *world) dumpFlows(ctx context.Context, b io.Writer, node string) error {
 	return err
 }
 
-// dumpNetwork writes links, addresses, routes, the whole nf_tables ruleset, ipsets, virtual servers and the kernel's own
-// counters of a namespace.
+// dumpNetwork writes links, addresses, routes, the whole nf_tables ruleset, ipsets, virtual servers and the kernel's
+// own counters of a namespace.
 func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) error {
 	for _, argv := range [][]string{
 		{"ip", "-d", "address"}, {"ip", "route", "show", "table", "all"}, {"ip", "-6", "route"}, {"ip", "neighbour"},

@@ -107,7 +107,8 @@ func TestTheLifeOfAProxier(t *testing.T) {
 		t.Fatalf("%s: %s", r.Verdict, r.Reason)
 	}
 	got := strings.Join(b.lines, ", ")
-	want := "diary start, diary apply, diary kill, diary start, diary apply, diary kill, diary start, released, diary apply, " +
+	want := "diary start, diary apply, diary kill, diary start, diary apply, diary kill, diary start, released, diary " +
+		"apply, " +
 		"diary kill, other start, other apply, other stop"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

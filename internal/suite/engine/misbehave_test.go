@@ -76,9 +76,12 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 		close string // what taking the cluster down says
 	}{
 		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program", ""},
-		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }}, "index out of range", ""},
-		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }}, "line 3: bad rule", ""},
-		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }}, "has not applied", "stop proxier: not done"},
+		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }},
+			"index out of range", ""},
+		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }},
+			"line 3: bad rule", ""},
+		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }}, "has not applied",
+			"stop proxier: not done"},
 		{bad{name: "fails-and-hangs", apply: func(_ context.Context, n int64) error {
 			if n > 1 {
 				<-forever
@@ -114,7 +117,8 @@ func TestAFailedApplyIsTriedAgain(t *testing.T) {
 		}
 		return nil
 	}}
-	for id, r := range run(t, engine.Options{Proxiers: []spec.Proxier{b}, Scenarios: []spec.Scenario{simple("sound-one")}}) {
+	for id, r := range run(t, engine.Options{Proxiers: []spec.Proxier{b},
+		Scenarios: []spec.Scenario{simple("sound-one")}}) {
 		if r.Verdict != spec.Pass {
 			t.Errorf("%s: %s (%s), want pass", id, r.Verdict, r.Reason)
 		}

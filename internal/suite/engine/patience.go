@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// flowMemory is how long nodes remember an idle UDP flow: longer than a step takes on the slowest machine. By default the
-// kernel forgets it after 30 s, IPVS after 5 minutes, and it would be led anew, for no reason of the proxier's.
+// flowMemory is how long nodes remember an idle UDP flow: longer than a step takes on the slowest machine. By default
+// the kernel forgets it after 30 s, IPVS after 5 minutes, and it would be led anew, for no reason of the proxier's.
 const flowMemory = time.Hour
 
 // patientTracking is that for connection tracking.

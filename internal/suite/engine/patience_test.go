@@ -14,7 +14,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Nodes remember idle UDP flows for an hour, in IPVS as in connection tracking, and leave the rest as the kernel has it.
+// Nodes remember idle UDP flows for an hour, in IPVS as in connection tracking, and leave the rest as the kernel has
+// it.
 func TestIdleFlowsAreRemembered(t *testing.T) {
 	s := simple("idle-flows")
 	s.Steps = []spec.Step{{Check: func(_ context.Context, w spec.World) error {
@@ -33,7 +34,8 @@ func TestIdleFlowsAreRemembered(t *testing.T) {
 		}
 		return nil
 	}}}
-	switch r := run(t, engine.Options{Proxiers: []spec.Proxier{ipvs.New()}, Scenarios: []spec.Scenario{s}})[s.ID]; r.Verdict {
+	switch r := run(t, engine.Options{Proxiers: []spec.Proxier{ipvs.New()},
+		Scenarios: []spec.Scenario{s}})[s.ID]; r.Verdict {
 	case spec.Skip:
 		t.Skip(r.Reason)
 	case spec.Pass:

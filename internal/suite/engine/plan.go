@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package engine runs scenarios on proxiers: it plans which cells of the matrix run and which are skipped, builds
-// clusters, runs many scenarios in one cluster at once, judges them, and keeps what explains a failure. It knows no test
-// framework; the suite and the command are its front ends.
+// clusters, runs many scenarios in one cluster at once, judges them, and keeps what explains a failure. It knows no
+// test framework; the suite and the command are its front ends.
 package engine
 
 import (
@@ -39,16 +39,16 @@ type Options struct {
 	TrySkipped bool
 	// KeepFailed leaves the objects and pods of failed scenarios in place until the run is closed.
 	KeepFailed bool
-	// ApplyLimit is how long a node may take to obey a change before its proxier is given up. Zero: two minutes, more on slow
-	// machines.
+	// ApplyLimit is how long a node may take to obey a change before its proxier is given up. Zero: two minutes, more on
+	// slow machines.
 	ApplyLimit time.Duration
-	// Hasty is for runs that expect failures: the first outcome that a row does not want ends it, and a probe whose answer is
-	// wanted waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
+	// Hasty is for runs that expect failures: the first outcome that a row does not want ends it, and a probe whose answer
+	// is wanted waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
 	Hasty bool
 	// Out is the folder for what failures leave behind. Empty: nothing is kept.
 	Out string
-	// Flags are how "viplab conform" is told of a proxier and the enforcer, for the command that runs a scenario again. Nil:
-	// --proxier and --enforcer with their names.
+	// Flags are how "viplab conform" is told of a proxier and the enforcer, for the command that runs a scenario again.
+	// Nil: --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
 	// Listen is told of every cell that starts or ends. It may be called from many goroutines at once. Nil: nobody.
 	Listen func(Event)
@@ -136,7 +136,8 @@ func features(programs []spec.Proxier) spec.FeatureSet {
 	return all
 }
 
-// cannotRun is why one of the programs cannot run here: nil, a *spec.UnusableError, or another error where that is not known.
+// cannotRun is why one of the programs cannot run here: nil, a *spec.UnusableError, or another error where that is not
+// known.
 func cannotRun(ctx context.Context, programs []spec.Proxier) error {
 	for _, p := range programs {
 		err := p.Usable(ctx)
@@ -160,7 +161,8 @@ func (o Options) again(s spec.Scenario, p spec.Proxier) string {
 	case o.Enforcer != nil:
 		flags += " --enforcer " + o.Enforcer.Name()
 	}
-	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack, o.PodNetwork, o.Overlay)
+	return fmt.Sprintf("viplab conform %s --focus '^%s$' --ip %s --pods %s --overlay %s", flags, s.ID, o.Stack,
+		o.PodNetwork, o.Overlay)
 }
 
 func selectScenarios(all []spec.Scenario, o Options) []spec.Scenario {

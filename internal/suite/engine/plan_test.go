@@ -26,7 +26,8 @@ func TestSkipsAreDecidedBeforeAnythingIsBuilt(t *testing.T) {
 	var starts atomic.Int64
 	s := simple("needs-hairpin")
 	s.Needs = []spec.Feature{spec.Hairpin}
-	unusable := bad{Proxier: none.New(), name: "unusable", starts: &starts, usable: &spec.UnusableError{Missing: "the program xyz", Cure: "apt-get install xyz"}}
+	unusable := bad{Proxier: none.New(), name: "unusable", starts: &starts,
+		usable: &spec.UnusableError{Missing: "the program xyz", Cure: "apt-get install xyz"}}
 	untold := bad{Proxier: none.New(), name: "untold", starts: &starts, usable: errors.New("permission denied")}
 	for _, c := range []struct {
 		proxier spec.Proxier
@@ -51,14 +52,16 @@ func TestAScenarioIsSkippedWhereItsFamiliesAreNot(t *testing.T) {
 	s := simple("about-both")
 	s.Families = []lab.Family{lab.V4, lab.V6}
 	for stack, want := range map[lab.Stack]spec.Verdict{lab.IPv4: spec.Skip, lab.IPv6: spec.Skip, lab.Dual: spec.Pass} {
-		r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}, Stack: stack})["about-both"]
+		r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s},
+			Stack: stack})["about-both"]
 		if r.Verdict != want {
 			t.Errorf("stack %s: %s (%s), want %s", stack, r.Verdict, r.Reason, want)
 		}
 	}
 }
 
-// Some proxiers cannot be told everything that an administrator may want. Scenarios that need it are skipped, the others run.
+// Some proxiers cannot be told everything that an administrator may want. Scenarios that need it are skipped, the
+// others run.
 func TestAConfigurationThatAProxierCannotTakeIsASkip(t *testing.T) {
 	own := simple("wants-masquerade-all")
 	own.Own = &spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}}
@@ -86,7 +89,8 @@ func TestTrySkippedReportsAnUndeclaredFeature(t *testing.T) {
 	s := simple("needs-hairpin")
 	s.Needs = []spec.Feature{spec.Hairpin}
 	r := run(t, engine.Options{
-		Proxiers: []spec.Proxier{modest{bad{Proxier: none.New(), name: "modest"}}}, Scenarios: []spec.Scenario{s}, TrySkipped: true,
+		Proxiers: []spec.Proxier{modest{bad{Proxier: none.New(), name: "modest"}}}, Scenarios: []spec.Scenario{s},
+		TrySkipped: true,
 	})["needs-hairpin"]
 	if r.Verdict != spec.Fail || !strings.Contains(r.Reason, "passes, but does not declare hairpin") {
 		t.Errorf("%s (%s)", r.Verdict, r.Reason)
@@ -95,9 +99,10 @@ func TestTrySkippedReportsAnUndeclaredFeature(t *testing.T) {
 
 func TestPlansThatWouldProveNothingAreErrors(t *testing.T) {
 	for want, o := range map[string]engine.Options{
-		"no scenario matches": {Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(), Focus: regexp.MustCompile("^nothing$")},
-		"named twice":         {Proxiers: []spec.Proxier{none.New(), none.New()}, Scenarios: scenarios.All()},
-		"written twice":       {Proxiers: []spec.Proxier{none.New()}, Scenarios: append(scenarios.All(), scenarios.All()...)},
+		"no scenario matches": {Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(),
+			Focus: regexp.MustCompile("^nothing$")},
+		"named twice":   {Proxiers: []spec.Proxier{none.New(), none.New()}, Scenarios: scenarios.All()},
+		"written twice": {Proxiers: []spec.Proxier{none.New()}, Scenarios: append(scenarios.All(), scenarios.All()...)},
 	} {
 		if _, err := engine.Plan(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)

@@ -49,8 +49,9 @@ func (w *world) step(ctx context.Context, step spec.Step) error {
 	return nil
 }
 
-// atOnce is how many probes of one step are on their way at the same time. Only the largest steps have more. Each has a socket
-// that hears every echo of its namespace: a thousand of them would spend their limits on the echoes of each other.
+// atOnce is how many probes of one step are on their way at the same time. Only the largest steps have more. Each has a
+// socket that hears every echo of its namespace: a thousand of them would spend their limits on the echoes of each
+// other.
 const atOnce = 64
 
 // Expect settles the cluster, probes the rows side by side and judges them together.
@@ -142,7 +143,8 @@ func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, 
 }
 
 // Probe sends one probe that no row judges.
-func (w *world) Probe(ctx context.Context, from string, to spec.Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer, error) {
+func (w *world) Probe(ctx context.Context, from string, to spec.Target, family lab.Family,
+	proto string) (*traffic.Conn, traffic.Answer, error) {
 	row := spec.Row{From: from, To: to, Proto: proto}
 	p, err := w.probeOf(row, family)
 	if err != nil {

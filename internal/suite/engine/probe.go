@@ -20,9 +20,9 @@ import (
 // probeLimit bounds one probe with its fences. It is for hangs; answers and proved silence take far less.
 const probeLimit = time.Minute
 
-// patience is how long a probe whose answer is wanted goes on waiting after the fence has shown that none is on its way.
-// It covers what the fence cannot see: a proxier that relays through a process of its own, and the first retransmission
-// of a SYN (1 s, RFC 6298).
+// patience is how long a probe whose answer is wanted goes on waiting after the fence has shown that none is on its
+// way. It covers what the fence cannot see: a proxier that relays through a process of its own, and the first
+// retransmission of a SYN (1 s, RFC 6298).
 const patience = 5 * time.Second
 
 // hastyPatience is that of a hasty run. It still covers the retransmission.
@@ -80,7 +80,8 @@ func (w *world) mayAsk(row spec.Row, from *lab.Host) error {
 	if at == "" || w.env.hasProxier(at) {
 		return nil
 	}
-	return spec.Faultf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at, strings.Join(w.env.own.Nodes, ", "))
+	return spec.Faultf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at,
+		strings.Join(w.env.own.Nodes, ", "))
 }
 
 // nodeOf is the name of the node that a host is, or whose pod it is; empty if it is outside of the cluster.
@@ -132,7 +133,8 @@ func (w *world) onKept(ctx context.Context, row spec.Row, p traffic.Probe, o *sp
 	return nil
 }
 
-// open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any case.
+// open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any
+// case.
 func (w *world) open(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) (*traffic.Conn, error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -208,8 +210,8 @@ func (w *world) allServers() []*traffic.Server {
 	return append(out, w.servers...)
 }
 
-// fence gives a probe its fences. Network policies may keep a pod from sending echoes, but not its node, which sends them
-// from the same CPU.
+// fence gives a probe its fences. Network policies may keep a pod from sending echoes, but not its node, which sends
+// them from the same CPU.
 func (w *world) fence(p *traffic.Probe, from *lab.Host, family lab.Family, by []string) {
 	p.Fences = w.fences(from, family, by)
 	if pod := w.Lab().Pod(from.Name()); pod != nil && w.Features()[spec.NetworkPolicy] {
@@ -217,9 +219,9 @@ func (w *world) fence(p *traffic.Probe, from *lab.Host, family lab.Family, by []
 	}
 }
 
-// fences are addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its way:
-// every node, and from inside the cluster, unless policies may isolate them, the pods that may answer too, or, if none may,
-// every pod of the scenario. A pod that has nothing to do with the probe may be taken down at any time.
+// fences are addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its
+// way: every node, and from inside the cluster, unless policies may isolate them, the pods that may answer too, or, if
+// none may, every pod of the scenario. A pod that has nothing to do with the probe may be taken down at any time.
 func (w *world) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
 	l := w.Lab()
 	var out []netip.Addr

@@ -60,8 +60,8 @@ func (p *probed) got(facts spec.Facts) string {
 	return got
 }
 
-// path is the way of a probe, found out from the routes of the hosts that it passes: from where it starts to the first node,
-// which may translate it, and on to the server that answered.
+// path is the way of a probe, found out from the routes of the hosts that it passes: from where it starts to the first
+// node, which may translate it, and on to the server that answered.
 func (w *world) path(p *probed, facts spec.Facts) []spec.Hop {
 	o := p.telling()
 	if o == nil {
@@ -96,7 +96,8 @@ func (p *probed) telling() *spec.Observation {
 	return &p.seen[max(i, 0)]
 }
 
-// toFirstNode are the hosts outside of the cluster that a packet passes, and the node or other host that it then comes to.
+// toFirstNode are the hosts outside of the cluster that a packet passes, and the node or other host that it then comes
+// to.
 func (w *world) toFirstNode(from string, to netip.Addr, facts spec.Facts) []string {
 	var names []string
 	outside := map[string]*lab.Host{"client": w.Lab().Client(), "router": w.Lab().Router()}

@@ -33,8 +33,8 @@ type Run struct {
 	left    []error            // what went wrong when clusters were taken down
 }
 
-// scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as well,
-// a scenario takes a minute where it takes a second elsewhere.
+// scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as
+// well, a scenario takes a minute where it takes a second elsewhere.
 const scenarioLimit = 15 * time.Minute
 
 // NewRun is a run of planned cells, which may be fewer than were planned. Nothing happens before Do.
@@ -89,8 +89,8 @@ func (r *Run) Kept() []string {
 	return out
 }
 
-// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that were
-// taken down before: a proxier that does not leave its node, for one.
+// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that
+// were taken down before: a proxier that does not leave its node, for one.
 func (r *Run) Close(ctx context.Context) error {
 	<-r.over
 	errs := r.left

@@ -13,7 +13,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// lane is how many draws of an even spread are made one after another, beside others. It does not matter in what order they are.
+// lane is how many draws of an even spread are made one after another, beside others. It does not matter in what order
+// they are.
 const lane = 50
 
 // probeRow sends the probes of a row in one family, one after another, or in lanes.

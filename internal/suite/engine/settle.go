@@ -27,8 +27,8 @@ func (w *world) waitPods(ctx context.Context) error {
 	return nil
 }
 
-// newest is the newest revision that the scenario has to do with. What others change all the time beside it is nothing that it
-// has to wait for, and neither is a state that it has waited for before.
+// newest is the newest revision that the scenario has to do with. What others change all the time beside it is nothing
+// that it has to wait for, and neither is a state that it has waited for before.
 func (w *world) newest() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

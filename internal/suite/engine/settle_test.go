@@ -49,7 +49,8 @@ func TestAScenarioWaitsForItsOwnChanges(t *testing.T) {
 			close(release)
 			return w.Settle(ctx)
 		}}}
-		if r := run(t, engine.Options{Proxiers: []spec.Proxier{p}, Scenarios: []spec.Scenario{s}})[s.ID]; r.Verdict != spec.Pass {
+		if r := run(t, engine.Options{Proxiers: []spec.Proxier{p},
+			Scenarios: []spec.Scenario{s}})[s.ID]; r.Verdict != spec.Pass {
 			t.Errorf("%s: %s (%s), want pass", change.Name, r.Verdict, r.Reason)
 		}
 	}

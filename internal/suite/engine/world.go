@@ -51,7 +51,8 @@ type keptConn struct {
 
 // newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
-	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{}, former: map[string]*corev1.Service{}}
+	w := &world{env: env, cell: c, namespace: c.Scenario.ID, kept: map[string]*keptConn{},
+		former: map[string]*corev1.Service{}}
 	scene := Scene(c.Scenario)
 	w.fit(scene)
 	w.take(scene)
@@ -66,8 +67,8 @@ func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	return w, w.Settle(ctx)
 }
 
-// inTurn keeps Services back until the pods run: a proxier would otherwise have to program each one twice, without endpoints
-// and with them.
+// inTurn keeps Services back until the pods run: a proxier would otherwise have to program each one twice, without
+// endpoints and with them.
 func inTurn(scene []store.Object) [][]store.Object {
 	var before, services []store.Object
 	for _, o := range scene {
@@ -106,8 +107,9 @@ func adopt(o store.Object, namespace string) store.Object {
 	return o
 }
 
-// fit takes external IPs of families that the cluster does not have from Services. The API allows them, but there are proxiers
-// that one such Service keeps from serving the external IPs of all others, in scenarios that have nothing to do with it.
+// fit takes external IPs of families that the cluster does not have from Services. The API allows them, but there are
+// proxiers that one such Service keeps from serving the external IPs of all others, in scenarios that have nothing to
+// do with it.
 func (w *world) fit(objects []store.Object) {
 	families := w.Lab().Stack().Families()
 	for _, o := range objects {

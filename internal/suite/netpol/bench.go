@@ -32,7 +32,8 @@ type Options struct {
 	Overlay    lab.Overlay
 	Placement  Placement
 	NamedPorts NamedPorts
-	// Proxier, if not nil, serves Services beside the enforcer, and tables are fired through a Service for each pod as well.
+	// Proxier, if not nil, serves Services beside the enforcer, and tables are fired through a Service for each pod as
+	// well.
 	Proxier spec.Proxier
 	// Patience is how long an enforcer may take to obey that does not tell when it does, on a machine of usual
 	// speed. None: it obeys when it has been told.
@@ -109,7 +110,8 @@ func (b *Bench) startPods(ctx context.Context) error {
 		left = later
 	}
 	for i, pod := range Pods {
-		if want, got := b.options.Placement.planned(i, b.options.Stack), b.cluster.Lab().Pod(pod).Addrs(); !slices.Equal(want, got) {
+		if want, got := b.options.Placement.planned(i, b.options.Stack),
+			b.cluster.Lab().Pod(pod).Addrs(); !slices.Equal(want, got) {
 			return fmt.Errorf("pod %s has the addresses %v, not %v as cases have it", pod, got, want)
 		}
 	}
@@ -146,8 +148,8 @@ func targetPorts() []traffic.Port {
 	return out
 }
 
-// forget makes the nodes forget the connections of former cases, every now and then: a volley ends without a packet, so that
-// they would be taken for alive, and a node can know only so many. That takes time, but less than policies do.
+// forget makes the nodes forget the connections of former cases, every now and then: a volley ends without a packet, so
+// that they would be taken for alive, and a node can know only so many. That takes time, but less than policies do.
 func (b *Bench) forget() error {
 	const often = 16 // cases, of some hundred connections in each family
 	if b.applied++; b.applied%often != 0 {

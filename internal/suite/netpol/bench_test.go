@@ -32,7 +32,8 @@ func TestStaticCasesWithPackets(t *testing.T) {
 			if err := e.Usable(t.Context()); err != nil {
 				t.Skip(err)
 			}
-			b, err := netpol.NewBench(t.Context(), e, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Overlay: lab.VXLAN, NamedPorts: names})
+			b, err := netpol.NewBench(t.Context(), e, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
+				Overlay: lab.VXLAN, NamedPorts: names})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +71,8 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN, Placement: netpol.ByNamespace, NamedPorts: names})
+	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN,
+		Placement: netpol.ByNamespace, NamedPorts: names})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +91,8 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 				want = spec.Pass
 			}
 			if v.Verdict != want || len(v.Wrong) != c.Blocked.Blocked() {
-				t.Errorf("%s %s: %s with %d wrong cells, want %s with %d: %s", c.ID, v.Family, v.Verdict, len(v.Wrong), want, c.Blocked.Blocked(), v.Differences())
+				t.Errorf("%s %s: %s with %d wrong cells, want %s with %d: %s", c.ID, v.Family, v.Verdict, len(v.Wrong), want,
+					c.Blocked.Blocked(), v.Differences())
 			}
 			var shown strings.Builder
 			if err := v.WriteDifferences(&shown); err != nil || strings.Count(shown.String(), ".") != c.Blocked.Blocked() {

@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Cases are written for IPv4. In a cluster of the other family the ranges of the one change places with those of the other;
-// in one of both, every IPv4 range gets its IPv6 twin beside it.
+// Cases are written for IPv4. In a cluster of the other family the ranges of the one change places with those of the
+// other; in one of both, every IPv4 range gets its IPv6 twin beside it.
 
 // podRange are the addresses of all pods.
 var podRange = map[lab.Family]netip.Prefix{

@@ -37,8 +37,8 @@ type Case struct {
 // Static are the cases that come with the program.
 func Static() ([]Case, error) { return Load("cases.json", networkpolicy.Cases) }
 
-// Load reads cases: a file in the form of the built-in one, or a manifest of NetworkPolicies, which is one case without a
-// table. All mistakes are told at once. Policies are checked as the API server would.
+// Load reads cases: a file in the form of the built-in one, or a manifest of NetworkPolicies, which is one case without
+// a table. All mistakes are told at once. Policies are checked as the API server would.
 func Load(source string, data []byte) ([]Case, error) {
 	cases, err := decode(source, data)
 	if err != nil {
@@ -156,14 +156,16 @@ type writtenCase struct {
 	Source          string                         `json:"source"`
 	Policies        []json.RawMessage              `json:"policies"`
 	ExtraNamedPorts map[string][][]json.RawMessage `json:"extraNamedPorts"`
-	BlockedNonSelf  *int                           `json:"blockedNonSelf"` // how many cells blocked has: against slips of the pen
-	Blocked         *[]string                      `json:"blocked"`
-	KillsMutants    []string                       `json:"killsMutants"` // for the reader
+	// how many cells blocked has: against slips of the pen
+	BlockedNonSelf *int      `json:"blockedNonSelf"`
+	Blocked        *[]string `json:"blocked"`
+	KillsMutants   []string  `json:"killsMutants"` // for the reader
 }
 
 func decode(source string, data []byte) ([]Case, error) {
 	var probe struct{ Cases json.RawMessage }
-	if trimmed := bytes.TrimSpace(data); !bytes.HasPrefix(trimmed, []byte("{")) || json.Unmarshal(data, &probe) == nil && probe.Cases == nil {
+	if trimmed := bytes.TrimSpace(data); !bytes.HasPrefix(trimmed, []byte("{")) || json.Unmarshal(data, &probe) == nil &&
+		probe.Cases == nil {
 		c, err := decodeManifest(source, data)
 		return []Case{c}, err
 	}
@@ -244,7 +246,8 @@ func readNamedPort(pod string, words []json.RawMessage) (NamedPort, error) {
 	if pods, err := podsNamed(pod); err != nil || len(pods) != 1 {
 		return NamedPort{}, fmt.Errorf("no such pod in the grid: there are %s", strings.Join(Pods, ", "))
 	}
-	if len(words) != 3 || json.Unmarshal(words[0], &name) != nil || json.Unmarshal(words[1], &number) != nil || json.Unmarshal(words[2], &protocol) != nil {
+	if len(words) != 3 || json.Unmarshal(words[0], &name) != nil || json.Unmarshal(words[1], &number) != nil ||
+		json.Unmarshal(words[2], &protocol) != nil {
 		return NamedPort{}, errors.New(`want [NAME, NUMBER, PROTOCOL], for example ["http", 80, "TCP"]`)
 	}
 	port, err := parsePort(number, protocol)
@@ -254,7 +257,8 @@ func readNamedPort(pod string, words []json.RawMessage) (NamedPort, error) {
 // decodeManifest makes a case of NetworkPolicies as people have them.
 func decodeManifest(source string, data []byte) (Case, error) {
 	name := filepath.Base(source)
-	c := Case{ID: strings.TrimSuffix(name, filepath.Ext(name)), Priority: spec.P1, Given: "the policies of " + name, Source: source}
+	c := Case{ID: strings.TrimSuffix(name, filepath.Ext(name)), Priority: spec.P1, Given: "the policies of " + name,
+		Source: source}
 	var err error
 	c.Policies, err = policiesOf(source, data)
 	return c, err

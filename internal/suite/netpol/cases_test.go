@@ -69,7 +69,8 @@ func TestTablesOfTheOtherFamily(t *testing.T) {
 
 func TestTwins(t *testing.T) {
 	for v4, want := range map[string]string{
-		"0.0.0.0/0": "::/0", "10.244.0.0/16": "fd00:10:244::/48", "10.240.0.0/12": "fd00:10:240::/44", "10.244.2.0/24": "fd00:10:244:2::/64",
+		"0.0.0.0/0": "::/0", "10.244.0.0/16": "fd00:10:244::/48", "10.240.0.0/12": "fd00:10:240::/44",
+		"10.244.2.0/24": "fd00:10:244:2::/64",
 		"10.244.2.3/32": "fd00:10:244:2::3/128", "10.244.1.128/25": "fd00:10:244:1::80/121", "0.0.0.0/31": "::/127",
 	} {
 		if got := twin(netip.MustParsePrefix(v4)); got != netip.MustParsePrefix(want) {
@@ -80,7 +81,9 @@ func TestTwins(t *testing.T) {
 
 // smoke is a choice of cases that together tell every wrong reading.
 var smoke = []string{
-	"STK-18", "PORT-38", "SEL-06", "DIR-03", "PORT-25", "IPB-08", "DIR-05", "DIR-06", "IPB-11", "DIR-14", "IPB-05", "IPB-14", "PEER-11", "PORT-18", "PORT-28", "PORT-31", "PORT-E10", "RUL-01", "RUL-02", "SEL-01", "SEL-03", "SEL-04", "SEL-09", "STK-07", "TGT-07", "TGT-08", "TGT-09",
+	"STK-18", "PORT-38", "SEL-06", "DIR-03", "PORT-25", "IPB-08", "DIR-05", "DIR-06", "IPB-11", "DIR-14", "IPB-05",
+	"IPB-14", "PEER-11", "PORT-18", "PORT-28", "PORT-31", "PORT-E10", "RUL-01", "RUL-02", "SEL-01", "SEL-03", "SEL-04",
+	"SEL-09", "STK-07", "TGT-07", "TGT-08", "TGT-09",
 }
 
 func TestEveryMisreadingShowsInACase(t *testing.T) {
@@ -177,21 +180,30 @@ func tableOfReading(t *testing.T, r misread.Reading, c Case) (table Table, diffe
 func TestMistakesInCases(t *testing.T) {
 	valid := `{"cases": [{"id": "A", "policies": [%], "blocked": []}]}`
 	for name, test := range map[string]struct{ text, want string }{
-		"unknown field":     {`{"cases": [{"id": "A", "blokced": []}]}`, `f.json: case A: unknown field "blokced"`},
-		"wrong type":        {`{"cases": [{"id": "A", "blockedNonSelf": "3"}]}`, `f.json: case A: blockedNonSelf: want int, got string`},
-		"no id":             {`{"cases": [{}]}`, `f.json: cases\[0\]: id: is missing`},
-		"id twice":          {`{"cases": [{"id": "A"}, {"id": "A"}]}`, `f.json: case A: id: is given twice`},
-		"unknown pod":       {`{"cases": [{"id": "A", "blocked": ["x/d > x/a: *"]}]}`, `f.json: case A: blocked: "x/d > x/a: \*": no pod "x/d"`},
-		"unknown port":      {`{"cases": [{"id": "A", "blocked": ["x/b > x/a: 82/TCP"]}]}`, `no port "82/TCP"`},
-		"to itself":         {`{"cases": [{"id": "A", "blocked": ["x/a > x/a: *"]}]}`, `a pod always reaches itself`},
-		"wrong count":       {`{"cases": [{"id": "A", "blocked": ["x/b > x/a: *"], "blockedNonSelf": 5}]}`, `blockedNonSelf: 5, but blocked names 4 cells`},
-		"wrong table":       {`{"cases": [{"id": "A", "blocked": ["x/b > x/a: 80/TCP"]}]}`, `the API says otherwise of x/b>x/a:80/TCP \(open\)`},
-		"field of policy":   {strings.Replace(valid, "%", `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {"ingres": []}}`, 1), `case A: policies\[0\]: .*spec.ingres`},
-		"invalid policy":    {strings.Replace(valid, "%", `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {"podSelector": {}, "policyTypes": ["Sideways"]}}`, 1), `case A: policy 1: .*spec.policyTypes\[0\]`},
-		"unknown namespace": {strings.Replace(valid, "%", `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "w"}, "spec": {"podSelector": {}}}`, 1), `metadata.namespace`},
-		"other kind":        {`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "w"}}`, `want NetworkPolicies alone`},
-		"name of a port":    {`{"cases": [{"id": "A", "extraNamedPorts": {"x/a": [["http", 80]]}}]}`, `extraNamedPorts: x/a: want \[NAME, NUMBER, PROTOCOL\]`},
-		"no cases":          {`{"cases": []}`, `f.json: no cases`},
+		"unknown field": {`{"cases": [{"id": "A", "blokced": []}]}`, `f.json: case A: unknown field "blokced"`},
+		"wrong type": {`{"cases": [{"id": "A", "blockedNonSelf": "3"}]}`,
+			`f.json: case A: blockedNonSelf: want int, got string`},
+		"no id":    {`{"cases": [{}]}`, `f.json: cases\[0\]: id: is missing`},
+		"id twice": {`{"cases": [{"id": "A"}, {"id": "A"}]}`, `f.json: case A: id: is given twice`},
+		"unknown pod": {`{"cases": [{"id": "A", "blocked": ["x/d > x/a: *"]}]}`,
+			`f.json: case A: blocked: "x/d > x/a: \*": no pod "x/d"`},
+		"unknown port": {`{"cases": [{"id": "A", "blocked": ["x/b > x/a: 82/TCP"]}]}`, `no port "82/TCP"`},
+		"to itself":    {`{"cases": [{"id": "A", "blocked": ["x/a > x/a: *"]}]}`, `a pod always reaches itself`},
+		"wrong count": {`{"cases": [{"id": "A", "blocked": ["x/b > x/a: *"], "blockedNonSelf": 5}]}`,
+			`blockedNonSelf: 5, but blocked names 4 cells`},
+		"wrong table": {`{"cases": [{"id": "A", "blocked": ["x/b > x/a: 80/TCP"]}]}`,
+			`the API says otherwise of x/b>x/a:80/TCP \(open\)`},
+		"field of policy": {strings.Replace(valid, "%",
+			`{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {"ingres": []}}`, 1), `case A: policies\[0\]: .*spec.ingres`},
+		"invalid policy": {strings.Replace(valid, "%",
+			`{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {"podSelector": {}, "policyTypes": ["Sideways"]}}`, 1), `case A: policy 1: .*spec.policyTypes\[0\]`},
+		"unknown namespace": {strings.Replace(valid, "%",
+			`{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p", "namespace": "w"}, "spec": {"podSelector": {}}}`, 1), `metadata.namespace`},
+		"other kind": {`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "w"}}`,
+			`want NetworkPolicies alone`},
+		"name of a port": {`{"cases": [{"id": "A", "extraNamedPorts": {"x/a": [["http", 80]]}}]}`,
+			`extraNamedPorts: x/a: want \[NAME, NUMBER, PROTOCOL\]`},
+		"no cases": {`{"cases": []}`, `f.json: no cases`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load("f.json", []byte(test.text))
@@ -203,7 +215,8 @@ func TestMistakesInCases(t *testing.T) {
 }
 
 func TestManifest(t *testing.T) {
-	cases, err := Load("dir/deny.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: {podSelector: {matchLabels: {pod: a}}}\n"))
+	cases, err := Load("dir/deny.yaml", []byte("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: "+
+		"{name: p}\nspec: {podSelector: {matchLabels: {pod: a}}}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

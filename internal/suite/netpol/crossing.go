@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// crossing is the evidence on enforcers that log nothing: what crosses the devices of the pods. A packet that has left its
-// sender and has not come to its target was dropped in between; all ways were open when there were no policies.
+// crossing is the evidence on enforcers that log nothing: what crosses the devices of the pods. A packet that has left
+// its sender and has not come to its target was dropped in between; all ways were open when there were no policies.
 type crossing []*observe.Capture
 
 func watchCrossing(pods []*netns.NS) (crossing, error) {

@@ -15,8 +15,8 @@ import (
 
 // evidence tells what has become of a packet that nobody answered.
 type evidence interface {
-	// collect takes what has been seen since it was last asked, and returns what that says of a request, as it was sent and as
-	// its target would see it: Dropped, Arrived, or Lost if it says nothing.
+	// collect takes what has been seen since it was last asked, and returns what that says of a request, as it was sent
+	// and as its target would see it: Dropped, Arrived, or Lost if it says nothing.
 	collect() (func(sent, delivered flowKey) Mark, error)
 	close() error
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netpol judges enforcers of NetworkPolicy by truth tables: every pod of a grid sends to every pod, on every port,
-// with TCP and UDP, and each of the 324 cells must be open or blocked as the policies say.
+// Package netpol judges enforcers of NetworkPolicy by truth tables: every pod of a grid sends to every pod, on every
+// port, with TCP and UDP, and each of the 324 cells must be open or blocked as the policies say.
 package netpol
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// The grid. Two labels are not everybody's, team on namespace z and tier on the pods b: on a grid where all are alike, many
-// a wrong selector selects the right pods.
+// The grid. Two labels are not everybody's, team on namespace z and tier on the pods b: on a grid where all are alike,
+// many a wrong selector selects the right pods.
 var (
 	// Namespaces are the namespaces.
 	Namespaces = []string{"x", "y", "z"}
@@ -63,7 +63,8 @@ func NamesOf(cases []Case) (NamedPorts, error) {
 	return all, nil
 }
 
-// add takes up the names of another case. A pod of the grid lives longer than a case, so the cases of a run have to agree.
+// add takes up the names of another case. A pod of the grid lives longer than a case, so the cases of a run have to
+// agree.
 func (n NamedPorts) add(more NamedPorts) error {
 	for pod, ports := range more {
 		for _, p := range ports {
@@ -100,7 +101,8 @@ func podObject(pod, node string, names []NamedPort) *corev1.Pod {
 	namespace, name, _ := strings.Cut(pod, "/")
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"pod": name}},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "serve", Image: cluster.PauseImage}}},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "serve",
+			Image: cluster.PauseImage}}},
 	}
 	if name == "b" {
 		p.Labels["tier"] = "web"
@@ -126,8 +128,8 @@ type Placement uint8
 
 // The placements. Both have pairs of pods on one node and on two.
 const (
-	// ByNamespace has a node for each namespace, so that a namespace is a range of addresses, as ipBlocks of cases want it:
-	// x is 10.244.1.0/24 and its pods are .2, .3 and .4, and so on.
+	// ByNamespace has a node for each namespace, so that a namespace is a range of addresses, as ipBlocks of cases want
+	// it: x is 10.244.1.0/24 and its pods are .2, .3 and .4, and so on.
 	ByNamespace Placement = iota
 	// Mixed has a node for each name: a namespace is spread over all nodes, and each node has pods of all namespaces.
 	Mixed
@@ -175,7 +177,8 @@ func planStore(p Placement, stack lab.Stack, names NamedPorts) (*store.Store, er
 			if err := tx.Apply(o); err != nil {
 				return err
 			}
-			if err := store.UpdateStatus(tx, o.Namespace, o.Name, store.ReportRunning(true, p.planned(i, stack)...)); err != nil {
+			if err := store.UpdateStatus(tx, o.Namespace, o.Name, store.ReportRunning(true,
+				p.planned(i, stack)...)); err != nil {
 				return err
 			}
 		}

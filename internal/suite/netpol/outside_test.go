@@ -87,9 +87,11 @@ func benchOf(t *testing.T, e spec.Proxier, o netpol.Options) (*netpol.Bench, map
 	return b, byID
 }
 
-// Whoever does not say when he obeys is asked with packets until he does. Cells that he denies have evidence all the same.
+// Whoever does not say when he obeys is asked with packets until he does. Cells that he denies have evidence all the
+// same.
 func TestAnEnforcerThatObeysLateAndLogsNothing(t *testing.T) {
-	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Patience: time.Minute})
+	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
+		Patience: time.Minute})
 	for _, id := range []string{"BASE-01", "STK-16", "STK-15", "DIR-11", "PORT-I05"} {
 		verdicts, err := b.Judge(t.Context(), cases[id])
 		if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Pass {
@@ -105,13 +107,15 @@ func TestAnEnforcerThatObeysLateAndLogsNothing(t *testing.T) {
 
 // The one that reads policies wrongly fails when patience ends, with cells that are open or dropped, but not lost.
 func TestPatienceEnds(t *testing.T) {
-	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Patience: 5 * time.Second})
+	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
+		Patience: 5 * time.Second})
 	reading, err := misread.Find("ingress-not-implemented")
 	if err != nil {
 		t.Fatal(err)
 	}
 	verdicts, err := b.JudgeMisread(t.Context(), cases["TGT-02"], &reading)
-	if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Fail || !strings.Contains(wrong.Error(), "x/b>x/a:80/TCP: ., want X") {
+	if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Fail ||
+		!strings.Contains(wrong.Error(), "x/b>x/a:80/TCP: ., want X") {
 		t.Errorf("%s: %v", verdict, wrong)
 	}
 }
@@ -127,14 +131,16 @@ func TestTablesThroughServices(t *testing.T) {
 			if err := found[0].Usable(t.Context()); err != nil {
 				t.Skip(err)
 			}
-			b, cases := benchOf(t, proxiers.Enforcers()[0], netpol.Options{Stack: lab.Dual, PodNetwork: lab.Routed, Proxier: found[0]})
+			b, cases := benchOf(t, proxiers.Enforcers()[0], netpol.Options{Stack: lab.Dual, PodNetwork: lab.Routed,
+				Proxier: found[0]})
 			for _, id := range []string{"BASE-01", "STK-15", "STK-16", "PEER-I6", "PORT-34", "IPB-10"} {
 				verdicts, err := b.Judge(t.Context(), cases[id])
 				if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Pass || len(verdicts) != 4 {
 					t.Errorf("%s: %s in %d tables: %v", id, verdict, len(verdicts), wrong)
 				}
 				for _, v := range verdicts {
-					if unasked := strings.Count(string(marks(v.Seen)), " "); unasked != map[netpol.Way]int{netpol.Direct: 0, netpol.Services: 36}[v.Way] {
+					if unasked := strings.Count(string(marks(v.Seen)), " "); unasked != map[netpol.Way]int{netpol.Direct: 0,
+						netpol.Services: 36}[v.Way] {
 						t.Errorf("%s %s: %d cells were not probed", id, v.Title(), unasked)
 					}
 				}

@@ -17,9 +17,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// judgePatiently judges an enforcer that does not say when it obeys. Packets say it: each table is fired until it is as it has
-// to be, and then once more. So that what is left of the case before is not taken for this one, something else comes first
-// that differs from it in as many cells as can be: everything is denied, or, if the case denies it all, nothing.
+// judgePatiently judges an enforcer that does not say when it obeys. Packets say it: each table is fired until it is as
+// it has to be, and then once more. So that what is left of the case before is not taken for this one, something else
+// comes first that differs from it in as many cells as can be: everything is denied, or, if the case denies it all,
+// nothing.
 func (b *Bench) judgePatiently(ctx context.Context, c Case, reading *misread.Reading) ([]Verdict, error) {
 	first := Case{ID: "before " + c.ID, Policies: denyAll(), NamedPorts: c.NamedPorts}
 	judged, err := c.judgeAt(b.options.Placement, b.options.Stack)
@@ -35,7 +36,8 @@ func (b *Bench) judgePatiently(ctx context.Context, c Case, reading *misread.Rea
 		return nil, err
 	}
 	if verdict, wrong := SumUp(verdicts, nil); verdict != spec.Pass {
-		return nil, &ApplyError{"all nodes", fmt.Errorf("%d policies that came before those of the case are not obeyed after %v: %w", len(first.Policies), b.options.Patience, wrong)}
+		return nil, &ApplyError{"all nodes", fmt.Errorf("%d policies that came before those of the case are not obeyed "+
+			"after %v: %w", len(first.Policies), b.options.Patience, wrong)}
 	}
 	return b.judgeInTime(ctx, c, reading)
 }
@@ -55,7 +57,8 @@ func denyAll() []*networkingv1.NetworkPolicy {
 	for _, ns := range Namespaces {
 		out = append(out, &networkingv1.NetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "deny-all"},
-			Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}},
+			Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress,
+				networkingv1.PolicyTypeEgress}},
 		})
 	}
 	return out

@@ -62,8 +62,8 @@ func (b *Bench) gather(context.Context) (err error) {
 	return err
 }
 
-// control shows that all ways are open where there are no policies. Who drops a packet later, when there are, is the enforcer:
-// where that logs nothing, there is no other sign of it.
+// control shows that all ways are open where there are no policies. Who drops a packet later, when there are, is the
+// enforcer: where that logs nothing, there is no other sign of it.
 func (b *Bench) control(ctx context.Context) error {
 	if b.enforcer.Features()[spec.PolicyDropLog] {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes a mark for every cell: a line for each sender, a column for each target, and in it a mark for each port
-// in the order of Ports.
+// WriteTable writes a mark for every cell: a line for each sender, a column for each target, and in it a mark for each
+// port in the order of Ports.
 func WriteTable(w io.Writer, mark func(cell int) byte) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-5s", "")

@@ -53,8 +53,8 @@ func (b *Bench) ways() []Way {
 	return []Way{Direct, Services}
 }
 
-// Probe fires a table in one family. What becomes of a pod that calls itself through its Service, the API leaves open: those
-// cells are not probed, and Unasked.
+// Probe fires a table in one family. What becomes of a pod that calls itself through its Service, the API leaves open:
+// those cells are not probed, and Unasked.
 func (b *Bench) Probe(ctx context.Context, f lab.Family, way Way) (*Seen, error) {
 	if _, err := b.evidence.collect(); err != nil { // what is left of the change of policies
 		return nil, err
@@ -157,7 +157,8 @@ func (b *Bench) Passes(ctx context.Context, c Case) (spec.Verdict, error) {
 	return SumUp(verdicts, err)
 }
 
-// SumUp is the verdict on what came of a case, with what is wrong as an error. An enforcer that does not take policies fails.
+// SumUp is the verdict on what came of a case, with what is wrong as an error. An enforcer that does not take policies
+// fails.
 func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
 	if err != nil {
 		var refused *ApplyError

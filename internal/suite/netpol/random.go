@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Random is a case of one to three policies that have any of the fields of the API, absent, empty or filled. It is the same
-// for the same seed and number.
+// Random is a case of one to three policies that have any of the fields of the API, absent, empty or filled. It is the
+// same for the same seed and number.
 func Random(seed, number uint64) Case {
 	d := dice{rand.New(rand.NewPCG(seed, number))}
 	c := Case{ID: fmt.Sprintf("random-%d-%d", seed, number), Priority: spec.P1, NamedPorts: randomNames}
@@ -30,7 +30,8 @@ func Random(seed, number uint64) Case {
 
 // randomNames are names of ports that mean something else on each pod, or nothing.
 var randomNames = NamedPorts{
-	"x/a": {{"http", Port{80, corev1.ProtocolTCP}}, {"dns", Port{80, corev1.ProtocolTCP}}, {"dns", Port{81, corev1.ProtocolUDP}}},
+	"x/a": {{"http", Port{80, corev1.ProtocolTCP}}, {"dns", Port{80, corev1.ProtocolTCP}},
+		{"dns", Port{81, corev1.ProtocolUDP}}},
 	"x/b": {{"http", Port{81, corev1.ProtocolTCP}}},
 	"y/a": {{"http", Port{80, corev1.ProtocolTCP}}},
 	"y/b": {{"http", Port{81, corev1.ProtocolTCP}}, {"dns", Port{81, corev1.ProtocolUDP}}},
@@ -106,7 +107,8 @@ func (d dice) selector(values map[string][]string, keys ...string) (s metav1.Lab
 
 func (d dice) requirement(values map[string][]string, keys []string) metav1.LabelSelectorRequirement {
 	r := metav1.LabelSelectorRequirement{Key: oneOf(d, keys...), Operator: oneOf(d,
-		metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}
+		metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+		metav1.LabelSelectorOpDoesNotExist)}
 	if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {
 		for range 1 + d.IntN(2) {
 			r.Values = append(r.Values, oneOf(d, values[r.Key]...))
@@ -140,7 +142,8 @@ func (d dice) block() *networkingv1.IPBlock {
 		b.CIDR = netip.PrefixFrom(at, bits).String() // as objects of old API servers have it
 	}
 	for range d.IntN(3) {
-		except := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(1 + d.IntN(3)), byte(2 + d.IntN(3))}), oneOf(d, ranges...)).Masked()
+		except := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(1 + d.IntN(3)), byte(2 + d.IntN(3))}),
+			oneOf(d, ranges...)).Masked()
 		if except.Bits() > bits && netip.PrefixFrom(at, bits).Masked().Contains(except.Addr()) {
 			b.Except = append(b.Except, except.String())
 		}
@@ -153,7 +156,8 @@ func (d dice) ports() []networkingv1.NetworkPolicyPort {
 	out := list(d, 3, d.port)
 	if len(out) > 0 && d.IntN(12) == 0 {
 		for range 16 {
-			out = append(out, networkingv1.NetworkPolicyPort{Protocol: out[0].Protocol, Port: ptr.To(intstr.FromInt(7000 + d.IntN(100)))})
+			out = append(out, networkingv1.NetworkPolicyPort{Protocol: out[0].Protocol,
+				Port: ptr.To(intstr.FromInt(7000 + d.IntN(100)))})
 		}
 		out = append(out, d.port())
 	}
@@ -161,7 +165,8 @@ func (d dice) ports() []networkingv1.NetworkPolicyPort {
 }
 
 func (d dice) port() (p networkingv1.NetworkPolicyPort) {
-	p.Protocol = oneOf(d, nil, ptr.To(corev1.ProtocolTCP), ptr.To(corev1.ProtocolUDP), ptr.To(corev1.ProtocolTCP), ptr.To(corev1.ProtocolUDP), ptr.To(corev1.ProtocolSCTP))
+	p.Protocol = oneOf(d, nil, ptr.To(corev1.ProtocolTCP), ptr.To(corev1.ProtocolUDP), ptr.To(corev1.ProtocolTCP),
+		ptr.To(corev1.ProtocolUDP), ptr.To(corev1.ProtocolSCTP))
 	switch d.IntN(8) {
 	case 0: // all
 	case 1, 2:

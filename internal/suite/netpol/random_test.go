@@ -51,8 +51,10 @@ func TestRandomCases(t *testing.T) {
 		t.Errorf("%d %% of all cells are blocked: policies are too much alike", share)
 	}
 	for _, want := range []string{
-		`"policyTypes"`, `"matchLabels"`, `"matchExpressions"`, `"In"`, `"NotIn"`, `"Exists"`, `"DoesNotExist"`, `"ipBlock"`, `"except"`,
-		`"endPort"`, `"protocol": "SCTP"`, `"port": "http"`, `"ingress": []`, `"egress": []`, `"from": []`, `"to": []`, `"ports": []`,
+		`"policyTypes"`, `"matchLabels"`, `"matchExpressions"`, `"In"`, `"NotIn"`, `"Exists"`, `"DoesNotExist"`, `"ipBlock"`,
+		`"except"`,
+		`"endPort"`, `"protocol": "SCTP"`, `"port": "http"`, `"ingress": []`, `"egress": []`, `"from": []`, `"to": []`,
+		`"ports": []`,
 		`"podSelector": {}`, `"namespaceSelector": {}`,
 	} {
 		if !strings.Contains(all.String(), want) {
@@ -63,7 +65,8 @@ func TestRandomCases(t *testing.T) {
 
 // Each wrong reading differs from the right one on some generated policies, and these shrink to few fields.
 func TestRandomCasesTellReadingsAndShrink(t *testing.T) {
-	readings := map[string]int{"NotIn-needs-key": 8, "endPort-exclusive": 8, "except-first-only": 8, "nil-ns-is-all": 7, "default-types-ingress-only": 5, "only-first-rule": 8}
+	readings := map[string]int{"NotIn-needs-key": 8, "endPort-exclusive": 8, "except-first-only": 8, "nil-ns-is-all": 7,
+		"default-types-ingress-only": 5, "only-first-rule": 8}
 	for _, r := range misread.All() {
 		most, wanted := readings[r.Name]
 		if !wanted {

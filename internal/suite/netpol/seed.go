@@ -14,9 +14,9 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Faults are those that enforcers are to be judged with: every wrong reading that they can be given, and what they may write
-// wrongly. A reading must be noticed by the first few cases whose table is another one if policies are read so, and by each
-// case that no reading before it has been set to.
+// Faults are those that enforcers are to be judged with: every wrong reading that they can be given, and what they may
+// write wrongly. A reading must be noticed by the first few cases whose table is another one if policies are read so,
+// and by each case that no reading before it has been set to.
 func Faults(cases []Case) ([]faults.Fault, error) {
 	var all []faults.Fault
 	set := map[string]bool{}

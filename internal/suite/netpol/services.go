@@ -66,7 +66,8 @@ func serviceName(pod string) string { return "to-" + pod }
 func serviceObject(namespace, pod string) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: serviceName(pod)},
-		Spec:       corev1.ServiceSpec{Selector: map[string]string{"pod": pod}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"pod": pod},
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)},
 	}
 	for _, p := range Ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{

@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Shrink makes the policies of a case that fails as small as they can be and still fail: none of them, no element of any
-// list and no field can be left out of what it returns. Fails is asked about valid cases alone.
+// Shrink makes the policies of a case that fails as small as they can be and still fail: none of them, no element of
+// any list and no field can be left out of what it returns. Fails is asked about valid cases alone.
 //
 // A policy is taken as the tree that its JSON is, and whole branches are tried before twigs.
 func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, error) {
@@ -43,7 +43,8 @@ func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, erro
 }
 
 // shrinkOnce leaves one branch of a depth out. What has been tried before is not tried again.
-func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]bool, fails func(Case) (bool, error)) (Case, bool, error) {
+func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]bool,
+	fails func(Case) (bool, error)) (Case, bool, error) {
 	for _, t := range without(tree, depth) {
 		text, err := json.Marshal(t)
 		if err != nil {

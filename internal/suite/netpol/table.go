@@ -45,8 +45,8 @@ func (t *Table) Blocked() int {
 	return n
 }
 
-// block adds the cells that a line names: "x/b,y/* > x/a: 80/TCP,81/UDP". A star stands for all pods, all of a namespace, or
-// all ports. A pod's cells with itself are never among them.
+// block adds the cells that a line names: "x/b,y/* > x/a: 80/TCP,81/UDP". A star stands for all pods, all of a
+// namespace, or all ports. A pod's cells with itself are never among them.
 func (t *Table) block(line string) error {
 	from, rest, ok := strings.Cut(line, ">")
 	to, ports, ok2 := strings.Cut(rest, ":")
@@ -92,7 +92,8 @@ func podsNamed(list string) ([]int, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("no pod %q in the grid: there are %s, %s/* and *", word, strings.Join(Pods, ", "), strings.Join(Namespaces, "/*, "))
+			return nil, fmt.Errorf("no pod %q in the grid: there are %s, %s/* and *", word, strings.Join(Pods, ", "),
+				strings.Join(Namespaces, "/*, "))
 		}
 	}
 	return out, nil

@@ -10,14 +10,16 @@ import (
 	"github.com/viplab/viplab/proxiers"
 )
 
-// BenchmarkTable measures one table after another: 324 probes of pods that nothing isolates, and of such that are isolated.
+// BenchmarkTable measures one table after another: 324 probes of pods that nothing isolates, and of such that are
+// isolated.
 func BenchmarkTable(b *testing.B) {
 	cases, err := netpol.Static()
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, e := range proxiers.Enforcers() {
-		bench, err := netpol.NewBench(b.Context(), e, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, Overlay: lab.VXLAN})
+		bench, err := netpol.NewBench(b.Context(), e, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
+			Overlay: lab.VXLAN})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -67,7 +67,8 @@ func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
 	}
 	b.WriteByte('\n')
 	for _, r := range rules {
-		fmt.Fprintf(b, "  - %s %s, on %s\n", word, either(r.Peers, "anybody", peerWords), either(r.Ports, "all ports", portWords))
+		fmt.Fprintf(b, "  - %s %s, on %s\n", word, either(r.Peers, "anybody", peerWords),
+			either(r.Ports, "all ports", portWords))
 	}
 }
 

@@ -125,8 +125,9 @@ func (p *Proof) standing(id string) Scenario {
 	return s
 }
 
-// ExitCode is what a command that made this proof ends with: 0 if every fault that was tried was caught and every scenario
-// has one that names it, 1 if a fault survived or a scenario has none, 2 if something was broken or nothing was tried.
+// ExitCode is what a command that made this proof ends with: 0 if every fault that was tried was caught and every
+// scenario has one that names it, 1 if a fault survived or a scenario has none, 2 if something was broken or nothing
+// was tried.
 func (p *Proof) ExitCode() int {
 	code := 2
 	for _, t := range p.Trials {

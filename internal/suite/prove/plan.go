@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prove shows that scenarios can fail: it runs them on proxiers with a fault in them, and without one, and judges
-// who has noticed. It starts nothing itself; a Runner does.
+// Package prove shows that scenarios can fail: it runs them on proxiers with a fault in them, and without one, and
+// judges who has noticed. It starts nothing itself; a Runner does.
 package prove
 
 import (
@@ -99,7 +99,8 @@ func Do(ctx context.Context, o Options) (*Proof, error) {
 		}
 	}
 	if len(p.rows) == 0 || len(wanted) == 0 {
-		return nil, errors.New("no fault or no scenario matches: nothing would be proved (viplab prove --list shows the faults)")
+		return nil, errors.New("no fault or no scenario matches: nothing would be proved (viplab prove --list shows the " +
+			"faults)")
 	}
 	controls := make([]Trial, len(o.Proxiers))
 	p.control = make([]map[string]report.Result, len(o.Proxiers))

@@ -18,8 +18,8 @@ var symbols = map[Verdict]string{Caught: "✓", Survived: "✗", Foreign: "–",
 
 var standings = map[Standing]string{Proved: "✓", Missing: "✗", Unclaimed: "✗", IsImmune: "–", Untried: "–"}
 
-// Write prints the faults with who has caught them, then the scenarios with what they have caught. What must not be is red
-// if colour is wanted.
+// Write prints the faults with who has caught them, then the scenarios with what they have caught. What must not be is
+// red if colour is wanted.
 func (p *Proof) Write(w io.Writer, colour bool) error {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -99,7 +99,8 @@ func (p *Proof) summary() string {
 	for _, s := range p.Scenarios {
 		all[s.State]++
 	}
-	return fmt.Sprintf("faults in proxiers: %d caught, %d survived, %d broken, %d not applicable\nscenarios: %d proved, %d missing a fault, %d immune, %d not tried, %d without a fault\n",
+	return fmt.Sprintf("faults in proxiers: %d caught, %d survived, %d broken, %d not applicable\nscenarios: %d "+
+		"proved, %d missing a fault, %d immune, %d not tried, %d without a fault\n",
 		trials[Caught], trials[Survived], trials[Broken], trials[Foreign],
 		all[Proved], all[Missing], all[IsImmune], all[Untried], all[Unclaimed])
 }

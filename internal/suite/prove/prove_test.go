@@ -73,19 +73,25 @@ func TestVerdictsAndExitCodes(t *testing.T) {
 		code    int
 		one     Standing // of s-one
 	}{
-		"all notice":            {world{verdicts: all}, Caught, "", 0, Proved},
-		"one does not":          {world{verdicts: verdicts{"first": {"s-one": fail, "s-two": pass}}}, Survived, "", 1, Proved},
-		"the other does not":    {world{verdicts: verdicts{"first": {"s-two": fail}}}, Survived, "", 1, Missing},
-		"one breaks":            {world{verdicts: verdicts{"first": {"s-one": fail, "s-two": broken}}}, Broken, "s-two is broken: because", 2, Untried},
-		"one fails anyway":      {world{verdicts: verdicts{"": {"s-two": fail}, "first": {"s-one": fail}}}, Caught, "", 2, Proved},
-		"one is skipped anyway": {world{verdicts: verdicts{"": {"s-two": skip}, "first": {"s-one": fail}}}, Caught, "", 0, Proved},
-		"all are skipped":       {world{verdicts: verdicts{"": {"s-one": skip, "s-two": skip}}}, Foreign, "because", 2, Untried},
+		"all notice": {world{verdicts: all}, Caught, "", 0, Proved},
+		"one does not": {world{verdicts: verdicts{"first": {"s-one": fail, "s-two": pass}}}, Survived, "", 1,
+			Proved},
+		"the other does not": {world{verdicts: verdicts{"first": {"s-two": fail}}}, Survived, "", 1, Missing},
+		"one breaks": {world{verdicts: verdicts{"first": {"s-one": fail, "s-two": broken}}}, Broken,
+			"s-two is broken: because", 2, Untried},
+		"one fails anyway": {world{verdicts: verdicts{"": {"s-two": fail}, "first": {"s-one": fail}}}, Caught, "", 2,
+			Proved},
+		"one is skipped anyway": {world{verdicts: verdicts{"": {"s-two": skip}, "first": {"s-one": fail}}}, Caught, "", 0,
+			Proved},
+		"all are skipped": {world{verdicts: verdicts{"": {"s-one": skip, "s-two": skip}}}, Foreign, "because", 2,
+			Untried},
 		"nothing was done":      {world{verdicts: all, untouched: true}, Survived, "changed nothing", 1, Missing},
 		"it cannot work at all": {world{verdicts: all, refused: true}, Broken, "no such chain", 2, Untried},
 		"the child dies":        {world{verdicts: all, err: errors.New("killed")}, Broken, "killed", 2, Untried},
 	} {
 		p, err := Do(t.Context(), Options{
-			Faults: twoFaults(), Scenarios: scenariosNamed("s-one", "s-two"), Proxiers: []string{"p"}, Parallel: 2, Run: c.world.run,
+			Faults: twoFaults(), Scenarios: scenariosNamed("s-one", "s-two"), Proxiers: []string{"p"}, Parallel: 2,
+			Run: c.world.run,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -133,8 +139,9 @@ func TestAScenarioWithoutAFaultFailsUnlessItIsImmune(t *testing.T) {
 // Everything tells who else notices; who else does not is no survivor.
 func TestEverything(t *testing.T) {
 	o := Options{
-		Faults: twoFaults()[1:], Scenarios: scenariosNamed("s-one", "s-two", "s-three"), Proxiers: []string{"other"}, Everything: true,
-		Run: world{verdicts: verdicts{"second": {"s-two": fail, "s-three": fail}}}.run,
+		Faults: twoFaults()[1:], Scenarios: scenariosNamed("s-one", "s-two", "s-three"), Proxiers: []string{"other"},
+		Everything: true,
+		Run:        world{verdicts: verdicts{"second": {"s-two": fail, "s-three": fail}}}.run,
 	}
 	p, err := Do(t.Context(), o)
 	if err != nil {
@@ -174,7 +181,8 @@ func TestWhatIsPrintedAndWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	var read Proof
-	if err := json.Unmarshal(data, &read); err != nil || read.Trials[0].Verdict != Survived || read.Scenarios[1].State != Unclaimed {
+	if err := json.Unmarshal(data, &read); err != nil || read.Trials[0].Verdict != Survived ||
+		read.Scenarios[1].State != Unclaimed {
 		t.Errorf("%v: %s", err, data)
 	}
 }

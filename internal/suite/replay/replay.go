@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replay writes a scenario down for a real cluster: what it begins with as plain manifests, and what it then does
-// and expects as comments.
+// Package replay writes a scenario down for a real cluster: what it begins with as plain manifests, and what it then
+// does and expects as comments.
 package replay
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Write writes the scenario as YAML that "kubectl apply -f -" takes. Nodes are the names of the real cluster's nodes that
-// stand for n1, n2 and n3; those that are not given keep the lab's name.
+// Write writes the scenario as YAML that "kubectl apply -f -" takes. Nodes are the names of the real cluster's nodes
+// that stand for n1, n2 and n3; those that are not given keep the lab's name.
 func Write(w io.Writer, s spec.Scenario, nodes ...string) error {
 	objects := engine.Scene(s)
 	for _, o := range objects {
@@ -76,8 +76,8 @@ func real(node string, nodes []string) string {
 // image has socat as its entry point, and a shell.
 const image = "alpine/socat"
 
-// containers serve the ports that a pod of the lab serves: each answers with the pod's name and the client's address and
-// port, as it saw them. A pod without ports is a client to look around from.
+// containers serve the ports that a pod of the lab serves: each answers with the pod's name and the client's address
+// and port, as it saw them. A pod without ports is a client to look around from.
 func containers(lab []corev1.Container) []corev1.Container {
 	var out []corev1.Container
 	for _, c := range lab {

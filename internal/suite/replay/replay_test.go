@@ -54,7 +54,8 @@ func TestPodsServeAndStandOnRealNodes(t *testing.T) {
 		Given: []store.Object{
 			given.Pod("a", "n2", given.UDP(53), given.Named("web", 8080)), given.Pod("b", "n1"), given.Service("web"),
 		},
-		Steps: []spec.Step{{Name: "it serves", Rows: []spec.Row{{From: "b", To: spec.ClusterIPOf("web", 80), By: []string{"a"}, Times: 3}}}},
+		Steps: []spec.Step{{Name: "it serves", Rows: []spec.Row{{From: "b", To: spec.ClusterIPOf("web", 80),
+			By: []string{"a"}, Times: 3}}}},
 	}
 	var b bytes.Buffer
 	if err := replay.Write(&b, s, "worker-1", "worker-2"); err != nil {

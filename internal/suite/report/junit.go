@@ -39,7 +39,8 @@ func (r Report) WriteJUnit(folder string) error {
 
 func testCase(x Result) reporters.JUnitTestCase {
 	c := reporters.JUnitTestCase{
-		Name: fmt.Sprintf("%s on %s", x.Scenario, x.Proxier), Classname: x.Proxier, Status: string(x.Verdict), Time: float64(x.TookMS) / 1000,
+		Name: fmt.Sprintf("%s on %s", x.Scenario, x.Proxier), Classname: x.Proxier, Status: string(x.Verdict),
+		Time: float64(x.TookMS) / 1000,
 	}
 	switch x.Verdict {
 	case spec.Fail:

@@ -19,7 +19,8 @@ import (
 func TestJUnit(t *testing.T) {
 	var results []spec.Result
 	for i, v := range []spec.Verdict{spec.Pass, spec.Fail, spec.Broken, spec.Skip} {
-		results = append(results, spec.Result{Scenario: spec.Scenario{ID: "one"}, Proxier: []string{"p", "p", "q", "q"}[i], Verdict: v, Reason: "because <of>", Took: time.Second})
+		results = append(results, spec.Result{Scenario: spec.Scenario{ID: "one"}, Proxier: []string{"p", "p", "q", "q"}[i],
+			Verdict: v, Reason: "because <of>", Took: time.Second})
 	}
 	folder := t.TempDir()
 	if err := report.New("v", "k", "c", results).WriteJUnit(folder); err != nil {
@@ -37,7 +38,8 @@ func TestJUnit(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	p, q := read.TestSuites[0].TestCases, read.TestSuites[1].TestCases
-	if p[0].Failure != nil || !strings.Contains(p[1].Failure.Description, "because <of>") || q[0].Error == nil || q[1].Skipped.Message != "because <of>" || p[0].Time != 1 {
+	if p[0].Failure != nil || !strings.Contains(p[1].Failure.Description, "because <of>") || q[0].Error == nil ||
+		q[1].Skipped.Message != "because <of>" || p[0].Time != 1 {
 		t.Errorf("%s", text)
 	}
 }

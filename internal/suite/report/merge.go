@@ -37,14 +37,15 @@ func Read(path string) (Report, error) {
 // weight orders verdicts: of several for one cell, the heaviest tells.
 var weight = map[spec.Verdict]int{spec.Skip: 1, spec.Pass: 2, spec.Broken: 3, spec.Fail: 4}
 
-// Merge makes one report of several: of runs on other kernels, in other clusters, or of other proxiers. Where a scenario ran
-// on a proxier more than once, what is worst counts, and a skip only if there is nothing else.
+// Merge makes one report of several: of runs on other kernels, in other clusters, or of other proxiers. Where a
+// scenario ran on a proxier more than once, what is worst counts, and a skip only if there is nothing else.
 func Merge(reports ...Report) Report {
 	var out Report
 	var kernels, clusters, versions []string
 	at := map[[2]string]int{}
 	for _, r := range reports {
-		kernels, clusters, versions = append(kernels, r.Kernel), append(clusters, r.Cluster), append(versions, r.Suite.Version)
+		kernels, clusters, versions = append(kernels, r.Kernel), append(clusters, r.Cluster),
+			append(versions, r.Suite.Version)
 		for _, x := range r.Results {
 			key := [2]string{x.Proxier, x.Scenario}
 			i, known := at[key]

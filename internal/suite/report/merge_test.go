@@ -10,7 +10,8 @@ import (
 
 func TestMergeKeepsTheWorstVerdict(t *testing.T) {
 	one := New("1", "6.1", "dual", []spec.Result{result("a-one", "p", spec.Pass), result("b-two", "p", spec.Skip)})
-	two := New("1", "6.12", "dual", []spec.Result{result("a-one", "p", spec.Fail), result("b-two", "p", spec.Pass), result("a-one", "q", spec.Skip)})
+	two := New("1", "6.12", "dual", []spec.Result{result("a-one", "p", spec.Fail), result("b-two", "p", spec.Pass),
+		result("a-one", "q", spec.Skip)})
 	for _, m := range []Report{Merge(one, two), Merge(two, one)} {
 		got := map[string]spec.Verdict{}
 		for _, r := range m.Results {

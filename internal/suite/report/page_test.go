@@ -48,7 +48,8 @@ func sample() Report {
 	fails := result("b-two", "p", spec.Fail)
 	fails.Reason = "1 of 2 rows do not hold"
 	fails.Probed = []spec.Probed{
-		{Probe: "c1 -> web:80/tcp v4", Want: "reply by a2", Got: "reply by a2", Holds: true, Path: []spec.Hop{{Host: "c1", Node: "n1"}, {Host: "n1"}, {Host: "n2"}, {Host: "a2", Node: "n2"}}},
+		{Probe: "c1 -> web:80/tcp v4", Want: "reply by a2", Got: "reply by a2", Holds: true,
+			Path: []spec.Hop{{Host: "c1", Node: "n1"}, {Host: "n1"}, {Host: "n2"}, {Host: "a2", Node: "n2"}}},
 		{Probe: "client -> n3:80/tcp v4", Want: "silence", Got: "refused", Path: []spec.Hop{{Host: "client"}, {Host: "n3"}}},
 	}
 	skips := result("c-three", "q", spec.Skip)
@@ -61,9 +62,10 @@ func sample() Report {
 
 func samplePage() Page {
 	row := func(id, priority string) PageRow {
-		return PageRow{ID: id, Priority: priority, Behaviour: "What " + id + " owes.", Modes: "all", Source: "somewhere", Scenarios: []PageScenario{
-			{ID: id, Why: "Because of " + id + ".", Manifest: "kind: Service", Pods: map[string]string{"c1": "n1", "a2": "n2"}},
-		}}
+		return PageRow{ID: id, Priority: priority, Behaviour: "What " + id + " owes.", Modes: "all", Source: "somewhere",
+			Scenarios: []PageScenario{
+				{ID: id, Why: "Because of " + id + ".", Manifest: "kind: Service", Pods: map[string]string{"c1": "n1", "a2": "n2"}},
+			}}
 	}
 	bare := PageRow{ID: "d-four", Priority: "P2", Behaviour: "Nobody wrote it."}
 	return Page{Title: "a report <of> two", Groups: []PageGroup{
@@ -128,7 +130,8 @@ func TestPageOpensAFailureByMouse(t *testing.T) {
 	ctx := browse(t)
 	run(t, ctx, chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
 	text := ask[string](t, ctx, `document.getElementById('detail').textContent`)
-	for _, want := range []string{"Because of b-two.", "1 of 2 rows do not hold", "client -> n3:80/tcp v4", "silence", "refused", "kind: Service"} {
+	for _, want := range []string{"Because of b-two.", "1 of 2 rows do not hold", "client -> n3:80/tcp v4", "silence",
+		"refused", "kind: Service"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in what it opens: %s", want, text)
 		}

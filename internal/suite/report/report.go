@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes down what a run has shown: for tools (JSON), for build servers (JUnit) and for people (a matrix).
+// Package report writes down what a run has shown: for tools (JSON), for build servers (JUnit) and for people (a
+// matrix).
 package report
 
 import (
@@ -15,10 +16,11 @@ import (
 
 // Report is report.json. Its fields are a contract: tools read them.
 type Report struct {
-	Suite    Suite     `json:"suite"`
-	Kernel   string    `json:"kernel"`
-	Cluster  string    `json:"cluster"`           // overlay and why, pod network, families
-	WallMS   int64     `json:"wall_ms,omitempty"` // how long the run took; what was taken together of several says nothing of it
+	Suite   Suite  `json:"suite"`
+	Kernel  string `json:"kernel"`
+	Cluster string `json:"cluster"` // overlay and why, pod network, families
+	// how long the run took; what was taken together of several says nothing of it
+	WallMS   int64     `json:"wall_ms,omitempty"`
 	Proxiers []Proxier `json:"proxiers"`
 	Results  []Result  `json:"results"`
 }
@@ -62,7 +64,8 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 	for _, x := range results {
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
-			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files), Probed: x.Probed,
+			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files),
+			Probed: x.Probed,
 		})
 	}
 	r.sumUp()
@@ -89,8 +92,8 @@ func (p Proxier) verdict() string {
 	}
 }
 
-// ExitCode is what a command that made this report ends with: 0 if all that ran passed and something ran, 1 if something
-// failed, 2 if the harness broke or nothing ran.
+// ExitCode is what a command that made this report ends with: 0 if all that ran passed and something ran, 1 if
+// something failed, 2 if the harness broke or nothing ran.
 func (r Report) ExitCode() int {
 	var passed, failed, broken int
 	for _, p := range r.Proxiers {

@@ -15,7 +15,8 @@ import (
 )
 
 func result(id, proxier string, v spec.Verdict) spec.Result {
-	return spec.Result{Scenario: spec.Scenario{ID: id, Priority: spec.P0}, Proxier: proxier, Verdict: v, Took: 20 * time.Millisecond}
+	return spec.Result{Scenario: spec.Scenario{ID: id, Priority: spec.P0}, Proxier: proxier, Verdict: v,
+		Took: 20 * time.Millisecond}
 }
 
 func TestVerdictsAndExitCodes(t *testing.T) {
@@ -50,7 +51,8 @@ func TestJSONKeepsItsFields(t *testing.T) {
 	folder := t.TempDir()
 	skipped := result("b-two", "p", spec.Skip)
 	skipped.Missing = []spec.Feature{spec.Hairpin}
-	if err := New("1.0", "6.1", "cluster", []spec.Result{result("a-one", "p", spec.Pass), skipped}).WriteJSON(folder); err != nil {
+	if err := New("1.0", "6.1", "cluster", []spec.Result{result("a-one", "p", spec.Pass),
+		skipped}).WriteJSON(folder); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(filepath.Join(folder, "report.json"))

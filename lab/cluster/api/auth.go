@@ -25,7 +25,8 @@ func newToken() string { return rand.Text() }
 // authorized tells whether a request carries the token.
 func (s *Server) authorized(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)), []byte(s.token)) == 1
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)),
+		[]byte(s.token)) == 1
 }
 
 // authority signs the certificates of listeners. Its key is never written anywhere.

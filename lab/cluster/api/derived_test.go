@@ -39,7 +39,8 @@ func TestEndpointsFromSlices(t *testing.T) {
 	s := c.watch("/api/v1/endpoints?" + watchList)
 	s.want("ADDED web", "BOOKMARK ")
 	begin := c.store.Snapshot().Revision
-	if err := store.UpdateStatus(c.store, "default", "p1", store.ReportRunning(true, addr("10.244.1.2"), addr("fd00::2"))); err != nil {
+	if err := store.UpdateStatus(c.store, "default", "p1", store.ReportRunning(true, addr("10.244.1.2"),
+		addr("fd00::2"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := store.UpdateStatus(c.store, "default", "p2", store.ReportRunning(false, addr("10.244.1.3"))); err != nil {
@@ -56,14 +57,16 @@ func TestEndpointsFromSlices(t *testing.T) {
 
 	// They cannot be changed: they are not there.
 	for method, contentType := range map[string]string{"PATCH": "application/merge-patch+json", "PUT": "", "DELETE": ""} {
-		c.do(method, path+"/web", contentType, `{"metadata":{"name":"web"}}`).says(403, metav1.StatusReasonForbidden, "change those")
+		c.do(method, path+"/web", contentType, `{"metadata":{"name":"web"}}`).says(403, metav1.StatusReasonForbidden,
+			"change those")
 	}
 	c.post(path, `{"metadata":{"name":"web"}}`).says(403, metav1.StatusReasonForbidden, "change those")
 
 	// Endpoints of one's own win, and when they go, the slices count again.
 	own := &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Subsets:    []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "192.0.2.1"}}, Ports: []corev1.EndpointPort{{Port: 80}}}},
+		Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "192.0.2.1"}},
+			Ports: []corev1.EndpointPort{{Port: 80}}}},
 	}
 	c.apply(own)
 	if got := addresses(into[corev1.Endpoints](c.get(path + "/web").want(200))); got != "192.0.2.1" {
@@ -95,7 +98,8 @@ func TestEndpointsFromSlices(t *testing.T) {
 // second.
 func TestSliceChangesHands(t *testing.T) {
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "a"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s",
+			Labels: map[string]string{discoveryv1.LabelServiceName: "a"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
 	}
@@ -138,22 +142,26 @@ func TestEvents(t *testing.T) {
 	if core.Message != "number 0" || core.InvolvedObject.Name != "n1" || core.Kind != "Event" || core.APIVersion != "v1" {
 		t.Errorf("got %+v", core)
 	}
-	c.do("PATCH", newer+"/e0", "application/merge-patch+json", `{"series":{"count":2,"lastObservedTime":"2024-05-01T12:00:01.000000Z"}}`).want(200)
+	c.do("PATCH", newer+"/e0", "application/merge-patch+json",
+		`{"series":{"count":2,"lastObservedTime":"2024-05-01T12:00:01.000000Z"}}`).want(200)
 	s.want("MODIFIED e0")
 	list := into[eventsv1.EventList](c.get("/apis/events.k8s.io/v1/events").want(200))
-	if len(list.Items) != 1 || list.Items[0].Series.Count != 2 || list.Items[0].Kind != "Event" || list.Items[0].APIVersion != "events.k8s.io/v1" {
+	if len(list.Items) != 1 || list.Items[0].Series.Count != 2 || list.Items[0].Kind != "Event" ||
+		list.Items[0].APIVersion != "events.k8s.io/v1" {
 		t.Errorf("got %+v", list.Items)
 	}
 	c.watch(newer + "?watch=1").want("ADDED e0")
 	if got := c.server.Events(); len(got) != 1 || got[0] != "12:00:01 Normal Node n1 Starting: number 0" {
 		t.Errorf("got %q", got)
 	}
-	for query, want := range map[string]int{"involvedObject.name=n1,involvedObject.kind=Node": 1, "reason=Stopping": 0, "type!=Warning": 1} {
+	for query, want := range map[string]int{"involvedObject.name=n1,involvedObject.kind=Node": 1, "reason=Stopping": 0,
+		"type!=Warning": 1} {
 		if got := len(into[corev1.EventList](c.get(older + "?fieldSelector=" + query).want(200)).Items); got != want {
 			t.Errorf("%s: %d events, want %d", query, got, want)
 		}
 	}
-	for query, want := range map[string]int{"regarding.name=n1,reportingController=kube-proxy": 1, "regarding.kind=Pod": 0} {
+	for query, want := range map[string]int{"regarding.name=n1,reportingController=kube-proxy": 1,
+		"regarding.kind=Pod": 0} {
 		if got := len(into[eventsv1.EventList](c.get(newer + "?fieldSelector=" + query).want(200)).Items); got != want {
 			t.Errorf("%s: %d events, want %d", query, got, want)
 		}
@@ -192,7 +200,10 @@ func TestMemoryForgets(t *testing.T) {
 	m := newMemory(corev1.SchemeGroupVersion.WithKind("Event"), corev1.Resource("events"), 2)
 	for i := range 20 {
 		o := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("e", i)}}
-		if _, err := m.edit(store.KeyOf(o), manner{}, func(store.Object) (store.Object, error) { return o, nil }); err != nil {
+		if _, err := m.edit(store.KeyOf(o), manner{}, func(store.Object) (store.Object, error) {
+			return o,
+				nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

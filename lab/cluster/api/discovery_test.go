@@ -104,7 +104,8 @@ func TestOpenAPI(t *testing.T) {
 	found := false
 	for path, operations := range page.Paths {
 		for _, p := range operations["patch"].Parameters {
-			found = found || operations["patch"].Kind.Kind == "Deployment" && p.Name == "fieldValidation" && strings.Contains(path, "{namespace}/deployments")
+			found = found || operations["patch"].Kind.Kind == "Deployment" && p.Name == "fieldValidation" &&
+				strings.Contains(path, "{namespace}/deployments")
 		}
 	}
 	if !found {

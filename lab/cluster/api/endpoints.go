@@ -19,8 +19,9 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// endpointsReader serves Endpoints to those who know no slices, such as kube-proxy in its userspace mode: the hand-written
-// ones of the store, and for other Services what their EndpointSlices say. The revisions are those of the store.
+// endpointsReader serves Endpoints to those who know no slices, such as kube-proxy in its userspace mode: the
+// hand-written ones of the store, and for other Services what their EndpointSlices say. The revisions are those of the
+// store.
 type endpointsReader struct{ store *store.Store }
 
 func (r endpointsReader) list() ([]store.Object, uint64) {
@@ -52,7 +53,8 @@ func (r endpointsReader) get(k store.Key) (store.Object, bool) {
 // endpointsWriter writes Endpoints that are in the store. What slices say can be changed there alone.
 type endpointsWriter struct{ stored }
 
-func (w endpointsWriter) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object, error) {
+func (w endpointsWriter) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
+	error) {
 	_, own := w.get(k)
 	if derived, ok := (endpointsReader{w.store}).get(k); ok && !own {
 		return nil, apierrors.NewForbidden(corev1.Resource("endpoints"), derived.GetName(),
@@ -107,7 +109,8 @@ type endpointsView struct {
 }
 
 func newEndpointsView(s *store.Snapshot) *endpointsView {
-	v := &endpointsView{own: map[store.Key]*corev1.Endpoints{}, slices: map[store.Key]map[string]*discoveryv1.EndpointSlice{}}
+	v := &endpointsView{own: map[store.Key]*corev1.Endpoints{},
+		slices: map[store.Key]map[string]*discoveryv1.EndpointSlice{}}
 	for _, e := range s.Endpoints {
 		v.replace(nil, e)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try " +
+	"again")
 
 func notFound(gr schema.GroupResource, name string) error { return apierrors.NewNotFound(gr, name) }
 

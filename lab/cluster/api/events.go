@@ -12,8 +12,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// newerEvents shows the Events of the core group as those of events.k8s.io, and stores those as these: Kubernetes has one
-// set of Events with two faces.
+// newerEvents shows the Events of the core group as those of events.k8s.io, and stores those as these: Kubernetes has
+// one set of Events with two faces.
 type newerEvents struct{ *memory }
 
 func (n newerEvents) list() ([]store.Object, uint64) {
@@ -47,7 +47,8 @@ func (c newerCursor) next() ([]store.Event, error) {
 	return events, err
 }
 
-func (n newerEvents) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object, error) {
+func (n newerEvents) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
+	error) {
 	o, err := n.memory.edit(k, how, func(old store.Object) (store.Object, error) {
 		o, err := change(toNewer(old))
 		return toCore(o), err
@@ -92,9 +93,11 @@ func toCore(o store.Object) store.Object {
 	return out
 }
 
-// EventLine tells of an Event in one line: when it was last seen (UTC), its type, what it regards, its reason and message.
+// EventLine tells of an Event in one line: when it was last seen (UTC), its type, what it regards, its reason and
+// message.
 func EventLine(e *corev1.Event) string {
-	regards := e.InvolvedObject.Kind + " " + store.Key{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}.String()
+	regards := e.InvolvedObject.Kind + " " + store.Key{Namespace: e.InvolvedObject.Namespace,
+		Name: e.InvolvedObject.Name}.String()
 	return fmt.Sprintf("%s %s %s %s: %s", whenOf(e).UTC().Format("15:04:05"), e.Type, regards, e.Reason, e.Message)
 }
 

@@ -124,7 +124,8 @@ func (a response) says(code int, reason metav1.StatusReason, words string) {
 	a.t.Helper()
 	a.want(code)
 	s := into[metav1.Status](a)
-	if s.Kind != "Status" || s.Status != metav1.StatusFailure || int(s.Code) != code || s.Reason != reason || !strings.Contains(s.Message, words) {
+	if s.Kind != "Status" || s.Status != metav1.StatusFailure || int(s.Code) != code || s.Reason != reason ||
+		!strings.Contains(s.Message, words) {
 		a.t.Errorf("got %s, want reason %s and %q", a.body, reason, words)
 	}
 }

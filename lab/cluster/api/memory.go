@@ -91,7 +91,8 @@ func (c *memoryCursor) next() ([]store.Event, error) {
 	return slices.Clone(c.m.history[uint64(len(c.m.history))-missing:]), nil
 }
 
-func (m *memory) edit(key store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object, error) {
+func (m *memory) edit(key store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
+	error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var old store.Object
@@ -113,7 +114,8 @@ func (m *memory) edit(key store.Key, how manner, change func(store.Object) (stor
 	if v := obj.GetResourceVersion(); old != nil && v != "" && v != old.GetResourceVersion() {
 		return nil, apierrors.NewConflict(m.gr, key.Name, errModified)
 	}
-	if errs := apivalidation.ValidateObjectMetaAccessor(obj, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata")); len(errs) > 0 {
+	if errs := apivalidation.ValidateObjectMetaAccessor(obj, true, apivalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata")); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(m.gvk.GroupKind(), key.Name, errs)
 	}
 	obj = m.complete(copyOf(obj), old)
@@ -158,7 +160,8 @@ func (m *memory) record(t watch.EventType, obj, old store.Object) {
 	if len(m.history) >= 4*m.limit {
 		m.history = slices.Clone(m.history[len(m.history)-2*m.limit:])
 	}
-	m.history = append(m.history, store.Event{Revision: m.now, Type: t, Kind: store.Kind(m.gvk.Kind), Object: obj, Old: old})
+	m.history = append(m.history, store.Event{Revision: m.now, Type: t, Kind: store.Kind(m.gvk.Kind), Object: obj,
+		Old: old})
 	close(m.wake)
 	m.wake = make(chan struct{})
 }

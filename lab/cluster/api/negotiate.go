@@ -171,6 +171,7 @@ func bodyFormat(r *http.Request) (runtime.SerializerInfo, error) {
 func unsupportedMediaType(got string, known []string) error {
 	return &statusError{
 		code: http.StatusUnsupportedMediaType, reason: metav1.StatusReasonUnsupportedMediaType,
-		message: "the body of the request was in an unknown format (" + got + ") - accepted media types include: " + strings.Join(known, ", "),
+		message: "the body of the request was in an unknown format (" + got + ") - accepted media types include: " +
+			strings.Join(known, ", "),
 	}
 }

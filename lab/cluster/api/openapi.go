@@ -67,7 +67,8 @@ func (s *Server) openAPI3(gv schema.GroupVersion) map[string]any {
 			continue
 		}
 		paths[path+r.plural] = map[string]any{"post": operationOn(r.gvk, "post")}
-		paths[path+r.plural+"/{name}"] = map[string]any{"put": operationOn(r.gvk, "put"), "patch": operationOn(r.gvk, "patch")}
+		paths[path+r.plural+"/{name}"] = map[string]any{"put": operationOn(r.gvk, "put"),
+			"patch": operationOn(r.gvk, "patch")}
 	}
 	return map[string]any{"openapi": "3.0.0", "info": apiInfo, "paths": paths}
 }

@@ -189,14 +189,16 @@ func (p *patch) operations(before []byte) ([]byte, error) {
 	}
 	for _, op := range ops {
 		if doc, err = op.apply(doc); err != nil {
-			return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid, message: err.Error()}
+			return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid,
+				message: err.Error()}
 		}
 	}
 	return json.Marshal(doc)
 }
 
 func (p *patch) invalid(value string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value, err.Error())})
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value,
+		err.Error())})
 }
 
 // mergeJSON applies a JSON merge patch (RFC 7386).

@@ -20,16 +20,21 @@ func TestPatch(t *testing.T) {
 	two.Spec.Ports[0].Name = "http"
 	tests := []struct{ name, kind, patch, want string }{
 		{"merge", "merge", `{"metadata":{"labels":{"a":null,"b":"c"}}}`, `labels map[b:c]`},
-		{"merge replaces lists", "merge", `{"spec":{"ports":[{"name":"dns","port":53,"protocol":"UDP"}]}}`, `ports dns/53/UDP`},
-		{"strategic merges lists by key", "strategic-merge", `{"spec":{"ports":[{"name":"dns","port":53,"protocol":"UDP"}]}}`, `ports dns/53/UDP http/80/TCP`},
-		{"strategic deletes from lists", "strategic-merge", `{"spec":{"ports":[{"$patch":"delete","port":80},{"name":"dns","port":53,"protocol":"UDP"}]}}`, `ports dns/53/UDP`},
+		{"merge replaces lists", "merge", `{"spec":{"ports":[{"name":"dns","port":53,"protocol":"UDP"}]}}`,
+			`ports dns/53/UDP`},
+		{"strategic merges lists by key", "strategic-merge",
+			`{"spec":{"ports":[{"name":"dns","port":53,"protocol":"UDP"}]}}`, `ports dns/53/UDP http/80/TCP`},
+		{"strategic deletes from lists", "strategic-merge",
+			`{"spec":{"ports":[{"$patch":"delete","port":80},{"name":"dns","port":53,"protocol":"UDP"}]}}`, `ports dns/53/UDP`},
 		{"strategic changes an item", "strategic-merge", `{"spec":{"ports":[{"port":80,"name":"web"}]}}`, `ports web/80/TCP`},
 		{"json", "json", `[{"op":"test","path":"/spec/ports/0/port","value":80},{"op":"replace","path":"/spec/ports/0/port","value":81}]`, `ports http/81/TCP`},
-		{"json with an escape", "json", `[{"op":"add","path":"/metadata/labels/x~1y","value":"z"}]`, `labels map[a:yes x/y:z]`},
+		{"json with an escape", "json", `[{"op":"add","path":"/metadata/labels/x~1y","value":"z"}]`,
+			`labels map[a:yes x/y:z]`},
 	}
 	for _, test := range tests {
 		c := newClient(t, store.Config{}, two)
-		s := into[corev1.Service](c.do("PATCH", services+"/web", "application/"+test.kind+"-patch+json", test.patch).want(200))
+		s := into[corev1.Service](c.do("PATCH", services+"/web", "application/"+test.kind+"-patch+json",
+			test.patch).want(200))
 		if got := summary(s); !strings.Contains(got, test.want) {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}
@@ -49,18 +54,23 @@ func TestPatchRefused(t *testing.T) {
 		words       string
 	}{
 		{"merge", `{`, 400, metav1.StatusReasonBadRequest, "decoding patch"},
-		{"merge", `{"spec":{"color":"red"}}`, 422, metav1.StatusReasonInvalid, `strict decoding error: unknown field "spec.color"`},
-		{"strategic-merge", `{"spec":{"color":"red"}}`, 422, metav1.StatusReasonInvalid, `strict decoding error: unknown field "spec.color"`},
-		{"merge", `{"spec":{"type":"NodePort","type":"ClusterIP"}}`, 400, metav1.StatusReasonBadRequest, `duplicate field "spec.type"`},
+		{"merge", `{"spec":{"color":"red"}}`, 422, metav1.StatusReasonInvalid,
+			`strict decoding error: unknown field "spec.color"`},
+		{"strategic-merge", `{"spec":{"color":"red"}}`, 422, metav1.StatusReasonInvalid,
+			`strict decoding error: unknown field "spec.color"`},
+		{"merge", `{"spec":{"type":"NodePort","type":"ClusterIP"}}`, 400, metav1.StatusReasonBadRequest,
+			`duplicate field "spec.type"`},
 		{"merge", `{"spec":{"ports":1}}`, 422, metav1.StatusReasonInvalid, "patch"},
 		{"merge", `{"metadata":{"name":"other"}}`, 400, metav1.StatusReasonBadRequest, "does not match the name"},
 		{"merge", `{"metadata":{"resourceVersion":"1"}}`, 409, metav1.StatusReasonConflict, "modified"},
 		{"merge", `{"spec":{"type":"Odd"}}`, 422, metav1.StatusReasonInvalid, "spec.type"},
 		{"merge", `{"kind":"Pod"}`, 422, metav1.StatusReasonInvalid, "it makes a Pod of a Service"},
-		{"merge", `{"apiVersion":"apps/v1","kind":"Deployment"}`, 422, metav1.StatusReasonInvalid, "it makes a Deployment of a Service"},
+		{"merge", `{"apiVersion":"apps/v1","kind":"Deployment"}`, 422, metav1.StatusReasonInvalid,
+			"it makes a Deployment of a Service"},
 		{"json", `{}`, 400, metav1.StatusReasonBadRequest, "list of operations"},
 		{"json", `[{"op":"jump","path":"/a"}]`, 400, metav1.StatusReasonBadRequest, "jump"},
-		{"json", `[{"op":"test","path":"/spec/type","value":"NodePort"}]`, 422, metav1.StatusReasonInvalid, "test /spec/type: the value is another"},
+		{"json", `[{"op":"test","path":"/spec/type","value":"NodePort"}]`, 422, metav1.StatusReasonInvalid,
+			"test /spec/type: the value is another"},
 		{"json", `[{"op":"remove","path":"/spec/nothing"}]`, 422, metav1.StatusReasonInvalid, "no such value"},
 		{"strategic-merge", `[]`, 400, metav1.StatusReasonBadRequest, ""},
 	}
@@ -69,7 +79,8 @@ func TestPatchRefused(t *testing.T) {
 		a.says(test.code, test.reason, test.words)
 	}
 	c.do("PATCH", services+"/nope", "application/merge-patch+json", `{}`).says(404, metav1.StatusReasonNotFound, "nope")
-	c.do("PATCH", services+"/web", "application/json", `{}`).says(415, metav1.StatusReasonUnsupportedMediaType, "merge-patch+json")
+	c.do("PATCH", services+"/web", "application/json", `{}`).says(415, metav1.StatusReasonUnsupportedMediaType,
+		"merge-patch+json")
 	c.do("PATCH", services+"/web", "", `{}`).want(415)
 }
 
@@ -86,7 +97,8 @@ func TestApplyPatch(t *testing.T) {
 		t.Errorf("got %s", summary(s))
 	}
 	// What makes two ports different is port and protocol, not the number alone.
-	dns := strings.Replace(webService, "{port: 80, targetPort: 8080}", "{name: a, port: 53, protocol: UDP}, {name: b, port: 53, protocol: TCP}", 1)
+	dns := strings.Replace(webService, "{port: 80, targetPort: 8080}",
+		"{name: a, port: 53, protocol: UDP}, {name: b, port: 53, protocol: TCP}", 1)
 	for range 2 {
 		s = into[corev1.Service](c.do("PATCH", path, yaml, dns).want(200))
 		if got := summary(s); !strings.HasSuffix(got, "ports a/53/UDP b/53/TCP") {
@@ -94,7 +106,8 @@ func TestApplyPatch(t *testing.T) {
 		}
 	}
 	c.do("PATCH", services+"/web", yaml, webService).says(422, metav1.StatusReasonInvalid, "fieldManager")
-	c.do("PATCH", path, yaml, strings.Replace(webService, "port: 80,", "port: 80, color: red,", 1)).says(422, metav1.StatusReasonInvalid, "color")
+	c.do("PATCH", path, yaml, strings.Replace(webService, "port: 80,", "port: 80, color: red,", 1)).says(422,
+		metav1.StatusReasonInvalid, "color")
 	c.do("PATCH", services+"/new?fieldManager=test", yaml, webService).says(400, metav1.StatusReasonBadRequest, "name")
 }
 
@@ -139,17 +152,22 @@ func TestOperations(t *testing.T) {
 		{`{"baz":"qux","foo":"bar"}`, `[{"op":"remove","path":"/baz"}]`, `{"foo":"bar"}`},
 		{`{"foo":["bar","qux","baz"]}`, `[{"op":"remove","path":"/foo/1"}]`, `{"foo":["bar","baz"]}`},
 		{`{"baz":"qux","foo":"bar"}`, `[{"op":"replace","path":"/baz","value":"boo"}]`, `{"baz":"boo","foo":"bar"}`},
-		{`{"foo":{"bar":"baz","waldo":"fred"},"qux":{"corge":"grault"}}`, `[{"op":"move","from":"/foo/waldo","path":"/qux/thud"}]`, `{"foo":{"bar":"baz"},"qux":{"corge":"grault","thud":"fred"}}`},
-		{`{"foo":["all","grass","cows","eat"]}`, `[{"op":"move","from":"/foo/1","path":"/foo/3"}]`, `{"foo":["all","cows","eat","grass"]}`},
+		{`{"foo":{"bar":"baz","waldo":"fred"},"qux":{"corge":"grault"}}`,
+			`[{"op":"move","from":"/foo/waldo","path":"/qux/thud"}]`,
+			`{"foo":{"bar":"baz"},"qux":{"corge":"grault","thud":"fred"}}`},
+		{`{"foo":["all","grass","cows","eat"]}`, `[{"op":"move","from":"/foo/1","path":"/foo/3"}]`,
+			`{"foo":["all","cows","eat","grass"]}`},
 		{`{"baz":"qux","foo":["a",2,"c"]}`, `[{"op":"test","path":"/baz","value":"qux"},{"op":"test","path":"/foo/1","value":2}]`, `{"baz":"qux","foo":["a",2,"c"]}`},
 		{`{"baz":"qux"}`, `[{"op":"test","path":"/baz","value":"bar"}]`, `test /baz: the value is another`},
-		{`{"foo":"bar"}`, `[{"op":"add","path":"/child","value":{"grandchild":{}}}]`, `{"child":{"grandchild":{}},"foo":"bar"}`},
+		{`{"foo":"bar"}`, `[{"op":"add","path":"/child","value":{"grandchild":{}}}]`,
+			`{"child":{"grandchild":{}},"foo":"bar"}`},
 		{`{"foo":"bar"}`, `[{"op":"add","path":"/baz","value":"qux","xyz":123}]`, `{"baz":"qux","foo":"bar"}`},
 		{`{"foo":"bar"}`, `[{"op":"add","path":"/baz/bat","value":"qux"}]`, `there is no such value`},
 		{`{"/":9,"~1":10}`, `[{"op":"test","path":"/~01","value":10}]`, `{"/":9,"~1":10}`},
 		{`{"/":9,"~1":10}`, `[{"op":"test","path":"/~01","value":"10"}]`, `the value is another`},
 		{`{"foo":["bar"]}`, `[{"op":"add","path":"/foo/-","value":["abc","def"]}]`, `{"foo":["bar",["abc","def"]]}`},
-		{`{"a":{"b":1}}`, `[{"op":"copy","from":"/a","path":"/c"},{"op":"replace","path":"/c/b","value":2}]`, `{"a":{"b":1},"c":{"b":2}}`},
+		{`{"a":{"b":1}}`, `[{"op":"copy","from":"/a","path":"/c"},{"op":"replace","path":"/c/b","value":2}]`,
+			`{"a":{"b":1},"c":{"b":2}}`},
 		{`{"a":1}`, `[{"op":"replace","path":"","value":[1]}]`, `[1]`},
 		{`{"a":{}}`, `[{"op":"move","from":"/a","path":"/a/b"}]`, `into itself`},
 		{`{"a":[1]}`, `[{"op":"add","path":"/a/2","value":1}]`, `there is no such value`},
@@ -157,7 +175,8 @@ func TestOperations(t *testing.T) {
 		{`{"a":[1]}`, `[{"op":"remove","path":"/a/-"}]`, `there is no such value`},
 		{`{"a":1}`, `[{"op":"remove","path":"a"}]`, `does not begin with a slash`},
 		{`{"a":1}`, `[{"op":"remove","path":""}]`, `cannot be removed`},
-		{`{"a":null}`, `[{"op":"test","path":"/a","value":null},{"op":"add","path":"/b","value":null}]`, `{"a":null,"b":null}`},
+		{`{"a":null}`, `[{"op":"test","path":"/a","value":null},{"op":"add","path":"/b","value":null}]`,
+			`{"a":null,"b":null}`},
 		{`{"a":1}`, `[{"op":"add","path":"/b"}]`, `wants a value`},
 		{`{"a":1}`, `[{"op":"copy","path":"/b"}]`, `wants from`},
 		{`{"a":1}`, `[{"op":"remove"}]`, `wants a path`},

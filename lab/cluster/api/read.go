@@ -86,7 +86,8 @@ func reachable(o *metav1.ListOptions, now uint64) error {
 	}
 	if asked > now {
 		err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, now), 1)
-		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge,
+			Message: "Too large resource version"}}
 		return err
 	}
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact && asked != now {

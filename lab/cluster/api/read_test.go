@@ -42,7 +42,8 @@ func TestWithoutTheTokenNothingIsServed(t *testing.T) {
 }
 
 func TestGet(t *testing.T) {
-	for _, accept := range []string{"", "application/json", "*/*", "application/*", protobufType + ", */*", "text/html;q=0.9, application/json;q=0.5"} {
+	for _, accept := range []string{"", "application/json", "*/*", "application/*", protobufType + ", */*",
+		"text/html;q=0.9, application/json;q=0.5"} {
 		c := newClient(t, store.Config{}, newNode("n1"), newService("web"))
 		c.accept = accept
 		s := into[corev1.Service](c.get("/api/v1/namespaces/default/services/web").want(200))
@@ -72,7 +73,8 @@ func TestWhatIsNotServed(t *testing.T) {
 	c.accept = protobufType + ";as=Table;g=meta.k8s.io;v=v1"
 	c.get("/api/v1/nodes").want(406)
 	c.accept = ""
-	c.do("POST", "/apis/networking.k8s.io/v1/servicecidrs", "", "{}").says(405, metav1.StatusReasonMethodNotAllowed, "post")
+	c.do("POST", "/apis/networking.k8s.io/v1/servicecidrs", "", "{}").says(405, metav1.StatusReasonMethodNotAllowed,
+		"post")
 	c.do("PUT", "/api/v1/namespaces/default/services", "", "{}").says(405, metav1.StatusReasonMethodNotAllowed, "put")
 }
 

@@ -18,7 +18,8 @@ import (
 )
 
 // mirror follows a watch as an informer does, and fails if an event does not fit what it knows: an object that is added
-// twice, one that changes or goes without being there, a revision that goes back. It ends at an object of the name last.
+// twice, one that changes or goes without being there, a revision that goes back. It ends at an object of the name
+// last.
 type mirror struct {
 	c       *client
 	path    string
@@ -128,7 +129,8 @@ func scribble(t *testing.T, s *store.Store, random *rand.Rand, changes int) {
 		case 0:
 			err = s.Delete(store.KindService, "default", name)
 		default:
-			svc.Spec.SessionAffinity = []corev1.ServiceAffinity{corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}[random.IntN(2)]
+			svc.Spec.SessionAffinity = []corev1.ServiceAffinity{corev1.ServiceAffinityNone,
+				corev1.ServiceAffinityClientIP}[random.IntN(2)]
 			err = s.Apply(svc)
 		}
 		if err != nil {

@@ -68,7 +68,8 @@ func (s *Server) page(path string) http.HandlerFunc {
 	}
 }
 
-// cutGroupVersion splits "/apis/apps/v1/deployments" into the group and version, and the rest. "/apis/apps" has no version.
+// cutGroupVersion splits "/apis/apps/v1/deployments" into the group and version, and the rest. "/apis/apps" has no
+// version.
 func cutGroupVersion(path string) (gv schema.GroupVersion, rest string, ok bool) {
 	if after, core := strings.CutPrefix(path, "/api/"); core {
 		gv.Version, rest, _ = strings.Cut(after, "/")
@@ -83,7 +84,8 @@ func cutGroupVersion(path string) (gv schema.GroupVersion, rest string, ok bool)
 	return gv, rest, true
 }
 
-var errNoSuchPath = &statusError{code: http.StatusNotFound, reason: "NotFound", message: "the server could not find the requested resource"}
+var errNoSuchPath = &statusError{code: http.StatusNotFound, reason: "NotFound",
+	message: "the server could not find the requested resource"}
 
 // route finds the resource that a URL means.
 func (s *Server) route(r *http.Request) (*request, error) {

@@ -20,7 +20,8 @@ func scaleOf(o store.Object) *autoscalingv1.Scale {
 	d := o.(*appsv1.Deployment)
 	out := &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion, CreationTimestamp: d.CreationTimestamp,
+			Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion,
+			CreationTimestamp: d.CreationTimestamp,
 		},
 		Spec:   autoscalingv1.ScaleSpec{Replicas: *d.Spec.Replicas},
 		Status: autoscalingv1.ScaleStatus{Replicas: d.Status.Replicas, Selector: metav1.FormatLabelSelector(d.Spec.Selector)},

@@ -23,8 +23,8 @@ type Endpoint struct {
 	Token string
 }
 
-// Serve listens for HTTPS on an address inside a namespace, for example "127.0.0.1:6443" in each node, until the context
-// ends or Close. Port 0 lets the kernel choose; the URL says which.
+// Serve listens for HTTPS on an address inside a namespace, for example "127.0.0.1:6443" in each node, until the
+// context ends or Close. Port 0 lets the kernel choose; the URL says which.
 func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoint, error) {
 	return s.ServeThrough(ctx, ns, addr, s)
 }

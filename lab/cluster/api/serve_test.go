@@ -90,7 +90,8 @@ func TestServe(t *testing.T) {
 				watches = append(watches, resp)
 			}
 		}
-		if _, err := s.Serve(ctx, ns, "127.0.0.1:6443"); err == nil || !strings.Contains(err.Error(), name+": serve the Kubernetes API on 127.0.0.1:6443: ") {
+		if _, err := s.Serve(ctx, ns, "127.0.0.1:6443"); err == nil ||
+			!strings.Contains(err.Error(), name+": serve the Kubernetes API on 127.0.0.1:6443: ") {
 			t.Errorf("a second listener on one address: %v", err)
 		}
 		if _, err := c.Get("https://127.0.0.1:6443/readyz"); err != nil {
@@ -173,8 +174,10 @@ func TestKubeconfig(t *testing.T) {
 	if err := yaml.Unmarshal(e.Kubeconfig(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Clusters[0].Cluster.Server != e.URL || string(got.Clusters[0].Cluster.CA) != "certificate" || got.Users[0].User.Token != "secret" ||
-		got.CurrentContext != got.Contexts[0].Name || got.Contexts[0].Context.Cluster != got.Clusters[0].Name || got.Contexts[0].Context.User != got.Users[0].Name {
+	if got.Clusters[0].Cluster.Server != e.URL || string(got.Clusters[0].Cluster.CA) != "certificate" ||
+		got.Users[0].User.Token != "secret" ||
+		got.CurrentContext != got.Contexts[0].Name || got.Contexts[0].Context.Cluster != got.Clusters[0].Name ||
+		got.Contexts[0].Context.User != got.Users[0].Name {
 		t.Errorf("got %+v", got)
 	}
 }

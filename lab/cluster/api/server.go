@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api serves a store as the Kubernetes API, for programs that know nothing of this lab: kube-proxy, kubectl, any
-// client of Kubernetes.
+// Package api serves a store as the Kubernetes API, for programs that know nothing of this lab: kube-proxy, kubectl,
+// any client of Kubernetes.
 //
 // What is served and how is told by a table of resources (resources.go). A request is routed to a resource and a verb
-// (routes.go); reading and watching go through a reader, writing through a writer, so that resources that are not in the
-// store (Leases, Events) or that are derived from it (Endpoints, ServiceCIDRs) are served by the same code. Objects
+// (routes.go); reading and watching go through a reader, writing through a writer, so that resources that are not in
+// the store (Leases, Events) or that are derived from it (Endpoints, ServiceCIDRs) are served by the same code. Objects
 // are encoded by the serializers of k8s.io/apimachinery, as in the API server.
 package api
 

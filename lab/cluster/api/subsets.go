@@ -13,8 +13,9 @@ import (
 )
 
 // subsetsOf are the subsets of Endpoints that say what slices of a family say, in the form in which Kubernetes' own
-// controller writes them (RepackSubsets in pkg/api/v1/endpoints): a port is in one subset, with every address that serves
-// it, whatever the number of slices, and ports with the same addresses share a subset. There are readers that rely on it.
+// controller writes them (RepackSubsets in pkg/api/v1/endpoints): a port is in one subset, with every address that
+// serves it, whatever the number of slices, and ports with the same addresses share a subset. There are readers that
+// rely on it.
 func subsetsOf(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) []corev1.EndpointSubset {
 	ports := map[string]*servedPort{}
 	for _, s := range all {

@@ -61,9 +61,10 @@ func TestSubsets(t *testing.T) {
 		{"two ports with the same addresses", "10.0.0.1 10.0.0.2 on adm:81/TCP http:80/TCP", []*discoveryv1.EndpointSlice{
 			sliceOf("http", 80, "10.0.0.2", "10.0.0.1"), sliceOf("adm", 81, "10.0.0.1"), sliceOf("adm", 81, "10.0.0.2"),
 		}},
-		{"two ports with different addresses", "10.0.0.1 10.0.0.3 on adm:81/TCP; 10.0.0.1 10.0.0.2 on http:80/TCP", []*discoveryv1.EndpointSlice{
-			sliceOf("http", 80, "10.0.0.1", "10.0.0.2"), sliceOf("adm", 81, "10.0.0.3", "10.0.0.1"),
-		}},
+		{"two ports with different addresses", "10.0.0.1 10.0.0.3 on adm:81/TCP; 10.0.0.1 10.0.0.2 on http:80/TCP",
+			[]*discoveryv1.EndpointSlice{
+				sliceOf("http", 80, "10.0.0.1", "10.0.0.2"), sliceOf("adm", 81, "10.0.0.3", "10.0.0.1"),
+			}},
 		{"ready on one port alone", "10.0.0.1 on adm:81/TCP; (10.0.0.1) on http:80/TCP", []*discoveryv1.EndpointSlice{
 			sliceOf("http", 80, "(10.0.0.1)"), sliceOf("adm", 81, "10.0.0.1"),
 		}},

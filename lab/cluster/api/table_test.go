@@ -65,30 +65,39 @@ func TestTables(t *testing.T) {
 	pending.Spec.NodeSelector = map[string]string{"no": "node"}
 	c := newClient(t, store.Config{Stack: lab.Dual}, node, web, lb, external, newPod("p", "web"), pending)
 	c.run("p", "10.244.1.2")
-	c.post("/apis/apps/v1/namespaces/default/deployments", strings.Replace(webDeployment, "app: web", "app: d", 2)).want(201)
-	c.post("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies", `{"metadata":{"name":"deny"},"spec":{"podSelector":{"matchLabels":{"app":"web"}}}}`).want(201)
-	c.post("/apis/coordination.k8s.io/v1/namespaces/default/leases", `{"metadata":{"name":"l"},"spec":{"holderIdentity":"me"}}`).want(201)
-	c.post("/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p"},"type":"Normal","reason":"Started","message":"it runs","source":{"component":"kubelet","host":"n1"}}`).want(201)
+	c.post("/apis/apps/v1/namespaces/default/deployments", strings.Replace(webDeployment, "app: web", "app: d",
+		2)).want(201)
+	c.post("/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+		`{"metadata":{"name":"deny"},"spec":{"podSelector":{"matchLabels":{"app":"web"}}}}`).want(201)
+	c.post("/apis/coordination.k8s.io/v1/namespaces/default/leases",
+		`{"metadata":{"name":"l"},"spec":{"holderIdentity":"me"}}`).want(201)
+	c.post("/api/v1/namespaces/default/events",
+		`{"metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p"},"type":"Normal","reason":"Started","message":"it runs","source":{"component":"kubelet","host":"n1"}}`).want(201)
 	c.accept = tables
 	slice := c.store.Snapshot().EndpointSlices[0].Name
 	tests := []struct{ path, want string }{
-		{"/api/v1/nodes", "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version Container-Runtime\n" +
+		{"/api/v1/nodes", "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version " +
+			"Container-Runtime\n" +
 			"n1 Ready control-plane * v1.36.0 | 192.168.7.11 <none> <unknown> 6.1.0 (amd64) <unknown>"},
 		{services, "Name Type Cluster-IP External-IP Port(s) Age | Selector\n" +
 			"ext ExternalName <none> example.com <none> * | <none>\n" +
 			"lb LoadBalancer 10.96.0.81 <pending> 80:30081/TCP * | <none>\n" +
 			"web NodePort 10.96.0.80 <none> 80:30080/TCP * | app=web"},
-		{"/api/v1/namespaces/default/pods?fieldSelector=metadata.name=p", "Name Ready Status Restarts Age | IP Node Nominated Node Readiness Gates\n" +
-			"p 1/1 Running 0 * | 10.244.1.2 n1 <none> <none>"},
-		{"/api/v1/namespaces/default/pods?fieldSelector=metadata.name=waiting", "Name Ready Status Restarts Age | IP Node Nominated Node Readiness Gates\n" +
-			"waiting 0/1 Pending 0 * | <none> <none> <none> <none>"},
+		{"/api/v1/namespaces/default/pods?fieldSelector=metadata.name=p",
+			"Name Ready Status Restarts Age | IP Node Nominated Node Readiness Gates\n" +
+				"p 1/1 Running 0 * | 10.244.1.2 n1 <none> <none>"},
+		{"/api/v1/namespaces/default/pods?fieldSelector=metadata.name=waiting",
+			"Name Ready Status Restarts Age | IP Node Nominated Node Readiness Gates\n" +
+				"waiting 0/1 Pending 0 * | <none> <none> <none> <none>"},
 		{"/api/v1/namespaces/default/endpoints/web", "Name Endpoints Age\nweb 10.244.1.2:8080 *"},
-		{"/apis/discovery.k8s.io/v1/endpointslices", "Name AddressType Ports Endpoints Age\n" + slice + " IPv4 8080 10.244.1.2 *"},
+		{"/apis/discovery.k8s.io/v1/endpointslices", "Name AddressType Ports Endpoints Age\n" + slice +
+			" IPv4 8080 10.244.1.2 *"},
 		{"/api/v1/namespaces/default", "Name Status Age\ndefault Active *"},
 		{"/apis/networking.k8s.io/v1/networkpolicies", "Name Pod-Selector Age\ndeny app=web *"},
 		{"/apis/networking.k8s.io/v1/servicecidrs", "Name CIDRs Age\nkubernetes 10.96.0.0/16,fd00:10:96::/112 *"},
 		{"/apis/coordination.k8s.io/v1/leases", "Name Holder Age\nl me *"},
-		{"/apis/apps/v1/deployments", "Name Ready Up-to-date Available Age | Containers Images Selector\nweb 0/2 2 0 * | main web:1 app=d"},
+		{"/apis/apps/v1/deployments", "Name Ready Up-to-date Available Age | Containers Images Selector\nweb 0/2 2 0 * | " +
+			"main web:1 app=d"},
 		{"/apis/apps/v1/replicasets", "Name Age"},
 		{"/api/v1/events", "Last Seen Type Reason Object | Subobject Source Message First Seen Count Name\n" +
 			"* Normal Started pod/p |  kubelet, n1 it runs * 1 e"},
@@ -107,7 +116,8 @@ func TestRowsHold(t *testing.T) {
 	c := newClient(t, store.Config{}, newNode("n1"))
 	c.accept = tables
 	for policy, want := range map[string]string{
-		"": `"kind":"PartialObjectMetadata"`, "Metadata": `"kind":"PartialObjectMetadata"`, "Object": `"kind":"Node"`, "None": `"object":null`,
+		"": `"kind":"PartialObjectMetadata"`, "Metadata": `"kind":"PartialObjectMetadata"`, "Object": `"kind":"Node"`,
+		"None": `"object":null`,
 	} {
 		a := c.get("/api/v1/nodes?includeObject=" + policy).want(200)
 		if !strings.Contains(string(a.body), want) {

@@ -36,7 +36,8 @@ var printers = map[schema.GroupKind]printer{
 	}},
 	{Group: appsv1.GroupName, Kind: "Deployment"}: {columns("Ready", "Up-to-date#", "Available#", "Age", "|",
 		"Containers", "Images", "Selector"), typed(deploymentCells)},
-	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}:  {columns("AddressType", "Ports", "Endpoints", "Age"), typed(sliceCells)},
+	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}: {columns("AddressType", "Ports", "Endpoints", "Age"),
+		typed(sliceCells)},
 	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {columns("Pod-Selector", "Age"), typed(policyCells)},
 	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}:   {columns("CIDRs", "Age"), typed(cidrCells)},
 	{Group: coordinationv1.GroupName, Kind: "Lease"}:       {columns("Holder", "Age"), typed(leaseCells)},
@@ -55,7 +56,8 @@ func namespaceCells(n *corev1.Namespace) []any {
 func podCells(p *corev1.Pod) []any {
 	ip := p.Status.PodIP
 	return []any{
-		p.Name, fmt.Sprintf("%d/%d", readyContainers(p), len(p.Spec.Containers)), podStatus(p), fmt.Sprint(restarts(p)), age(p),
+		p.Name, fmt.Sprintf("%d/%d", readyContainers(p), len(p.Spec.Containers)), podStatus(p), fmt.Sprint(restarts(p)),
+		age(p),
 		orNone(ip), orNone(p.Spec.NodeName), orNone(p.Status.NominatedNodeName), readinessGates(p),
 	}
 }

@@ -193,8 +193,8 @@ type frames struct {
 // errGone says that the client does not read any more.
 var errGone = errors.New("the client is gone")
 
-// newFrames prepares the answer. The client gets its header with the first flush: what it does from then on, the watch is to
-// show, so there is none before it is known where the watch begins.
+// newFrames prepares the answer. The client gets its header with the first flush: what it does from then on, the watch
+// is to show, so there is none before it is known where the watch begins.
 func newFrames(w http.ResponseWriter, f format) *frames {
 	contentType := f.MediaType
 	if !f.EncodesAsText {

@@ -45,7 +45,8 @@ func TestCreate(t *testing.T) {
 	}
 	c.post(services, webService).says(409, metav1.StatusReasonAlreadyExists, `services "web" already exists`)
 
-	g := into[corev1.Service](c.post(services, strings.Replace(webService, "name: web", "generateName: web-", 1)).want(201))
+	g := into[corev1.Service](c.post(services, strings.Replace(webService, "name: web", "generateName: web-",
+		1)).want(201))
 	if !strings.HasPrefix(g.Name, "web-") || len(g.Name) != len("web-")+5 {
 		t.Errorf("the generated name is %q", g.Name)
 	}
@@ -62,11 +63,16 @@ func TestCreateRefused(t *testing.T) {
 	}{
 		{services, "{", 400, metav1.StatusReasonBadRequest, "must be of type Service"},
 		{services, "[]", 400, metav1.StatusReasonBadRequest, ""},
-		{services, change("kind: Service", "kind: Pod"), 400, metav1.StatusReasonBadRequest, "cannot be handled as a Service"},
-		{services, change("apiVersion: v1", "apiVersion: apps/v1"), 400, metav1.StatusReasonBadRequest, "cannot be handled as a Service"},
-		{services, change("name: web", "name: web, namespace: shop"), 400, metav1.StatusReasonBadRequest, "does not match the namespace"},
-		{services, change("name: web", `name: web, resourceVersion: "1"`), 400, metav1.StatusReasonBadRequest, "resourceVersion should not be set"},
-		{services, change("name: web", "name: 1web"), 422, metav1.StatusReasonInvalid, `Service "1web" is invalid: metadata.name`},
+		{services, change("kind: Service", "kind: Pod"), 400, metav1.StatusReasonBadRequest,
+			"cannot be handled as a Service"},
+		{services, change("apiVersion: v1", "apiVersion: apps/v1"), 400, metav1.StatusReasonBadRequest,
+			"cannot be handled as a Service"},
+		{services, change("name: web", "name: web, namespace: shop"), 400, metav1.StatusReasonBadRequest,
+			"does not match the namespace"},
+		{services, change("name: web", `name: web, resourceVersion: "1"`), 400, metav1.StatusReasonBadRequest,
+			"resourceVersion should not be set"},
+		{services, change("name: web", "name: 1web"), 422, metav1.StatusReasonInvalid,
+			`Service "1web" is invalid: metadata.name`},
 		{services, change("name: web, ", ""), 422, metav1.StatusReasonInvalid, "name or generateName is required"},
 		{services, change("port: 80,", "port: 0,"), 422, metav1.StatusReasonInvalid, "spec.ports[0].port"},
 		{services, change("port: 80,", "port: many,"), 400, metav1.StatusReasonBadRequest, "cannot be handled as a Service"},
@@ -96,7 +102,8 @@ func TestFieldValidation(t *testing.T) {
 		code                     int
 		words                    string // of the error or the warning
 	}{
-		{"Strict", "application/yaml", unknown, 400, `Service in version "v1" cannot be handled as a Service: strict decoding error: ` + color},
+		{"Strict", "application/yaml", unknown, 400,
+			`Service in version "v1" cannot be handled as a Service: strict decoding error: ` + color},
 		{"Strict", "application/yaml", twice, 400, `strict decoding error: yaml: unmarshal errors:`},
 		{"Strict", "application/json", asJSON, 400, `strict decoding error: duplicate field "spec.ports[0].port"`},
 		{"Warn", "application/yaml", unknown, 201, `299 - "unknown field \"spec.ports[0].color\""`},
@@ -147,11 +154,14 @@ func TestUpdate(t *testing.T) {
 	if s.Spec.Ports[0].Port != 81 || s.Generation != 2 {
 		t.Errorf("got port %d, generation %d", s.Spec.Ports[0].Port, s.Generation)
 	}
-	put(func(s *corev1.Service) { s.ResourceVersion = "1" }).says(409, metav1.StatusReasonConflict, "the object has been modified")
+	put(func(s *corev1.Service) { s.ResourceVersion = "1" }).says(409, metav1.StatusReasonConflict,
+		"the object has been modified")
 	put(func(s *corev1.Service) { s.ResourceVersion, s.Spec.Ports[0].Port = "", 82 }).want(200)
 	put(func(s *corev1.Service) { s.UID = "other" }).says(409, metav1.StatusReasonConflict, "uid")
-	put(func(s *corev1.Service) { s.Name = "other" }).says(400, metav1.StatusReasonBadRequest, "does not match the name on the URL")
-	put(func(s *corev1.Service) { s.Spec.Ports = nil }).says(422, metav1.StatusReasonInvalid, `Service "web" is invalid: spec.ports`)
+	put(func(s *corev1.Service) { s.Name = "other" }).says(400, metav1.StatusReasonBadRequest,
+		"does not match the name on the URL")
+	put(func(s *corev1.Service) { s.Spec.Ports = nil }).says(422, metav1.StatusReasonInvalid,
+		`Service "web" is invalid: spec.ports`)
 	before := c.store.Snapshot().Revision
 	put(func(*corev1.Service) {}).want(200)
 	if after := c.store.Snapshot().Revision; after != before {
@@ -186,13 +196,16 @@ func TestDelete(t *testing.T) {
 	c := newClient(t, store.Config{}, newService("a"), newService("b", "x"), newService("c", "x"))
 	a, _ := store.Get[*corev1.Service](c.store, "default", "a")
 	remove := func(path, body string) response { return c.do("DELETE", path, "application/json", body) }
-	remove(services+"/a", `{"preconditions":{"uid":"other"}}`).says(409, metav1.StatusReasonConflict, "UID in the precondition")
-	remove(services+"/a", `{"preconditions":{"resourceVersion":"1"}}`).says(409, metav1.StatusReasonConflict, "ResourceVersion in the precondition")
+	remove(services+"/a", `{"preconditions":{"uid":"other"}}`).says(409, metav1.StatusReasonConflict,
+		"UID in the precondition")
+	remove(services+"/a", `{"preconditions":{"resourceVersion":"1"}}`).says(409, metav1.StatusReasonConflict,
+		"ResourceVersion in the precondition")
 	remove(services+"/a?dryRun=All", "").want(200)
 	remove(services+"/a", `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`).want(200)
 	c.get(services + "/a").want(200)
 	s := into[metav1.Status](remove(services+"/a", `{"propagationPolicy":"Background"}`).want(200))
-	if s.Status != metav1.StatusSuccess || s.Details.Name != "a" || s.Details.Kind != "services" || s.Details.UID != a.UID {
+	if s.Status != metav1.StatusSuccess || s.Details.Name != "a" || s.Details.Kind != "services" ||
+		s.Details.UID != a.UID {
 		t.Errorf("got %+v", s)
 	}
 	remove(services+"/a", "").says(404, metav1.StatusReasonNotFound, "a")
@@ -234,7 +247,8 @@ func TestPropagation(t *testing.T) {
 		if got := len(c.store.Snapshot().Pods); got != want+2 {
 			t.Errorf("%s: %d pods then, want %d", body, got, want+2)
 		}
-		c.do("DELETE", path+"/web", "application/json", `{"propagationPolicy":"Odd"}`).says(422, metav1.StatusReasonInvalid, "propagationPolicy")
+		c.do("DELETE", path+"/web", "application/json", `{"propagationPolicy":"Odd"}`).says(422, metav1.StatusReasonInvalid,
+			"propagationPolicy")
 	}
 }
 
@@ -245,7 +259,8 @@ func TestDryRun(t *testing.T) {
 	if s.Spec.ClusterIP == "" {
 		t.Error("a dry run does not allocate")
 	}
-	patched := into[corev1.Service](c.do("PATCH", services+"/old?dryRun=All", "application/merge-patch+json", `{"metadata":{"labels":{"a":"b"}}}`).want(200))
+	patched := into[corev1.Service](c.do("PATCH", services+"/old?dryRun=All", "application/merge-patch+json",
+		`{"metadata":{"labels":{"a":"b"}}}`).want(200))
 	if patched.Labels["a"] != "b" {
 		t.Errorf("the dry run shows %v", patched.Labels)
 	}
@@ -263,7 +278,8 @@ func TestScale(t *testing.T) {
 	if s.Kind != "Scale" || s.Spec.Replicas != 2 || s.Status.Selector != "app=web" {
 		t.Errorf("got %+v", s)
 	}
-	s = into[autoscalingv1.Scale](c.do("PATCH", path+"/web/scale", "application/merge-patch+json", `{"spec":{"replicas":3}}`).want(200))
+	s = into[autoscalingv1.Scale](c.do("PATCH", path+"/web/scale", "application/merge-patch+json",
+		`{"spec":{"replicas":3}}`).want(200))
 	if s.Spec.Replicas != 3 {
 		t.Errorf("got %d", s.Spec.Replicas)
 	}

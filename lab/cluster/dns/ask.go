@@ -48,7 +48,8 @@ func WhoAnswers(from *netns.NS, server netip.AddrPort, proto string) Question {
 }
 
 func (q Question) String() string {
-	return fmt.Sprintf("%s: ask %s over %s for %s %s", q.From.Name(), q.Server, q.Proto, strings.TrimPrefix(q.Type.String(), "Type"), q.Name)
+	return fmt.Sprintf("%s: ask %s over %s for %s %s", q.From.Name(), q.Server, q.Proto,
+		strings.TrimPrefix(q.Type.String(), "Type"), q.Name)
 }
 
 // Do asks once, until the context ends. No reply is an error.

@@ -32,7 +32,8 @@ func shop(t *testing.T) *store.Store {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 	dual := corev1.IPFamilyPolicyRequireDualStack
 	port := []corev1.ServicePort{{Name: "http", Port: 80}}
-	slice := func(kind discoveryv1.AddressType, number int32, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	slice := func(kind discoveryv1.AddressType, number int32,
+		endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 		name, proto := "http", corev1.ProtocolTCP
 		s := &discoveryv1.EndpointSlice{
 			ObjectMeta: meta("db-" + strings.ToLower(string(kind))), AddressType: kind, Endpoints: endpoints,
@@ -43,16 +44,20 @@ func shop(t *testing.T) *store.Store {
 	}
 	ready, not, hostname := true, false, "first"
 	endpoint := func(ip string, ready *bool, host *string) discoveryv1.Endpoint {
-		return discoveryv1.Endpoint{Addresses: []string{ip}, Hostname: host, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
+		return discoveryv1.Endpoint{Addresses: []string{ip}, Hostname: host,
+			Conditions: discoveryv1.EndpointConditions{Ready: ready}}
 	}
 	if err := state.Apply(
 		&corev1.Service{ObjectMeta: meta("web"), Spec: corev1.ServiceSpec{
 			ClusterIP: "10.96.0.80", ClusterIPs: []string{"10.96.0.80", "fd00:10:96::80"}, IPFamilyPolicy: &dual, Ports: port,
 		}},
-		&corev1.Service{ObjectMeta: meta("db"), Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, IPFamilyPolicy: &dual, Ports: port}},
+		&corev1.Service{ObjectMeta: meta("db"), Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone,
+			IPFamilyPolicy: &dual, Ports: port}},
 		&corev1.Service{ObjectMeta: meta("none"), Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: port}},
-		&corev1.Service{ObjectMeta: meta("away"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.example.org"}},
-		slice(discoveryv1.AddressTypeIPv4, 5432, endpoint("10.244.1.2", &ready, &hostname), endpoint("10.244.1.3", &not, nil), endpoint("10.244.2.2", nil, nil)),
+		&corev1.Service{ObjectMeta: meta("away"), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+			ExternalName: "db.example.org"}},
+		slice(discoveryv1.AddressTypeIPv4, 5432, endpoint("10.244.1.2", &ready, &hostname),
+			endpoint("10.244.1.3", &not, nil), endpoint("10.244.2.2", nil, nil)),
 		slice(discoveryv1.AddressTypeIPv6, 5432, endpoint("fd00:10:244:1::2", &ready, &hostname)),
 	); err != nil {
 		t.Fatal(err)
@@ -92,7 +97,8 @@ func TestRecords(t *testing.T) {
 		{"web.default.svc.cluster.local", dnsmessage.TypeA, ok, []string{"A 10.96.0.80"}},
 		{"WEB.default.SVC.cluster.local.", dnsmessage.TypeAAAA, ok, []string{"AAAA fd00:10:96::80"}},
 		{"web.default.svc.cluster.local", dnsmessage.TypeTXT, ok, nil},
-		{"_http._tcp.web.default.svc.cluster.local", dnsmessage.TypeSRV, ok, []string{"SRV 80 web.default.svc.cluster.local"}},
+		{"_http._tcp.web.default.svc.cluster.local", dnsmessage.TypeSRV, ok,
+			[]string{"SRV 80 web.default.svc.cluster.local"}},
 		{"_http._tcp.web.default.svc.cluster.local", dnsmessage.TypeA, ok, nil},
 		{"_http._udp.web.default.svc.cluster.local", dnsmessage.TypeSRV, missing, nil},
 		{"first.web.default.svc.cluster.local", dnsmessage.TypeA, missing, nil},

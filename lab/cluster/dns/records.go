@@ -55,7 +55,8 @@ func lookup(state *store.Store, q dnsmessage.Question) answer {
 	}
 	snapshot := state.Snapshot()
 	if len(labels) < 3 {
-		return emptyIf(len(labels) == 1 || slices.ContainsFunc(snapshot.Namespaces, func(n *corev1.Namespace) bool { return n.Name == labels[1] }))
+		return emptyIf(len(labels) == 1 || slices.ContainsFunc(snapshot.Namespaces,
+			func(n *corev1.Namespace) bool { return n.Name == labels[1] }))
 	}
 	svc, ok := store.Get[*corev1.Service](state, labels[1], labels[2])
 	if !ok {

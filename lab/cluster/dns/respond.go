@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// respond is the reply to a message, at most limit bytes long; limit 0 leaves that to the client, as over UDP. What is no
-// question has no reply.
+// respond is the reply to a message, at most limit bytes long; limit 0 leaves that to the client, as over UDP. What is
+// no question has no reply.
 func (s *Server) respond(message []byte, limit int) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(message)

@@ -35,7 +35,8 @@ func TestAllocationRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	svc := get[*corev1.Service](t, s, "auto")
-	if svc.Spec.Ports[0].NodePort != 0 || svc.Spec.ExternalTrafficPolicy != "" || svc.Spec.ClusterIP != ip || svc.Generation != 2 {
+	if svc.Spec.Ports[0].NodePort != 0 || svc.Spec.ExternalTrafficPolicy != "" || svc.Spec.ClusterIP != ip ||
+		svc.Generation != 2 {
 		t.Errorf("after the change of type: %+v, generation %d", svc.Spec, svc.Generation)
 	}
 	apply(t, s, newService("thief", nodePort(port)))
@@ -43,12 +44,14 @@ func TestAllocationRules(t *testing.T) {
 	if err := s.Delete("Service", "default", "chosen"); err != nil {
 		t.Fatal(err)
 	}
-	apply(t, s, newService("heir", nodePort(31380), func(svc *corev1.Service) { svc.Spec.ClusterIP = chosen.Spec.ClusterIP }))
+	apply(t, s, newService("heir", nodePort(31380),
+		func(svc *corev1.Service) { svc.Spec.ClusterIP = chosen.Spec.ClusterIP }))
 	// Addresses do not change.
 	err := Update(s, "default", "heir", func(svc *corev1.Service) {
 		svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.96.0.99", []string{"10.96.0.99"}
 	})
-	if err == nil || !strings.Contains(err.Error(), "spec.clusterIPs[0]: Invalid value: \"10.96.0.99\": may not change once set") {
+	if err == nil || !strings.Contains(err.Error(),
+		"spec.clusterIPs[0]: Invalid value: \"10.96.0.99\": may not change once set") {
 		t.Errorf("change of clusterIP: %v", err)
 	}
 	// One call can ask for a port and take a free one, in any order.
@@ -61,7 +64,8 @@ func TestTwoProtocolsShareANodePort(t *testing.T) {
 	s := newTestStore(t, Config{})
 	apply(t, s, newService("dns", func(svc *corev1.Service) {
 		svc.Spec.Type = "NodePort"
-		svc.Spec.Ports = []corev1.ServicePort{{Name: "udp", Port: 53, Protocol: "UDP"}, {Name: "tcp", Port: 53, Protocol: "TCP"}, {Name: "web", Port: 80}}
+		svc.Spec.Ports = []corev1.ServicePort{{Name: "udp", Port: 53, Protocol: "UDP"},
+			{Name: "tcp", Port: 53, Protocol: "TCP"}, {Name: "web", Port: 80}}
 	}))
 	p := get[*corev1.Service](t, s, "dns").Spec.Ports
 	if p[0].NodePort == 0 || p[0].NodePort != p[1].NodePort || p[2].NodePort == p[0].NodePort || p[2].NodePort == 0 {
@@ -75,8 +79,10 @@ func TestNodePortsMoveBetweenPorts(t *testing.T) {
 	ports := func(ports ...corev1.ServicePort) func(*corev1.Service) {
 		return func(svc *corev1.Service) { svc.Spec.Type, svc.Spec.Ports = "NodePort", ports }
 	}
-	apply(t, s, newService("web", ports(corev1.ServicePort{Name: "a", Port: 80, NodePort: 30001}, corev1.ServicePort{Name: "b", Port: 81, NodePort: 30002})))
-	apply(t, s, newService("web", ports(corev1.ServicePort{Name: "a", Port: 80}, corev1.ServicePort{Name: "b", Port: 81, NodePort: 30001})))
+	apply(t, s, newService("web", ports(corev1.ServicePort{Name: "a", Port: 80, NodePort: 30001},
+		corev1.ServicePort{Name: "b", Port: 81, NodePort: 30002})))
+	apply(t, s, newService("web", ports(corev1.ServicePort{Name: "a", Port: 80},
+		corev1.ServicePort{Name: "b", Port: 81, NodePort: 30001})))
 	p := get[*corev1.Service](t, s, "web").Spec.Ports
 	if p[1].NodePort != 30001 || p[0].NodePort == 30001 || p[0].NodePort == 0 {
 		t.Errorf("nodePorts %d and %d", p[0].NodePort, p[1].NodePort)
@@ -91,7 +97,8 @@ func TestLoadBalancerStatus(t *testing.T) {
 		})
 	}
 	apply(t, s, newService("lb", func(svc *corev1.Service) { svc.Spec.Type = "LoadBalancer" }), newService("plain"))
-	if err := ingress("plain"); err == nil || !strings.Contains(err.Error(), "status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'") {
+	if err := ingress("plain"); err == nil || !strings.Contains(err.Error(),
+		"status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is 'LoadBalancer'") {
 		t.Errorf("ingress of a ClusterIP: %v", err)
 	}
 	if err := ingress("lb"); err != nil {
@@ -127,7 +134,10 @@ func TestHealthCheckNodePort(t *testing.T) {
 	if p := get[*corev1.Service](t, s, "lb").Spec.HealthCheckNodePort; p != 0 {
 		t.Errorf("healthCheckNodePort %d with policy Cluster", p)
 	}
-	apply(t, s, newService("heir", func(svc *corev1.Service) { svc.Spec.Type, svc.Spec.Ports[0].NodePort = "NodePort", port }))
+	apply(t, s, newService("heir", func(svc *corev1.Service) {
+		svc.Spec.Type, svc.Spec.Ports[0].NodePort = "NodePort",
+			port
+	}))
 	apply(t, s, newService("lb", local))
 	if p := get[*corev1.Service](t, s, "lb").Spec.HealthCheckNodePort; p == port || p == 0 {
 		t.Errorf("healthCheckNodePort %d, and %d is taken", p, port)
@@ -146,7 +156,8 @@ func TestLoadBalancerWithoutNodePorts(t *testing.T) {
 }
 
 func TestRangesRunOut(t *testing.T) {
-	s := newTestStore(t, Config{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/29")}, NodePorts: PortRange{30000, 30002}})
+	s := newTestStore(t, Config{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/29")},
+		NodePorts: PortRange{30000, 30002}})
 	asNodePort := func(svc *corev1.Service) { svc.Spec.Type = "NodePort" }
 	apply(t, s, newService("a", asNodePort), newService("b", asNodePort), newService("c", asNodePort))
 	err := s.Apply(newService("d", asNodePort))

@@ -25,7 +25,8 @@ func bigStore(tb testing.TB, services int) *Store {
 			for j := range 5 {
 				ip := fmt.Sprintf("10.%d.%d.%d", 100+j, i/250, i%250+1)
 				if err := UpdateStatus(tx, "default", fmt.Sprintf("%s-%d", name, j), func(p *corev1.Pod) {
-					p.Status = corev1.PodStatus{Phase: "Running", PodIP: ip, Conditions: []corev1.PodCondition{{Type: "Ready", Status: "True"}}}
+					p.Status = corev1.PodStatus{Phase: "Running", PodIP: ip,
+						Conditions: []corev1.PodCondition{{Type: "Ready", Status: "True"}}}
 				}); err != nil {
 					return err
 				}
@@ -56,7 +57,8 @@ func BenchmarkOneChange(b *testing.B) {
 			status := map[bool]corev1.ConditionStatus{true: "True", false: "False"}
 			for i := 0; b.Loop(); i++ {
 				name := fmt.Sprintf("svc-%05d-0", i%size)
-				if err := UpdateStatus(s, "default", name, func(p *corev1.Pod) { p.Status.Conditions[0].Status = status[i/size%2 == 1] }); err != nil {
+				if err := UpdateStatus(s, "default", name,
+					func(p *corev1.Pod) { p.Status.Conditions[0].Status = status[i/size%2 == 1] }); err != nil {
 					b.Fatal(err)
 				}
 				s.Snapshot()

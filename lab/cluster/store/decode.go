@@ -29,8 +29,8 @@ func (e *DecodeError) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict: a field that does
-// not exist, is given twice or has a value of the wrong type is an error. The error joins a *DecodeError for every
+// Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict: a field that
+// does not exist, is given twice or has a value of the wrong type is an error. The error joins a *DecodeError for every
 // mistake. Source names the manifest in errors.
 func Decode(source string, data []byte) ([]Object, error) {
 	documents, err := splitDocuments(data)

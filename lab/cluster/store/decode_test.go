@@ -144,18 +144,23 @@ func TestDecodeErrors(t *testing.T) {
 
 func TestDecodeForms(t *testing.T) {
 	const want = "Namespace a,Namespace b"
-	const a, b = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n", "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: b\n"
-	const ja, jb = `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"b"}}`
+	const a, b = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n",
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: b\n"
+	const ja, jb = `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}`,
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"b"}}`
 	for name, in := range map[string]string{
-		"documents":            a + "---\n" + b,
-		"markers everywhere":   "---\n# first\n" + a + "...\n---\n---\n" + b + "---\n...\n",
-		"carriage returns":     strings.ReplaceAll(a+"---\n"+b, "\n", "\r\n"),
-		"after the marker":     "--- " + ja + "\n--- # two\n" + b,
-		"JSON stream":          ja + "\n" + jb,
-		"indented JSON":        "\n\t{\n\t\"apiVersion\":\t\"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"a\"}}" + jb,
-		"List":                 `{"apiVersion":"v1","kind":"List","items":[` + ja + "," + jb + "]}",
-		"typed list":           "apiVersion: v1\nkind: NamespaceList\nmetadata: {resourceVersion: '5'}\nitems:\n- metadata: {name: a}\n- metadata: {name: b}\n",
-		"list within a list":   `{"apiVersion":"v1","kind":"List","items":[` + ja + `,{"apiVersion":"v1","kind":"List","items":[` + jb + "]}]}",
+		"documents":          a + "---\n" + b,
+		"markers everywhere": "---\n# first\n" + a + "...\n---\n---\n" + b + "---\n...\n",
+		"carriage returns":   strings.ReplaceAll(a+"---\n"+b, "\n", "\r\n"),
+		"after the marker":   "--- " + ja + "\n--- # two\n" + b,
+		"JSON stream":        ja + "\n" + jb,
+		"indented JSON": "\n\t{\n\t\"apiVersion\":\t\"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": " +
+			"\"a\"}}" + jb,
+		"List": `{"apiVersion":"v1","kind":"List","items":[` + ja + "," + jb + "]}",
+		"typed list": "apiVersion: v1\nkind: NamespaceList\nmetadata: {resourceVersion: '5'}\nitems:\n- " +
+			"metadata: {name: a}\n- metadata: {name: b}\n",
+		"list within a list": `{"apiVersion":"v1","kind":"List","items":[` + ja +
+			`,{"apiVersion":"v1","kind":"List","items":[` + jb + "]}]}",
 		"a dash in the middle": a + "  annotations:\n    x: |\n      ---\n      y\n---\n" + b,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,14 +209,16 @@ func TestDecodeSeedManifests(t *testing.T) {
 	if pod.Volumes[0].EmptyDir == nil || pod.InitContainers[0].Command[2] != "echo $HOSTNAME > /work-dir/index.html" {
 		t.Errorf("volumes %+v, command %q", pod.Volumes, pod.InitContainers[0].Command)
 	}
-	if svc := decodeFile(t, "nodeport-local.yaml")[0].(*corev1.Service); svc.Spec.ExternalTrafficPolicy != "Local" || svc.Spec.Ports[0].NodePort != 31380 {
+	if svc := decodeFile(t, "nodeport-local.yaml")[0].(*corev1.Service); svc.Spec.ExternalTrafficPolicy != "Local" ||
+		svc.Spec.Ports[0].NodePort != 31380 {
 		t.Errorf("spec %+v", svc.Spec)
 	}
 }
 
 func TestEncodeDecode(t *testing.T) {
 	var in []Object
-	for _, file := range []string{"frontend-deployment.yaml", "services.yaml", "nodeport-local.yaml", "networkpolicy.yaml"} {
+	for _, file := range []string{"frontend-deployment.yaml", "services.yaml", "nodeport-local.yaml",
+		"networkpolicy.yaml"} {
 		in = append(in, decodeFile(t, file)...)
 	}
 	in = append(in, newNode("n1", "a"), newPod("p", "n1", app("web")))

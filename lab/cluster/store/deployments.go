@@ -106,7 +106,8 @@ func (tx *Tx) newPod(d *appsv1.Deployment, template string) *corev1.Pod {
 		p.Labels = map[string]string{}
 	}
 	p.Labels[appsv1.DefaultDeploymentUniqueLabelKey] = template
-	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind(string(KindDeployment)))}
+	p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d,
+		appsv1.SchemeGroupVersion.WithKind(string(KindDeployment)))}
 	p.Status.Phase = corev1.PodPending
 	tx.put(r, p)
 	return p
@@ -200,7 +201,8 @@ func tolerates(p *corev1.Pod, t corev1.Taint) bool {
 }
 
 func ownerDeployment(p *corev1.Pod) (Key, bool) {
-	if c := metav1.GetControllerOfNoCopy(p); c != nil && c.Kind == string(KindDeployment) && ptr.Deref(c.Controller, false) {
+	if c := metav1.GetControllerOfNoCopy(p); c != nil && c.Kind == string(KindDeployment) &&
+		ptr.Deref(c.Controller, false) {
 		return Key{p.Namespace, c.Name}, true
 	}
 	return Key{}, false

@@ -55,7 +55,8 @@ func TestSeedCluster(t *testing.T) {
 		apply(t, s, decodeFile(t, file)...)
 	}
 	svc := get[*corev1.Service](t, s, "frontend").Spec
-	if svc.ClusterIP != ip || svc.Ports[0].NodePort != 31380 || svc.ExternalTrafficPolicy != "Local" || svc.HealthCheckNodePort != 0 {
+	if svc.ClusterIP != ip || svc.Ports[0].NodePort != 31380 || svc.ExternalTrafficPolicy != "Local" ||
+		svc.HealthCheckNodePort != 0 {
 		t.Errorf("frontend became %+v", svc)
 	}
 	var backend []*corev1.Pod
@@ -76,7 +77,8 @@ func TestDeploymentPods(t *testing.T) {
 	for _, p := range s.Snapshot().Pods {
 		perNode[p.Spec.NodeName]++
 		c := metav1.GetControllerOf(p)
-		if !strings.HasPrefix(p.Name, "web-") || c == nil || c.Kind != "Deployment" || c.Name != "web" || p.Labels["pod-template-hash"] == "" {
+		if !strings.HasPrefix(p.Name, "web-") || c == nil || c.Kind != "Deployment" || c.Name != "web" ||
+			p.Labels["pod-template-hash"] == "" {
 			t.Errorf("pod %s: labels %v, controller %v", p.Name, p.Labels, c)
 		}
 	}
@@ -197,7 +199,8 @@ func TestScheduling(t *testing.T) {
 	web := strings.Fields(got["web"])
 	slices.Sort(web)
 	got["web"] = strings.Join(web, " ")
-	checkSame(t, "nodes", got, map[string]string{"web": "n1 special", "tolerant": "a-tainted ", "picky": "special ", "impossible": " "})
+	checkSame(t, "nodes", got, map[string]string{"web": "n1 special", "tolerant": "a-tainted ", "picky": "special ",
+		"impossible": " "})
 
 	// Pods of a node that goes away go with it; those of the Deployment come back elsewhere.
 	if err := s.Delete("Node", "", "special"); err != nil {
@@ -229,7 +232,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := s.Snapshot()
-	if n := len(after.Pods) + len(after.Services) + len(after.EndpointSlices) + len(after.Deployments); n != 0 || len(after.Namespaces) != 2 {
+	if n := len(after.Pods) + len(after.Services) + len(after.EndpointSlices) + len(after.Deployments); n != 0 ||
+		len(after.Namespaces) != 2 {
 		t.Errorf("%d objects and %d namespaces are left", n, len(after.Namespaces))
 	}
 	apply(t, s, newService("heir", func(svc *corev1.Service) { svc.Spec.ClusterIP = "10.96.0.10" }))
@@ -245,11 +249,13 @@ func TestPodsKeepTheirSpec(t *testing.T) {
 	changed := newPod("p", "", app("db")) // labels and images may change, the node stays
 	changed.Spec.Containers[0].Image = "web:2"
 	apply(t, s, changed)
-	if p := get[*corev1.Pod](t, s, "p"); p.Spec.NodeName != node || p.Labels["app"] != "db" || p.Spec.Containers[0].Image != "web:2" {
+	if p := get[*corev1.Pod](t, s, "p"); p.Spec.NodeName != node || p.Labels["app"] != "db" ||
+		p.Spec.Containers[0].Image != "web:2" {
 		t.Errorf("pod %+v", p)
 	}
 	changed.Spec.Containers[0].Ports = nil
-	if err := s.Apply(changed); err == nil || !strings.Contains(err.Error(), "spec: Forbidden: pod updates may not change fields other than") {
+	if err := s.Apply(changed); err == nil || !strings.Contains(err.Error(),
+		"spec: Forbidden: pod updates may not change fields other than") {
 		t.Errorf("a pod with other ports: %v", err)
 	}
 	moved := newPod("p", map[string]string{"n1": "n2", "n2": "n1"}[node], nil)
@@ -264,8 +270,12 @@ func TestPodsKeepTheirSpec(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "for the status alone") {
 		t.Errorf("UpdateStatus of a spec: %v", err)
 	}
-	err = UpdateStatus(s, "default", "p", func(p *corev1.Pod) { p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "10.0.0.2"}} })
-	if err == nil || !strings.Contains(err.Error(), "status.podIPs[1]: Invalid value: \"10.0.0.2\": may specify no more than one IP for each IP family") {
+	err = UpdateStatus(s, "default", "p", func(p *corev1.Pod) {
+		p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"},
+			{IP: "10.0.0.2"}}
+	})
+	if err == nil || !strings.Contains(err.Error(),
+		"status.podIPs[1]: Invalid value: \"10.0.0.2\": may specify no more than one IP for each IP family") {
 		t.Errorf("two addresses of one family: %v", err)
 	}
 }
@@ -281,7 +291,8 @@ func TestStaleManifest(t *testing.T) {
 	again := get[*corev1.Service](t, s, "web").DeepCopy()
 	again.Spec.TrafficDistribution = ptr.To("PreferClose")
 	apply(t, s, again)
-	if err := s.Apply(newService("web"), newService("web")); err == nil || !strings.Contains(err.Error(), `Service "default/web" is given twice`) {
+	if err := s.Apply(newService("web"), newService("web")); err == nil ||
+		!strings.Contains(err.Error(), `Service "default/web" is given twice`) {
 		t.Errorf("the same Service twice: %v", err)
 	}
 }

@@ -86,7 +86,8 @@ func splitYAML(data []byte) []document {
 // markerOf tells whether a line begins or ends a document.
 func markerOf(line []byte) (mark string, rest []byte) {
 	for _, m := range []string{"---", "..."} {
-		if after, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(after) == 0 || strings.ContainsRune(" \t\r\n", rune(after[0]))) {
+		if after, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(after) == 0 ||
+			strings.ContainsRune(" \t\r\n", rune(after[0]))) {
 			return m, after
 		}
 	}

@@ -48,7 +48,8 @@ func encodeOne(o Object) ([]byte, error) {
 
 // noise are the fields that k8s.io/api writes even if they are empty. An empty podSelector or emptyDir, in contrast,
 // means something.
-var noise = map[string]bool{"resources": true, "strategy": true, "loadBalancer": true, "daemonEndpoints": true, "nodeInfo": true}
+var noise = map[string]bool{"resources": true, "strategy": true, "loadBalancer": true, "daemonEndpoints": true,
+	"nodeInfo": true}
 
 // isBlank tells whether nothing in a value differs from what it would be if it were left out.
 func isBlank(v any) bool {

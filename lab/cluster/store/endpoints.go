@@ -78,7 +78,8 @@ type backends struct {
 func portsKey(ports []discoveryv1.EndpointPort) string {
 	var parts []string
 	for _, p := range ports {
-		parts = append(parts, fmt.Sprintf("%q %s %d %q", ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, ""), ptr.Deref(p.Port, 0), ptr.Deref(p.AppProtocol, "")))
+		parts = append(parts, fmt.Sprintf("%q %s %d %q", ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, ""),
+			ptr.Deref(p.Port, 0), ptr.Deref(p.AppProtocol, "")))
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ",")
@@ -187,7 +188,8 @@ func findPort(p *corev1.Pod, sp corev1.ServicePort) (int32, bool) {
 }
 
 // reconcileFamily brings the slices of one Service and address type to the wanted endpoints.
-func (tx *Tx) reconcileFamily(svc *corev1.Service, t discoveryv1.AddressType, want map[string]*backends, existing []*discoveryv1.EndpointSlice) {
+func (tx *Tx) reconcileFamily(svc *corev1.Service, t discoveryv1.AddressType, want map[string]*backends,
+	existing []*discoveryv1.EndpointSlice) {
 	kept := map[string][]*discoveryv1.EndpointSlice{}
 	for _, s := range existing {
 		k := portsKey(s.Ports)
@@ -258,7 +260,8 @@ func (b *backends) takeThoseOf(old []discoveryv1.Endpoint) []discoveryv1.Endpoin
 }
 
 // fill puts the endpoints that are in no slice yet into the fullest slices that have room, then into new ones.
-func (b *backends) fill(into []*discoveryv1.EndpointSlice, fresh func() *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+func (b *backends) fill(into []*discoveryv1.EndpointSlice,
+	fresh func() *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	byRoom := slices.Clone(into)
 	slices.SortStableFunc(byRoom, func(a, c *discoveryv1.EndpointSlice) int {
 		return cmp.Compare(len(c.Endpoints), len(a.Endpoints))
@@ -282,7 +285,8 @@ func (b *backends) fill(into []*discoveryv1.EndpointSlice, fresh func() *discove
 func (tx *Tx) putSlice(svc *corev1.Service, s *discoveryv1.EndpointSlice) {
 	s.Namespace = svc.Namespace
 	s.Labels = sliceLabels(svc)
-	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(svc, corev1.SchemeGroupVersion.WithKind(string(KindService)))}
+	s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(svc,
+		corev1.SchemeGroupVersion.WithKind(string(KindService)))}
 	for i := 0; s.Name == ""; i++ {
 		name := svc.Name + "-" + suffix(fmt.Sprintf("%s %s %d", KeyOf(svc), s.AddressType, i))
 		if _, taken := tx.s.slices.objects[Key{svc.Namespace, name}]; !taken {

@@ -78,7 +78,8 @@ func TestSliceWordForWord(t *testing.T) {
 				"endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
 			},
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "Service", Name: "web", UID: svc.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+				APIVersion: "v1", Kind: "Service", Name: "web", UID: svc.UID, Controller: ptr.To(true),
+				BlockOwnerDeletion: ptr.To(true),
 			}},
 		},
 		AddressType: "IPv4",
@@ -110,7 +111,8 @@ func TestEndpointConditions(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			s := newTestStore(t, Config{}, "n1")
-			apply(t, s, newPod("p", "n1", app("web")), newService("web", func(svc *corev1.Service) { svc.Spec.PublishNotReadyAddresses = test.publish }))
+			apply(t, s, newPod("p", "n1", app("web")), newService("web",
+				func(svc *corev1.Service) { svc.Spec.PublishNotReadyAddresses = test.publish }))
 			report(t, s, "p", test.ready, "10.244.1.2")
 			if test.terminate {
 				if err := s.Terminate("default", "p", test.serveOnTerminate); err != nil {
@@ -164,14 +166,16 @@ func addresses(s *discoveryv1.EndpointSlice) []string {
 func TestSelectors(t *testing.T) {
 	s := newTestStore(t, Config{}, "n1")
 	for i, labels := range []map[string]string{
-		{"app": "web", "tier": "front"}, {"app": "web", "tier": "back"}, {"app": "db", "tier": "front"}, {"app": "web"}, {"tier": "front"}, nil,
+		{"app": "web", "tier": "front"}, {"app": "web", "tier": "back"}, {"app": "db", "tier": "front"}, {"app": "web"},
+		{"tier": "front"}, nil,
 	} {
 		name := fmt.Sprint("p", i)
 		apply(t, s, newPod(name, "n1", labels))
 		report(t, s, name, true, fmt.Sprint("10.244.1.", i))
 	}
 	for want, selector := range map[string]map[string]string{
-		"[10.244.1.0]": {"app": "web", "tier": "front"}, "[10.244.1.0 10.244.1.1 10.244.1.3]": {"app": "web"}, "[]": {"app": "web", "x": "y"},
+		"[10.244.1.0]": {"app": "web", "tier": "front"}, "[10.244.1.0 10.244.1.1 10.244.1.3]": {"app": "web"},
+		"[]": {"app": "web", "x": "y"},
 	} {
 		apply(t, s, newService("web", func(svc *corev1.Service) { svc.Spec.Selector = selector }))
 		if got := fmt.Sprint(addresses(only(t, s, "web", "IPv4"))); got != want {
@@ -187,17 +191,21 @@ func TestSelectors(t *testing.T) {
 
 func TestNamedPortsResolvePerPod(t *testing.T) {
 	s := newTestStore(t, Config{}, "n1")
-	old, young, none := newPod("old", "n1", app("web")), newPod("young", "n1", app("web")), newPod("none", "n1", app("web"))
+	old, young, none := newPod("old", "n1", app("web")), newPod("young", "n1", app("web")),
+		newPod("none", "n1", app("web"))
 	young.Spec.Containers[0].Ports[0].ContainerPort = 9090
 	none.Spec.Containers[0].Ports = nil
-	none.Spec.InitContainers = []corev1.Container{{Name: "setup", Image: "i:1", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 1}}}}
+	none.Spec.InitContainers = []corev1.Container{{Name: "setup", Image: "i:1",
+		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 1}}}}
 	side := newPod("side", "n1", app("web"))
 	side.Spec.Containers[0].Ports[0].Protocol = "UDP" // of the right name, but the Service wants TCP
 	side.Spec.InitContainers = []corev1.Container{{
-		Name: "proxy", Image: "i:1", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 7070}},
+		Name: "proxy", Image: "i:1", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 7070}},
 	}}
 	apply(t, s, old, young, none, side, newService("web", func(svc *corev1.Service) {
-		svc.Spec.Ports = []corev1.ServicePort{{Name: "web", Port: 80, TargetPort: intstr.FromString("http")}, {Name: "adm", Port: 81}}
+		svc.Spec.Ports = []corev1.ServicePort{{Name: "web", Port: 80, TargetPort: intstr.FromString("http")},
+			{Name: "adm", Port: 81}}
 	}))
 	for i, p := range []string{"old", "young", "none", "side"} {
 		report(t, s, p, true, fmt.Sprintf("10.244.1.%d", i+1))
@@ -211,7 +219,8 @@ func TestNamedPortsResolvePerPod(t *testing.T) {
 		got[ports] = fmt.Sprint(addresses(slice))
 	}
 	checkSame(t, "slices", got, map[string]string{
-		"web=8080 adm=81 ": "[10.244.1.1]", "web=9090 adm=81 ": "[10.244.1.2]", "adm=81 ": "[10.244.1.3]", "web=7070 adm=81 ": "[10.244.1.4]",
+		"web=8080 adm=81 ": "[10.244.1.1]", "web=9090 adm=81 ": "[10.244.1.2]", "adm=81 ": "[10.244.1.3]",
+		"web=7070 adm=81 ": "[10.244.1.4]",
 	})
 }
 
@@ -228,7 +237,8 @@ func TestHeadlessSlices(t *testing.T) {
 	if h := slice.Endpoints[0].Hostname; h == nil || *h != "db-0" {
 		t.Errorf("hostname %v", h)
 	}
-	if svc := get[*corev1.Service](t, s, "db").Spec; svc.ClusterIP != "None" || len(svc.ClusterIPs) != 1 || svc.ClusterIPs[0] != "None" {
+	if svc := get[*corev1.Service](t, s, "db").Spec; svc.ClusterIP != "None" || len(svc.ClusterIPs) != 1 ||
+		svc.ClusterIPs[0] != "None" {
 		t.Errorf("clusterIP %q, clusterIPs %q", svc.ClusterIP, svc.ClusterIPs)
 	}
 }
@@ -243,11 +253,12 @@ func TestHints(t *testing.T) {
 	} {
 		t.Run(distribution, func(t *testing.T) {
 			s := newTestStore(t, Config{})
-			apply(t, s, newNode("n1", "a"), newPod("p1", "n1", app("web")), newPod("p2", "n1", app("web")), newService("web", func(svc *corev1.Service) {
-				if distribution != "" {
-					svc.Spec.TrafficDistribution = &distribution
-				}
-			}))
+			apply(t, s, newNode("n1", "a"), newPod("p1", "n1", app("web")), newPod("p2", "n1", app("web")),
+				newService("web", func(svc *corev1.Service) {
+					if distribution != "" {
+						svc.Spec.TrafficDistribution = &distribution
+					}
+				}))
 			report(t, s, "p1", true, "10.244.1.1")
 			report(t, s, "p2", false, "10.244.1.2")
 			e := only(t, s, "web", "IPv4").Endpoints

@@ -55,8 +55,8 @@ func (h *history) since(after, newest uint64) ([]Event, error) {
 	return tail[:len(tail):len(tail)], nil
 }
 
-// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed. Through a
-// view, an event of what is out of sight has a revision and nothing else.
+// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed. Through
+// a view, an event of what is out of sight has a revision and nothing else.
 func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +64,8 @@ func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	return s.lens.events(events), err
 }
 
-// Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or event
-// seen before.
+// Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or
+// event seen before.
 func (s *Store) Changed(after uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

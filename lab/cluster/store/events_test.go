@@ -158,7 +158,8 @@ func checkState(t *testing.T, state map[string]string, snapshot *Snapshot) {
 	}
 	for _, svc := range snapshot.Services {
 		if want++; state["Service "+KeyOf(svc).String()] != svc.ResourceVersion {
-			t.Errorf("service %s is at %s, the watcher at %q", svc.Name, svc.ResourceVersion, state["Service "+KeyOf(svc).String()])
+			t.Errorf("service %s is at %s, the watcher at %q", svc.Name, svc.ResourceVersion,
+				state["Service "+KeyOf(svc).String()])
 		}
 	}
 	if len(state) != want {

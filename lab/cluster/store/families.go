@@ -71,7 +71,8 @@ func (s *Store) checkFamilies(spec *corev1.ServiceSpec) field.ErrorList {
 	}
 	for i, f := range spec.IPFamilies {
 		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
-			errs = append(errs, field.NotSupported(families.Index(i), f, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
+			errs = append(errs, field.NotSupported(families.Index(i), f,
+				[]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
 		} else if !slices.Contains(s.families, f) {
 			errs = append(errs, field.Invalid(families.Index(i), f, "not configured on this cluster"))
 		}

@@ -14,7 +14,8 @@ import (
 )
 
 func TestFamilies(t *testing.T) {
-	const single, prefer, require = corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack
+	const single, prefer, require = corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	type spec = corev1.ServiceSpec
 	tests := []struct {
@@ -29,10 +30,12 @@ func TestFamilies(t *testing.T) {
 		{"default on IPv6", lab.IPv6, spec{}, []corev1.IPFamily{v6}, single, ""},
 		{"prefer", lab.Dual, spec{IPFamilyPolicy: ptr.To(prefer)}, []corev1.IPFamily{v4, v6}, prefer, ""},
 		{"prefer on one family", lab.IPv6, spec{IPFamilyPolicy: ptr.To(prefer)}, []corev1.IPFamily{v6}, prefer, ""},
-		{"require, IPv6 first", lab.Dual, spec{IPFamilyPolicy: ptr.To(require), IPFamilies: []corev1.IPFamily{v6}}, []corev1.IPFamily{v6, v4}, require, ""},
+		{"require, IPv6 first", lab.Dual, spec{IPFamilyPolicy: ptr.To(require), IPFamilies: []corev1.IPFamily{v6}},
+			[]corev1.IPFamily{v6, v4}, require, ""},
 		{"one of two", lab.Dual, spec{IPFamilies: []corev1.IPFamily{v6}}, []corev1.IPFamily{v6}, single, ""},
 		{"inferred from the address", lab.Dual, spec{ClusterIP: "fd00:10:96::5"}, []corev1.IPFamily{v6}, single, ""},
-		{"inferred from both addresses", lab.Dual, spec{IPFamilyPolicy: ptr.To(prefer), ClusterIP: "fd00:10:96::5", ClusterIPs: []string{"fd00:10:96::5", "10.96.0.5"}},
+		{"inferred from both addresses", lab.Dual, spec{IPFamilyPolicy: ptr.To(prefer), ClusterIP: "fd00:10:96::5",
+			ClusterIPs: []string{"fd00:10:96::5", "10.96.0.5"}},
 			[]corev1.IPFamily{v6, v4}, prefer, ""},
 		{"headless", lab.Dual, spec{ClusterIP: "None", Selector: app("x")}, []corev1.IPFamily{v4}, single, ""},
 		{"headless without selector", lab.IPv4, spec{ClusterIP: "None"}, []corev1.IPFamily{v4, v6}, require, ""},
@@ -40,7 +43,8 @@ func TestFamilies(t *testing.T) {
 			"must be 'PreferDualStack' or 'RequireDualStack' when multiple IP families"},
 		{"address of the other family", lab.Dual, spec{ClusterIP: "10.96.0.5", IPFamilies: []corev1.IPFamily{v6}}, nil, "",
 			"expected an IPv6 value as indicated by `ipFamilies[0]`"},
-		{"twice the same", lab.Dual, spec{IPFamilyPolicy: ptr.To(prefer), IPFamilies: []corev1.IPFamily{v4, v4}}, nil, "", "spec.ipFamilies[1]: Duplicate value"},
+		{"twice the same", lab.Dual, spec{IPFamilyPolicy: ptr.To(prefer), IPFamilies: []corev1.IPFamily{v4, v4}}, nil, "",
+			"spec.ipFamilies[1]: Duplicate value"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -99,7 +103,8 @@ func TestFamiliesComeAndGo(t *testing.T) {
 	apply(t, s, newService("heir", func(svc *corev1.Service) { svc.Spec.ClusterIP = both[1] })) // it is free again
 	apply(t, s, newService("headless", func(svc *corev1.Service) { svc.Spec.ClusterIP = "None" }))
 	err := Update(s, "default", "headless", func(svc *corev1.Service) { svc.Spec.IPFamilies = []corev1.IPFamily{"IPv6"} })
-	if err == nil || !strings.Contains(err.Error(), "spec.ipFamilies[0]: Invalid value: \"IPv6\": may not change once set") {
+	if err == nil || !strings.Contains(err.Error(),
+		"spec.ipFamilies[0]: Invalid value: \"IPv6\": may not change once set") {
 		t.Errorf("change of the primary family: %v", err)
 	}
 }
@@ -114,7 +119,8 @@ func TestExternalNameTransitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	svc := get[*corev1.Service](t, s, "web").Spec
-	if svc.ClusterIP != "" || len(svc.ClusterIPs)+len(svc.IPFamilies) > 0 || svc.Ports[0].NodePort != 0 || svc.InternalTrafficPolicy != nil {
+	if svc.ClusterIP != "" || len(svc.ClusterIPs)+len(svc.IPFamilies) > 0 || svc.Ports[0].NodePort != 0 ||
+		svc.InternalTrafficPolicy != nil {
 		t.Errorf("spec %+v", svc)
 	}
 	if n := len(s.Snapshot().EndpointSlices); n != 0 {

@@ -20,7 +20,8 @@ func (s *Store) Through(see func(Object) Object) *Store {
 	return &Store{state: s.state, lens: &lens{see: see, seen: map[Object]Object{}}}
 }
 
-// lens is what a view of a store is read through. It is used under the store's lock. A nil lens shows things as they are.
+// lens is what a view of a store is read through. It is used under the store's lock. A nil lens shows things as they
+// are.
 type lens struct {
 	see    func(Object) Object
 	seen   map[Object]Object // what see made of objects, so that what is unchanged stays the same pointer
@@ -67,8 +68,8 @@ func lookAt[T Object](l *lens, all []T) []T {
 	return out
 }
 
-// events are what a watcher is told: an object that vanishes from view looks deleted, one that comes into view added. Of
-// what stays out of it no more than a revision is left.
+// events are what a watcher is told: an object that vanishes from view looks deleted, one that comes into view added.
+// Of what stays out of it no more than a revision is left.
 func (l *lens) events(all []Event) []Event {
 	if l == nil {
 		return all

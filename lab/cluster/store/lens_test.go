@@ -51,7 +51,8 @@ func TestAViewShowsWhatItsLensMakesOfThings(t *testing.T) {
 	if err := view.Apply(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}}); err != nil {
 		t.Fatal(err)
 	}
-	if again := view.Snapshot(); again == first || again.Services[0] != seen || len(again.Namespaces) != len(first.Namespaces)+1 {
+	if again := view.Snapshot(); again == first || again.Services[0] != seen ||
+		len(again.Namespaces) != len(first.Namespaces)+1 {
 		t.Error("what has not changed must stay the same object, and writes must reach the store")
 	}
 }
@@ -66,7 +67,8 @@ func TestAViewTellsOfWhatComesIntoSightAndGoes(t *testing.T) {
 		{func() error { return s.Apply(serviceForView(map[string]string{"hidden": "yes"})) }, nil},
 		{func() error { return s.Apply(serviceForView(nil)) }, []watch.EventType{watch.Added}},
 		{func() error { return s.Apply(serviceForView(map[string]string{"a": "b"})) }, []watch.EventType{watch.Modified}},
-		{func() error { return s.Apply(serviceForView(map[string]string{"hidden": "yes"})) }, []watch.EventType{watch.Deleted}},
+		{func() error { return s.Apply(serviceForView(map[string]string{"hidden": "yes"})) },
+			[]watch.EventType{watch.Deleted}},
 		{func() error { return s.Delete(KindService, "default", "web") }, nil},
 	} {
 		before := s.Snapshot().Revision

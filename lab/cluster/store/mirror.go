@@ -97,7 +97,8 @@ func mirrorSlices(e *corev1.Endpoints) map[string]*discoveryv1.EndpointSlice {
 	return out
 }
 
-func addMirrored(to map[string]*discoveryv1.EndpointSlice, e *corev1.Endpoints, ports []discoveryv1.EndpointPort, a corev1.EndpointAddress, ready bool) {
+func addMirrored(to map[string]*discoveryv1.EndpointSlice, e *corev1.Endpoints, ports []discoveryv1.EndpointPort,
+	a corev1.EndpointAddress, ready bool) {
 	t := discoveryv1.AddressType(familyOf(netip.MustParseAddr(a.IP)))
 	name := e.Name + "-" + suffix(fmt.Sprintf("%s mirror %s %s", KeyOf(e), t, portsKey(ports)))
 	s := to[name]
@@ -108,11 +109,13 @@ func addMirrored(to map[string]*discoveryv1.EndpointSlice, e *corev1.Endpoints, 
 		maps.Copy(s.Labels, e.Labels)
 		s.Labels[discoveryv1.LabelServiceName] = e.Name
 		s.Labels[discoveryv1.LabelManagedBy] = mirrorManager
-		s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind(string(KindEndpoints)))}
+		s.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(e,
+			corev1.SchemeGroupVersion.WithKind(string(KindEndpoints)))}
 		to[name] = s
 	}
 	endpoint := discoveryv1.Endpoint{
-		Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, NodeName: a.NodeName, TargetRef: a.TargetRef,
+		Addresses: []string{a.IP}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, NodeName: a.NodeName,
+		TargetRef: a.TargetRef,
 	}
 	if a.Hostname != "" {
 		endpoint.Hostname = ptr.To(a.Hostname)

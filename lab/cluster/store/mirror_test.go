@@ -42,7 +42,8 @@ func applyYAML(t testing.TB, s *Store, text string) {
 func mirrored(s *Store, service string) []string {
 	var out []string
 	for _, slice := range s.Snapshot().EndpointSlices {
-		if slice.Labels[discoveryv1.LabelServiceName] != service || slice.Labels[discoveryv1.LabelManagedBy] != "endpointslicemirroring-controller.k8s.io" {
+		if slice.Labels[discoveryv1.LabelServiceName] != service ||
+			slice.Labels[discoveryv1.LabelManagedBy] != "endpointslicemirroring-controller.k8s.io" {
 			continue
 		}
 		for _, e := range slice.Endpoints {
@@ -80,7 +81,8 @@ func TestEndpointsAreMirrored(t *testing.T) {
 	err := s.Apply(&corev1.Endpoints{ObjectMeta: newService("bad").ObjectMeta, Subsets: []corev1.EndpointSubset{
 		{Ports: []corev1.EndpointPort{{Port: 0}}}, {Addresses: []corev1.EndpointAddress{{IP: "127.0.0.1"}}},
 	}})
-	for _, want := range []string{"subsets[0]: Required value", "subsets[0].ports[0].port: Invalid value: 0", `subsets[1].addresses[0].ip: Invalid value: "127.0.0.1"`} {
+	for _, want := range []string{"subsets[0]: Required value", "subsets[0].ports[0].port: Invalid value: 0",
+		`subsets[1].addresses[0].ip: Invalid value: "127.0.0.1"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}

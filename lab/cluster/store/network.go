@@ -39,7 +39,8 @@ const (
 
 func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	path := field.NewPath("addressType")
-	errs := oneOf(path, s.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
+	errs := oneOf(path, s.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6,
+		discoveryv1.AddressTypeFQDN)
 	if old != nil {
 		errs = append(errs, immutable(path, s.AddressType, old.AddressType)...)
 	}
@@ -163,12 +164,14 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, path *field.Pat
 		switch {
 		case p.Port == nil:
 			if p.EndPort != nil {
-				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "may not be specified when `port` is not specified"))
+				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort,
+					"may not be specified when `port` is not specified"))
 			}
 		case p.Port.Type == intstr.String:
 			errs = append(errs, invalid(at.Child("port"), p.Port.StrVal, validation.IsValidPortName(p.Port.StrVal))...)
 			if p.EndPort != nil {
-				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "may not be specified when `port` is non-numeric"))
+				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort,
+					"may not be specified when `port` is non-numeric"))
 			}
 		default:
 			errs = append(errs, validatePort(at.Child("port"), p.Port.IntVal)...)

@@ -85,7 +85,8 @@ var resources = []*Resource{
 func resource[T any](k Kind, group, version, plural string, namespaced bool) *Resource {
 	t := reflect.TypeFor[T]()
 	_, status := t.FieldByName("Status")
-	return &Resource{Kind: k, Group: group, Version: version, Plural: plural, Namespaced: namespaced, Status: status, typ: t}
+	return &Resource{Kind: k, Group: group, Version: version, Plural: plural, Namespaced: namespaced, Status: status,
+		typ: t}
 }
 
 // Resources lists the kinds the store knows.
@@ -140,7 +141,8 @@ func ResourceNamed(name string) (*Resource, error) {
 }
 
 func setTypeMeta(o Object, r *Resource) {
-	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: string(r.Kind)})
+	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version,
+		Kind: string(r.Kind)})
 }
 
 // copyOf is a deep copy of the same type.

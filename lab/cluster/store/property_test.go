@@ -26,7 +26,8 @@ import (
 func TestAnySequence(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		stack := rapid.SampledFrom([]lab.Stack{lab.IPv4, lab.IPv6, lab.Dual}).Draw(rt, "stack")
-		s := newTestStore(t, Config{Stack: stack, NodePorts: PortRange{30000, 30011}, ServiceCIDRs: smallRanges(stack)}, "n1", "n2")
+		s := newTestStore(t, Config{Stack: stack, NodePorts: PortRange{30000, 30011}, ServiceCIDRs: smallRanges(stack)},
+			"n1", "n2")
 		rt.Repeat(map[string]func(*rapid.T){
 			"service": func(rt *rapid.T) { attempt(rt, s.Apply(randomService(rt))) },
 			"two":     func(rt *rapid.T) { attempt(rt, s.Apply(randomService(rt), randomService(rt))) },
@@ -40,10 +41,12 @@ func TestAnySequence(t *testing.T) {
 				attempt(rt, s.Apply(newDeployment(name("s").Draw(rt, "deployment"), rapid.Int32Range(-1, 3).Draw(rt, "replicas"))))
 			},
 			"node": func(rt *rapid.T) {
-				attempt(rt, s.Apply(newNode(rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(rt, "node"), rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "zone"))))
+				attempt(rt, s.Apply(newNode(rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(rt, "node"),
+					rapid.SampledFrom([]string{"", "a", "b"}).Draw(rt, "zone"))))
 			},
 			"delete": func(rt *rapid.T) {
-				kind := rapid.SampledFrom([]Kind{KindService, KindPod, KindDeployment, KindNode, KindEndpointSlice}).Draw(rt, "kind")
+				kind := rapid.SampledFrom([]Kind{KindService, KindPod, KindDeployment, KindNode, KindEndpointSlice}).Draw(rt,
+					"kind")
 				if k, ok := anyOf(rt, s.tables[kind].objectsInOrder()); ok {
 					attempt(rt, s.Delete(kind, k.Namespace, k.Name))
 				}
@@ -89,18 +92,22 @@ func anyOf[T Object](rt *rapid.T, objs []T) (Key, bool) {
 func randomService(rt *rapid.T) *corev1.Service {
 	svc := newService(name("s").Draw(rt, "service"))
 	spec := &svc.Spec
-	spec.Type = rapid.SampledFrom([]corev1.ServiceType{"", "ClusterIP", "NodePort", "NodePort", "LoadBalancer", "ExternalName"}).Draw(rt, "type")
+	spec.Type = rapid.SampledFrom([]corev1.ServiceType{"", "ClusterIP", "NodePort", "NodePort", "LoadBalancer",
+		"ExternalName"}).Draw(rt, "type")
 	if spec.Type == "ExternalName" {
 		spec.ExternalName = "example.com"
 	}
 	if spec.Type == "LoadBalancer" && rapid.Bool().Draw(rt, "local") {
 		spec.ExternalTrafficPolicy = "Local"
 	}
-	spec.ClusterIP = rapid.SampledFrom([]string{"", "", "None", "10.96.0.3", "10.96.0.4", "10.99.0.1", "fd00:10:96::3", "fd00:10:96::4"}).Draw(rt, "clusterIP")
-	if p := rapid.SampledFrom([]corev1.IPFamilyPolicy{"", "SingleStack", "PreferDualStack", "RequireDualStack"}).Draw(rt, "policy"); p != "" {
+	spec.ClusterIP = rapid.SampledFrom([]string{"", "", "None", "10.96.0.3", "10.96.0.4", "10.99.0.1", "fd00:10:96::3",
+		"fd00:10:96::4"}).Draw(rt, "clusterIP")
+	if p := rapid.SampledFrom([]corev1.IPFamilyPolicy{"", "SingleStack", "PreferDualStack", "RequireDualStack"}).Draw(rt,
+		"policy"); p != "" {
 		spec.IPFamilyPolicy = &p
 	}
-	spec.Selector = rapid.SampledFrom([]map[string]string{nil, {"app": "s1"}, {"app": "s2"}, {"app": "s1", "tier": "x"}}).Draw(rt, "selector")
+	spec.Selector = rapid.SampledFrom([]map[string]string{nil, {"app": "s1"}, {"app": "s2"},
+		{"app": "s1", "tier": "x"}}).Draw(rt, "selector")
 	spec.PublishNotReadyAddresses = rapid.Bool().Draw(rt, "publish")
 	if d := rapid.SampledFrom([]string{"", "PreferClose", "PreferSameNode"}).Draw(rt, "distribution"); d != "" {
 		spec.TrafficDistribution = &d
@@ -122,10 +129,12 @@ func randomService(rt *rapid.T) *corev1.Service {
 
 func retype(rt *rapid.T, s *Store) error {
 	return Update(s, "default", name("s").Draw(rt, "service"), func(svc *corev1.Service) {
-		svc.Spec.Type = rapid.SampledFrom([]corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}).Draw(rt, "type")
+		svc.Spec.Type = rapid.SampledFrom([]corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer",
+			"ExternalName"}).Draw(rt, "type")
 		svc.Spec.ExternalName = "example.com"
 		if svc.Spec.IPFamilyPolicy != nil {
-			*svc.Spec.IPFamilyPolicy = rapid.SampledFrom([]corev1.IPFamilyPolicy{"SingleStack", "PreferDualStack"}).Draw(rt, "policy")
+			*svc.Spec.IPFamilyPolicy = rapid.SampledFrom([]corev1.IPFamilyPolicy{"SingleStack", "PreferDualStack"}).Draw(rt,
+				"policy")
 		}
 	})
 }
@@ -144,7 +153,8 @@ func reportRandomly(rt *rapid.T, s *Store) error {
 		return nil
 	}
 	ips := rapid.SampledFrom([][]netip.Addr{
-		nil, {netip.MustParseAddr("10.244.1.1")}, {netip.MustParseAddr("10.244.1.2"), netip.MustParseAddr("fd00:10:244:1::2")},
+		nil, {netip.MustParseAddr("10.244.1.1")}, {netip.MustParseAddr("10.244.1.2"),
+			netip.MustParseAddr("fd00:10:244:1::2")},
 	}).Draw(rt, "ips")
 	ready, over := rapid.Bool().Draw(rt, "ready"), rapid.IntRange(0, 5).Draw(rt, "over") == 0
 	return UpdateStatus(s, pod.Namespace, pod.Name, func(p *corev1.Pod) {
@@ -201,7 +211,8 @@ func checkNothingIsShared(rt *rapid.T, s *Store, snapshot *Snapshot) {
 		if hasIP, wants := len(svc.Spec.ClusterIPs) > 0, svc.Spec.Type != "ExternalName"; hasIP != wants {
 			rt.Fatalf("%s of type %s has ClusterIPs %q", svc.Name, svc.Spec.Type, svc.Spec.ClusterIPs)
 		}
-		if svc.Spec.Type == "NodePort" && slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == 0 }) {
+		if svc.Spec.Type == "NodePort" && slices.ContainsFunc(svc.Spec.Ports,
+			func(p corev1.ServicePort) bool { return p.NodePort == 0 }) {
 			rt.Fatalf("%s has a port without nodePort", svc.Name)
 		}
 	}
@@ -217,7 +228,8 @@ func checkSlices(rt *rapid.T, svc *corev1.Service, snapshot *Snapshot) {
 		}
 		types[string(slice.AddressType)]++
 		for _, e := range slice.Endpoints {
-			line := fmt.Sprint(slice.AddressType, e.Addresses, ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, ""), *e.Conditions.Ready, *e.Conditions.Serving, *e.Conditions.Terminating)
+			line := fmt.Sprint(slice.AddressType, e.Addresses, ptr.Deref(e.NodeName, ""), ptr.Deref(e.Zone, ""),
+				*e.Conditions.Ready, *e.Conditions.Serving, *e.Conditions.Terminating)
 			for _, p := range slice.Ports {
 				line += fmt.Sprint(" ", *p.Name, *p.Port, *p.Protocol)
 			}

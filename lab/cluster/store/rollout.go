@@ -27,7 +27,8 @@ func (tx *Tx) setDeploymentConditions(d *appsv1.Deployment) {
 		Reason: "ReplicaSetUpdated", Message: "Pods of the present template are starting.",
 	}
 	if st.UpdatedReplicas == want && st.Replicas == want && st.AvailableReplicas == want {
-		progressing.Reason, progressing.Message = "NewReplicaSetAvailable", "All pods are of the present template, and available."
+		progressing.Reason, progressing.Message = "NewReplicaSetAvailable",
+			"All pods are of the present template, and available."
 	}
 	tx.setDeploymentCondition(st, available)
 	tx.setDeploymentCondition(st, progressing)

@@ -46,7 +46,8 @@ func wantsNodePorts(svc *corev1.Service) bool {
 }
 
 func needsHealthPort(svc *corev1.Service) bool {
-	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // isExternal tells whether traffic from outside the cluster can reach the Service at all.
@@ -126,7 +127,8 @@ func keepNodePorts(ports, was []corev1.ServicePort) {
 // changing the type alone is enough.
 func dropForType(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
-	if needsClusterIP(old) && !needsClusterIP(svc) && spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
+	if needsClusterIP(old) && !needsClusterIP(svc) && spec.ClusterIP == was.ClusterIP &&
+		slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
 		spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
 	}
 	if mayHaveNodePorts(old) && !mayHaveNodePorts(svc) {
@@ -154,7 +156,8 @@ func dropForType(svc, old *corev1.Service) {
 	if was.Type == corev1.ServiceTypeExternalName && spec.Type != was.Type && spec.ExternalName == was.ExternalName {
 		spec.ExternalName = ""
 	}
-	if spec.Type == corev1.ServiceTypeExternalName && was.Type != spec.Type && ptr.Equal(spec.InternalTrafficPolicy, was.InternalTrafficPolicy) {
+	if spec.Type == corev1.ServiceTypeExternalName && was.Type != spec.Type &&
+		ptr.Equal(spec.InternalTrafficPolicy, was.InternalTrafficPolicy) {
 		spec.InternalTrafficPolicy = nil
 	}
 }
@@ -172,7 +175,8 @@ func defaultService(svc *corev1.Service) {
 	case corev1.ServiceAffinityNone:
 		spec.SessionAffinityConfig = nil
 	case corev1.ServiceAffinityClientIP:
-		if spec.SessionAffinityConfig == nil || spec.SessionAffinityConfig.ClientIP == nil || spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
+		if spec.SessionAffinityConfig == nil || spec.SessionAffinityConfig.ClientIP == nil ||
+			spec.SessionAffinityConfig.ClientIP.TimeoutSeconds == nil {
 			spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
 				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)},
 			}
@@ -240,7 +244,8 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 		}
 		ip, ok := s.freeAddress(KeyOf(svc).String(), family)
 		if !ok {
-			errs = append(errs, field.InternalError(path.Index(i), fmt.Errorf("no free address is left in %s", s.ranges[family])))
+			errs = append(errs, field.InternalError(path.Index(i), fmt.Errorf("no free address is left in %s",
+				s.ranges[family])))
 			continue
 		}
 		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
@@ -259,7 +264,8 @@ func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address stri
 	}
 	r := s.ranges[familyOf(ip)]
 	if !r.Contains(ip) || ip == r.Addr() {
-		return field.Invalid(path, address, fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
+		return field.Invalid(path, address, fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is "+
+			"%s", r))
 	}
 	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
 		return field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
@@ -307,8 +313,8 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort is
-// taken for the protocol too, else a free one.
+// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort
+// is taken for the protocol too, else a free one.
 func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *field.Error {
 	port := &svc.Spec.Ports[i]
 	if port.NodePort != 0 {
@@ -336,7 +342,8 @@ func (s *Store) noPortLeft() error { return fmt.Errorf("no free port is left in 
 
 func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) *field.Error {
 	if !s.nodeRange.Contains(port) {
-		return field.Invalid(path, port, fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))
+		return field.Invalid(path, port, fmt.Sprintf("provided port is not in the valid range. The range of valid ports "+
+			"is %s", s.nodeRange))
 	}
 	if owner, taken := s.index.nodePorts[port]; taken && owner != KeyOf(svc) {
 		return field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))

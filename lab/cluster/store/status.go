@@ -48,7 +48,8 @@ func samePreconditions(r *Resource, in, old Object) error {
 			fmt.Errorf("the object has been modified: it is at resourceVersion %s, not %s", old.GetResourceVersion(), v))
 	}
 	if uid := in.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(), fmt.Errorf("uid %s is not %s", uid, old.GetUID()))
+		return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(),
+			fmt.Errorf("uid %s is not %s", uid, old.GetUID()))
 	}
 	return nil
 }

@@ -49,9 +49,10 @@ func TestSimpleService(t *testing.T) {
 func wantEndpoint(s *Store, pod, node, ip string, ready, serving, terminating bool) discoveryv1.Endpoint {
 	p, _ := Get[*corev1.Pod](s, "default", pod)
 	return discoveryv1.Endpoint{
-		Addresses:  []string{ip},
-		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready), Serving: ptr.To(serving), Terminating: ptr.To(terminating)},
-		NodeName:   ptr.To(node),
-		TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: pod, UID: p.UID},
+		Addresses: []string{ip},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(ready), Serving: ptr.To(serving),
+			Terminating: ptr.To(terminating)},
+		NodeName:  ptr.To(node),
+		TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: pod, UID: p.UID},
 	}
 }

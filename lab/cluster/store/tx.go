@@ -82,7 +82,8 @@ func (tx *Tx) fail(err error) error {
 	return err
 }
 
-// put writes an object into the tables. It is the only way in. An object equal to the one that is there changes nothing.
+// put writes an object into the tables. It is the only way in. An object equal to the one that is there changes
+// nothing.
 func (tx *Tx) put(r *Resource, obj Object) {
 	key := KeyOf(obj)
 	setTypeMeta(obj, r)
@@ -114,7 +115,8 @@ func (tx *Tx) remove(r *Resource, old Object) {
 }
 
 func (tx *Tx) ownedBy(o Object) []ref {
-	return slices.SortedFunc(maps.Keys(tx.s.index.owned[o.GetUID()]), func(a, b ref) int { return compareKeys(a.key, b.key) })
+	return slices.SortedFunc(maps.Keys(tx.s.index.owned[o.GetUID()]),
+		func(a, b ref) int { return compareKeys(a.key, b.key) })
 }
 
 func (tx *Tx) removeRef(o ref) {

@@ -44,7 +44,8 @@ func UpdateStatus[T Object](in Editor, namespace, name string, change func(T)) e
 	})
 }
 
-func edit[T Object](in Editor, namespace, name string, change func(T), save func(tx *Tx, r *Resource, obj, old T) error) error {
+func edit[T Object](in Editor, namespace, name string, change func(T),
+	save func(tx *Tx, r *Resource, obj, old T) error) error {
 	var none T
 	r := ResourceOf(none)
 	if r == nil {
@@ -97,7 +98,8 @@ func (tx *Tx) Terminate(namespace, pod string, serving bool) error {
 	if !serving {
 		setCondition(p, corev1.PodReady, corev1.ConditionFalse, tx.now)
 	} else if !isReady(p) {
-		return tx.fail(fmt.Errorf("Pod %q: %w", KeyOf(p), errors.New("it is not ready, so it cannot go on serving while it terminates")))
+		return tx.fail(fmt.Errorf("Pod %q: %w", KeyOf(p),
+			errors.New("it is not ready, so it cannot go on serving while it terminates")))
 	}
 	tx.put(r, p)
 	return nil

@@ -20,7 +20,8 @@ import (
 func validateService(svc, old *corev1.Service) field.ErrorList {
 	spec, path := &svc.Spec, field.NewPath("spec")
 	errs := oneOf(path.Child("type"), spec.Type,
-		corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)
+		corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeExternalName)
 	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, path.Child("selector"))...)
 	errs = append(errs, validateServicePorts(svc, path.Child("ports"))...)
 	errs = append(errs, validateClusterIPs(svc, old)...)
@@ -102,7 +103,8 @@ func validateServicePort(svc *corev1.Service, p corev1.ServicePort, path *field.
 	errs = append(errs, oneOf(path.Child("protocol"), p.Protocol, protocols...)...)
 	switch {
 	case p.TargetPort.Type == intstr.String:
-		errs = append(errs, invalid(path.Child("targetPort"), p.TargetPort.StrVal, validation.IsValidPortName(p.TargetPort.StrVal))...)
+		errs = append(errs, invalid(path.Child("targetPort"), p.TargetPort.StrVal,
+			validation.IsValidPortName(p.TargetPort.StrVal))...)
 	case p.TargetPort.IntVal != p.Port: // the default: one error for one mistake
 		errs = append(errs, validatePort(path.Child("targetPort"), p.TargetPort.IntVal)...)
 	}
@@ -128,10 +130,12 @@ func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
 		}
 		return errs
 	}
-	errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), ptr.Deref(spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack),
+	errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), ptr.Deref(spec.IPFamilyPolicy,
+		corev1.IPFamilyPolicySingleStack),
 		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
 	if isHeadless(svc) && mayHaveNodePorts(svc) {
-		errs = append(errs, field.Invalid(path.Child("clusterIP"), spec.ClusterIP, fmt.Sprintf("may not be 'None' for %s services", spec.Type)))
+		errs = append(errs, field.Invalid(path.Child("clusterIP"), spec.ClusterIP,
+			fmt.Sprintf("may not be 'None' for %s services", spec.Type)))
 	}
 	errs = append(errs, validateClusterIPList(spec, path.Child("clusterIPs"))...)
 	if old != nil && needsClusterIP(old) && len(old.Spec.ClusterIPs) > 0 {
@@ -185,7 +189,8 @@ func validateExternalName(svc *corev1.Service) field.ErrorList {
 }
 
 func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := oneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
+	errs := oneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityNone,
+		corev1.ServiceAffinityClientIP)
 	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		const day = 86400
 		if t := *c.ClientIP.TimeoutSeconds; t <= 0 || t > day {
@@ -201,8 +206,9 @@ func validateTrafficPolicies(svc *corev1.Service) field.ErrorList {
 	var errs field.ErrorList
 	if p := spec.ExternalTrafficPolicy; !isExternal(svc) {
 		if p != "" {
-			errs = append(errs, field.Invalid(path.Child("externalTrafficPolicy"), p, "may only be set for externally-accessible services: "+
-				"type NodePort or LoadBalancer, or with externalIPs"))
+			errs = append(errs, field.Invalid(path.Child("externalTrafficPolicy"), p,
+				"may only be set for externally-accessible services: "+
+					"type NodePort or LoadBalancer, or with externalIPs"))
 		}
 	} else {
 		errs = append(errs, oneOf(path.Child("externalTrafficPolicy"), p,
@@ -236,7 +242,8 @@ func validateLoadBalancer(svc, old *corev1.Service) field.ErrorList {
 	only("loadBalancerClass", spec.LoadBalancerClass != nil)
 	for i, cidr := range spec.LoadBalancerSourceRanges {
 		// People leave spaces around the commas of the annotation this field grew out of.
-		errs = append(errs, validation.IsValidCIDRForLegacyField(path.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr), true, nil)...)
+		errs = append(errs, validation.IsValidCIDRForLegacyField(path.Child("loadBalancerSourceRanges").Index(i),
+			strings.TrimSpace(cidr), true, nil)...)
 	}
 	if c := spec.LoadBalancerClass; c != nil {
 		errs = append(errs, invalid(path.Child("loadBalancerClass"), *c, validation.IsQualifiedName(*c))...)
@@ -248,9 +255,11 @@ func validateLoadBalancer(svc, old *corev1.Service) field.ErrorList {
 	health := path.Child("healthCheckNodePort")
 	switch p := spec.HealthCheckNodePort; {
 	case p != 0 && !needsHealthPort(svc):
-		errs = append(errs, field.Invalid(health, p, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
+		errs = append(errs, field.Invalid(health, p,
+			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	case old != nil && needsHealthPort(old) && needsHealthPort(svc) && p != old.Spec.HealthCheckNodePort:
-		errs = append(errs, field.Invalid(health, p, fmt.Sprintf("field is immutable (it is %d)", old.Spec.HealthCheckNodePort)))
+		errs = append(errs, field.Invalid(health, p, fmt.Sprintf("field is immutable (it is %d)",
+			old.Spec.HealthCheckNodePort)))
 	}
 	return errs
 }
@@ -270,7 +279,8 @@ func validateServiceStatus(svc *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(at.Child("ipMode"), "may not be specified when `ip` is not set"))
 		}
 		if in.IPMode != nil {
-			errs = append(errs, oneOf(at.Child("ipMode"), *in.IPMode, corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy)...)
+			errs = append(errs, oneOf(at.Child("ipMode"), *in.IPMode, corev1.LoadBalancerIPModeVIP,
+				corev1.LoadBalancerIPModeProxy)...)
 		}
 		if in.Hostname != "" {
 			errs = append(errs, invalid(at.Child("hostname"), in.Hostname, validation.IsDNS1123Subdomain(in.Hostname))...)
@@ -298,7 +308,8 @@ func validateOrdinaryIP(path *field.Path, s string) field.ErrorList {
 	case ip.IsLinkLocalUnicast():
 		return field.ErrorList{field.Invalid(path, s, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
 	case ip.IsLinkLocalMulticast():
-		return field.ErrorList{field.Invalid(path, s, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+		return field.ErrorList{field.Invalid(path, s,
+			"may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
 	}
 	return nil
 }

@@ -130,10 +130,12 @@ func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	errs = append(errs, validateSelector(spec, path)...)
 	template := path.Child("template")
 	errs = append(errs, metav1validation.ValidateLabels(spec.Template.Labels, template.Child("metadata", "labels"))...)
-	errs = append(errs, apivalidation.ValidateAnnotations(spec.Template.Annotations, template.Child("metadata", "annotations"))...)
+	errs = append(errs, apivalidation.ValidateAnnotations(spec.Template.Annotations,
+		template.Child("metadata", "annotations"))...)
 	errs = append(errs, validatePodSpec(&spec.Template.Spec, template.Child("spec"))...)
 	if p := spec.Template.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(template.Child("spec", "restartPolicy"), p, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+		errs = append(errs, field.NotSupported(template.Child("spec", "restartPolicy"), p,
+			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
 	if old != nil && !equality.Semantic.DeepEqual(spec.Selector, old.Spec.Selector) {
 		errs = append(errs, field.Invalid(path.Child("selector"), metav1.FormatLabelSelector(spec.Selector),
@@ -186,7 +188,8 @@ func validatePodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	names := map[string]bool{}
 	for i := range spec.InitContainers {
-		errs = append(errs, validateContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i), names, volumes)...)
+		errs = append(errs, validateContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i), names,
+			volumes)...)
 	}
 	hostPorts := map[string]bool{}
 	for i := range spec.Containers {
@@ -206,7 +209,8 @@ func validateContainer(c *corev1.Container, path *field.Path, names, volumes map
 	if c.Image == "" {
 		errs = append(errs, field.Required(path.Child("image"), ""))
 	}
-	errs = append(errs, oneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	errs = append(errs, oneOf(path.Child("imagePullPolicy"), c.ImagePullPolicy, corev1.PullAlways,
+		corev1.PullIfNotPresent, corev1.PullNever)...)
 	ports := map[string]bool{}
 	for i, p := range c.Ports {
 		at := path.Child("ports").Index(i)

@@ -116,7 +116,8 @@ func ReportHost(addresses ...netip.Addr) func(*corev1.Pod) {
 func setCondition(p *corev1.Pod, t corev1.PodConditionType, status corev1.ConditionStatus, now metav1.Time) {
 	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
 	if i < 0 {
-		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: status, LastTransitionTime: now})
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: t, Status: status,
+			LastTransitionTime: now})
 		return
 	}
 	if c := &p.Status.Conditions[i]; c.Status != status {

@@ -35,7 +35,8 @@ func judges() []Reading {
 		}},
 		{Name: "except-is-deny", Allows: func(c *oracle.Cluster, f oracle.Flow) bool {
 			j := c.Judge(f)
-			return j.Allowed() && !slices.ContainsFunc(j.Ingress.Isolating, func(p *Policy) bool { return excepts(p, f.From.Addr) })
+			return j.Allowed() && !slices.ContainsFunc(j.Ingress.Isolating,
+				func(p *Policy) bool { return excepts(p, f.From.Addr) })
 		}},
 		{Name: "named-port-from-source", Allows: func(c *oracle.Cluster, f oracle.Flow) bool {
 			if f.From.Pod != nil && f.To.Pod != nil && f.From.Pod != f.To.Pod {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package misread lists wrong readings of the NetworkPolicy API: mistakes that enforcers have made, or could make. It is
-// the yardstick of the cases: each reading must differ from the right one in the table of one case at least.
+// Package misread lists wrong readings of the NetworkPolicy API: mistakes that enforcers have made, or could make. It
+// is the yardstick of the cases: each reading must differ from the right one in the table of one case at least.
 //
-// Nearly all of them are told by the policies that someone who reads so would take the given ones for. So they can be shown
-// to the oracle and, just as well, be given to a real enforcer instead of the policies that it should have got.
+// Nearly all of them are told by the policies that someone who reads so would take the given ones for. So they can be
+// shown to the oracle and, just as well, be given to a real enforcer instead of the policies that it should have got.
 package misread
 
 import (
@@ -20,7 +20,8 @@ import (
 // Reading is a wrong reading. It has one of Policies and Allows.
 type Reading struct {
 	Name string
-	// Policies are what the given ones are taken for. It may change them: they are copies, as written and not yet defaulted.
+	// Policies are what the given ones are taken for. It may change them: they are copies, as written and not yet
+	// defaulted.
 	Policies func(c *oracle.Cluster, given []*Policy) []*Policy
 	// Allows judges a connection, of a cluster with defaulted policies.
 	Allows func(c *oracle.Cluster, f oracle.Flow) bool

@@ -16,7 +16,11 @@ import (
 func blocks() []Reading {
 	return []Reading{
 		eachBlock("except-ignored", func(p peer) []peer { p.IPBlock.Except = nil; return []peer{p} }),
-		eachBlock("except-first-only", func(p peer) []peer { p.IPBlock.Except = first(p.IPBlock.Except, 1); return []peer{p} }),
+		eachBlock("except-first-only", func(p peer) []peer {
+			p.IPBlock.Except = first(p.IPBlock.Except,
+				1)
+			return []peer{p}
+		}),
 		eachBlock("ipBlock-ignores-pods", func(peer) []peer { return nil }),
 		eachBlock("ipBlock-is-everything", func(p peer) []peer { p.IPBlock.CIDR = "0.0.0.0/0"; return []peer{p} }),
 		eachBlock("host-bits-not-masked", func(p peer) []peer {

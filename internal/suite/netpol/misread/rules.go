@@ -111,8 +111,14 @@ func rules() []Reading {
 		eachRule("empty-ports-matches-none", func(peers []peer, ports []port) ([]peer, []port, bool) {
 			return peers, ports, ports == nil || len(ports) > 0
 		}),
-		eachRule("only-first-peer", func(peers []peer, ports []port) ([]peer, []port, bool) { return first(peers, 1), ports, true }),
-		eachRule("only-first-port", func(peers []peer, ports []port) ([]peer, []port, bool) { return peers, first(ports, 1), true }),
+		eachRule("only-first-peer", func(peers []peer, ports []port) ([]peer, []port, bool) {
+			return first(peers, 1), ports,
+				true
+		}),
+		eachRule("only-first-port", func(peers []peer, ports []port) ([]peer, []port, bool) {
+			return peers, first(ports, 1),
+				true
+		}),
 		eachRule("multiport-first-15", func(peers []peer, ports []port) ([]peer, []port, bool) {
 			slots, keep := 0, 0
 			for _, p := range ports {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oracle says which connections NetworkPolicies allow. It is the text of the API reference (networking.k8s.io/v1)
-// as code, one function to a paragraph, slow and short. It is written for judging those who enforce policies, so it shares
-// nothing with them: no compiled form, and no selector code of anybody else.
+// Package oracle says which connections NetworkPolicies allow. It is the text of the API reference
+// (networking.k8s.io/v1) as code, one function to a paragraph, slow and short. It is written for judging those who
+// enforce policies, so it shares nothing with them: no compiled form, and no selector code of anybody else.
 //
 // Policies are taken as the API server hands them out: defaulted and valid.
 package oracle
@@ -115,8 +115,8 @@ type Rule struct {
 	Ports []networkingv1.NetworkPolicyPort
 }
 
-// Rules are the rules of a policy for a direction, and whether it isolates its pods in that one: the rules of another count for
-// nothing. A policy without types, as it may be written, has Ingress, and Egress if it has rules for that.
+// Rules are the rules of a policy for a direction, and whether it isolates its pods in that one: the rules of another
+// count for nothing. A policy without types, as it may be written, has Ingress, and Egress if it has rules for that.
 func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (rules []Rule, isolates bool) {
 	isIngress := direction == networkingv1.PolicyTypeIngress
 	if isIngress {
@@ -144,9 +144,9 @@ func (c *Cluster) ruleAllows(r Rule, namespace string, peer End, f Flow) bool {
 	}))
 }
 
-// isPeer: an ipBlock is about addresses, whoever has them. Selectors are about pods: a podSelector alone about those of the
-// policy's namespace, a namespaceSelector alone about all pods of the namespaces it matches, both together about the pods
-// that the one matches in the namespaces that the other matches.
+// isPeer: an ipBlock is about addresses, whoever has them. Selectors are about pods: a podSelector alone about those of
+// the policy's namespace, a namespaceSelector alone about all pods of the namespaces it matches, both together about
+// the pods that the one matches in the namespaces that the other matches.
 func (c *Cluster) isPeer(p networkingv1.NetworkPolicyPeer, namespace string, peer End) bool {
 	if p.IPBlock != nil {
 		return inBlock(p.IPBlock, peer.Addr)

@@ -18,7 +18,10 @@ func Matches(s *metav1.LabelSelector, labels map[string]string) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return !holds(r, labels) })
+	return !slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+		return !holds(r,
+			labels)
+	})
 }
 
 // holds: who does not carry the key is in no set of values, and so outside of every one.
@@ -39,8 +42,8 @@ func holds(r metav1.LabelSelectorRequirement, labels map[string]string) bool {
 }
 
 // contains tells whether a range holds an address. The API takes ranges whose address has bits behind the prefix, which
-// do not count, and in old objects leading zeros, which are decimal. An IPv4 range holds no IPv6 address, and the other way
-// round.
+// do not count, and in old objects leading zeros, which are decimal. An IPv4 range holds no IPv6 address, and the other
+// way round.
 func contains(cidr string, a netip.Addr) bool {
 	_, block, err := netutils.ParseCIDRSloppy(cidr)
 	return err == nil && block.Contains(a.AsSlice())

@@ -20,7 +20,8 @@ func TestMatchesAsTheAPIServerDoes(t *testing.T) {
 		r := metav1.LabelSelectorRequirement{
 			Key: key.Draw(t, "key"),
 			Operator: rapid.SampledFrom([]metav1.LabelSelectorOperator{
-				metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist,
+				metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+				metav1.LabelSelectorOpDoesNotExist,
 			}).Draw(t, "operator"),
 		}
 		if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {

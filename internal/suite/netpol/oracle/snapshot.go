@@ -11,8 +11,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// FromSnapshot is the cluster as its API tells of it. Pods that have no address, have ended, or are in their node's network
-// are left out.
+// FromSnapshot is the cluster as its API tells of it. Pods that have no address, have ended, or are in their node's
+// network are left out.
 func FromSnapshot(s *store.Snapshot) *Cluster {
 	c := &Cluster{Namespaces: map[string]map[string]string{}, Policies: s.NetworkPolicies}
 	for _, ns := range s.Namespaces {

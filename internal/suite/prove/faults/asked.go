@@ -23,7 +23,8 @@ var asked = []Fault{
 	},
 	{
 		Name: "never-healthy", Breaks: "Health-check ports say that there are no endpoints.",
-		On: builtIn, Rows: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints", "hc-port-lifecycle", "hc-terminating-only", "hc-listen-scope", "hc-allowed-by-firewall", "hc-body-and-weight"},
+		On: builtIn, Rows: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints", "hc-port-lifecycle",
+			"hc-terminating-only", "hc-listen-scope", "hc-allowed-by-firewall", "hc-body-and-weight"},
 		Kernel: keeper.Hooks{Health: func(c healthcheck.Check) healthcheck.Check {
 			c.LocalEndpoints = 0
 			return c
@@ -39,7 +40,9 @@ var asked = []Fault{
 	},
 	{
 		Name: "stale-flows-stay", Breaks: "UDP flows to endpoints that are gone go on for ever.",
-		On: []string{"iptables", "iptables-legacy", "nftables", "ipvs"}, Rows: []string{"ct-udp-endpoint-removed", "ct-udp-frontend-only-change", "ct-udp-no-endpoints-keeps-entries", "ct-udp-targetport-change", "ct-udp-zero-to-one"},
+		On: []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
+		Rows: []string{"ct-udp-endpoint-removed", "ct-udp-frontend-only-change", "ct-udp-no-endpoints-keeps-entries",
+			"ct-udp-targetport-change", "ct-udp-zero-to-one"},
 		Kernel: keeper.Hooks{Stale: func(*conntrack.Wanted) *conntrack.Wanted { return conntrack.NewWanted(nil) }},
 	},
 }

@@ -22,7 +22,8 @@ import (
 // besides are faults in what becomes of a node beside the rules.
 var besides = []Fault{
 	{
-		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which then answers for them.",
+		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which " +
+			"then answers for them.",
 		Rows: []string{"clusterip-is-virtual", "lb-no-announcement"},
 		Node: func(_ context.Context, node spec.Node, s *store.Snapshot) error {
 			h := node.Host.Netlink()
@@ -46,7 +47,8 @@ var besides = []Fault{
 		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
 		On: kubeRules,
 		Rows: []string{
-			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed", "ct-udp-untouched-flows",
+			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed",
+			"ct-udp-untouched-flows",
 			"rr-restart-transparent", "rr-mode-switch", "rr-no-partial-first-sync", "rr-atomic-updates",
 		}, // a relay takes its connections up again
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
@@ -79,7 +81,8 @@ var besides = []Fault{
 		Name: "no-forwarding", Breaks: "The node forwards no packets.",
 		Rows: []string{"nodeport-node-without-endpoint"},
 		Node: sysctls(
-			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},
+			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding",
+				Value: "0"},
 		),
 	},
 }

@@ -31,7 +31,8 @@ var toldOfEndpoints = []Fault{
 	{
 		Name: "target-port-off-by-one", Breaks: "Endpoints are sought on the port after theirs.",
 		Rows: []string{
-			"clusterip-target-port-rewrite", "clusterip-masquerade-all", "ep-target-port-variants", "dns-service-names", "ep-dead-backend-no-retry",
+			"clusterip-target-port-rewrite", "clusterip-masquerade-all", "ep-target-port-variants", "dns-service-names",
+			"ep-dead-backend-no-retry",
 			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
 			"clusterip-external-routed", "clusterip-hostnetwork-endpoint", "clusterip-large-payload", "etp-local-pod-shortcut",
 			"hairpin-external-vips", "sec-spoofed-pod-source", "sc-first-packet-latency", "sc-many-services",
@@ -54,7 +55,8 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
-		Rows: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded", "ep-scale-to-zero-and-back", "ct-udp-unready-then-ready"},
+		Rows: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded",
+			"ep-scale-to-zero-and-back", "ct-udp-unready-then-ready"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
 		}),
@@ -135,7 +137,8 @@ func unite(before, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	}
 	now = now.DeepCopy()
 	for _, e := range before.Endpoints {
-		if !slices.ContainsFunc(now.Endpoints, func(o discoveryv1.Endpoint) bool { return o.Addresses[0] == e.Addresses[0] }) {
+		if !slices.ContainsFunc(now.Endpoints,
+			func(o discoveryv1.Endpoint) bool { return o.Addresses[0] == e.Addresses[0] }) {
 			now.Endpoints = append(now.Endpoints, e)
 		}
 	}

@@ -67,9 +67,12 @@ func Find(name string) (Fault, error) {
 
 // Immunes are scenarios that judge nothing a proxier could break.
 var Immunes = []Immune{
-	{"base-external-to-pod-ip", "the host outside has no route to pods, so its packets end at the router, and no node sees any"},
-	{"clusterip-external-unrouted", "the host outside has no route to ClusterIPs, so its packets end at the router, and no node sees any"},
-	{"nodeport-allocation-rules", "it judges how the cluster gives out NodePorts, in which no proxier takes part (lab/cluster/store tests it)"},
+	{"base-external-to-pod-ip", "the host outside has no route to pods, so its packets end at the router, and no node " +
+		"sees any"},
+	{"clusterip-external-unrouted", "the host outside has no route to ClusterIPs, so its packets end at the router, " +
+		"and no node sees any"},
+	{"nodeport-allocation-rules", "it judges how the cluster gives out NodePorts, in which no proxier takes part " +
+		"(lab/cluster/store tests it)"},
 }
 
 // Immune is a scenario that no fault of a proxier can make fail.
@@ -95,7 +98,8 @@ func (f Fault) Validate() error {
 	if len(f.Rows) == 0 {
 		wrong("no scenario is named that must notice")
 	}
-	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Kernel.Stale == nil && f.Kernel.Health == nil {
+	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Kernel.Stale == nil &&
+		f.Kernel.Health == nil {
 		wrong("it does nothing")
 	}
 	for _, r := range f.Text {

@@ -31,7 +31,8 @@ var toldOfPolicies = []Fault{
 			"np-enforcer-restarts", "np-change-while-away", "np-proxier-comes-later", "np-enforcer-leaves",
 			"np-forward-policy-drop", "np-reapplied", "np-others-come-and-go", "np-members-change", "np-policy-handed-over",
 			"np-large-set-rewritten", "np-once-closed", "np-many-pods", "np-nothing-piles-up", "np-many-policies",
-			"np-many-blocks", "np-calico-workload-chain", "np-host-port", "np-source-port", "np-fragments", "np-errors-come-back",
+			"np-many-blocks", "np-calico-workload-chain", "np-host-port", "np-source-port", "np-fragments",
+			"np-errors-come-back",
 			"np-narrow-path", "np-sctp", "np-same-ports-again", "np-connection-outlasts-policy", "np-forgotten-flow",
 			"np-long-names", "np-label-values", "np-initializing-pod", "np-hundred-pods", "np-programming-latency",
 			"np-tunnels-of-pods", "np-own-node-any-user", "np-neighbours-judged-twice", "np-label-churn", "np-killed-midway",
@@ -49,7 +50,8 @@ var toldOfPolicies = []Fault{
 			"np-via-service", "np-per-pod-after-dnat", "np-masqueraded-sources", "np-egress-after-dnat", "np-allow-becomes-deny",
 			"np-update-port", "np-pod-label", "np-namespace-label", "np-new-namespace", "np-new-pod", "np-union-shrinks",
 			"np-policy-replaced", "np-pod-recreated", "np-late-target", "np-pinhole-one-way", "np-denied-flow-opens",
-			"np-connection-outlasts-updates", "np-pending-pod", "np-terminating-pods", "np-many-blocks", "np-large-set-rewritten",
+			"np-connection-outlasts-updates", "np-pending-pod", "np-terminating-pods", "np-many-blocks",
+			"np-large-set-rewritten",
 		},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			p.Spec.Ingress, p.Spec.Egress = nil, nil
@@ -57,7 +59,8 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
-		Rows: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port", "np-services-same-verdicts", "np-source-port", "np-fragments"},
+		Rows: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port",
+			"np-services-same-verdicts", "np-source-port", "np-fragments"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			for i := range p.Spec.Ingress {
 				p.Spec.Ingress[i].Ports = nil
@@ -69,7 +72,8 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
-		Rows: []string{"np-allow-becomes-deny", "np-update-port", "np-target-moves", "np-types-change", "np-denied-flow-opens", "np-change-while-away", "np-many-policies"},
+		Rows: []string{"np-allow-becomes-deny", "np-update-port", "np-target-moves", "np-types-change",
+			"np-denied-flow-opens", "np-change-while-away", "np-many-policies"},
 		State: remembering(func(first, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 			if first == nil || first.UID != now.UID {
 				return now
@@ -99,7 +103,8 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
-		Rows: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network", "np-node-is-no-pod"},
+		Rows: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network",
+			"np-node-is-no-pod"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
 			nobody := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "here"}}}
@@ -152,8 +157,10 @@ var policyRules = []Fault{
 		Rows: []string{"np-neighbours-judged-twice"},
 		Text: []Rewrite{
 			{XTables, `^(-A cali-po-\S+ .*)-j MARK --set-xmark 0x10000/0x10000$`, "$1-j ACCEPT"},
-			{NFT, `^(add rule inet network-policy egress-by-\S+ (?:.* )?)accept( comment .*)?$`, "${1}meta mark set 0x1 accept$2"},
-			{NFT, `^(add rule inet network-policy ingress) (ct state established,related accept)$`, "$1 $2\n$1 meta mark 0x1 accept"},
+			{NFT, `^(add rule inet network-policy egress-by-\S+ (?:.* )?)accept( comment .*)?$`,
+				"${1}meta mark set 0x1 accept$2"},
+			{NFT, `^(add rule inet network-policy ingress) (ct state established,related accept)$`,
+				"$1 $2\n$1 meta mark 0x1 accept"},
 		},
 	},
 	{

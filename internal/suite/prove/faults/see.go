@@ -54,8 +54,8 @@ func eachEndpoint(change func(*discoveryv1.Endpoint)) func() func(store.Object) 
 	})
 }
 
-// see is a State that remembers nothing. It spares the canaries, by which the state of a program from outside is judged:
-// a fault in them would be one of the harness.
+// see is a State that remembers nothing. It spares the canaries, by which the state of a program from outside is
+// judged: a fault in them would be one of the harness.
 func see(change func(store.Object) store.Object) func() func(store.Object) store.Object {
 	return func() func(store.Object) store.Object {
 		return func(o store.Object) store.Object {
@@ -67,8 +67,8 @@ func see(change func(store.Object) store.Object) func() func(store.Object) store
 	}
 }
 
-// remembering is a State that shows each object of a kind in the light of what it showed of it last; that is nil for one
-// that is new.
+// remembering is a State that shows each object of a kind in the light of what it showed of it last; that is nil for
+// one that is new.
 func remembering[T store.Object](change func(last, now T) T) func() func(store.Object) store.Object {
 	return func() func(store.Object) store.Object {
 		last := map[store.Key]T{}

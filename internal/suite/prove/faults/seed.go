@@ -32,11 +32,12 @@ type Seeding struct {
 	refused map[*instance]error // by those whose last attempt has failed
 }
 
-// Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It is
-// called inside a sandbox.
+// Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It
+// is called inside a sandbox.
 func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
 	for _, p := range proxiers {
-		_ = p.Usable(ctx) // which they find out once, by rules of their own: those are no business of the fault. It is asked again
+		// which they find out once, by rules of their own: those are no business of the fault. It is asked again
+		_ = p.Usable(ctx)
 	}
 	s := &Seeding{fault: f, views: map[*store.Store]*store.Store{}, refused: map[*instance]error{}}
 	if len(f.Text) > 0 {
@@ -51,16 +52,16 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 	return s, nil
 }
 
-// Touched says how many objects, inputs of programs and nodes the fault has changed so far. Zero means that whatever was
-// judged was not broken.
+// Touched says how many objects, inputs of programs and nodes the fault has changed so far. Zero means that whatever
+// was judged was not broken.
 func (s *Seeding) Touched() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.touched + s.shims.touched()
 }
 
-// Refused says why proxiers could not be brought to obey. Then scenarios fail for that, and not because they have noticed
-// the fault. One that fails and succeeds when it tries again, as after a flush of its rules, is not among them.
+// Refused says why proxiers could not be brought to obey. Then scenarios fail for that, and not because they have
+// noticed the fault. One that fails and succeeds when it tries again, as after a flush of its rules, is not among them.
 func (s *Seeding) Refused() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -86,7 +86,8 @@ func clusterWithService(t *testing.T) *store.Store {
 	s := store.New(store.Config{})
 	err := s.Apply(&corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort,
+			Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,8 @@ var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
 // served are faults in what IPVS is given.
 var served = []Fault{
 	{
-		Name: "other-scheduler", Breaks: "Virtual servers take endpoints in turn where another scheduler is asked for, and by the client's address where they should take turns.",
+		Name: "other-scheduler", Breaks: "Virtual servers take endpoints in turn where another scheduler is asked for, " +
+			"and by the client's address where they should take turns.",
 		On: virtualServers,
 		Rows: []string{
 			"rs-ipvs-scheduler", "rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
@@ -61,7 +62,8 @@ var served = []Fault{
 }
 
 // eachServer changes every virtual server of a node.
-func eachServer(change func(*ipvs.Handle, *ipvs.Service) error) func(context.Context, spec.Node, *store.Snapshot) error {
+func eachServer(change func(*ipvs.Handle, *ipvs.Service) error) func(context.Context, spec.Node,
+	*store.Snapshot) error {
 	return func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 		return node.Host.NS.Do(func() error {
 			h, err := ipvs.New("") // in the namespace of the thread

@@ -19,8 +19,8 @@ import (
 // What a proxier writes passes by here because the first folder of PATH holds this executable under the names of the
 // tools. It changes its input and becomes the tool of the same name that comes next in PATH.
 
-// The environment of a shim: the name of the fault, the folder of shims, and the file to which each shim that has changed
-// something adds a byte.
+// The environment of a shim: the name of the fault, the folder of shims, and the file to which each shim that has
+// changed something adds a byte.
 const (
 	faultVariable   = "VIPLAB_FAULT"
 	folderVariable  = "VIPLAB_FAULT_FOLDER"
@@ -32,8 +32,8 @@ type shims struct{ record *os.File }
 
 // installShims puts shims before all programs that this process and its children look up from now on.
 //
-// They reach the folder through a descriptor of this process: a proxier that is started as a process of a node has a /run
-// of its own, where the folder is not.
+// They reach the folder through a descriptor of this process: a proxier that is started as a process of a node has a
+// /run of its own, where the folder is not.
 func installShims(f Fault) (*shims, error) {
 	if os.Getenv(faultVariable) != "" {
 		return nil, errors.New("there is a fault in this process already")
@@ -79,8 +79,8 @@ func (s *shims) touched() int {
 	return int(info.Size())
 }
 
-// Shim is called first by an executable that seeds faults. It does not return where the executable was started under the
-// name of a tool.
+// Shim is called first by an executable that seeds faults. It does not return where the executable was started under
+// the name of a tool.
 func Shim() {
 	tool, known := programs[filepath.Base(os.Args[0])]
 	name := os.Getenv(faultVariable)

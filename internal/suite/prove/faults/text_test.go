@@ -5,7 +5,8 @@ package faults
 import "testing"
 
 func TestRewrite(t *testing.T) {
-	const input = "*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000\nCOMMIT\n"
+	const input = "*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK " +
+		"--or-mark 0x4000\nCOMMIT\n"
 	for name, c := range map[string]struct {
 		rewrites []Rewrite
 		want     string
@@ -19,7 +20,8 @@ func TestRewrite(t *testing.T) {
 		},
 		"a line is changed and another added, by two rewrites": {
 			[]Rewrite{{XTables, `--or-mark 0x(\d)000`, "--or-mark 0x${1}001"}, {XTables, `^COMMIT$`, "-A EXTRA\nCOMMIT"}},
-			"*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK --or-mark 0x4001\n-A EXTRA\nCOMMIT\n", 2,
+			"*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK --or-mark " +
+				"0x4001\n-A EXTRA\nCOMMIT\n", 2,
 		},
 	} {
 		got, changed, err := rewrite(c.rewrites, XTables, []byte(input))

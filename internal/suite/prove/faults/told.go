@@ -27,13 +27,16 @@ var configured = []Fault{
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} },
 	},
 	{
-		Name: "nodeport-addresses-ignored", Breaks: "NodePorts are on all addresses, although an administrator wants them on some.",
-		On:     slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}), // kube-proxy's nftables mode has them on some by default
+		Name: "nodeport-addresses-ignored", Breaks: "NodePorts are on all addresses, although an administrator wants them " +
+			"on some.",
+		// kube-proxy's nftables mode has them on some by default
+		On:     slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
 		Rows:   []string{"nodeport-address-filter"},
 		Config: func(c *spec.ProxyConfig) { c.NodePortAddresses = nil },
 	},
 	{
-		Name: "masquerade-all-ignored", Breaks: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
+		Name: "masquerade-all-ignored", Breaks: "Service traffic keeps its source, although an administrator wants all of " +
+			"it to come from the node.",
 		On: slices.Concat(kubeRules, virtualServers), Rows: []string{"clusterip-masquerade-all"}, // relays cannot but do it
 		Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false },
 	},
@@ -53,7 +56,8 @@ var toldOfServices = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
 		Rows: []string{
-			"nodeport-every-node", "nodeport-address-filter", "nodeport-node-with-endpoint", "nodeport-any-local-address", "nodeport-has-clusterip",
+			"nodeport-every-node", "nodeport-address-filter", "nodeport-node-with-endpoint", "nodeport-any-local-address",
+			"nodeport-has-clusterip",
 			"base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop", "nodeport-from-host",
 			"nodeport-from-pod", "nodeport-update", "nodeport-late-address", "nodeport-remote-node-not-captured",
 			"etp-local-pod-to-other-node", "ds-both-vips", "ds-families-independent", "ds-single-stack-service",
@@ -71,7 +75,8 @@ var toldOfServices = []Fault{
 			"sctp-multihoming-limits", "udp-flow-stickiness", "udp-large-and-fragmented", "udp-unconnected-socket",
 		},
 		State: services(func(s *corev1.Service) {
-			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
+			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports,
+				func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
 		}),
 	},
 	{
@@ -113,7 +118,8 @@ var toldOfServices = []Fault{
 		State: services(func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 0 }),
 	},
 	{
-		Name: "external-policy-ignored", Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local too.",
+		Name: "external-policy-ignored", Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local " +
+			"too.",
 		Rows: []string{
 			"etp-local-source-preserved", "etp-local-only-local-endpoints", "etp-local-no-endpoint-drops",
 			"etp-local-imbalance", "rs-ipt-local-policy-chains", "etp-local-toggle", "etp-local-endpoint-moves",
@@ -126,7 +132,8 @@ var toldOfServices = []Fault{
 		}),
 	},
 	{
-		Name: "external-policy-always-local", Breaks: "Outside traffic goes to local endpoints alone, whatever the policy is.",
+		Name: "external-policy-always-local", Breaks: "Outside traffic goes to local endpoints alone, whatever the policy " +
+			"is.",
 		Rows: []string{"nodeport-every-node", "nodeport-egress-not-hijacked", "nodeport-wrong-pairing"},
 		State: services(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
@@ -135,7 +142,8 @@ var toldOfServices = []Fault{
 		}),
 	},
 	{
-		Name: "internal-policy-always-local", Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
+		Name: "internal-policy-always-local", Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node " +
+			"alone, whatever the policy is.",
 		Rows: []string{
 			"clusterip-pod-to-remote-pod", "etp-local-clusterip-unaffected", "clusterip-every-node", "rs-delta-minimal",
 			"rs-delta-minimal-nft",
@@ -145,7 +153,8 @@ var toldOfServices = []Fault{
 		}),
 	},
 	{
-		Name: "internal-policy-ignored", Breaks: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
+		Name: "internal-policy-ignored", Breaks: "Traffic to a ClusterIP goes to all endpoints under " +
+			"internalTrafficPolicy Local too.",
 		Rows: []string{"itp-local-uses-local", "itp-local-none-drops", "itp-toggle", "itp-local-host-and-hostnetwork"},
 		State: services(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
@@ -207,7 +216,8 @@ var toldOfServices = []Fault{
 	{
 		Name: "service-updates-ignored", Breaks: "A Service is served as it was at first.",
 		Rows: []string{
-			"affinity-toggle", "svc-externalname-transitions", "svc-delete-recreate", "svc-ports-change", "rr-restart-with-drift",
+			"affinity-toggle", "svc-externalname-transitions", "svc-delete-recreate", "svc-ports-change",
+			"rr-restart-with-drift",
 		},
 		State: remembering(func(first, now *corev1.Service) *corev1.Service {
 			if first == nil {

@@ -12,8 +12,8 @@ var (
 	kubeRules  = slices.Concat(kubeChains, kubeTables)
 	// ownJumps write the jumps from built-in chains by iptables-restore as well; kube-proxy runs iptables for each.
 	ownJumps = []string{"iptables", "iptables-legacy"}
-	// hooked are those that can lack the way from a hook to their rules and still be told to be ready: outside programs are asked on
-	// every node, by Services of its own.
+	// hooked are those that can lack the way from a hook to their rules and still be told to be ready: outside programs
+	// are asked on every node, by Services of its own.
 	hooked = slices.Concat(ownJumps, []string{"nftables", "userspace"})
 )
 
@@ -23,7 +23,8 @@ var written = slices.Concat(masquerading, choosing, verdicts, hooking, policyRul
 var masquerading = []Fault{
 	{
 		Name: "no-masquerade", Breaks: "The source of what is to be masqueraded stays as it is.",
-		On: kubeRules, Rows: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark", "ct-entry-masqueraded", "masq-source-is-egress-interface", "nodeport-node-with-endpoint", "nodeport-single-nat-hop"},
+		On: kubeRules, Rows: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark", "ct-entry-masqueraded",
+			"masq-source-is-egress-interface", "nodeport-node-with-endpoint", "nodeport-single-nat-hop"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING .*-j MASQUERADE.*`, ""},
 			{NFT, `masquerade fully-random`, "return"},
@@ -47,7 +48,8 @@ var masquerading = []Fault{
 		Text: []Rewrite{{XTables, `^-A KUBE-POSTROUTING .*--xor-mark.*`, ""}},
 	},
 	{
-		Name: "no-hairpin-masquerade", Breaks: "A pod that reaches itself through a Service sees its own address as the client's.",
+		Name: "no-hairpin-masquerade", Breaks: "A pod that reaches itself through a Service sees its own address as the " +
+			"client's.",
 		On: kubeRules,
 		Rows: []string{
 			"hairpin-among-many", "rs-ipt-one-sep-per-endpoint", "rs-nft-table", "hairpin-clusterip", "hairpin-udp-and-v6",
@@ -119,7 +121,8 @@ var verdicts = []Fault{
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*-j ACCEPT`, ""}},
 	},
 	{
-		Name: "localnet-guard-lost", Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of NodePorts.",
+		Name: "localnet-guard-lost", Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of " +
+			"NodePorts.",
 		On: ownJumps, Rows: []string{"sec-localnet-guard"},
 		Text: []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}},
 	},
@@ -127,8 +130,10 @@ var verdicts = []Fault{
 		Name: "foreign-traffic-dropped", Breaks: "TCP connections that are not those of Services are not let through.",
 		On: kubeRules, Rows: []string{"base-pod-egress-snat", "base-pod-and-node-no-nat"},
 		Text: []Rewrite{
-			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`, "-A KUBE-FORWARD -p tcp -m conntrack ! --ctstate DNAT -j DROP\n$0"},
-			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`, "$0\nadd rule $1 filter-forward meta l4proto tcp ct status & dnat != dnat drop"},
+			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`,
+				"-A KUBE-FORWARD -p tcp -m conntrack ! --ctstate DNAT -j DROP\n$0"},
+			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`,
+				"$0\nadd rule $1 filter-forward meta l4proto tcp ct status & dnat != dnat drop"},
 		},
 	},
 	{
@@ -136,7 +141,8 @@ var verdicts = []Fault{
 		On: kubeRules, Rows: []string{"ct-states"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`, "-A KUBE-FORWARD -m conntrack --ctstate RELATED -j DROP\n$0"},
-			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`, "$0\nadd rule $1 filter-forward ct state related drop"},
+			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`,
+				"$0\nadd rule $1 filter-forward ct state related drop"},
 		},
 	},
 }
@@ -166,7 +172,8 @@ var hooking = []Fault{
 		Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
 		On: kubeChains, Rows: []string{"nodeport-any-local-address", "nodeport-localhost", "rs-ipt-hooks"},
 		// 192.168.7.8/29 has the first addresses of all nodes, and none of their others.
-		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`, "$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}},
+		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
+			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}},
 	},
 	{
 		Name: "nodeport-on-ipv6-loopback", Breaks: "Connections to a NodePort on ::1 are translated, and lost.",
@@ -174,7 +181,8 @@ var hooking = []Fault{
 		Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}},
 	},
 	{
-		Name: "local-shortcut-lost", Breaks: "Under externalTrafficPolicy Local, a process of a node without an endpoint is taken for outside traffic.",
+		Name: "local-shortcut-lost", Breaks: "Under externalTrafficPolicy Local, a process of a node without an endpoint " +
+			"is taken for outside traffic.",
 		On: kubeRules, Rows: []string{"etp-local-host-shortcut", "rs-ipt-local-policy-chains"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-EXT-\S+ .*--src-type LOCAL .*-j KUBE-SVC-\S+`, ""},

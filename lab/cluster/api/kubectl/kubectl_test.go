@@ -52,7 +52,8 @@ func TestApplyAndGet(t *testing.T) {
 	w.says("get pods -l app=other", "No resources found in default namespace.")
 	w.says("get nodes -o name", "node/n1", "node/n2")
 	w.says("get svc frontend -o jsonpath={.spec.ports[0].nodePort}", "31380")
-	w.contains("get all -A", "default service/frontend ...", "default pod/webapp-* ...", "default deployment.apps/webapp ...")
+	w.contains("get all -A", "default service/frontend ...", "default pod/webapp-* ...",
+		"default deployment.apps/webapp ...")
 	w.contains("get svc frontend -o yaml", "kind: Service", "- nodePort: 31380", "type: NodePort")
 }
 
@@ -90,7 +91,8 @@ func TestEvents(t *testing.T) {
 	w.says("create -f "+file, "event/started created")
 	w.contains("describe service frontend", "Events:", "Normal Started * ...")
 	w.says("get events", "LAST SEEN TYPE REASON OBJECT MESSAGE", "* Normal Started service/frontend it is there")
-	w.says("events --for service/frontend", "LAST SEEN TYPE REASON OBJECT MESSAGE", "* Normal Started Service/frontend it is there")
+	w.says("events --for service/frontend", "LAST SEEN TYPE REASON OBJECT MESSAGE",
+		"* Normal Started Service/frontend it is there")
 	w.says("get events --field-selector=involvedObject.name=other", "No resources found in default namespace.")
 	w.says("get events.events.k8s.io --field-selector=regarding.name=frontend",
 		"LAST SEEN TYPE REASON OBJECT MESSAGE", "* Normal Started service/frontend it is there")
@@ -104,17 +106,21 @@ func TestChange(t *testing.T) {
 	w.says("annotate service frontend note=it-is", "service/frontend annotated")
 	w.run("patch", "service", "frontend", "-p", `{"spec":{"externalTrafficPolicy":"Local"}}`)
 	w.run("patch", "service", "frontend", "--type=merge", "-p", `{"spec":{"sessionAffinity":"ClientIP"}}`)
-	w.run("patch", "service", "frontend", "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/nodePort","value":31381}]`)
+	w.run("patch", "service", "frontend", "--type=json", "-p",
+		`[{"op":"replace","path":"/spec/ports/0/nodePort","value":31381}]`)
 	svc, ok := store.Get[*corev1.Service](w.cluster.Store(), "default", "frontend")
-	if !ok || svc.Annotations["note"] != "it-is" || svc.Spec.ExternalTrafficPolicy != "Local" || svc.Spec.SessionAffinity != "ClientIP" ||
+	if !ok || svc.Annotations["note"] != "it-is" || svc.Spec.ExternalTrafficPolicy != "Local" ||
+		svc.Spec.SessionAffinity != "ClientIP" ||
 		svc.Spec.Ports[0].NodePort != 31381 {
 		t.Errorf("the Service became %+v", svc)
 	}
 	w.says("apply -f "+manifest(t, "nodeport-local.yaml"), "service/frontend configured")
-	w.says("get svc frontend", "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE", "frontend NodePort 10.96.* <none> 80:31380/TCP *")
+	w.says("get svc frontend", "NAME TYPE CLUSTER-IP EXTERNAL-IP PORT(S) AGE",
+		"frontend NodePort 10.96.* <none> 80:31380/TCP *")
 	w.says("scale deployment webapp --replicas=3", "deployment.apps/webapp scaled")
 	w.contains("rollout status deployment/webapp --timeout=300s", `deployment "webapp" successfully rolled out`)
-	w.says("wait --for=jsonpath={.status.readyReplicas}=3 deployment/webapp --timeout=300s", "deployment.apps/webapp condition met")
+	w.says("wait --for=jsonpath={.status.readyReplicas}=3 deployment/webapp --timeout=300s",
+		"deployment.apps/webapp condition met")
 	w.says("set image deployment/webapp nginx=nginx:1.15", "deployment.apps/webapp image updated")
 	w.contains("rollout status deployment/webapp --timeout=300s", `deployment "webapp" successfully rolled out`)
 	w.says("get pods -o jsonpath={.items[*].spec.containers[0].image}", "nginx:1.15 nginx:1.15 nginx:1.15")
@@ -161,7 +167,8 @@ func TestMistakes(t *testing.T) {
 		{"get svc nobody", `Error from server (NotFound): services "nobody" not found`},
 		{"create namespace shop", `Error from server (AlreadyExists): namespaces "shop" already exists`},
 		{"get pods --field-selector=spec.color=red", "field label not supported: spec.color"},
-		{"patch service frontend -p {\"spec\":{\"ports\":[{\"port\":80,\"nodePort\":80}]}}", "provided port is not in the valid range"},
+		{"patch service frontend -p {\"spec\":{\"ports\":[{\"port\":80,\"nodePort\":80}]}}",
+			"provided port is not in the valid range"},
 		{"get svc --token=wrong", "must be logged in"},
 	} {
 		out, err := w.try(strings.Fields(c.command)...)

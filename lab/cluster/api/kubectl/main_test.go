@@ -2,8 +2,8 @@
 
 // Package kubectl has no code: it tests the API with a real kubectl, against a cluster in a lab.
 //
-// kubectl is built from the Go modules of its release before the sandbox, which has no network, is entered. To test with
-// another one, or where there is no network, name it in VIPLAB_KUBECTL.
+// kubectl is built from the Go modules of its release before the sandbox, which has no network, is entered. To test
+// with another one, or where there is no network, name it in VIPLAB_KUBECTL.
 package kubectl
 
 import (

@@ -123,8 +123,8 @@ func matchLines(out string, want []string) error {
 	return nil
 }
 
-// matches compares a line with a pattern word by word. "*" is any word, "x*" one that begins with x, and "..." at the end
-// the rest.
+// matches compares a line with a pattern word by word. "*" is any word, "x*" one that begins with x, and "..." at the
+// end the rest.
 func matches(line, pattern string) bool {
 	words := strings.Fields(line)
 	for _, p := range strings.Fields(pattern) {
