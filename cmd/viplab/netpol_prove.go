@@ -75,7 +75,7 @@ func (r *netpolRun) prove(ctx context.Context) error {
 func scenariosOf(cases []netpol.Case, all []faults.Fault) []spec.Scenario {
 	var out []spec.Scenario
 	for _, c := range cases {
-		if slices.ContainsFunc(all, func(f faults.Fault) bool { return slices.Contains(f.Rows, c.ID) }) {
+		if slices.ContainsFunc(all, func(f faults.Fault) bool { return slices.Contains(f.Scenarios, c.ID) }) {
 			out = append(out, spec.Scenario{ID: c.ID, Priority: c.Priority})
 		}
 	}
@@ -101,7 +101,7 @@ func (p *proof) run(ctx context.Context, job prove.Job) (out prove.Outcome, err 
 	defer func() { p.benches[job.Proxier] <- b }()
 	var cases []netpol.Case
 	for _, c := range p.cases {
-		if slices.Contains(job.Rows, c.ID) {
+		if slices.Contains(job.Scenarios, c.ID) {
 			cases = append(cases, c)
 		}
 	}
@@ -116,7 +116,7 @@ func (p *proof) child(ctx context.Context, job prove.Job) (out prove.Outcome, er
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	args := []string{
-		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", exactly(job.Rows), "--parallel", "1", "--out",
+		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", exactly(job.Scenarios), "--parallel", "1", "--out",
 		folder,
 		"--ip", p.options.Stack.String(), "--pods", p.options.PodNetwork.String(), "--overlay", p.options.Overlay.String(),
 	}

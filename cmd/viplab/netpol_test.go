@@ -110,7 +110,7 @@ func TestNetpolProve(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range faults.Enforced {
-		for _, r := range f.Rows {
+		for _, r := range f.Scenarios {
 			if !slices.ContainsFunc(cases, func(c netpol.Case) bool { return c.ID == r }) {
 				t.Errorf("%s names the case %s, which is not there", f.Name, r)
 			}

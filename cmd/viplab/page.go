@@ -53,7 +53,7 @@ func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(st
 	return out, nil
 }
 
-func pageRow(r catalogue.Row, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {
+func pageRow(r catalogue.Behaviour, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {
 	row := report.PageRow{
 		ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source, Test: r.Test,
 		Scenarios: []report.PageScenario{},

@@ -94,7 +94,7 @@ func listFaults(w io.Writer) error {
 		if len(f.On) > 0 {
 			on = strings.Join(f.On, ", ")
 		}
-		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", f.Name, f.Breaks, on, strings.Join(f.Rows, ", "))
+		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", f.Name, f.Breaks, on, strings.Join(f.Scenarios, ", "))
 	}
 	return t.Flush()
 }
@@ -118,7 +118,7 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 		o.Proxiers = append(o.Proxiers, p.Name())
 	}
 	if f.focus != "" {
-		o.Rows, err = regexp.Compile(f.focus)
+		o.Focus, err = regexp.Compile(f.focus)
 		collect("focus", err)
 	}
 	if f.fault != "" {

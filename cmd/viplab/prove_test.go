@@ -33,7 +33,7 @@ func TestFaultsNameWhatThereIs(t *testing.T) {
 	}
 	var rows []string
 	for _, f := range faults.All() {
-		rows = append(rows, f.Rows...)
+		rows = append(rows, f.Scenarios...)
 		for _, p := range f.On {
 			if !slices.Contains(proxierNames(), p) {
 				t.Errorf("%s is for the proxier %q, which is not there", f.Name, p)

@@ -59,7 +59,7 @@ func (c children) run(ctx context.Context, job prove.Job) (out prove.Outcome, er
 	i := slices.IndexFunc(c.proxiers, func(p spec.Proxier) bool { return p.Name() == job.Proxier })
 	args := append([]string{"seeded"}, c.flags.judged.arguments(c.proxiers[i])...)
 	args = append(args, c.flags.cluster.arguments()...)
-	args = append(args, "--fault", job.Fault, "--rows", strings.Join(job.Rows, ","))
+	args = append(args, "--fault", job.Fault, "--rows", strings.Join(job.Scenarios, ","))
 	cmd := self(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -58,11 +58,11 @@ func newCanaries(node spec.Node) (*canaries, error) {
 	var err error
 	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, traffic.Port{Proto: "tcp", Number: canaryPort})
 	if err != nil {
-		return nil, spec.Faultf("serve canaries: %w", err)
+		return nil, spec.HarnessErrorf("serve canaries: %w", err)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: CanaryNamespace}}
 	if err := c.store.Apply(ns); err != nil {
-		return nil, errors.Join(spec.Faultf("make the canaries' namespace: %w", err), c.server.Close())
+		return nil, errors.Join(spec.HarnessErrorf("make the canaries' namespace: %w", err), c.server.Close())
 	}
 	return c, nil
 }
@@ -81,7 +81,7 @@ func (c *canaries) acquire(revision uint64, older int) (g *generation, fresh boo
 	}
 	if g == nil || g.revision <= revision || g.number <= older {
 		if g, err = c.make(); err != nil {
-			return nil, false, spec.Faultf("make a canary: %w", err)
+			return nil, false, spec.HarnessErrorf("make a canary: %w", err)
 		}
 		fresh = true
 	}
@@ -182,7 +182,7 @@ func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Prob
 		answer := probe.Do(ctx)
 		switch {
 		case answer.Fault != nil && ctx.Err() == nil:
-			return served, &spec.Fault{Err: answer.Fault}
+			return served, &spec.HarnessError{Err: answer.Fault}
 		case answer.Outcome == traffic.Reply && answer.Server == CanaryNamespace:
 			served++
 		case err == nil:

@@ -37,7 +37,7 @@ func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 		if p.ended() {
 			return i.dead(p)
 		}
-		var fault *spec.Fault
+		var fault *spec.HarnessError
 		switch {
 		case err == nil:
 			i.mu.Lock()

@@ -43,7 +43,7 @@ type instance struct {
 // open makes everything that the program needs.
 func (i *instance) open(ctx context.Context) (err error) {
 	if i.log, err = newLogFile(filepath.Join(i.node.StateDir, "log")); err != nil {
-		return spec.Faultf("%s: %w", i.node.Name, err)
+		return spec.HarnessErrorf("%s: %w", i.node.Name, err)
 	}
 	if i.cluster, err = join(i.node); err != nil {
 		return err
@@ -57,10 +57,10 @@ func (i *instance) open(ctx context.Context) (err error) {
 	}
 	endpoint, err := i.cluster.api.ServeThrough(ctx, i.node.Host.NS, "127.0.0.1:0", handler)
 	if err != nil {
-		return spec.Faultf("%s: serve the Kubernetes API: %w", i.node.Name, err)
+		return spec.HarnessErrorf("%s: serve the Kubernetes API: %w", i.node.Name, err)
 	}
 	if err := os.WriteFile(i.kubeconfig(), endpoint.Kubeconfig(), 0o600); err != nil {
-		return spec.Faultf("%s: %w", i.node.Name, err)
+		return spec.HarnessErrorf("%s: %w", i.node.Name, err)
 	}
 	if i.changes, err = observe.RulesetChanges(ctx, i.node.Host.NS); err != nil {
 		i.node.Log.Debug("ruleset changes cannot be seen, so canaries are asked by the clock", "reason", err)

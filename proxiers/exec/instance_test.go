@@ -32,7 +32,7 @@ func wantError(t *testing.T, err error, texts ...string) {
 			t.Fatalf("got %v\nwant an error with %q", err, text)
 		}
 	}
-	var fault *spec.Fault
+	var fault *spec.HarnessError
 	if errors.As(err, &fault) {
 		t.Fatalf("a fault of the harness: %v", err)
 	}

@@ -43,7 +43,7 @@ var keyedBySource = spec.Scenario{
 			return fmt.Errorf("one pod: %w", err)
 		}
 		if err := w.Apply(udpPod("a2", "n2"), udpPod("a3", "n3")); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		all.pods = three
 		return each(ctx, w, func(f lab.Family) error {
@@ -125,7 +125,7 @@ var manyClients = spec.Scenario{
 			return fmt.Errorf("one pod: %w", err)
 		}
 		if err := w.Apply(udpPod("a2", "n2")); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		all.pods = three[:2]
 		return each(ctx, w, func(f lab.Family) error {

@@ -52,10 +52,10 @@ func (c *crowd) send(ctx context.Context, f lab.Family, to spec.Target, first, l
 			Src: netip.AddrPortFrom(source(f, member), uint16(10000+n)), Dst: at, Payload: []byte(nonce + "\n"),
 		}.Packet()
 		if err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		if err := traffic.SendRaw(client, packet); err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		nonces = append(nonces, nonce)
 	}

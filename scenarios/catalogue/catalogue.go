@@ -18,13 +18,13 @@ import (
 // Group is a family of behaviours.
 type Group struct {
 	// Name is how scenarios call it: "etp-local".
-	Name  string `json:"group"`
-	Title string `json:"title"`
-	Rows  []Row  `json:"rows"`
+	Name  string      `json:"group"`
+	Title string      `json:"title"`
+	Rows  []Behaviour `json:"rows"`
 }
 
-// Row is one behaviour.
-type Row struct {
+// Behaviour is one row of the catalogue.
+type Behaviour struct {
 	// ID names it and its scenario: "etp-local-source-preserved".
 	ID       string        `json:"id"`
 	Priority spec.Priority `json:"priority"`
@@ -56,13 +56,13 @@ var groups = sync.OnceValues(func() (out []Group, err error) {
 
 // Of is the group and the row that a scenario belongs to: the row with its id, or, where a row takes several scenarios,
 // the one whose id theirs begin with.
-func Of(scenario string) (Group, Row, error) {
+func Of(scenario string) (Group, Behaviour, error) {
 	all, err := Groups()
 	if err != nil {
-		return Group{}, Row{}, err
+		return Group{}, Behaviour{}, err
 	}
 	var group Group
-	var row Row
+	var row Behaviour
 	for _, g := range all {
 		for _, r := range g.Rows {
 			if (scenario == r.ID || strings.HasPrefix(scenario, r.ID+"-")) && len(r.ID) > len(row.ID) {
@@ -71,7 +71,7 @@ func Of(scenario string) (Group, Row, error) {
 		}
 	}
 	if row.ID == "" {
-		return Group{}, Row{}, fmt.Errorf("%s is no row of the catalogue", scenario)
+		return Group{}, Behaviour{}, fmt.Errorf("%s is no row of the catalogue", scenario)
 	}
 	return group, row, nil
 }

@@ -64,7 +64,7 @@ func unusedVIPs(w spec.World) (map[lab.Family]string, error) {
 			a = a.Next()
 		}
 		if !p.Contains(a) {
-			return nil, spec.Faultf("every ClusterIP is taken")
+			return nil, spec.HarnessErrorf("every ClusterIP is taken")
 		}
 		free[lab.FamilyOf(a)] = a.String()
 	}
@@ -112,7 +112,7 @@ func ping(w spec.World, f lab.Family, pings map[uint16]netip.Addr) error {
 	}
 	id, err := traffic.Ping(c1.NS, vip.Addr())
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	pings[id] = vip.Addr()
 	return nil
@@ -143,7 +143,7 @@ func harmless(caught []Caught, pings map[uint16]netip.Addr) error {
 		}
 	}
 	if sent < len(pings) {
-		return spec.Faultf("the capture holds %d of %d pings", sent, len(pings))
+		return spec.HarnessErrorf("the capture holds %d of %d pings", sent, len(pings))
 	}
 	return nil
 }

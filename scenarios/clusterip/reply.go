@@ -42,7 +42,7 @@ var replyFromVIP = spec.Scenario{
 				answers++
 			}
 			if answers < 40 {
-				return spec.Faultf("the capture holds %d packets from %s: fewer than two for each connection", answers, vip)
+				return spec.HarnessErrorf("the capture holds %d packets from %s: fewer than two for each connection", answers, vip)
 			}
 		}
 		return nil

@@ -28,7 +28,7 @@ var isVirtual = spec.Scenario{
 			for _, n := range w.Lab().Nodes() {
 				addrs, err := n.LocalAddrs()
 				if err != nil {
-					return &spec.Fault{Err: err}
+					return &spec.HarnessError{Err: err}
 				}
 				if slices.Contains(addrs, vip.Addr()) {
 					return fmt.Errorf("an interface of %s owns %s", n.Name(), vip.Addr())
@@ -36,7 +36,7 @@ var isVirtual = spec.Scenario{
 			}
 			owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family))
 			if err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			if owner != nil {
 				return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())

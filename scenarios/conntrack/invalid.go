@@ -116,7 +116,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 			Src: answer.Local, Dst: answer.Peer, Seq: last.Seq + outside, Ack: last.Ack, ACK: true, PSH: true,
 			Window: 1000, Payload: []byte("stray"),
 		}); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		out.after = conn.Exchange(ctx)
 		return nil
@@ -136,7 +136,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 		}
 	}
 	if !sent {
-		return out, spec.Faultf("the stray segment was not sent")
+		return out, spec.HarnessErrorf("the stray segment was not sent")
 	}
 	return out, nil
 }
@@ -150,7 +150,7 @@ func lastSent(caught []Caught, answer traffic.Answer) (*observe.Packet, error) {
 		}
 	}
 	if last == nil {
-		return nil, spec.Faultf("the pod's capture holds no segment of the connection")
+		return nil, spec.HarnessErrorf("the pod's capture holds no segment of the connection")
 	}
 	return last, nil
 }

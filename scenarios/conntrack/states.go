@@ -43,7 +43,7 @@ var states = spec.Scenario{
 		}
 		for _, family := range w.Lab().Stack().Families() {
 			if err := strayReset(w, family); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 		}
 		// Whatever is answered after the stray packet has passed the node after it.

@@ -57,7 +57,7 @@ func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
 		return err
 	}
 	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	return remembered(ctx, w, orig, "CLOSE_WAIT", time.Hour)
 }
@@ -75,7 +75,7 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 	}
 	listener, err := pod.NS.Listen(ctx, "tcp", netip.AddrPortFrom(pod.Addr(family), 8080).String())
 	if err != nil {
-		return nil, nil, &spec.Fault{Err: err}
+		return nil, nil, &spec.HarnessError{Err: err}
 	}
 	defer listener.Close()
 	accepted := make(chan net.Conn, 1)

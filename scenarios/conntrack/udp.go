@@ -63,7 +63,7 @@ var udpEndpointRemoved = spec.Scenario{
 			return w.During(ctx, sending(), func(ctx context.Context, t spec.Traffic) error {
 				for _, change := range []spec.Action{Readiness("a1", false), Readiness("b1", true)} {
 					if err := change.Run(ctx, w); err != nil {
-						return &spec.Fault{Err: err}
+						return &spec.HarnessError{Err: err}
 					}
 				}
 				return w.Settle(ctx)

@@ -144,7 +144,7 @@ func noLinkLocalSource(ctx context.Context, w spec.World) error {
 			return fmt.Errorf("the NodePort of %s: %s", service, answer)
 		}
 		if err := conn.Close(); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if !answer.Peer.Addr().IsGlobalUnicast() {
 			return fmt.Errorf("%s saw %s, which cannot be routed to", answer.Server, answer.Peer)
@@ -158,7 +158,7 @@ func nodesAreFound(ctx context.Context, w spec.World) error {
 	mac, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", w.Lab().Node("n1").Addr(lab.V6),
 		w.Lab().Node("n3").Addr(lab.V6))
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if mac == nil {
 		return fmt.Errorf("n1 does not answer neighbour solicitations for its own address")

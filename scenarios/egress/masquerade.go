@@ -77,7 +77,7 @@ var markCleared = spec.Scenario{
 	Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		if err := observe.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		count, err := Count(ctx, w, "n1", markedPackets...)
 		if err != nil {

@@ -123,7 +123,7 @@ func formerHealthPortClosed(ctx context.Context, w spec.World) error {
 	s, _ := store.Get[*corev1.Service](w.Store(), w.Namespace(), "web")
 	var port uint16
 	if _, err := fmt.Sscan(s.Annotations[formerPort], &port); err != nil {
-		return spec.Faultf("the former health-check port: %w", err)
+		return spec.HarnessErrorf("the former health-check port: %w", err)
 	}
 	return healthCode(ctx, w, "n1", port, 0)
 }

@@ -58,7 +58,7 @@ func balanced(ctx context.Context, w spec.World, want, pods []string) error {
 		}
 	}
 	if err := RouteTo(w, "router", lbIPv4, lbIPv6, want...); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if err := w.Expect(ctx, spec.Row{
 		From: "client", To: spec.IngressOf("web", 80), Times: 60, By: pods, SeenAs: spec.Itself(),

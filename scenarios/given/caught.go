@@ -31,7 +31,7 @@ func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err 
 		}
 		c, err := observe.StartCapture(h.NS)
 		if err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		captures = append(captures, c)
 	}
@@ -40,9 +40,9 @@ func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err 
 	}
 	for i, c := range captures {
 		if lost, err := c.Lost(); err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		} else if lost > 0 {
-			return nil, spec.Faultf("the capture on %s has lost %d packets, for want of room in its buffer", hosts[i], lost)
+			return nil, spec.HarnessErrorf("the capture on %s has lost %d packets, for want of room in its buffer", hosts[i], lost)
 		}
 		for _, frame := range c.Packets() {
 			p, err := observe.Decode(frame)
@@ -50,7 +50,7 @@ func Catch(w spec.World, f func() error, hosts ...string) (caught []Caught, err 
 				continue
 			}
 			if err != nil {
-				return nil, &spec.Fault{Err: err}
+				return nil, &spec.HarnessError{Err: err}
 			}
 			caught = append(caught, Caught{hosts[i], frame, p})
 		}

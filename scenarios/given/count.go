@@ -56,11 +56,11 @@ var counterPattern = regexp.MustCompile(`counter packets (\d+)`)
 func packetsIn(chain string) (int, error) {
 	m := counterPattern.FindStringSubmatch(chain)
 	if m == nil {
-		return 0, spec.Faultf("no counter in %s", chain)
+		return 0, spec.HarnessErrorf("no counter in %s", chain)
 	}
 	n, err := strconv.Atoi(m[1])
 	if err != nil {
-		return 0, &spec.Fault{Err: err}
+		return 0, &spec.HarnessError{Err: err}
 	}
 	return n, nil
 }

@@ -30,7 +30,7 @@ type Health struct {
 func HealthPort(w spec.World, service string) (uint16, error) {
 	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
 	if !ok || s.Spec.HealthCheckNodePort == 0 {
-		return 0, spec.Faultf("Service %s has no healthCheckNodePort", service)
+		return 0, spec.HarnessErrorf("Service %s has no healthCheckNodePort", service)
 	}
 	return uint16(s.Spec.HealthCheckNodePort), nil
 }
@@ -51,7 +51,7 @@ func AskHealth(ctx context.Context, w spec.World, from, path string, at netip.Ad
 	}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at.String()+path, nil)
 	if err != nil {
-		return Health{}, &spec.Fault{Err: err}
+		return Health{}, &spec.HarnessError{Err: err}
 	}
 	response, err := client.Do(request)
 	if errors.Is(err, unix.ECONNREFUSED) {

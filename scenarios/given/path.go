@@ -50,12 +50,12 @@ func LearnsOfNarrowPath(ctx context.Context, w spec.World, client string, tcp, u
 func narrowPath(w spec.World, pod string, f func() error) (err error) {
 	p := w.Lab().Pod(w.Namespace() + "/" + pod)
 	if p == nil {
-		return spec.Faultf("there is no pod %s", pod)
+		return spec.HarnessErrorf("there is no pod %s", pod)
 	}
 	for _, family := range w.Lab().Stack().Families() {
 		undo, narrowErr := narrow(p, family)
 		if narrowErr != nil {
-			return spec.Faultf("narrow the path to %s: %w", pod, narrowErr)
+			return spec.HarnessErrorf("narrow the path to %s: %w", pod, narrowErr)
 		}
 		defer func() { err = errors.Join(err, undo()) }()
 	}

@@ -16,7 +16,7 @@ import (
 func Shown(ctx context.Context, w spec.World, host string, argv ...string) (string, error) {
 	text, err := w.Run(ctx, host, argv...)
 	var exit *exec.ExitError
-	var fault *spec.Fault
+	var fault *spec.HarnessError
 	if errors.As(err, &exit) && errors.As(err, &fault) {
 		return "", fmt.Errorf("nothing to show: %s", fault.Err)
 	}

@@ -38,7 +38,7 @@ func OpenSocket(ctx context.Context, w spec.World, host string, family lab.Famil
 	}
 	c, err := h.NS.ListenPacket(ctx, map[lab.Family]string{lab.V4: "udp4", lab.V6: "udp6"}[family], anyone.String())
 	if err != nil {
-		return nil, &spec.Fault{Err: err}
+		return nil, &spec.HarnessError{Err: err}
 	}
 	return &Socket{c.(*net.UDPConn), h.Addr(family)}, nil
 }
@@ -71,7 +71,7 @@ func (s *Socket) Receive(count int) ([]Received, error) {
 	buf := make([]byte, 1<<16)
 	for len(out) < count {
 		if err := s.conn.SetReadDeadline(time.Now().Add(Patience())); err != nil {
-			return out, &spec.Fault{Err: err}
+			return out, &spec.HarnessError{Err: err}
 		}
 		n, from, err := s.conn.ReadFromUDPAddrPort(buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -101,11 +101,11 @@ func (s *Socket) Heard() ([]string, error) {
 	var heard []string
 	for buf := make([]byte, 1<<16); ; {
 		if err := s.conn.SetReadDeadline(time.Now().Add(Patience())); err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		n, _, err := s.conn.ReadFromUDPAddrPort(buf)
 		if err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		text := strings.TrimSuffix(string(buf[:n]), "\n")
 		if text == untilHere {
@@ -132,7 +132,7 @@ func InPieces(ctx context.Context, w spec.World, host string, target spec.Target
 	defer s.Close()
 	if err := sendPieces(w, host, traffic.Datagram{Src: s.Addr(), Dst: to,
 		Payload: append([]byte("pieces 4000\n"), make([]byte, 4000)...)}); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	got, err := s.Receive(1)
 	if err != nil {

@@ -96,7 +96,7 @@ var portLifecycle = spec.Scenario{
 			return err
 		}
 		if err := setPolicy(corev1.ServiceExternalTrafficPolicyLocal).Run(ctx, w); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		second, err := HealthPort(w, "web")
 		if err != nil {
@@ -112,7 +112,7 @@ var portLifecycle = spec.Scenario{
 // after makes a change and wants the port to answer so.
 func after(ctx context.Context, w spec.World, change spec.Action, port uint16, want codes) error {
 	if err := change.Run(ctx, w); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if err := saysAt(ctx, w, port, "/", want); err != nil {
 		return fmt.Errorf("after %q: %w", change.Name, err)

@@ -61,7 +61,7 @@ var leastBusy = habit{
 		}()
 		for _, want := range []string{"a1", "a2"} {
 			if err := Readiness("a2", want == "a2").Run(ctx, w); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			if err := w.Settle(ctx); err != nil {
 				return err
@@ -201,7 +201,7 @@ func pickFrom(ctx context.Context, w spec.World, from string, port uint16, servi
 	answer := traffic.Probe{From: h.NS, Source: netip.AddrPortFrom(h.Addr(f), port), To: to, Proto: "tcp"}.Do(ctx)
 	switch {
 	case answer.Fault != nil:
-		return "", &spec.Fault{Err: answer.Fault}
+		return "", &spec.HarnessError{Err: answer.Fault}
 	case answer.Outcome != traffic.Reply:
 		return "", fmt.Errorf("%s does not reach %s: %s", from, service, answer)
 	}

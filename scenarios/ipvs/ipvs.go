@@ -121,7 +121,7 @@ func rulesStay(ctx context.Context, w spec.World, f lab.Family) error {
 	}
 	for i := range 3 {
 		if err := w.Apply(Service(fmt.Sprintf("more-%s-%d", f, i), Selecting("web"), NodePort())); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 	}
 	if err := w.Settle(ctx); err != nil {
@@ -155,7 +155,7 @@ var accessFilter = spec.Scenario{
 		n1 := w.Lab().Node("n1")
 		daemon, err := traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort})
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		defer func() { err = errors.Join(err, daemon.Close()) }()
 		return w.Expect(ctx,
@@ -187,7 +187,7 @@ func virtualServers(ctx context.Context, w spec.World, node string) (servers, er
 		}
 		at, err := netip.ParseAddrPort(words[2])
 		if err != nil {
-			return nil, spec.Faultf("%s: %w", strings.TrimSpace(line), err)
+			return nil, spec.HarnessErrorf("%s: %w", strings.TrimSpace(line), err)
 		}
 		if all[at] == nil {
 			all[at] = &virtualServer{}

@@ -29,7 +29,7 @@ var toggle = spec.Scenario{
 				By: []string{"a2"}},
 		}, func(ctx context.Context, t spec.Traffic) error {
 			if err := w.Apply(Backend("a1", "n1", UDP(8080))); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			err := underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyLocal, spec.Row{Times: 25, By: []string{"a1"}})
 			if err != nil {
@@ -46,7 +46,7 @@ var toggle = spec.Scenario{
 func underPolicy(ctx context.Context, w spec.World, t spec.Traffic, to corev1.ServiceInternalTrafficPolicy,
 	row spec.Row) error {
 	if err := Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }).Run(ctx, w); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	row.From, row.To = "c1", spec.ClusterIPOf("web", 80)
 	datagrams := row

@@ -24,12 +24,12 @@ var programmingLatency = spec.Scenario{
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		for i := range 50 {
 			if err := Readiness("a2", i%2 == 1).Run(ctx, w); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 		}
 		// The last of the fifty made a2 ready; one more takes a1 away.
 		if err := Readiness("a1", false).Run(ctx, w); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, By: []string{"a2"}})
 	}}},
@@ -52,7 +52,7 @@ var externalNameTransitions = spec.Scenario{
 				return err
 			}
 			if err := w.Apply(Service("web", ExternalName("example.org"))); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80), Want: spec.NotServed})
 		}},
@@ -72,13 +72,13 @@ var externalNameTransitions = spec.Scenario{
 func vipsOf(w spec.World, service string) (map[lab.Family]string, error) {
 	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
 	if !ok {
-		return nil, spec.Faultf("there is no Service %s", service)
+		return nil, spec.HarnessErrorf("there is no Service %s", service)
 	}
 	vips := map[lab.Family]string{}
 	for _, ip := range s.Spec.ClusterIPs {
 		a, err := netip.ParseAddr(ip)
 		if err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		vips[lab.FamilyOf(a)] = ip
 	}

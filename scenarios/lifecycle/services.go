@@ -175,7 +175,7 @@ var portsChange = spec.Scenario{
 			return w.During(ctx, unchanged(), func(ctx context.Context, _ spec.Traffic) error {
 				for _, c := range portChanges {
 					if err := c.change.Run(ctx, w); err != nil {
-						return spec.Faultf("%s: %w", c.name, err)
+						return spec.HarnessErrorf("%s: %w", c.name, err)
 					}
 					if err := w.Expect(ctx, c.rows...); err != nil {
 						return fmt.Errorf("%s: %w", c.name, err)

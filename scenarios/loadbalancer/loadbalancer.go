@@ -75,7 +75,7 @@ var Scenarios = []spec.Scenario{
 			},
 			Check: func(_ context.Context, w spec.World) error {
 				if s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), "web"); !ok || s.Spec.Ports[0].NodePort != 0 {
-					return spec.Faultf("the Service has a nodePort")
+					return spec.HarnessErrorf("the Service has a nodePort")
 				}
 				return nil
 			},
@@ -150,7 +150,7 @@ func nobodyAnswers(ctx context.Context, w spec.World) error {
 		}
 		owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), fences...)
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if owner != nil {
 			return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())

@@ -76,7 +76,7 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 		if err := change.Run(ctx, w); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Settle(ctx); err != nil {
 			return err

@@ -136,7 +136,7 @@ func takesOver(former string, p *corev1.Pod) spec.Action {
 			was, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), former)
 			is, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), p.Name)
 			if was == nil || is == nil || !slices.Equal(was.Status.PodIPs, is.Status.PodIPs) {
-				return spec.Faultf("%s does not have the address of %s", p.Name, former)
+				return spec.HarnessErrorf("%s does not have the address of %s", p.Name, former)
 			}
 			return nil
 		}}

@@ -115,7 +115,7 @@ var untouchedRows = []spec.Row{
 func eachSettled(ctx context.Context, w spec.World, t spec.Traffic, changes []spec.Action) error {
 	for _, c := range changes {
 		if err := c.Run(ctx, w); err != nil {
-			return spec.Faultf("%s: %w", c.Name, err)
+			return spec.HarnessErrorf("%s: %w", c.Name, err)
 		}
 		if err := w.Settle(ctx); err != nil {
 			return err

@@ -55,10 +55,10 @@ func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) er
 	defer stop()
 	changes, err := observe.RulesetChanges(watching, w.Lab().Node("n1").NS)
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if err := w.Apply(manyBlocks(1000 * round)); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if round%2 == 1 {
 		settled := make(chan struct{})
@@ -134,7 +134,7 @@ func changeLabels(ctx context.Context, w spec.World) error {
 		for i := range who {
 			colour := map[bool]string{true: "red"}[red[i]]
 			if err := label(churner(who[i]), "colour", colour).Run(ctx, w); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			if i%100 == 99 {
 				if err := t.Rounds(ctx, 1); err != nil {

@@ -84,7 +84,7 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 		Delete("NetworkPolicy", "p"),
 	} {
 		if err := change.Run(ctx, w); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Settle(ctx); err != nil {
 			return err

@@ -61,13 +61,13 @@ func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes
 		}
 		table, err := observe.NewConntrack(w.Lab().Node(name).NS)
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		for _, f := range flows {
 			err = errors.Join(err, table.Delete(f))
 		}
 		if err := errors.Join(err, table.Close()); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 	}
 	return nil
@@ -129,7 +129,7 @@ func connect(ctx context.Context, w spec.World, f lab.Family, from, to string) (
 	}
 	listener, err := ends[to].NS.Listen(ctx, "tcp", netip.AddrPortFrom(ends[to].Addr(f), 0).String())
 	if err != nil {
-		return nil, nil, &spec.Fault{Err: err}
+		return nil, nil, &spec.HarnessError{Err: err}
 	}
 	defer listener.Close()
 	client, err = ends[from].NS.Dial(ctx, "tcp", netip.AddrPort{}, listener.Addr().(*net.TCPAddr).AddrPort())
@@ -138,7 +138,7 @@ func connect(ctx context.Context, w spec.World, f lab.Family, from, to string) (
 	}
 	server, err = listener.Accept() // it is there already
 	if err != nil {
-		return nil, nil, errors.Join(&spec.Fault{Err: err}, client.Close())
+		return nil, nil, errors.Join(&spec.HarnessError{Err: err}, client.Close())
 	}
 	return client, server, nil
 }
@@ -153,7 +153,7 @@ func says(c net.Conn) error {
 func hears(c net.Conn, want bool) error {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	n := 0
 	var readErr error

@@ -71,7 +71,7 @@ func latency(ctx context.Context, w spec.World, rounds []round) ([]time.Duration
 	for range 10 {
 		for _, r := range rounds {
 			if err := r.change.Run(ctx, w); err != nil {
-				return nil, spec.Faultf("%s: %w", r.change.Name, err)
+				return nil, spec.HarnessErrorf("%s: %w", r.change.Name, err)
 			}
 			began := time.Now()
 			if err := soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {

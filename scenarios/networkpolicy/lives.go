@@ -201,7 +201,7 @@ func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) 
 func births(ctx context.Context, w spec.World) error {
 	d := echo("d1", "n1")
 	if err := w.Apply(d); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if err := w.Settle(ctx); err != nil {
 		return err
@@ -212,7 +212,7 @@ func births(ctx context.Context, w spec.World) error {
 	}
 	end := func() error {
 		if err := w.Store().Delete(store.KindPod, w.Namespace(), "d1"); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		return w.Settle(ctx)
 	}
@@ -227,13 +227,13 @@ func births(ctx context.Context, w spec.World) error {
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 		for range 10 {
 			if err := w.Apply(d); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)); err != nil {
 				return err
 			}
 			if now, err := Pin(w, spec.HostAt("d1", 8080), "tcp"); err != nil || now != tcp {
-				return spec.Faultf("d1 is at %s, not at %s: %w", now, tcp, err)
+				return spec.HarnessErrorf("d1 is at %s, not at %s: %w", now, tcp, err)
 			}
 			if err := errors.Join(receivedNothing(ctx, w, "d1"), end()); err != nil {
 				return err
@@ -256,7 +256,7 @@ func receivedNothing(ctx context.Context, w spec.World, pod string) error {
 	for _, name := range received {
 		switch value, ok := counters[name]; {
 		case !ok:
-			return spec.Faultf("pod %s has no counter %s", pod, name)
+			return spec.HarnessErrorf("pod %s has no counter %s", pod, name)
 		case value != "0":
 			return fmt.Errorf("pod %s has received packets: %s is %s", pod, name, value)
 		}

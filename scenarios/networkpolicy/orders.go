@@ -62,7 +62,7 @@ func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne 
 		shuffle()
 		for _, o := range all {
 			if err := change(o); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			if oneByOne {
 				if err := w.Settle(ctx); err != nil {

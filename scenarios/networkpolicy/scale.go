@@ -135,7 +135,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 				ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
 		}
 		if err := w.Apply(all...); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Settle(ctx); err != nil {
 			return err
@@ -152,7 +152,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 			return nil
 		})
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Settle(ctx); err != nil {
 			return err

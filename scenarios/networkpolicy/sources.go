@@ -130,7 +130,7 @@ func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port u
 	rows := append(open("a1", "b2"), shut("a1", "b1", "c2")...)
 	caught, err := Catch(w, func() error {
 		if err := send(spoofPort); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		return w.Expect(ctx, rows...)
 	}, "a1")
@@ -157,7 +157,7 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 		}
 		p := w.Lab().Pod(w.Namespace() + "/" + way[0])
 		if p == nil {
-			return spec.Faultf("there is no pod %s", way[0])
+			return spec.HarnessErrorf("there is no pod %s", way[0])
 		}
 		to, err := w.Resolve(spec.HostAt(way[1], 8080), f, "udp")
 		if err != nil {
@@ -173,7 +173,7 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 				Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
 			}
 			if a := probe.Do(ctx); a.Fault != nil {
-				return &spec.Fault{Err: a.Fault}
+				return &spec.HarnessError{Err: a.Fault}
 			} else if a.Outcome == traffic.Reply {
 				return fmt.Errorf("%s is answered by %s with mark %#x", way[0], way[1], probe.Mark)
 			}

@@ -33,7 +33,7 @@ var tunnels = []spec.Scenario{{
 		}
 		defer b2.Close()
 		if err := wrapUp(w, b2.Addr()); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Expect(ctx, open("b2", "b1")...); err != nil { // a fence
 			return err

@@ -27,7 +27,7 @@ func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) er
 		s := stream{from: from, to: to}
 		err := s.sendMeanwhile(func() error {
 			if err := turn.change.Run(ctx, w); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			return w.Settle(ctx)
 		})
@@ -102,7 +102,7 @@ func (s *stream) hear() error {
 	for _, text := range heard {
 		n, err := strconv.Atoi(text)
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		s.arrived = append(s.arrived, n)
 	}

@@ -45,7 +45,7 @@ var singleNATHop = spec.Scenario{
 				arrived = arrived || c.Dst == nodePort
 			}
 			if !arrived {
-				return spec.Faultf("the capture holds no packet to %s", nodePort)
+				return spec.HarnessErrorf("the capture holds no packet to %s", nodePort)
 			}
 		}
 		return nil

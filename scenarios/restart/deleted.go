@@ -92,7 +92,7 @@ func healed(ctx context.Context, w spec.World) error {
 					return fmt.Errorf("%s -> %s %s: %s", row.From, row.To, f, answer)
 				}
 				if err := conn.Close(); err != nil {
-					return &spec.Fault{Err: err}
+					return &spec.HarnessError{Err: err}
 				}
 			}
 		}

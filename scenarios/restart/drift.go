@@ -56,7 +56,7 @@ func changesWhileAway(ctx context.Context, w spec.World) error {
 		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }),
 	} {
 		if err := change.Run(ctx, w); err != nil {
-			return spec.Faultf("%s: %w", change.Name, err)
+			return spec.HarnessErrorf("%s: %w", change.Name, err)
 		}
 	}
 	if err := w.Life("n1").Start(ctx); err != nil {

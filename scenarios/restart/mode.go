@@ -47,7 +47,7 @@ var modeSwitch = spec.Scenario{
 				rows = append(rows, spec.Row{From: from, To: at, Want: spec.NotServed})
 			}
 			if err := w.Store().Delete(store.KindService, w.Namespace(), "gone"); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			return w.Expect(ctx, rows...)
 		}},

@@ -107,7 +107,7 @@ var atomicUpdates = spec.Scenario{
 		return w.During(ctx, slices.Concat(fresh, kept, restless), func(ctx context.Context, t spec.Traffic) error {
 			for i := range rewrites {
 				if err := rewrite(ctx, w, i); err != nil {
-					return &spec.Fault{Err: err}
+					return &spec.HarnessError{Err: err}
 				}
 				if err := t.Rounds(ctx, 1); err != nil {
 					return err

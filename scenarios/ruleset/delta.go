@@ -51,7 +51,7 @@ func bystander(options ...ServiceOption) []store.Object {
 // change adds an endpoint to the Service web, and takes it away for the next family.
 func change(ctx context.Context, w spec.World, done func() error) error {
 	if err := w.Apply(Backend("a3", "n3")); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"},
 		Even: true}); err != nil {
@@ -61,7 +61,7 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 		return err
 	}
 	if err := w.Store().Delete(store.KindPod, w.Namespace(), "a3"); err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	return w.Settle(ctx)
 }

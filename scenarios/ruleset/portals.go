@@ -134,7 +134,7 @@ func listeners(ctx context.Context, w spec.World, family lab.Family) (map[string
 		_, hex, _ := strings.Cut(fields[1], ":")
 		port, err := strconv.ParseUint(hex, 16, 16)
 		if err != nil {
-			return nil, spec.Faultf("port of %q: %w", line, err)
+			return nil, spec.HarnessErrorf("port of %q: %w", line, err)
 		}
 		found[strconv.FormatUint(port, 10)] = true
 	}
@@ -154,7 +154,7 @@ func turns(ctx context.Context, w spec.World, family lab.Family) error {
 				return fmt.Errorf("c1 does not reach the Service: %s", answer)
 			}
 			if err := conn.Close(); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			round[answer.Greeting.Server] = true
 		}

@@ -50,7 +50,7 @@ func parseSave(text string) (table, error) {
 		packets, _, _ := strings.Cut(strings.TrimPrefix(counters, "["), ":")
 		n, err := strconv.Atoi(packets)
 		if err != nil {
-			return nil, spec.Faultf("counters of %q: %w", line, err)
+			return nil, spec.HarnessErrorf("counters of %q: %w", line, err)
 		}
 		chain, match, _ := strings.Cut(rest, " ")
 		t[chain] = append(t[chain], rule{withoutComment(match), n})

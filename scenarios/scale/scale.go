@@ -90,7 +90,7 @@ var manyServices = spec.Scenario{
 				}
 				return nil
 			}); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 			return w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.ClusterIPOf("s0", 80), By: both},
@@ -180,7 +180,7 @@ var churn = spec.Scenario{
 			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 				for i := range rounds {
 					if err := replace(w, i); err != nil {
-						return &spec.Fault{Err: err}
+						return &spec.HarnessError{Err: err}
 					}
 					if err := t.Rounds(ctx, 1); err != nil {
 						return err
@@ -245,7 +245,7 @@ func sentOnce(caught []Caught, connections int) error {
 		}
 	}
 	if len(syns) != connections {
-		return spec.Faultf("the capture shows %d connections, not %d", len(syns), connections)
+		return spec.HarnessErrorf("the capture shows %d connections, not %d", len(syns), connections)
 	}
 	for from, n := range syns {
 		if n > 1 {

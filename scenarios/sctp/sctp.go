@@ -136,10 +136,10 @@ var noModule = spec.Scenario{
 	Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		before, err := loaded()
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Expect(ctx,
 			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
@@ -149,7 +149,7 @@ var noModule = spec.Scenario{
 		}
 		after, err := loaded()
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if after && !before {
 			return errors.New("the kernel's SCTP was loaded when the Service came")
@@ -201,7 +201,7 @@ func (x association) open(ctx context.Context, w spec.World, family lab.Family) 
 func eachFamily(check func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
 		if err := sctp.Available(); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		if err := w.Settle(ctx); err != nil {
 			return err

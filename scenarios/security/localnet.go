@@ -48,7 +48,7 @@ var localnetGuard = spec.Scenario{
 		loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		daemon, err := traffic.Serve(n1.NS, "daemon", []netip.Addr{loopback}, traffic.Port{Proto: "tcp", Number: private})
 		if err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		defer func() { err = errors.Join(err, daemon.Close()) }()
 		for i, from := range []string{"client", "c1"} {
@@ -64,7 +64,7 @@ var localnetGuard = spec.Scenario{
 func offUnlessNeeded(w spec.World, n1 *lab.Host) error {
 	on, err := n1.Sysctl(routeLocalnet)
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	if on != "0" && !w.Features()[spec.NodePortLocalhost] {
 		return fmt.Errorf("%s is %s on n1, although NodePorts are not served on 127.0.0.1", routeLocalnet, on)
@@ -81,17 +81,17 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 	}
 	gateway, err := neighbour(h, w.Lab().Node("n1").Addr(lab.V4))
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	source := netip.AddrPortFrom(h.Addr(lab.V4), port)
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), private)
 	syn, err := traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet()
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	seen, err := Catch(w, func() error {
 		if err := traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		return w.Expect(ctx, after...)
 	}, "n1")
@@ -106,7 +106,7 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 		}
 	}
 	if !arrived {
-		return spec.Faultf("the packet of %s for 127.0.0.1 has not come to n1", from)
+		return spec.HarnessErrorf("the packet of %s for 127.0.0.1 has not come to n1", from)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ var localnetOnlyWhenNeeded = spec.Scenario{
 			}
 			switch on, err := n1.Sysctl(routeLocalnet); {
 			case err != nil:
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			case on != "0":
 				return fmt.Errorf("%s is %s on n1", routeLocalnet, on)
 			}
@@ -101,16 +101,16 @@ var namespaceBinding = spec.Scenario{
 		// The slice comes into a namespace that has a Service of the same name, and one that has not.
 		other := w.Namespace() + "-other"
 		if err := w.Apply(Namespace(other, nil)); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		same := Service("web", Selecting(""))
 		same.Namespace = other
 		if err := w.Apply(same); err != nil {
-			return &spec.Fault{Err: err}
+			return &spec.HarnessError{Err: err}
 		}
 		for _, service := range []string{"web", "empty"} {
 			if err := EndpointsIn(other, service, service, "", 8080, "intruder").Run(ctx, w); err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 		}
 		return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),

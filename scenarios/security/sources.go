@@ -62,7 +62,7 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 				err = traffic.SendRaw(client.NS, syn)
 			}
 			if err != nil {
-				return &spec.Fault{Err: err}
+				return &spec.HarnessError{Err: err}
 			}
 		}
 		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}})
@@ -139,7 +139,7 @@ func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 	answer := traffic.Probe{From: c1.NS, To: to, Proto: "tcp", Mark: mark}.Do(ctx)
 	switch {
 	case answer.Fault != nil:
-		return &spec.Fault{Err: answer.Fault}
+		return &spec.HarnessError{Err: answer.Fault}
 	case answer.Outcome != traffic.Reply || answer.Peer != answer.Source:
 		return fmt.Errorf("%s: a connection of c1 with mark %#x: %s, want a reply by one that sees %s", family, mark, answer,
 			answer.Source)

@@ -83,7 +83,7 @@ type Step struct {
 	Do []Action
 	// Rows are probed together and judged together.
 	Rows []Row
-	// Check, if not nil, is what rows cannot say. It runs after them; an error is a failure, unless it is a Fault.
+	// Check, if not nil, is what rows cannot say. It runs after them; an error is a failure, unless it is a HarnessError.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -143,14 +143,14 @@ type World interface {
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 
-// Fault marks an error as the harness's own: it makes the scenario broken instead of failed.
-type Fault struct{ Err error }
+// HarnessError marks an error as the harness's own: it makes the scenario broken instead of failed.
+type HarnessError struct{ Err error }
 
-func (f *Fault) Error() string { return "harness: " + f.Err.Error() }
-func (f *Fault) Unwrap() error { return f.Err }
+func (f *HarnessError) Error() string { return "harness: " + f.Err.Error() }
+func (f *HarnessError) Unwrap() error { return f.Err }
 
-// Faultf is a Fault with a message.
-func Faultf(format string, args ...any) error { return &Fault{fmt.Errorf(format, args...)} }
+// HarnessErrorf is a HarnessError with a message.
+func HarnessErrorf(format string, args ...any) error { return &HarnessError{fmt.Errorf(format, args...)} }
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 

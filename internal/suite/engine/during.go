@@ -56,7 +56,7 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 	wg.Wait()
 	facts, broken := w.facts()
 	if broken != nil {
-		return errors.Join(err, &spec.Fault{Err: broken})
+		return errors.Join(err, &spec.HarnessError{Err: broken})
 	}
 	return errors.Join(w.judge(b.probes, facts), err, w.doubled(b.probes))
 }

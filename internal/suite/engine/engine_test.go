@@ -85,7 +85,7 @@ func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	badScene := simple("broken-scene")
 	badScene.Given = []store.Object{Pod("c1", "no-such-node")}
 	badFault := simple("broken-check")
-	badFault.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { return spec.Faultf("no socket left") }}}
+	badFault.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { return spec.HarnessErrorf("no socket left") }}}
 	badPanic := simple("broken-panic")
 	badPanic.Steps = []spec.Step{{Check: func(context.Context,
 		spec.World) error {

@@ -50,7 +50,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
 	})
 	if err != nil {
-		return nil, spec.Faultf("build the cluster: %w", err)
+		return nil, spec.HarnessErrorf("build the cluster: %w", err)
 	}
 	r.takeNote(c.Lab())
 	env := &environment{
@@ -61,15 +61,15 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environ
 		env.enforcer = newFleet(enforcerRole, r.options.Enforcer)
 	}
 	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {
-		return nil, errors.Join(spec.Faultf("make a folder for the proxier's state: %w", err), c.Close())
+		return nil, errors.Join(spec.HarnessErrorf("make a folder for the proxier's state: %w", err), c.Close())
 	}
 	for _, n := range c.Lab().Nodes() {
 		if err := env.equip(n, own); err != nil {
-			return nil, errors.Join(spec.Faultf("%s: %w", n.Name(), err), env.close(ctx))
+			return nil, errors.Join(spec.HarnessErrorf("%s: %w", n.Name(), err), env.close(ctx))
 		}
 		ct, err := observe.NewConntrack(n.NS)
 		if err != nil {
-			return nil, errors.Join(&spec.Fault{Err: err}, env.close(ctx))
+			return nil, errors.Join(&spec.HarnessError{Err: err}, env.close(ctx))
 		}
 		env.conntrack[n.Name()] = ct
 	}
@@ -122,7 +122,7 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 	gate <-chan struct{}) (*agent, error) {
 	state, err := os.MkdirTemp(e.stateDir, n.Name()+"-")
 	if err != nil {
-		return nil, &spec.Fault{Err: err}
+		return nil, &spec.HarnessError{Err: err}
 	}
 	node := spec.NodeOf(e.Lab(), n, e.Store())
 	node.StateDir, node.Config, node.Endpoints, node.Log = state, e.own.Proxy, gate, f.log.With("node", n.Name())

@@ -156,7 +156,7 @@ func TestTrafficBesideSomethingElse(t *testing.T) {
 				return err
 			}
 			if n := len(server.Seen()) - before; n < 20 {
-				return spec.Faultf("a2 has seen %d events in 20 rounds", n)
+				return spec.HarnessErrorf("a2 has seen %d events in 20 rounds", n)
 			}
 			return nil
 		}),

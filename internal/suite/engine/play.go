@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// play runs the scenario's steps. An error is a failure of the proxier, or a spec.Fault.
+// play runs the scenario's steps. An error is a failure of the proxier, or a spec.HarnessError.
 func (w *world) play(ctx context.Context) error {
 	for i, step := range w.cell.Scenario.Steps {
 		if err := w.step(ctx, step); err != nil {
@@ -37,7 +37,7 @@ func (w *world) step(ctx context.Context, step spec.Step) error {
 	w.stepName = step.Name
 	for _, a := range step.Do {
 		if err := a.Run(ctx, w); err != nil {
-			return spec.Faultf("%s: %w", a.Name, err)
+			return spec.HarnessErrorf("%s: %w", a.Name, err)
 		}
 	}
 	if err := w.Expect(ctx, step.Rows...); err != nil {
@@ -66,7 +66,7 @@ func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
 	each(probes, atOnce, func(p *probed) { p.seen, p.fault = w.probeRow(ctx, p.row, p.family) })
 	facts, err := w.facts()
 	if err != nil {
-		return &spec.Fault{Err: err}
+		return &spec.HarnessError{Err: err}
 	}
 	return w.judge(probes, facts)
 }
@@ -117,7 +117,7 @@ func (w *world) judge(probes []*probed, facts spec.Facts) error {
 	}
 	w.record(probes, facts)
 	if len(faults) > 0 {
-		return &spec.Fault{Err: errors.Join(faults...)}
+		return &spec.HarnessError{Err: errors.Join(faults...)}
 	}
 	if failed {
 		f := failedRows{probes: probes, facts: facts}
@@ -135,7 +135,7 @@ func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, 
 	for _, p := range w.expand([]spec.Row{row}) {
 		seen, err := w.probeRow(ctx, p.row, p.family)
 		if err != nil {
-			return nil, &spec.Fault{Err: err}
+			return nil, &spec.HarnessError{Err: err}
 		}
 		all = append(all, seen...)
 	}
@@ -153,7 +153,7 @@ func (w *world) Probe(ctx context.Context, from string, to spec.Target, family l
 	o := spec.Observation{Family: family, To: p.To}
 	conn, err := w.open(ctx, row, p, &o)
 	if err != nil {
-		return nil, o.Answer, &spec.Fault{Err: err}
+		return nil, o.Answer, &spec.HarnessError{Err: err}
 	}
 	return conn, o.Answer, nil
 }

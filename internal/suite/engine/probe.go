@@ -80,7 +80,7 @@ func (w *world) mayAsk(row spec.Row, from *lab.Host) error {
 	if at == "" || w.env.hasProxier(at) {
 		return nil
 	}
-	return spec.Faultf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at,
+	return spec.HarnessErrorf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at,
 		strings.Join(w.env.own.Nodes, ", "))
 }
 

@@ -27,9 +27,9 @@ func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.
 	}
 	switch {
 	case err != nil:
-		return netip.AddrPort{}, spec.Faultf("resolve %s: %w", to, err)
+		return netip.AddrPort{}, spec.HarnessErrorf("resolve %s: %w", to, err)
 	case port == 0:
-		return netip.AddrPort{}, spec.Faultf("resolve %s: it has no port", to)
+		return netip.AddrPort{}, spec.HarnessErrorf("resolve %s: it has no port", to)
 	}
 	return netip.AddrPortFrom(addr, port), nil
 }

@@ -151,7 +151,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		}
 		keep := c.alone() || r.options.KeepFailed && result.Verdict != spec.Pass
 		if err := w.leave(keep); err != nil && result.Verdict == spec.Pass {
-			result = verdictOf(spec.Faultf("clean up after the scenario: %w", err))
+			result = verdictOf(spec.HarnessErrorf("clean up after the scenario: %w", err))
 		}
 	}
 	if result.Verdict == spec.Pass && len(c.missing) > 0 {
@@ -165,7 +165,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 func guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = spec.Faultf("panic: %v\n%s", p, debug.Stack())
+			err = spec.HarnessErrorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
 	return f()
@@ -182,7 +182,7 @@ func placing(err error) spec.Result {
 
 // verdictOf is pass for nil, broken for a fault of the harness or an interrupted run, and fail for the rest.
 func verdictOf(err error) spec.Result {
-	var fault *spec.Fault
+	var fault *spec.HarnessError
 	switch {
 	case err == nil:
 		return spec.Result{Verdict: spec.Pass}

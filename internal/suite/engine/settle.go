@@ -21,7 +21,7 @@ func (w *world) Settle(ctx context.Context) error {
 func (w *world) waitPods(ctx context.Context) error {
 	for _, ns := range w.namespaces() {
 		if err := w.env.WaitPods(ctx, ns); err != nil {
-			return spec.Faultf("wait for the pods: %w", err)
+			return spec.HarnessErrorf("wait for the pods: %w", err)
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	w.take(scene)
 	for _, objects := range inTurn(scene) {
 		if err := env.Store().Apply(objects...); err != nil {
-			return w, spec.Faultf("set the scene: %w", err)
+			return w, spec.HarnessErrorf("set the scene: %w", err)
 		}
 		if err := w.waitPods(ctx); err != nil {
 			return w, err
@@ -201,7 +201,7 @@ func (w *world) Host(name string) (*lab.Host, error) {
 	case "router":
 		return l.Router(), nil
 	}
-	return nil, spec.Faultf("there is no host %q: neither a node, nor a pod of this scenario, nor client or router", name)
+	return nil, spec.HarnessErrorf("there is no host %q: neither a node, nor a pod of this scenario, nor client or router", name)
 }
 
 func (w *world) Server(pod string) (*traffic.Server, error) {
@@ -209,7 +209,7 @@ func (w *world) Server(pod string) (*traffic.Server, error) {
 	if s := w.env.Server(namespace, name); s != nil {
 		return s, nil
 	}
-	return nil, spec.Faultf("pod %q serves nothing", pod)
+	return nil, spec.HarnessErrorf("pod %q serves nothing", pod)
 }
 
 func (w *world) Serve(host, proto string, port uint16) error {
@@ -219,7 +219,7 @@ func (w *world) Serve(host, proto string, port uint16) error {
 	}
 	s, err := traffic.Serve(h.NS, host, nil, traffic.Port{Proto: proto, Number: port})
 	if err != nil {
-		return spec.Faultf("serve on %s: %w", host, err)
+		return spec.HarnessErrorf("serve on %s: %w", host, err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,11 +230,11 @@ func (w *world) Serve(host, proto string, port uint16) error {
 func (w *world) Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error) {
 	ct := w.env.conntrack[node]
 	if ct == nil {
-		return nil, spec.Faultf("%q is not a node", node)
+		return nil, spec.HarnessErrorf("%q is not a node", node)
 	}
 	flows, err := ct.Flows(ctx, keep)
 	if err != nil {
-		return nil, &spec.Fault{Err: err}
+		return nil, &spec.HarnessError{Err: err}
 	}
 	return flows, nil
 }
@@ -242,11 +242,11 @@ func (w *world) Flows(ctx context.Context, node string, keep func(observe.Flow) 
 func (w *world) Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error) {
 	ct := w.env.conntrack[node]
 	if ct == nil {
-		return observe.Flow{}, false, spec.Faultf("%q is not a node", node)
+		return observe.Flow{}, false, spec.HarnessErrorf("%q is not a node", node)
 	}
 	flow, ok, err := ct.Flow(proto, orig)
 	if err != nil {
-		return observe.Flow{}, false, &spec.Fault{Err: err}
+		return observe.Flow{}, false, &spec.HarnessError{Err: err}
 	}
 	return flow, ok, nil
 }
@@ -265,7 +265,7 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 		run = func(cmd *exec.Cmd) error { return w.env.Run(namespace, name, cmd) }
 	}
 	if err := run(cmd); err != nil {
-		return "", spec.Faultf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return "", spec.HarnessErrorf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }

@@ -23,7 +23,7 @@ func Faults(cases []Case) ([]faults.Fault, error) {
 	for _, r := range misread.Given() {
 		f := faults.Fault{Name: r.Name, Breaks: "Policies are taken for what they are not."}
 		for _, c := range cases {
-			if set[c.ID] && len(f.Rows) >= 3 {
+			if set[c.ID] && len(f.Scenarios) >= 3 {
 				continue
 			}
 			told, err := Tells(c, r)
@@ -31,7 +31,7 @@ func Faults(cases []Case) ([]faults.Fault, error) {
 				return nil, fmt.Errorf("%s: %w", c.ID, err)
 			}
 			if told {
-				f.Rows, set[c.ID] = append(f.Rows, c.ID), true
+				f.Scenarios, set[c.ID] = append(f.Scenarios, c.ID), true
 			}
 		}
 		all = append(all, f)

@@ -20,9 +20,9 @@ import (
 
 // Job is a run of scenarios on one proxier.
 type Job struct {
-	Fault   string // empty: none, the control
-	Proxier string
-	Rows    []string
+	Fault     string // empty: none, the control
+	Proxier   string
+	Scenarios []string
 }
 
 // Outcome is what came of a job.
@@ -43,8 +43,8 @@ type Options struct {
 	Immune    []faults.Immune
 	Scenarios []spec.Scenario
 	Proxiers  []string
-	// Rows limits the scenarios, Only the faults. Nil: all.
-	Rows, Only *regexp.Regexp
+	// Focus limits the scenarios, Faults limits the faults. Nil: all.
+	Focus, Only *regexp.Regexp
 	// Everything runs all scenarios with each fault, to see who notices beside those that it names.
 	Everything bool
 	// Parallel is how many jobs run at once.
@@ -85,7 +85,7 @@ const (
 func Do(ctx context.Context, o Options) (*Proof, error) {
 	p := &Proof{options: o}
 	for _, s := range o.Scenarios {
-		if o.Rows == nil || o.Rows.MatchString(s.ID) {
+		if o.Focus == nil || o.Focus.MatchString(s.ID) {
 			p.rows = append(p.rows, s.ID)
 		}
 	}
@@ -153,15 +153,15 @@ func (p *Proof) claimed() []string {
 
 // named are the rows that a fault names, of those to be proved.
 func (p *Proof) named(f faults.Fault) []string {
-	return slices.DeleteFunc(slices.Clone(f.Rows), func(r string) bool { return !slices.Contains(p.rows, r) })
+	return slices.DeleteFunc(slices.Clone(f.Scenarios), func(r string) bool { return !slices.Contains(p.rows, r) })
 }
 
 // runControl runs everything without a fault.
 func (p *Proof) runControl(ctx context.Context, proxier string) (Trial, map[string]report.Result) {
 	t := Trial{Proxier: proxier, Verdict: Passed}
-	job := Job{Proxier: proxier, Rows: p.claimed()}
+	job := Job{Proxier: proxier, Scenarios: p.claimed()}
 	if p.options.Everything {
-		job.Rows = p.rows
+		job.Scenarios = p.rows
 	}
 	began := time.Now()
 	outcome, err := p.options.Run(ctx, job)
@@ -205,7 +205,7 @@ func (p *Proof) try(ctx context.Context, t Trial) Trial {
 		return t
 	}
 	began := time.Now()
-	outcome, err := p.options.Run(ctx, Job{Fault: f.Name, Proxier: t.Proxier, Rows: job})
+	outcome, err := p.options.Run(ctx, Job{Fault: f.Name, Proxier: t.Proxier, Scenarios: job})
 	t.TookMS = time.Since(began).Milliseconds()
 	t.judge(outcome, named, err)
 	return t
@@ -215,7 +215,7 @@ func foreign(f faults.Fault, proxier string, control map[string]report.Result) s
 	if !f.For(proxier) {
 		return "it is about another mechanism"
 	}
-	for _, r := range f.Rows {
+	for _, r := range f.Scenarios {
 		if reason := control[r].Reason; reason != "" {
 			return reason
 		}

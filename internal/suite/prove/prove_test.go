@@ -29,7 +29,7 @@ type world struct {
 }
 
 func (w world) run(_ context.Context, j Job) (out Outcome, err error) {
-	for _, r := range j.Rows {
+	for _, r := range j.Scenarios {
 		v, ok := w.verdicts[j.Fault][r]
 		if !ok {
 			v = spec.Pass
@@ -58,7 +58,7 @@ func scenariosNamed(ids ...string) (out []spec.Scenario) {
 // twoFaults are one for two scenarios on all proxiers, and one for the second scenario on the proxier other.
 func twoFaults() []faults.Fault {
 	return []faults.Fault{
-		{Name: "first", Rows: []string{"s-one", "s-two"}}, {Name: "second", On: []string{"other"}, Rows: []string{"s-two"}},
+		{Name: "first", Scenarios: []string{"s-one", "s-two"}}, {Name: "second", On: []string{"other"}, Scenarios: []string{"s-two"}},
 	}
 }
 

@@ -15,7 +15,7 @@ var builtIn = []string{"iptables", "iptables-legacy", "nftables", "userspace", "
 var asked = []Fault{
 	{
 		Name: "always-healthy", Breaks: "Health-check ports say that there are endpoints where there are none.",
-		On: builtIn, Rows: []string{"etp-local-lb-only-healthy-nodes"},
+		On: builtIn, Scenarios: []string{"etp-local-lb-only-healthy-nodes"},
 		Kernel: keeper.Hooks{Health: func(c healthcheck.Check) healthcheck.Check {
 			c.LocalEndpoints = max(c.LocalEndpoints, 1)
 			return c
@@ -23,7 +23,7 @@ var asked = []Fault{
 	},
 	{
 		Name: "never-healthy", Breaks: "Health-check ports say that there are no endpoints.",
-		On: builtIn, Rows: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints", "hc-port-lifecycle",
+		On: builtIn, Scenarios: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints", "hc-port-lifecycle",
 			"hc-terminating-only", "hc-listen-scope", "hc-allowed-by-firewall", "hc-body-and-weight"},
 		Kernel: keeper.Hooks{Health: func(c healthcheck.Check) healthcheck.Check {
 			c.LocalEndpoints = 0
@@ -32,7 +32,7 @@ var asked = []Fault{
 	},
 	{
 		Name: "endpoints-miscounted", Breaks: "Health-check ports tell of one endpoint too many, where there are any.",
-		On: builtIn, Rows: []string{"hc-body-and-weight"},
+		On: builtIn, Scenarios: []string{"hc-body-and-weight"},
 		Kernel: keeper.Hooks{Health: func(c healthcheck.Check) healthcheck.Check {
 			c.LocalEndpoints += min(c.LocalEndpoints, 1)
 			return c
@@ -41,7 +41,7 @@ var asked = []Fault{
 	{
 		Name: "stale-flows-stay", Breaks: "UDP flows to endpoints that are gone go on for ever.",
 		On: []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
-		Rows: []string{"ct-udp-endpoint-removed", "ct-udp-frontend-only-change", "ct-udp-no-endpoints-keeps-entries",
+		Scenarios: []string{"ct-udp-endpoint-removed", "ct-udp-frontend-only-change", "ct-udp-no-endpoints-keeps-entries",
 			"ct-udp-targetport-change", "ct-udp-zero-to-one"},
 		Kernel: keeper.Hooks{Stale: func(*conntrack.Wanted) *conntrack.Wanted { return conntrack.NewWanted(nil) }},
 	},

@@ -24,7 +24,7 @@ var besides = []Fault{
 	{
 		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which " +
 			"then answers for them.",
-		Rows: []string{"clusterip-is-virtual", "lb-no-announcement"},
+		Scenarios: []string{"clusterip-is-virtual", "lb-no-announcement"},
 		Node: func(_ context.Context, node spec.Node, s *store.Snapshot) error {
 			h := node.Host.Netlink()
 			lo, err := h.LinkByName("lo")
@@ -46,7 +46,7 @@ var besides = []Fault{
 	{
 		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
 		On: kubeRules,
-		Rows: []string{
+		Scenarios: []string{
 			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed",
 			"ct-udp-untouched-flows",
 			"rr-restart-transparent", "rr-mode-switch", "rr-no-partial-first-sync", "rr-atomic-updates",
@@ -61,7 +61,7 @@ var besides = []Fault{
 	},
 	{
 		Name: "other-timeouts", Breaks: "Connection tracking forgets idle connections after ten minutes.",
-		On: builtIn, Rows: []string{"ct-timeouts"},
+		On: builtIn, Scenarios: []string{"ct-timeouts"},
 		Node: sysctls(
 			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "600"},
 			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "600"},
@@ -69,17 +69,17 @@ var besides = []Fault{
 	},
 	{
 		Name: "loopback-always-routed", Breaks: "127.0.0.0/8 is routable although no NodePort is served there.",
-		Rows: []string{"sec-localnet-only-when-needed"},
-		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"}),
+		Scenarios: []string{"sec-localnet-only-when-needed"},
+		Node:      sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"}),
 	},
 	{
 		Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
-		On: ownJumps, Rows: []string{"nodeport-localhost"},
+		On: ownJumps, Scenarios: []string{"nodeport-localhost"},
 		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"}),
 	},
 	{
 		Name: "no-forwarding", Breaks: "The node forwards no packets.",
-		Rows: []string{"nodeport-node-without-endpoint"},
+		Scenarios: []string{"nodeport-node-without-endpoint"},
 		Node: sysctls(
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding",
 				Value: "0"},

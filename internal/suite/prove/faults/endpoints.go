@@ -15,7 +15,7 @@ import (
 var toldOfEndpoints = []Fault{
 	{
 		Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
-		Rows: []string{
+		Scenarios: []string{
 			"clusterip-spread", "nodeport-every-node", "clusterip-icmp-echo", "clusterip-unallocated-address",
 			"clusterip-wrong-port-or-proto", "sc-churn",
 		},
@@ -25,12 +25,12 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "first-endpoint-alone", Breaks: "Of each EndpointSlice the first endpoint gets everything.",
-		Rows:  []string{"clusterip-spread"},
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] }),
+		Scenarios: []string{"clusterip-spread"},
+		State:     slicesOf(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] }),
 	},
 	{
 		Name: "target-port-off-by-one", Breaks: "Endpoints are sought on the port after theirs.",
-		Rows: []string{
+		Scenarios: []string{
 			"clusterip-target-port-rewrite", "clusterip-masquerade-all", "ep-target-port-variants", "dns-service-names",
 			"ep-dead-backend-no-retry",
 			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
@@ -46,7 +46,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "target-ports-swapped", Breaks: "The first and the last port of an EndpointSlice are mixed up.",
-		Rows: []string{"clusterip-multiport"},
+		Scenarios: []string{"clusterip-multiport"},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			if last := len(s.Ports) - 1; last > 0 {
 				s.Ports[0].Port, s.Ports[last].Port = s.Ports[last].Port, s.Ports[0].Port
@@ -55,7 +55,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
-		Rows: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded",
+		Scenarios: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded",
 			"ep-scale-to-zero-and-back", "ct-udp-unready-then-ready"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
@@ -63,7 +63,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "silence-is-unready", Breaks: "An endpoint whose readiness is not told is taken for one that is not ready.",
-		Rows: []string{"ep-condition-defaults-and-junk"},
+		Scenarios: []string{"ep-condition-defaults-and-junk"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if e.Conditions.Ready == nil {
 				e.Conditions.Ready, e.Conditions.Serving = ptr.To(false), ptr.To(false)
@@ -72,7 +72,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "terminating-never-used", Breaks: "Endpoints that terminate get nothing, even where there are no others.",
-		Rows: []string{"ep-terminating-fallback-cluster", "ep-terminating-fallback-local"},
+		Scenarios: []string{"ep-terminating-fallback-cluster", "ep-terminating-fallback-local"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if ptr.Deref(e.Conditions.Terminating, false) {
 				e.Conditions.Serving = ptr.To(false)
@@ -81,7 +81,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "terminating-always-used", Breaks: "Endpoints that terminate get connections as if they were ready.",
-		Rows: []string{"ep-terminating-fallback-cluster", "ep-terminating-fallback-local"},
+		Scenarios: []string{"ep-terminating-fallback-cluster", "ep-terminating-fallback-local"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if ptr.Deref(e.Conditions.Terminating, false) && ptr.Deref(e.Conditions.Serving, false) {
 				e.Conditions.Ready, e.Conditions.Terminating = ptr.To(true), ptr.To(false)
@@ -90,7 +90,7 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "hints-ignored", Breaks: "Endpoints of all zones are used, whatever the hints are.",
-		Rows: []string{
+		Scenarios: []string{
 			"topo-same-zone", "topo-hints-ignored-when-incomplete", "topo-node-relabel", "topo-prefer-same-node",
 			"topo-unready-zone-fallback", "topo-vs-policies",
 		},
@@ -98,12 +98,12 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "locality-unknown", Breaks: "No endpoint is known to be on any node.",
-		Rows:  []string{"etp-local-only-local-endpoints"},
-		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.NodeName = nil }),
+		Scenarios: []string{"etp-local-only-local-endpoints"},
+		State:     eachEndpoint(func(e *discoveryv1.Endpoint) { e.NodeName = nil }),
 	},
 	{
 		Name: "manual-slices-ignored", Breaks: "EndpointSlices that were not made by the cluster itself are passed over.",
-		Rows: []string{"ep-manual-endpoints", "ep-multiple-slices", "sc-many-endpoints"},
+		Scenarios: []string{"ep-manual-endpoints", "ep-multiple-slices", "sc-many-endpoints"},
 		State: see(func(o store.Object) store.Object {
 			if _, ok := o.(*discoveryv1.EndpointSlice); ok && o.GetLabels()[discoveryv1.LabelManagedBy] == "" {
 				return nil
@@ -113,12 +113,12 @@ var toldOfEndpoints = []Fault{
 	},
 	{
 		Name: "departed-endpoints-stay", Breaks: "Endpoints that have left go on getting connections.",
-		Rows:  []string{"ep-add-remove"},
-		State: remembering(unite),
+		Scenarios: []string{"ep-add-remove"},
+		State:     remembering(unite),
 	},
 	{
 		Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is obeyed as it was at first.",
-		Rows: []string{"ep-add-remove", "ep-publish-not-ready", "headless-slice-label"},
+		Scenarios: []string{"ep-add-remove", "ep-publish-not-ready", "headless-slice-label"},
 		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 			if first == nil {
 				return now

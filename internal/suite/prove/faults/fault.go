@@ -34,8 +34,8 @@ type Fault struct {
 	Breaks string
 	// On are the names of the proxiers that it is meant for. None means all.
 	On []string
-	// Rows are the ids of the scenarios each of which must fail with it, on every proxier that declares what they need.
-	Rows []string
+	// Scenarios are the ids of the scenarios each of which must fail with it, on every proxier that declares what they need.
+	Scenarios []string
 
 	// Config changes what an administrator has set.
 	Config func(*spec.ProxyConfig)
@@ -95,7 +95,7 @@ func (f Fault) Validate() error {
 	if !strings.HasSuffix(f.Breaks, ".") {
 		wrong("what it breaks must be a sentence")
 	}
-	if len(f.Rows) == 0 {
+	if len(f.Scenarios) == 0 {
 		wrong("no scenario is named that must notice")
 	}
 	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Kernel.Stale == nil &&

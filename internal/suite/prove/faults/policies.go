@@ -16,7 +16,7 @@ import (
 var toldOfPolicies = []Fault{
 	{
 		Name: "policies-forgotten", Breaks: "No pod is isolated, whatever policies there are.",
-		Rows: []string{
+		Scenarios: []string{
 			"np-via-service", "np-per-pod-after-dnat", "np-masqueraded-sources", "np-egress-after-dnat", "np-own-address",
 			"np-policy-deleted", "np-allow-becomes-deny", "np-update-port", "np-pod-label", "np-target-label",
 			"np-namespace-label", "np-new-namespace", "np-new-pod", "np-union-shrinks", "np-target-moves", "np-types-change",
@@ -46,7 +46,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-rules-lost", Breaks: "A policy isolates its pods, and allows nothing.",
-		Rows: []string{
+		Scenarios: []string{
 			"np-via-service", "np-per-pod-after-dnat", "np-masqueraded-sources", "np-egress-after-dnat", "np-allow-becomes-deny",
 			"np-update-port", "np-pod-label", "np-namespace-label", "np-new-namespace", "np-new-pod", "np-union-shrinks",
 			"np-policy-replaced", "np-pod-recreated", "np-late-target", "np-pinhole-one-way", "np-denied-flow-opens",
@@ -59,7 +59,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
-		Rows: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port",
+		Scenarios: []string{"np-update-port", "np-egress-after-dnat", "np-dns", "np-named-port-moves", "np-named-target-port",
 			"np-services-same-verdicts", "np-source-port", "np-fragments"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			for i := range p.Spec.Ingress {
@@ -72,7 +72,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
-		Rows: []string{"np-allow-becomes-deny", "np-update-port", "np-target-moves", "np-types-change",
+		Scenarios: []string{"np-allow-becomes-deny", "np-update-port", "np-target-moves", "np-types-change",
 			"np-denied-flow-opens", "np-change-while-away", "np-many-policies"},
 		State: remembering(func(first, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 			if first == nil || first.UID != now.UID {
@@ -85,7 +85,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policies-lapse", Breaks: "A policy that is written anew counts for nothing until it is written once more.",
-		Rows: []string{"np-reapplied", "np-large-set-rewritten", "np-killed-midway", "np-allow-becomes-deny"},
+		Scenarios: []string{"np-reapplied", "np-large-set-rewritten", "np-killed-midway", "np-allow-becomes-deny"},
 		State: func() func(store.Object) store.Object {
 			versions := map[store.Key]int{}
 			return see(func(o store.Object) store.Object {
@@ -103,7 +103,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
-		Rows: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network",
+		Scenarios: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network",
 			"np-node-is-no-pod"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
@@ -122,7 +122,7 @@ var toldOfPolicies = []Fault{
 	},
 	{
 		Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
-		Rows: []string{"np-pod-label", "np-target-label", "np-label-flips", "np-label-churn"},
+		Scenarios: []string{"np-pod-label", "np-target-label", "np-label-flips", "np-label-churn"},
 		State: remembering(func(first, now *corev1.Pod) *corev1.Pod {
 			if first == nil || first.UID != now.UID {
 				return now
@@ -138,7 +138,7 @@ var toldOfPolicies = []Fault{
 var policyRules = []Fault{
 	{
 		Name: "new-pods-open", Breaks: "What is sent to a pod of which the enforcer has not been told yet is let through.",
-		Rows: []string{"np-isolated-from-birth"},
+		Scenarios: []string{"np-isolated-from-birth"},
 		Text: []Rewrite{
 			{XTables, `^-A cali-(to|from)-wl-dispatch .*Unknown interface.*-j DROP`, ""},
 			{NFT, `^add rule inet network-policy (in|e)gress .*"DP[IE]\|unknown pod".*`, ""},
@@ -146,7 +146,7 @@ var policyRules = []Fault{
 	},
 	{
 		Name: "pod-sources-unchecked", Breaks: "A pod may send from any address.",
-		Rows: []string{"np-spoofed-pod"},
+		Scenarios: []string{"np-spoofed-pod"},
 		Text: []Rewrite{
 			{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
 			{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
@@ -154,7 +154,7 @@ var policyRules = []Fault{
 	},
 	{
 		Name: "egress-is-final", Breaks: "What a policy lets a pod send is not judged for the pods of its own node.",
-		Rows: []string{"np-neighbours-judged-twice"},
+		Scenarios: []string{"np-neighbours-judged-twice"},
 		Text: []Rewrite{
 			{XTables, `^(-A cali-po-\S+ .*)-j MARK --set-xmark 0x10000/0x10000$`, "$1-j ACCEPT"},
 			{NFT, `^(add rule inet network-policy egress-by-\S+ (?:.* )?)accept( comment .*)?$`,
@@ -165,7 +165,7 @@ var policyRules = []Fault{
 	},
 	{
 		Name: "root-alone-exempt", Breaks: "Of the programs of a pod's node, those of root alone are let through.",
-		Rows: []string{"np-own-node-any-user"},
+		Scenarios: []string{"np-own-node-any-user"},
 		Text: []Rewrite{
 			{XTables, `^(-A cali-OUTPUT .*)-j RETURN$`, "$1-m owner ! --uid-owner 1-65535 -j RETURN"},
 			{NFT, `^(add rule inet network-policy ingress fib saddr type local) accept$`, "$1 meta skuid 0 accept"},
@@ -173,7 +173,7 @@ var policyRules = []Fault{
 	},
 	{
 		Name: "old-policies-stay", Breaks: "The chains of policies that are gone are emptied, and stay.",
-		Rows: []string{"np-nothing-piles-up"},
+		Scenarios: []string{"np-nothing-piles-up"},
 		Text: []Rewrite{
 			{XTables, `^-X cali-p[io]-.*`, ""},
 			{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
@@ -181,8 +181,8 @@ var policyRules = []Fault{
 	},
 	{
 		Name: "pod-tunnels-pass", Breaks: "Pods may make tunnels.",
-		Rows: []string{"np-calico-workload-chain"},
-		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}},
+		Scenarios: []string{"np-calico-workload-chain"},
+		Text:      []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}},
 	},
 }
 

@@ -20,7 +20,7 @@ var told = slices.Concat(configured, toldOfNodes, toldOfServices, toldOfEndpoint
 var configured = []Fault{
 	{
 		Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
-		Rows: []string{
+		Scenarios: []string{
 			"rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
 			"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "externalip-gate-off",
 		},
@@ -30,14 +30,14 @@ var configured = []Fault{
 		Name: "nodeport-addresses-ignored", Breaks: "NodePorts are on all addresses, although an administrator wants them " +
 			"on some.",
 		// kube-proxy's nftables mode has them on some by default
-		On:     slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
-		Rows:   []string{"nodeport-address-filter"},
-		Config: func(c *spec.ProxyConfig) { c.NodePortAddresses = nil },
+		On:        slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
+		Scenarios: []string{"nodeport-address-filter"},
+		Config:    func(c *spec.ProxyConfig) { c.NodePortAddresses = nil },
 	},
 	{
 		Name: "masquerade-all-ignored", Breaks: "Service traffic keeps its source, although an administrator wants all of " +
 			"it to come from the node.",
-		On: slices.Concat(kubeRules, virtualServers), Rows: []string{"clusterip-masquerade-all"}, // relays cannot but do it
+		On: slices.Concat(kubeRules, virtualServers), Scenarios: []string{"clusterip-masquerade-all"}, // relays cannot but do it
 		Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false },
 	},
 }
@@ -46,8 +46,8 @@ var configured = []Fault{
 var toldOfNodes = []Fault{
 	{
 		Name: "taints-lost", Breaks: "Nobody learns that a node is about to be deleted.",
-		Rows:  []string{"hc-proxier-health"},
-		State: copied(func(n *corev1.Node) { n.Spec.Taints = nil }),
+		Scenarios: []string{"hc-proxier-health"},
+		State:     copied(func(n *corev1.Node) { n.Spec.Taints = nil }),
 	},
 }
 
@@ -55,7 +55,7 @@ var toldOfNodes = []Fault{
 var toldOfServices = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
-		Rows: []string{
+		Scenarios: []string{
 			"nodeport-every-node", "nodeport-address-filter", "nodeport-node-with-endpoint", "nodeport-any-local-address",
 			"nodeport-has-clusterip",
 			"base-ip-forward", "pb-proxier-holds-nodeport", "nodeport-single-nat-hop", "nodeport-from-host",
@@ -68,7 +68,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "udp-ports-lost", Breaks: "Ports of Services that are not TCP are passed over.",
-		Rows: []string{
+		Scenarios: []string{
 			"udp-clusterip-and-nodeport", "clusterip-same-port-tcp-udp", "ep-add-remove", "ct-udp-no-endpoints-keeps-entries",
 			"ct-udp-targetport-change", "ct-udp-zero-to-one", "dns-vip-udp-and-tcp", "dns-headless-records",
 			"v6-icmpv6-and-frag", "v6-parity", "masq-port-collisions", "sctp-clusterip-nodeport", "sctp-etp-local-source",
@@ -81,7 +81,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "second-family-lost", Breaks: "Services are served in their first IP family alone.",
-		Rows: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip", "np-default-open"},
+		Scenarios: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip", "np-default-open"},
 		State: services(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
 				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
@@ -90,7 +90,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "external-ips-lost", Breaks: "The addresses of spec.externalIPs are not served.",
-		Rows: []string{
+		Scenarios: []string{
 			"etp-local-no-endpoint-drops", "sec-externalip-hijack", "externalip-not-on-any-node", "externalip-on-node",
 			"externalip-shared-and-removed", "externalip-etp-local",
 		},
@@ -98,7 +98,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "load-balancer-ips-lost", Breaks: "The addresses of load balancers are not served.",
-		Rows: []string{
+		Scenarios: []string{
 			"etp-local-host-shortcut", "lb-vip-any-node", "lb-vip-from-external", "lb-vip-shortcut-in-cluster",
 			"lb-without-nodeports", "lb-status-changes", "sr-does-not-cover", "lb-foreign-port-untouched",
 			"itp-local-not-external",
@@ -107,20 +107,20 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "source-ranges-lost", Breaks: "Everybody is let in, whatever spec.loadBalancerSourceRanges says.",
-		Rows: []string{
+		Scenarios: []string{
 			"rs-ipt-drop-path", "sr-allow-deny", "sr-any-and-format", "sr-pod-clients", "sr-runtime-change", "sr-node-client",
 		},
 		State: services(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil }),
 	},
 	{
 		Name: "health-check-port-lost", Breaks: "Health-check ports are not opened.",
-		Rows:  []string{"etp-local-lb-only-healthy-nodes"},
-		State: services(func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 0 }),
+		Scenarios: []string{"etp-local-lb-only-healthy-nodes"},
+		State:     services(func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 0 }),
 	},
 	{
 		Name: "external-policy-ignored", Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local " +
 			"too.",
-		Rows: []string{
+		Scenarios: []string{
 			"etp-local-source-preserved", "etp-local-only-local-endpoints", "etp-local-no-endpoint-drops",
 			"etp-local-imbalance", "rs-ipt-local-policy-chains", "etp-local-toggle", "etp-local-endpoint-moves",
 			"itp-and-etp-local",
@@ -134,7 +134,7 @@ var toldOfServices = []Fault{
 	{
 		Name: "external-policy-always-local", Breaks: "Outside traffic goes to local endpoints alone, whatever the policy " +
 			"is.",
-		Rows: []string{"nodeport-every-node", "nodeport-egress-not-hijacked", "nodeport-wrong-pairing"},
+		Scenarios: []string{"nodeport-every-node", "nodeport-egress-not-hijacked", "nodeport-wrong-pairing"},
 		State: services(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -144,7 +144,7 @@ var toldOfServices = []Fault{
 	{
 		Name: "internal-policy-always-local", Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node " +
 			"alone, whatever the policy is.",
-		Rows: []string{
+		Scenarios: []string{
 			"clusterip-pod-to-remote-pod", "etp-local-clusterip-unaffected", "clusterip-every-node", "rs-delta-minimal",
 			"rs-delta-minimal-nft",
 		},
@@ -155,14 +155,14 @@ var toldOfServices = []Fault{
 	{
 		Name: "internal-policy-ignored", Breaks: "Traffic to a ClusterIP goes to all endpoints under " +
 			"internalTrafficPolicy Local too.",
-		Rows: []string{"itp-local-uses-local", "itp-local-none-drops", "itp-toggle", "itp-local-host-and-hostnetwork"},
+		Scenarios: []string{"itp-local-uses-local", "itp-local-none-drops", "itp-toggle", "itp-local-host-and-hostnetwork"},
 		State: services(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 		}),
 	},
 	{
 		Name: "proxy-mode-ignored", Breaks: "A load balancer's address is served though its ipMode is Proxy.",
-		Rows: []string{"lb-ipmode-proxy"},
+		Scenarios: []string{"lb-ipmode-proxy"},
 		State: services(func(s *corev1.Service) {
 			for i := range s.Status.LoadBalancer.Ingress {
 				s.Status.LoadBalancer.Ingress[i].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
@@ -171,7 +171,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "proxy-name-ignored", Breaks: "Services that are labelled as another proxier's are served.",
-		Rows: []string{"svc-proxy-name-label"},
+		Scenarios: []string{"svc-proxy-name-label"},
 		// Slices have the labels of their Services.
 		State: see(func(o store.Object) store.Object {
 			const label = "service.kubernetes.io/service-proxy-name"
@@ -185,7 +185,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "affinity-timeout-ignored", Breaks: "Clients are remembered for three hours, whatever the timeout is.",
-		Rows: []string{"affinity-timeout"},
+		Scenarios: []string{"affinity-timeout"},
 		State: services(func(s *corev1.Service) {
 			if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
 				c.ClientIP.TimeoutSeconds = ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)
@@ -194,7 +194,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "affinity-ignored", Breaks: "Clients are not remembered.",
-		Rows: []string{
+		Scenarios: []string{
 			"affinity-clusterip", "affinity-nodeport", "affinity-toggle", "affinity-keyed-by-source",
 			"affinity-lb-both-policies", "affinity-udp", "affinity-many-clients", "affinity-endpoint-removed",
 			"affinity-survives-resync",
@@ -205,7 +205,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "affinity-always", Breaks: "Clients are remembered though no Service asks for it.",
-		Rows: []string{"affinity-toggle", "clusterip-spread"},
+		Scenarios: []string{"affinity-toggle", "clusterip-spread"},
 		State: services(func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
@@ -215,7 +215,7 @@ var toldOfServices = []Fault{
 	},
 	{
 		Name: "service-updates-ignored", Breaks: "A Service is served as it was at first.",
-		Rows: []string{
+		Scenarios: []string{
 			"affinity-toggle", "svc-externalname-transitions", "svc-delete-recreate", "svc-ports-change",
 			"rr-restart-with-drift",
 		},

@@ -23,7 +23,7 @@ var written = slices.Concat(masquerading, choosing, verdicts, hooking, policyRul
 var masquerading = []Fault{
 	{
 		Name: "no-masquerade", Breaks: "The source of what is to be masqueraded stays as it is.",
-		On: kubeRules, Rows: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark", "ct-entry-masqueraded",
+		On: kubeRules, Scenarios: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark", "ct-entry-masqueraded",
 			"masq-source-is-egress-interface", "nodeport-node-with-endpoint", "nodeport-single-nat-hop"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING .*-j MASQUERADE.*`, ""},
@@ -33,7 +33,7 @@ var masquerading = []Fault{
 	{
 		Name: "masquerade-everything", Breaks: "All that leaves a node is masqueraded.",
 		On: kubeRules,
-		Rows: []string{
+		Scenarios: []string{
 			"base-pod-and-node-no-nat", "clusterip-pod-to-remote-pod", "ct-entry-plain-dnat", "etp-local-source-preserved",
 			"hairpin-no-overmasquerade",
 		},
@@ -44,14 +44,14 @@ var masquerading = []Fault{
 	},
 	{
 		Name: "mark-stays", Breaks: "The mark of what is masqueraded is not cleared.",
-		On: kubeChains, Rows: []string{"masq-mark-cleared", "rs-ipt-masq-mark"},
+		On: kubeChains, Scenarios: []string{"masq-mark-cleared", "rs-ipt-masq-mark"},
 		Text: []Rewrite{{XTables, `^-A KUBE-POSTROUTING .*--xor-mark.*`, ""}},
 	},
 	{
 		Name: "no-hairpin-masquerade", Breaks: "A pod that reaches itself through a Service sees its own address as the " +
 			"client's.",
 		On: kubeRules,
-		Rows: []string{
+		Scenarios: []string{
 			"hairpin-among-many", "rs-ipt-one-sep-per-endpoint", "rs-nft-table", "hairpin-clusterip", "hairpin-udp-and-v6",
 		},
 		Text: []Rewrite{
@@ -61,14 +61,14 @@ var masquerading = []Fault{
 	},
 	{
 		Name: "off-cluster-not-masqueraded", Breaks: "What comes to a ClusterIP from elsewhere than a pod keeps its source.",
-		On: kubeRules, Rows: []string{"rs-ipt-off-cluster-mark"},
+		On: kubeRules, Scenarios: []string{"rs-ipt-off-cluster-mark"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-SVC-\S+ .*! -s \S+ .*-j KUBE-MARK-MASQ`, ""},
 		},
 	},
 	{
 		Name: "nodeport-not-masqueraded", Breaks: "What comes to a NodePort keeps its source, as if its policy were Local.",
-		On: kubeChains, Rows: []string{"rs-ipt-path"},
+		On: kubeChains, Scenarios: []string{"rs-ipt-path"},
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-NODEPORTS .*-j KUBE)-EXT-`, "$1-SVC-"}},
 	},
 }
@@ -76,7 +76,7 @@ var masquerading = []Fault{
 var choosing = []Fault{
 	{
 		Name: "first-endpoint-always", Breaks: "The draw between endpoints always falls on the first.",
-		On: kubeRules, Rows: []string{"clusterip-spread", "sc-many-endpoints", "rs-ipt-probabilities"},
+		On: kubeRules, Scenarios: []string{"clusterip-spread", "sc-many-endpoints", "rs-ipt-probabilities"},
 		Text: []Rewrite{
 			{XTables, ` -m statistic --mode random --probability \S+`, ""},
 			{NFT, `numgen random mod \d+`, "numgen random mod 1"},
@@ -84,7 +84,7 @@ var choosing = []Fault{
 	},
 	{
 		Name: "halves", Breaks: "Each endpoint is taken with a probability of one half, and the last one gets what is left.",
-		On: kubeChains, Rows: []string{"clusterip-spread", "rs-ipt-probabilities"},
+		On: kubeChains, Scenarios: []string{"clusterip-spread", "rs-ipt-probabilities"},
 		Text: []Rewrite{{XTables, `--probability \S+`, "--probability 0.5"}},
 	},
 }
@@ -92,7 +92,7 @@ var choosing = []Fault{
 var verdicts = []Fault{
 	{
 		Name: "drop-becomes-reject", Breaks: "What should vanish in silence is refused.",
-		On: kubeRules, Rows: []string{"etp-local-no-endpoint-drops", "rs-ipt-drop-path", "rs-nft-table"},
+		On: kubeRules, Scenarios: []string{"etp-local-no-endpoint-drops", "rs-ipt-drop-path", "rs-nft-table"},
 		Text: []Rewrite{
 			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j DROP`, "$1-j REJECT"},
 			{NFT, `(element .* no-endpoint-(services|nodeports) .*): drop`, "$1: goto reject-chain"},
@@ -101,7 +101,7 @@ var verdicts = []Fault{
 	{
 		Name: "reject-becomes-drop", Breaks: "What should be refused vanishes in silence.",
 		On: kubeRules,
-		Rows: []string{
+		Scenarios: []string{
 			"rs-ipt-drop-path", "rs-nft-table", "noep-clusterip-refused", "noep-nodeport-refused", "noep-lb-external-refused",
 			"noep-evicted", "noep-udp", "noep-host-to-lb-or-eip", "sr-without-endpoints",
 		},
@@ -112,23 +112,23 @@ var verdicts = []Fault{
 	},
 	{
 		Name: "invalid-passes", Breaks: "Packets in conntrack state INVALID are let through.",
-		On: kubeChains, Rows: []string{"ct-invalid-not-leaked", "rs-ipt-forward"},
+		On: kubeChains, Scenarios: []string{"ct-invalid-not-leaked", "rs-ipt-forward"},
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID .*-j DROP`, ""}},
 	},
 	{
 		Name: "no-forward-accept", Breaks: "Nothing is let through a FORWARD chain that drops.",
-		On: kubeChains, Rows: []string{"nodeport-forward-policy-drop", "rs-ipt-forward"},
+		On: kubeChains, Scenarios: []string{"nodeport-forward-policy-drop", "rs-ipt-forward"},
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*-j ACCEPT`, ""}},
 	},
 	{
 		Name: "localnet-guard-lost", Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of " +
 			"NodePorts.",
-		On: ownJumps, Rows: []string{"sec-localnet-guard"},
+		On: ownJumps, Scenarios: []string{"sec-localnet-guard"},
 		Text: []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}},
 	},
 	{
 		Name: "foreign-traffic-dropped", Breaks: "TCP connections that are not those of Services are not let through.",
-		On: kubeRules, Rows: []string{"base-pod-egress-snat", "base-pod-and-node-no-nat"},
+		On: kubeRules, Scenarios: []string{"base-pod-egress-snat", "base-pod-and-node-no-nat"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`,
 				"-A KUBE-FORWARD -p tcp -m conntrack ! --ctstate DNAT -j DROP\n$0"},
@@ -138,7 +138,7 @@ var verdicts = []Fault{
 	},
 	{
 		Name: "icmp-errors-dropped", Breaks: "ICMP errors about connections are not let through.",
-		On: kubeRules, Rows: []string{"ct-states"},
+		On: kubeRules, Scenarios: []string{"ct-states"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`, "-A KUBE-FORWARD -m conntrack --ctstate RELATED -j DROP\n$0"},
 			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`,
@@ -150,7 +150,7 @@ var verdicts = []Fault{
 var hooking = []Fault{
 	{
 		Name: "node-not-served", Breaks: "Connections of a node's own processes are not translated.",
-		On: hooked, Rows: []string{"clusterip-host-process", "rs-ipt-hooks", "rs-userspace-portals"},
+		On: hooked, Scenarios: []string{"clusterip-host-process", "rs-ipt-hooks", "rs-userspace-portals"},
 		Text: []Rewrite{
 			{XTables, `^-[AI] OUTPUT .*-j KUBE-(SERVICES|PORTALS-HOST|NODEPORT-HOST)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-output .*jump services`, ""},
@@ -159,7 +159,7 @@ var hooking = []Fault{
 	{
 		Name: "visitors-not-served", Breaks: "Connections of pods and of hosts outside are not translated.",
 		On: hooked,
-		Rows: []string{
+		Scenarios: []string{
 			"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals", "ep-event-order", "ep-ip-reuse",
 			"ct-udp-frontend-only-change", "ct-be-liberal", "ct-nothing-on-reject-drop", "rr-rules-deleted-externally",
 		},
@@ -170,20 +170,20 @@ var hooking = []Fault{
 	},
 	{
 		Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
-		On: kubeChains, Rows: []string{"nodeport-any-local-address", "nodeport-localhost", "rs-ipt-hooks"},
+		On: kubeChains, Scenarios: []string{"nodeport-any-local-address", "nodeport-localhost", "rs-ipt-hooks"},
 		// 192.168.7.8/29 has the first addresses of all nodes, and none of their others.
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
 			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}},
 	},
 	{
 		Name: "nodeport-on-ipv6-loopback", Breaks: "Connections to a NodePort on ::1 are translated, and lost.",
-		On: kubeChains, Rows: []string{"nodeport-localhost"},
+		On: kubeChains, Scenarios: []string{"nodeport-localhost"},
 		Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}},
 	},
 	{
 		Name: "local-shortcut-lost", Breaks: "Under externalTrafficPolicy Local, a process of a node without an endpoint " +
 			"is taken for outside traffic.",
-		On: kubeRules, Rows: []string{"etp-local-host-shortcut", "rs-ipt-local-policy-chains"},
+		On: kubeRules, Scenarios: []string{"etp-local-host-shortcut", "rs-ipt-local-policy-chains"},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-EXT-\S+ .*--src-type LOCAL .*-j KUBE-SVC-\S+`, ""},
 			{NFT, `^add rule .*fib saddr type local .*(goto service-|vmap @short-circuit).*`, ""},
