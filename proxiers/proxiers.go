@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/proxiers/iptables"
 	"github.com/viplab/viplab/proxiers/ipvs"
 	"github.com/viplab/viplab/proxiers/nftables"
@@ -18,23 +19,17 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// All are the built-in proxiers, in the order of their columns.
+// All returns the built-in proxiers, in the order of their columns.
 func All() []spec.Proxier {
-	chains, table := newModes(iptables.New(iptables.NFT), "chain KUBE-SERVICES {", nftables.New(), " kube-proxy {")
-	return []spec.Proxier{
-		chains,
-		iptables.New(iptables.Legacy),
-		table,
-		userspace.New(),
-		ipvs.New(),
-		none.New(),
-	}
+	chains, table := iptables.New(iptables.NFT), nftables.New()
+	kit.Pair(chains, table)
+	return []spec.Proxier{chains, iptables.New(iptables.Legacy), table, userspace.New(), ipvs.New(), none.New()}
 }
 
-// Enforcers are the built-in enforcers of NetworkPolicy. A node runs at most one of them, beside its proxier.
+// Enforcers returns the built-in enforcers of NetworkPolicy. A node runs at most one of them, beside its proxier.
 func Enforcers() []spec.Proxier { return []spec.Proxier{policynftables.New(), policycalico.New()} }
 
-// Names are the names of All.
+// Names returns the names of All.
 func Names() []string {
 	var names []string
 	for _, p := range All() {
@@ -43,7 +38,7 @@ func Names() []string {
 	return names
 }
 
-// Find looks proxiers up by name. All unknown names are told at once.
+// Find returns the proxiers of these names. The error has all names that are unknown.
 func Find(names ...string) ([]spec.Proxier, error) {
 	var found []spec.Proxier
 	var unknown []string

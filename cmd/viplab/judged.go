@@ -129,7 +129,7 @@ func (f *judgedFlags) command() (spec.Proxier, error) {
 	if f.name == "" {
 		f.name = filepath.Base(argv[0])
 	}
-	features, err := correct(claimedByCommands(), f.features)
+	features, err := correct(spec.Assumed(), f.features)
 	if err != nil {
 		return nil, fmt.Errorf("--features: %w", err)
 	}
@@ -176,21 +176,12 @@ func (f *judgedFlags) proxierArguments(p spec.Proxier) []string {
 	return []string{"--proxier", p.Name()}
 }
 
-// claimedByCommands is what a command is taken to claim: everything but a mechanism.
-func claimedByCommands() spec.FeatureSet {
-	claimed := spec.Features(spec.AllFeatures...)
-	for _, f := range spec.Mechanisms {
-		delete(claimed, f)
-	}
-	return claimed
-}
-
 // correct adds and takes away the features of a list like "+hairpin,-nodeport-localhost".
 func correct(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
 		feature := spec.Feature(strings.TrimLeft(word, "+-"))
-		if !slices.Contains(spec.AllFeatures, feature) {
-			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, joinFeatures(spec.AllFeatures))
+		if !feature.Known() {
+			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, joinFeatures(spec.AllFeatures()))
 		}
 		switch word[0] {
 		case '+':

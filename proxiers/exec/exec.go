@@ -70,6 +70,7 @@ type proxier struct{ command Command }
 
 func (p *proxier) Name() string              { return p.command.Name }
 func (p *proxier) Features() spec.FeatureSet { return p.command.Features }
+func (p *proxier) Other() spec.Proxier       { return nil }
 
 // Usable looks for the program. Whether it can work here shows only when it does.
 func (p *proxier) Usable(context.Context) error {

@@ -9,13 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
-	"github.com/viplab/viplab/suite/spec"
 )
 
 // family is the mechanism of one IP family of a node.
@@ -29,7 +28,8 @@ type family struct {
 	done *desired
 }
 
-func newFamily(node spec.Node, ip lab.Family, b Backend, can capabilities) (*family, error) {
+func newFamily(node kit.Site, b Backend) (*family, error) {
+	ip := node.Family
 	programs, err := xtables.Find(node.Host.NS, b, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
 	if err != nil {
 		return nil, err
@@ -38,13 +38,14 @@ func newFamily(node spec.Node, ip lab.Family, b Backend, can capabilities) (*fam
 	if err != nil {
 		return nil, err
 	}
+	_, withoutRandom := lacksRandomFully.Load(variant{b, ip})
 	return &family{
 		backend:  b,
 		programs: programs,
 		rules: nodeRules{
 			family:      ip,
 			localhost:   ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
-			randomFully: can.randomFully,
+			randomFully: !withoutRandom,
 			liberal:     liberal,
 		},
 		renderer: renderer{
@@ -55,7 +56,7 @@ func newFamily(node spec.Node, ip lab.Family, b Backend, can capabilities) (*fam
 	}, nil
 }
 
-// tracksLiberally says whether connection tracking is told to take out-of-window TCP segments for valid.
+// tracksLiberally reports whether connection tracking takes out-of-window TCP segments for valid.
 func tracksLiberally(ns *netns.NS) (bool, error) {
 	v, err := ns.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +65,8 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 	return v == "1", err
 }
 
-// Program implements keeper.Mechanism.
-func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
+// Program implements kit.Mechanism.
+func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
 	if f.done != nil && state == f.done.state && slices.Equal(tail, f.done.tail) {
 		return nil
@@ -85,34 +86,37 @@ func (f *family) programAll(ctx context.Context, state *model.State, tail []xtab
 		return err
 	}
 	next, _, _ := (&desired{}).next(state, tail, &f.renderer)
-	return f.commit(ctx, next, rebuild(next, &f.rules, tables.Of(xtables.Filter), tables.Of(xtables.NAT)))
+	return f.commit(ctx, next, rebuild(next, &f.rules, tables))
 }
 
 // commit carries out the change to next. Until that has succeeded, what the kernel holds is not known.
-func (f *family) commit(ctx context.Context, next *desired, c *change) error {
+func (f *family) commit(ctx context.Context, next *desired, c *xtables.Change) error {
 	f.done = nil
-	if err := f.programs.Restore(ctx, c.transactions(f.backend)...); err != nil {
+	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
 		return err
 	}
 	f.done = next
 	return nil
 }
 
-// Remove implements keeper.Mechanism.
+// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.done = nil
-	tables, err := f.programs.Save(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
-		errs = append(errs, f.programs.Restore(ctx, removal(f.backend, t, tables.Of(t))...))
-	}
-	return errors.Join(errs...)
+	return owned(f.backend).Remove(ctx, f.programs)
 }
 
-// Dump implements keeper.Mechanism.
+// owned is what belongs to this proxier, whatever instance made it.
+func owned(b Backend) xtables.Ownership {
+	return xtables.Ownership{
+		Backend: b, Tables: []xtables.TableName{xtables.NAT, xtables.Filter},
+		Chain: func(_ xtables.TableName, name string) bool { return ours(name) },
+	}
+}
+
+// Release implements kit.Mechanism. Programs that have ended hold nothing.
+func (f *family) Release() error { return nil }
+
+// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	var all []byte
 	for _, t := range []xtables.TableName{xtables.Filter, xtables.NAT} {

@@ -39,18 +39,10 @@ func (c sharedChain) name() string {
 		chainFirewall}[c]
 }
 
-// chain is a chain with its rules.
-type chain struct {
-	name  string
-	rules []xtables.Rule
-}
-
-func (c *chain) add(parts ...xtables.Part) { c.rules = append(c.rules, xtables.NewRule(parts...)) }
-
 // fragment is what one Service contributes to the rules of a node.
 type fragment struct {
 	// chains are the Service's own, all in the nat table.
-	chains []chain
+	chains []xtables.Chain
 	// shared are its rules in the shared chains.
 	shared [sharedChains][]xtables.Rule
 }
@@ -63,8 +55,8 @@ func (f *fragment) share(c sharedChain, parts ...xtables.Part) {
 }
 
 // own adds a chain, unless it is empty.
-func (f *fragment) own(c chain) {
-	if len(c.rules) > 0 {
+func (f *fragment) own(c xtables.Chain) {
+	if len(c.Rules) > 0 {
 		f.chains = append(f.chains, c)
 	}
 }
@@ -190,7 +182,7 @@ func internalChain(p *model.Port) string {
 // chooseEndpoint makes the chains between a frontend and the translation to an endpoint.
 func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
 	names := namesOf(p.ID)
-	cluster, local := chain{name: names.cluster}, chain{name: names.local}
+	cluster, local := xtables.Chain{Name: names.cluster}, xtables.Chain{Name: names.local}
 	internal := &cluster
 	if p.InternalLocal {
 		internal = &local
@@ -216,22 +208,22 @@ func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
 	f.own(local)
 	done := map[string]bool{}
 	for _, ep := range endpoints {
-		if c := r.translate(p, ep); !done[c.name] {
-			done[c.name] = true
+		if c := r.translate(p, ep); !done[c.Name] {
+			done[c.Name] = true
 			f.own(c)
 		}
 	}
 }
 
 // maskForeign marks traffic to the ClusterIP whose replies might not come back this way by themselves.
-func (r *renderer) maskForeign(c *chain, p *model.Port) {
+func (r *renderer) maskForeign(c *xtables.Chain, p *model.Port) {
 	parts := []xtables.Part{xtables.Comment(p.ID.String() + " cluster IP"),
 		xtables.To(p.ClusterIP, p.ID.Protocol, p.Number)}
 	switch {
 	case r.masqueradeAll:
-		c.add(append(parts, xtables.Jump(chainMarkMasq))...)
+		c.Add(append(parts, xtables.Jump(chainMarkMasq))...)
 	case r.podRange.IsValid():
-		c.add(append(parts, xtables.NotFrom(r.podRange), xtables.Jump(chainMarkMasq))...)
+		c.Add(append(parts, xtables.NotFrom(r.podRange), xtables.Jump(chainMarkMasq))...)
 	}
 }
 
@@ -242,19 +234,19 @@ func (r *renderer) maskForeign(c *chain, p *model.Port) {
 func (r *renderer) external(f *fragment, p *model.Port) {
 	names := namesOf(p.ID)
 	about := p.ID.String() + " external destinations"
-	c := chain{name: names.external}
+	c := xtables.Chain{Name: names.external}
 	switch {
 	case !p.ExternalLocal:
-		c.add(xtables.Comment("masquerade traffic for "+about), xtables.Jump(chainMarkMasq))
-		c.add(xtables.Jump(names.cluster))
+		c.Add(xtables.Comment("masquerade traffic for "+about), xtables.Jump(chainMarkMasq))
+		c.Add(xtables.Jump(names.cluster))
 	default:
 		if r.podRange.IsValid() {
-			c.add(xtables.Comment("pod traffic for "+about), xtables.From(r.podRange), xtables.Jump(names.cluster))
+			c.Add(xtables.Comment("pod traffic for "+about), xtables.From(r.podRange), xtables.Jump(names.cluster))
 		}
-		c.add(xtables.Comment("masquerade LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(chainMarkMasq))
-		c.add(xtables.Comment("route LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(names.cluster))
+		c.Add(xtables.Comment("masquerade LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(chainMarkMasq))
+		c.Add(xtables.Comment("route LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(names.cluster))
 		if len(p.Local) > 0 {
-			c.add(xtables.Jump(names.local))
+			c.Add(xtables.Jump(names.local))
 		}
 	}
 	f.own(c)
@@ -266,38 +258,38 @@ func (r *renderer) external(f *fragment, p *model.Port) {
 // admit makes the chain that lets the source ranges through. What it does not let through keeps its destination and
 // meets the drop in the filter table. A node that is admitted may have picked the virtual IP itself as its source,
 // where that is configured on one of its devices.
-func (r *renderer) admit(p *model.Port) chain {
+func (r *renderer) admit(p *model.Port) xtables.Chain {
 	names := namesOf(p.ID)
-	c := chain{name: names.firewall}
+	c := xtables.Chain{Name: names.firewall}
 	about := xtables.Comment(p.ID.String() + " loadbalancer IP")
 	node := false
 	for _, from := range p.SourceRanges {
-		c.add(about, xtables.From(from), xtables.Jump(names.external))
+		c.Add(about, xtables.From(from), xtables.Jump(names.external))
 		node = node || from.Contains(r.nodeAddr)
 	}
 	if node {
 		for _, ip := range p.LoadBalancerIPs {
-			c.add(about, xtables.FromAddr(ip), xtables.Jump(names.external))
+			c.Add(about, xtables.FromAddr(ip), xtables.Jump(names.external))
 		}
 	}
-	c.add(xtables.Comment("other traffic to " + p.ID.String() + " will be dropped by " + chainFirewall))
+	c.Add(xtables.Comment("other traffic to " + p.ID.String() + " will be dropped by " + chainFirewall))
 	return c
 }
 
 // balance makes a chain pick one of the endpoints: the one the client had lately, or any, with equal chances.
-func (r *renderer) balance(c *chain, p *model.Port, among []model.Endpoint) {
+func (r *renderer) balance(c *xtables.Chain, p *model.Port, among []model.Endpoint) {
 	if p.Affinity > 0 {
 		for _, ep := range among {
 			sep := endpointChain(p.ID, ep.Addr)
-			c.add(r.toward(p, ep), xtables.SeenWithin(sep, int(p.Affinity/time.Second)), xtables.Jump(sep))
+			c.Add(r.toward(p, ep), xtables.SeenWithin(sep, int(p.Affinity/time.Second)), xtables.Jump(sep))
 		}
 	}
 	for i, ep := range among {
 		sep := endpointChain(p.ID, ep.Addr)
 		if left := len(among) - i; left > 1 {
-			c.add(r.toward(p, ep), xtables.OneIn(left), xtables.Jump(sep))
+			c.Add(r.toward(p, ep), xtables.OneIn(left), xtables.Jump(sep))
 		} else {
-			c.add(r.toward(p, ep), xtables.Jump(sep))
+			c.Add(r.toward(p, ep), xtables.Jump(sep))
 		}
 	}
 }
@@ -308,15 +300,15 @@ func (r *renderer) toward(p *model.Port, ep model.Endpoint) xtables.Part {
 
 // translate makes the chain of an endpoint. An endpoint that connects to itself must not see its own address as the
 // client's: it would answer itself, past the node that has to translate back.
-func (r *renderer) translate(p *model.Port, ep model.Endpoint) chain {
-	c := chain{name: endpointChain(p.ID, ep.Addr)}
+func (r *renderer) translate(p *model.Port, ep model.Endpoint) xtables.Chain {
+	c := xtables.Chain{Name: endpointChain(p.ID, ep.Addr)}
 	about := r.remark(p.ID.String())
-	c.add(about, xtables.FromAddr(ep.Addr.Addr()), xtables.Jump(chainMarkMasq))
+	c.Add(about, xtables.FromAddr(ep.Addr.Addr()), xtables.Jump(chainMarkMasq))
 	l4 := xtables.Protocol(p.ID.Protocol)
 	if p.Affinity > 0 {
-		c.add(about, xtables.Remember(c.name), l4, xtables.DNAT(ep.Addr))
+		c.Add(about, xtables.Remember(c.Name), l4, xtables.DNAT(ep.Addr))
 	} else {
-		c.add(about, l4, xtables.DNAT(ep.Addr))
+		c.Add(about, l4, xtables.DNAT(ep.Addr))
 	}
 	return c
 }

@@ -3,8 +3,10 @@
 package iptables
 
 import (
+	"context"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
@@ -20,8 +22,22 @@ func eachBackend(t *testing.T, run func(*testing.T, Backend)) {
 	}
 }
 
+// instance is the proxier on a node, with its mechanisms.
+type instance struct {
+	spec.Instance
+	families []*family
+}
+
 // start starts a proxier on a node, or skips the test where it cannot run.
 func start(t testing.TB, b Backend, node spec.Node) *instance {
 	t.Helper()
-	return proxiertest.Start(t, New(b), node).(*instance)
+	in := &instance{}
+	d := definition(b)
+	d.New = func(_ context.Context, site kit.Site) (kit.Mechanism, error) {
+		f, err := newFamily(site, b)
+		in.families = append(in.families, f)
+		return f, err
+	}
+	in.Instance = proxiertest.Start(t, kit.New(d), node)
+	return in
 }

@@ -104,7 +104,7 @@ func TestHealing(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, table := range []xtables.TableName{xtables.NAT, xtables.Filter} {
-				if err := f.programs.Restore(t.Context(), removal(b, table, saved.Of(table))...); err != nil {
+				if err := f.programs.Restore(t.Context(), owned(b).Removal(table, saved.Of(table))...); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -126,7 +126,7 @@ func TestCrowd(t *testing.T) {
 	first := kernelRules(t, in)
 	proxiertest.Apply(t, in, many)
 	var plain []string
-	for _, r := range without(kernelRules(t, in), first) {
+	for _, r := range xtables.Without(kernelRules(t, in), first) {
 		if strings.Contains(r, " KUBE-SEP-") && strings.Contains(r, " -j ") && !strings.Contains(r, "--comment") {
 			plain = append(plain, r)
 		}
@@ -235,7 +235,7 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)
 		_, next.EndpointSlices[0] = proxiertest.Simple(0, 2, lab.V4)
 		_, gone, come := first.next(b.Build(&next), nil, r)
-		script := xtables.Script(delta(gone, come, nil, nil).transactions(NFT)...)
+		script := xtables.Script(delta(gone, come, nil, nil).Transactions(NFT)...)
 		if strings.Contains(string(script), chainServices) {
 			t.Errorf("a shared chain is written:\n%s", script)
 		}
@@ -260,7 +260,7 @@ func kernelRules(t proxiertest.Failer, in *instance) []string {
 			chains := saved.Of(table).Chains
 			for _, name := range slices.Sorted(maps.Keys(chains)) {
 				rules := chains[name]
-				if builtIn(name) && len(rules) == 0 {
+				if xtables.BuiltIn(name) && len(rules) == 0 {
 					continue
 				}
 				if dispatches(name) {

@@ -13,41 +13,29 @@ import (
 // masqueradeMark is the bit of the packet mark that asks for masquerading, kube-proxy's default (bit 14).
 const masqueradeMark = 1 << 14
 
-// jump leads from a built-in chain to one of ours.
-type jump struct {
-	table xtables.TableName
-	from  string
-	to    string
-	rule  xtables.Rule
-}
-
 // jumps lists them in the order they shall have in each built-in chain.
-func (n *nodeRules) jumps() []jump {
+func (n *nodeRules) jumps() []xtables.Entry {
 	fresh := xtables.State("NEW") // verdicts on established connections were made on their first packet
-	all := []jump{
-		newJump(xtables.Filter, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
-		newJump(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
-		newJump(xtables.Filter, "INPUT", chainExternal, fresh,
+	all := []xtables.Entry{
+		xtables.NewEntry(xtables.Filter, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainExternal, fresh,
 			xtables.Comment("kubernetes externally-visible service portals")),
-		newJump(xtables.Filter, "FORWARD", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
-		newJump(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
-		newJump(xtables.Filter, "FORWARD", chainServices, fresh, xtables.Comment("kubernetes service portals")),
-		newJump(xtables.Filter, "FORWARD", chainExternal, fresh,
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainServices, fresh, xtables.Comment("kubernetes service portals")),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainExternal, fresh,
 			xtables.Comment("kubernetes externally-visible service portals")),
-		newJump(xtables.Filter, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
-		newJump(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
-		newJump(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
-		newJump(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
-		newJump(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
+		xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
+		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
+		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
 	}
 	if n.localhost {
-		all = append(all, newJump(xtables.Filter, "INPUT", chainLocalnet), newJump(xtables.Filter, "OUTPUT", chainLocalnet))
+		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet), xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet))
 	}
 	return all
-}
-
-func newJump(t xtables.TableName, from, to string, parts ...xtables.Part) jump {
-	return jump{t, from, to, xtables.NewRule(append(parts, xtables.Jump(to))...)}
 }
 
 // nodeRules is what the rules that do not depend on Services depend on.
@@ -62,21 +50,21 @@ type nodeRules struct {
 }
 
 // filterChains are the fixed chains of the filter table.
-func (n *nodeRules) filterChains() []chain {
-	forward := chain{name: chainForward}
+func (n *nodeRules) filterChains() []xtables.Chain {
+	forward := xtables.Chain{Name: chainForward}
 	if !n.liberal {
 		// An out-of-window segment is not translated: a client that saw it would reset its connection.
-		forward.add(xtables.State("INVALID"), xtables.Drop)
+		forward.Add(xtables.State("INVALID"), xtables.Drop)
 	}
-	forward.add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
-	forward.add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
+	forward.Add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
+	forward.Add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
 		xtables.Accept)
-	all := []chain{forward}
+	all := []xtables.Chain{forward}
 	if n.localhost {
 		// route_localnet lets a neighbour address 127.0.0.1 of this node (CVE-2020-8558).
 		lo := nodeaddr.Loopback(lab.V4)
-		guard := chain{name: chainLocalnet}
-		guard.add(xtables.Comment("block incoming localnet connections"), xtables.ToRange(lo), xtables.NotFrom(lo),
+		guard := xtables.Chain{Name: chainLocalnet}
+		guard.Add(xtables.Comment("block incoming localnet connections"), xtables.ToRange(lo), xtables.NotFrom(lo),
 			xtables.NotState("RELATED,ESTABLISHED,DNAT"), xtables.Drop)
 		all = append(all, guard)
 	}
@@ -84,20 +72,20 @@ func (n *nodeRules) filterChains() []chain {
 }
 
 // natChains are the fixed chains of the nat table.
-func (n *nodeRules) natChains() []chain {
-	mark := chain{name: chainMarkMasq}
-	mark.add(xtables.SetMark(masqueradeMark))
+func (n *nodeRules) natChains() []xtables.Chain {
+	mark := xtables.Chain{Name: chainMarkMasq}
+	mark.Add(xtables.SetMark(masqueradeMark))
 
 	masquerade := xtables.Masquerade
 	if n.randomFully {
 		masquerade = xtables.MasqueradeFully
 	}
-	post := chain{name: chainPostrouting}
-	post.add(xtables.NotMarked(masqueradeMark), xtables.Return)
+	post := xtables.Chain{Name: chainPostrouting}
+	post.Add(xtables.NotMarked(masqueradeMark), xtables.Return)
 	// The mark goes before the packet may come by a second time, inside the packet of a tunnel.
-	post.add(xtables.FlipMark(masqueradeMark))
-	post.add(xtables.Comment("kubernetes service traffic requiring SNAT"), masquerade)
-	return []chain{mark, post}
+	post.Add(xtables.FlipMark(masqueradeMark))
+	post.Add(xtables.Comment("kubernetes service traffic requiring SNAT"), masquerade)
+	return []xtables.Chain{mark, post}
 }
 
 // nodePortEntry are the last rules of nat KUBE-SERVICES: where NodePorts are looked up. addrs limits them to some

@@ -18,9 +18,18 @@ package iptables
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -33,51 +42,84 @@ const (
 	Legacy = xtables.Legacy
 )
 
-// New makes the proxier for a back end.
-func New(b Backend) spec.Proxier { return proxier{backend: b} }
+// New returns the proxier for a back end.
+func New(b Backend) *kit.Proxier { return kit.New(definition(b)) }
 
-type proxier struct{ backend Backend }
-
-func (p proxier) Name() string {
-	if p.backend == Legacy {
-		return "iptables-legacy"
+func definition(b Backend) kit.Definition {
+	d := kit.Definition{
+		Name: "iptables", Features: features(), Settings: settings,
+		Probe: func(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
+			return probe(ctx, b, f, ns, dir)
+		},
+		New: func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site, b) },
+		Present: func(ns *netns.NS, f lab.Family) (bool, error) {
+			return nft.HasChain(ns, f, string(xtables.NAT), chainServices)
+		},
 	}
-	return "iptables"
+	if b == Legacy {
+		d.Name, d.Features = "iptables-legacy", d.Features.With(spec.IPTablesLegacy)
+	}
+	return d
 }
 
-func (p proxier) Features() spec.FeatureSet {
-	set := spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs,
-		spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
-		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
-		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
-		spec.DropInvalid, spec.ConntrackCleanupUDP, spec.KernelNAT, spec.VirtualIP, spec.NodePortPrecedence,
-		spec.MasqueradeMark, spec.IPTables, spec.NodeHints, spec.OutlivesService, spec.ConntrackSparesOthers,
-		spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast, spec.ClusterIPFromOutside,
-		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
-		spec.ExternalIPsGate, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
-		spec.BridgedFragmentsV6,
+// features leave out NoEndpointsRefusedOnNode, as KUBE-EXTERNAL-SERVICES has no jump from OUTPUT, and
+// AffinityManyClients, as the recent match remembers 100 clients of an endpoint.
+func features() spec.FeatureSet {
+	return spec.ByNetfilter().With(
+		spec.IPTables, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
+		spec.DropInvalid, spec.HealthCheckAccept, spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
 	)
-	if p.backend == Legacy {
-		set[spec.IPTablesLegacy] = true
-	}
-	return set
 }
 
-// Usable looks for the programs, and tries in an empty namespace whether the kernel has what their rules need.
-func (p proxier) Usable(ctx context.Context) error {
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		if _, err := probe(ctx, p.backend, f); err != nil {
-			return err
-		}
+const routeLocalnet = "net.ipv4.conf.all.route_localnet"
+
+// settings make 127.0.0.0/8 routable where NodePorts are served on 127.0.0.1, so that a packet to it can be translated
+// and leave the node.
+func settings(node spec.Node) []netns.Setting {
+	if !slices.Contains(node.Families, lab.V4) || !nodeaddr.ServesLocalhost(node.Config) {
+		return nil
 	}
-	return nil
+	return []netns.Setting{{Key: routeLocalnet, Value: "1"}}
 }
 
-func (p proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
-	in, err := newInstance(ctx, p.backend, node)
+// lacksRandomFully has the back ends and families without --random-fully; probe fills it.
+var lacksRandomFully sync.Map
+
+type variant struct {
+	backend Backend
+	family  lab.Family
+}
+
+// probe finds out whether a back end takes our rules, and whether it knows --random-fully.
+func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir string) error {
+	programs, err := xtables.Find(ns, b, f, filepath.Join(dir, "xtables.lock"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return in, nil
+	if programs.Restore(ctx, sample(f, true).Transactions(b)...) == nil {
+		return nil
+	}
+	err = programs.Restore(ctx, sample(f, false).Transactions(b)...)
+	if err == nil {
+		lacksRandomFully.Store(variant{b, f}, true)
+	}
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: fmt.Sprintf("the iptables matches and targets of Service rules in the %s back end for IP%s", b, f),
+		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
+	}
+}
+
+// sample is the first sync of a node whose only Service uses every match and target there is.
+func sample(f lab.Family, randomFully bool) *xtables.Change {
+	port, pods := kit.Sample(f)
+	port.Cluster = append(port.Cluster, port.Cluster...) // so that one is chosen by chance
+	unserved := &model.Port{ID: model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"}, Number: 53,
+		ClusterIP: port.ClusterIP}
+	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, unserved}}}}
+	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: randomFully}
+	d, _, _ := (&desired{}).next(state, rules.nodePortEntry(nil), &renderer{podRange: pods, nodeAddr: port.ClusterIP})
+	return rebuild(d, rules, nil)
 }

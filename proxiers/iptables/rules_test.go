@@ -235,11 +235,11 @@ func fragmentText(f *fragment) string {
 	return b.String() + chainText("nat", f.chains)
 }
 
-func chainText(table string, chains []chain) string {
+func chainText(table string, chains []xtables.Chain) string {
 	var b strings.Builder
 	for _, ch := range chains {
-		for _, r := range ch.rules {
-			fmt.Fprintf(&b, "%s %s %s\n", table, ch.name, r)
+		for _, r := range ch.Rules {
+			fmt.Fprintf(&b, "%s %s %s\n", table, ch.Name, r)
 		}
 	}
 	return b.String()

@@ -95,21 +95,21 @@ func TestRulesAreConstant(t *testing.T) {
 		r := rules{family: f}
 		for _, table := range r.tables() {
 			for _, c := range table.chains {
-				known[c.name] = true
+				known[c.Name] = true
 			}
 		}
 		for _, table := range r.tables() {
 			for _, c := range table.chains {
-				for _, rule := range c.rules {
+				for _, rule := range c.Rules {
 					if to := rule.Target(); !known[to] && !slices.Contains([]string{"ACCEPT", "DROP", "RETURN", "REJECT", "MARK",
 						"MASQUERADE"}, to) {
-						t.Errorf("%s %s jumps to %q", table.name, c.name, to)
+						t.Errorf("%s %s jumps to %q", table.name, c.Name, to)
 					}
 				}
 			}
 			for _, j := range table.jumps {
-				if !known[j.to] || j.rule.Target() != j.to {
-					t.Errorf("%s %s: %s", table.name, j.from, j.rule)
+				if !known[j.To] || j.Rule.Target() != j.To {
+					t.Errorf("%s %s: %s", table.name, j.From, j.Rule)
 				}
 			}
 		}

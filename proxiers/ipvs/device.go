@@ -82,18 +82,3 @@ func (d *device) remove(a netip.Addr) error {
 func address(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{IPNet: netlink.NewIPNet(a.AsSlice())}
 }
-
-// removeDevice takes the device away, with all addresses of both families.
-func removeDevice(ns *netns.NS) error {
-	link, err := ns.Netlink().LinkByName(deviceName)
-	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
-		return nil
-	}
-	if err == nil {
-		err = ns.Netlink().LinkDel(link)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: remove %s: %w", ns.Name(), deviceName, err)
-	}
-	return nil
-}

@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -32,8 +31,8 @@ type family struct {
 	timer *time.Timer
 }
 
-// Program implements keeper.Mechanism.
-func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
+// Program implements kit.Mechanism.
+func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	place := f.place(at)
@@ -41,11 +40,11 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 		return nil
 	}
 	if f.known {
-		stand, err := f.kernel.rulesStand(ctx)
+		intact, err := f.kernel.rulesIntact(ctx)
 		if err != nil {
 			return err
 		}
-		f.known = stand // who has deleted rules may have deleted more
+		f.known = intact // who has deleted rules may have deleted more
 	}
 	t := f.want.advance(state, place)
 	if !f.known {
@@ -66,18 +65,9 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 	return nil
 }
 
-// place is what of the node Services depend on.
-func (f *family) place(at keeper.Place) place {
-	nodePorts := at.NodePorts
-	if nodePorts == nil {
-		nodePorts = at.Local
-	}
-	return place{own: withoutLoopback(at.Local), nodePorts: withoutLoopback(nodePorts), primary: f.primary}
-}
-
-// withoutLoopback leaves out what IPVS cannot serve: packets to a loopback address are not translated.
-func withoutLoopback(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), netip.Addr.IsLoopback)
+// place returns the part of the node that Services depend on. IPVS does not translate packets to loopback addresses.
+func (f *family) place(at kit.Place) place {
+	return place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
 }
 
 // drainLater looks at retired backends in a while, if there are any.
@@ -105,19 +95,31 @@ func (f *family) drain() {
 	f.drainLater()
 }
 
-// Remove implements keeper.Mechanism.
+// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.timer != nil {
-		f.timer.Stop()
-		f.timer = nil
-	}
+	f.stopDraining()
 	f.known, f.want = false, newDesired()
 	return f.kernel.remove(ctx)
 }
 
-// Dump implements keeper.Mechanism.
+func (f *family) stopDraining() {
+	if f.timer != nil {
+		f.timer.Stop()
+		f.timer = nil
+	}
+}
+
+// Release implements kit.Mechanism.
+func (f *family) Release() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopDraining()
+	return f.kernel.close()
+}
+
+// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers/model"
@@ -22,7 +24,22 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 // backend's address is one to send to, and before the first address of a node there is none.
 func start(t testing.TB, node spec.Node) *instance {
 	t.Helper()
-	return proxiertest.Start(t, New(), node).(*instance)
+	in := &instance{}
+	d := definition
+	d.New = func(_ context.Context, site kit.Site) (kit.Mechanism, error) {
+		f, err := newFamily(site)
+		in.node, in.families = site.Node, append(in.families, f)
+		return f, err
+	}
+	in.Instance = proxiertest.Start(t, kit.New(d), node)
+	return in
+}
+
+// instance is the proxier on a node, with its mechanisms.
+type instance struct {
+	spec.Instance
+	node     spec.Node
+	families []*family
 }
 
 // testPlace is a node with two addresses.

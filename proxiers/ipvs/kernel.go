@@ -95,7 +95,7 @@ func (k *kernel) writeRules(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if try > 0 && k.rules.stand(saved) {
+		if try > 0 && k.rules.intact(saved) {
 			k.generation = generation
 			return nil
 		}
@@ -106,15 +106,15 @@ func (k *kernel) writeRules(ctx context.Context) error {
 	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
 }
 
-// rulesStand says whether the rules are there, which somebody else may have deleted. It costs one message where nobody
+// rulesIntact reports whether the rules are there, which somebody else may have deleted. It costs one message where nobody
 // has written any rule.
-func (k *kernel) rulesStand(ctx context.Context) (bool, error) {
+func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
 		return err == nil, err
 	}
 	saved, err := k.programs.Save(ctx)
-	if err != nil || !k.rules.stand(saved) {
+	if err != nil || !k.rules.intact(saved) {
 		return false, err
 	}
 	k.generation = generation
@@ -171,7 +171,7 @@ func (k *kernel) remove(ctx context.Context) error {
 	if err := k.commit(nothing, nothing.everything(k)); err != nil {
 		return err
 	}
-	if err := k.rules.remove(ctx, k.programs); err != nil {
+	if err := k.rules.owned().Remove(ctx, k.programs); err != nil {
 		return err
 	}
 	return k.sets.destroy()

@@ -11,49 +11,30 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/internal/proxiers/keeper"
-	"github.com/viplab/viplab/internal/proxiers/usable"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probes remembers the schedulers that work. The default one stands for everything.
-var probes usable.Memory[string, struct{}]
-
-// probe finds out whether this machine can do it all with a scheduler, by doing it in an empty namespace.
-func probe(ctx context.Context, scheduler string) error {
-	for _, s := range []string{schedulers[0], scheduler} {
-		_, err := probes.Try(s, func() (struct{}, error) {
-			err := usable.InEmptyNamespace(func(ns *netns.NS, dir string) error { return try(ctx, ns, dir, s) })
-			return struct{}{}, unusable(err, s)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// try makes a virtual server with a scheduler, or, with the default one, everything.
-func try(ctx context.Context, ns *netns.NS, dir, scheduler string) error {
-	if scheduler != schedulers[0] {
-		return tryScheduler(ns, scheduler)
-	}
-	// These load the modules. That comes first: on a kernel without ip_vs the library speaks to nobody and hears success.
-	if err := usable.Kernel(ctx, "ip_vs", "dummy"); err != nil {
+// probe finds out whether this machine can do everything with the default scheduler, by doing it.
+func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
+	// This loads the modules, and comes first: on a kernel without ip_vs the library reports success.
+	if err := kit.NeedKernel(ctx, "ip_vs", "dummy"); err != nil {
 		return err
 	}
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		if err := tryAll(ctx, ns, dir, f); err != nil {
-			return err
-		}
-	}
-	return nil
+	return unusable(tryAll(ctx, ns, dir, f), schedulers[0])
 }
 
-// unusable puts what a failure means into words.
+// probeScheduler finds out whether the kernel has a scheduler.
+func probeScheduler(scheduler string) error {
+	return kit.Probe("ipvs scheduler "+scheduler, func(ns *netns.NS, _ string) error {
+		return unusable(tryScheduler(ns, scheduler), scheduler)
+	})
+}
+
+// unusable explains a failure.
 func unusable(err error, scheduler string) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -66,12 +47,12 @@ func unusable(err error, scheduler string) error {
 			Missing: "the kernel module ip_vs_" + scheduler, Cure: "load it, or use a kernel that has it (scripts/vm)",
 		}
 	}
-	return usable.Explain(err)
+	return err
 }
 
-// tryAll programs a state.
+// tryAll programs a state and compares what the kernel then shows.
 func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
-	port, pods := usable.Sample(f)
+	port, pods := kit.Sample(f)
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port}}}}
 	k, err := open(ns, rules{family: f, podRange: pods}, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -79,7 +60,7 @@ func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err er
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
 	m := &family{kernel: k, want: newDesired()}
-	if err := m.Program(ctx, state, keeper.Place{Local: []netip.Addr{pods.Addr()}}); err != nil {
+	if err := m.Program(ctx, state, kit.Place{Local: []netip.Addr{pods.Addr()}}); err != nil {
 		return err
 	}
 	// What counts is what the kernel says it holds.

@@ -31,19 +31,21 @@
 package ipvs
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// New makes the proxier.
-func New() spec.Proxier { return proxier{} }
+// New returns the proxier.
+func New() spec.Proxier { return kit.New(definition) }
 
-type proxier struct{}
-
-func (proxier) Name() string { return "ipvs" }
-
-// Features lacks, of what the iptables proxier has:
+// definition lacks, of what the iptables proxier has:
 //   - RandomSpread: the default scheduler, rr, takes turns.
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
@@ -56,26 +58,62 @@ func (proxier) Name() string { return "ipvs" }
 //   - ETPLocalShortcut: one set of endpoints serves everybody (above).
 //   - OutlivesService: a connection whose virtual server is gone leads nowhere.
 //   - IPTables: a few rules and IP sets of another shape.
-func (proxier) Features() spec.FeatureSet {
-	return spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer,
-		spec.ETPLocal, spec.ITPLocal,
-		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
-		spec.SourceAddress, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid, spec.ConntrackCleanupUDP,
-		spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.IPVS, spec.NodeHints,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.ClusterIPFromOutside,
-		spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody, spec.HealthCheckAccept,
-		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.AffinityManyClients, spec.UDPDrains,
-	)
+var definition = kit.Definition{
+	Name: "ipvs",
+	Features: spec.InKernel().With(
+		spec.IPVS, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid,
+		spec.HealthCheckAccept, spec.NoEndpointsRefusedOnNode, spec.AffinityManyClients, spec.UDPDrains,
+		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+	),
+	Settings: settings,
+	Device:   deviceName,
+	Probe:    probe,
+	New:      func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },
 }
 
-// Usable looks for the programs, and tries in an empty namespace whether the kernel does all that is needed.
-func (proxier) Usable(ctx context.Context) error { return probe(ctx, schedulers[0]) }
+// schedulers are those of the kernel that pick by what Services are made of: round robin, least connection, source and
+// destination hashing, shortest expected delay, never queue, maglev hashing.
+var schedulers = []string{"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq", "mh"}
 
-func (proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
-	in, err := newInstance(ctx, node)
+// settings are what IPVS needs to do the work of a Service proxier. The kernel has one of each for both families.
+func settings(node spec.Node) []netns.Setting {
+	all := []netns.Setting{
+		// Connections are entered into connection tracking: without it there is no masquerading, and no "ESTABLISHED".
+		{Key: "net.ipv4.vs.conntrack", Value: "1"},
+		// A client that uses a port again while the last connection from it is in TIME_WAIT begins a new one. Before Linux
+		// 5.9 that took a second each time, and 0 was better.
+		{Key: "net.ipv4.vs.conn_reuse_mode", Value: "1"},
+		// Packets for a backend that is gone are not swallowed until the connection expires.
+		{Key: "net.ipv4.vs.expire_nodest_conn", Value: "1"},
+		// Session affinity to a backend that takes no new connections ends.
+		{Key: "net.ipv4.vs.expire_quiescent_template", Value: "1"},
+	}
+	if node.Config.IPVSStrictARP {
+		all = append(all,
+			// ARP is answered on the device alone that has the address: never for those on kube-ipvs0.
+			netns.Setting{Key: "net.ipv4.conf.all.arp_ignore", Value: "1"},
+			// Nor are they told to others as the sender's address.
+			netns.Setting{Key: "net.ipv4.conf.all.arp_announce", Value: "2"},
+		)
+	}
+	return all
+}
+
+func newFamily(site kit.Site) (*family, error) {
+	scheduler := cmp.Or(site.Config.IPVSScheduler, schedulers[0])
+	if !slices.Contains(schedulers, scheduler) {
+		return nil, fmt.Errorf("unknown scheduler %q", scheduler)
+	}
+	if err := probeScheduler(scheduler); err != nil {
+		return nil, err
+	}
+	r := rules{
+		family: site.Family, podRange: nodeaddr.OfFamily(site.ClusterCIDRs, site.Family),
+		masqueradeAll: site.Config.MasqueradeAll,
+	}
+	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)
 	if err != nil {
 		return nil, err
 	}
-	return in, nil
+	return &family{primary: site.Host.Addr(site.Family), log: site.Log, kernel: k, want: newDesired()}, nil
 }

@@ -30,23 +30,9 @@ const masqueradeMark = 1 << 14
 // table is our part of a table.
 type table struct {
 	name   xtables.TableName
-	jumps  []jump
-	chains []chain
+	jumps  []xtables.Entry
+	chains []xtables.Chain
 }
-
-// jump leads from a built-in chain to one of ours.
-type jump struct {
-	from, to string
-	rule     xtables.Rule
-}
-
-type chain struct {
-	name  string
-	rules []xtables.Rule
-}
-
-// rule adds a rule.
-func (c *chain) rule(parts ...xtables.Part) { c.rules = append(c.rules, xtables.NewRule(parts...)) }
 
 // rules are all rules of a family. They depend on the configuration alone: Services are entries of sets.
 type rules struct {
@@ -58,10 +44,6 @@ type rules struct {
 
 func (r rules) tables() []table {
 	return []table{r.mangle(), r.filter(), r.nat()}
-}
-
-func newJump(from, to, why string, parts ...xtables.Part) jump {
-	return jump{from, to, xtables.NewRule(append(parts, xtables.Comment(why), xtables.Jump(to))...)}
 }
 
 // in matches a set.
@@ -77,27 +59,27 @@ func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 // nat marks what is to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
 // with its new destination.
 func (r rules) nat() table {
-	services, balancer, nodePort := chain{name: chainServices}, chain{name: chainBalancer}, chain{name: chainNodePort}
+	services, balancer, nodePort := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}, xtables.Chain{Name: chainNodePort}
 	mark := xtables.Jump(chainMarkMasq)
 
 	// The replies of pods come back this way by themselves; others might answer past the node. That takes in the node
 	// itself, whose packets to an address on kube-ipvs0 have this very address as their source.
 	switch {
 	case r.masqueradeAll:
-		services.rule(about(clusterIP), r.in(clusterIP, vip), mark)
+		services.Add(about(clusterIP), r.in(clusterIP, vip), mark)
 	case r.podRange.IsValid():
-		services.rule(about(clusterIP), r.in(clusterIP, vip), xtables.NotFrom(r.podRange), mark)
+		services.Add(about(clusterIP), r.in(clusterIP, vip), xtables.NotFrom(r.podRange), mark)
 	default:
-		services.rule(about(clusterIP), r.in(clusterIP, vip), xtables.FromLocal, mark)
+		services.Add(about(clusterIP), r.in(clusterIP, vip), xtables.FromLocal, mark)
 	}
-	services.rule(about(externalIP), r.in(externalIP, vip), mark)
-	services.rule(about(externalIPLocal), r.in(externalIPLocal, vip), xtables.FromLocal, mark)
-	services.rule(about(loadBalancer), r.in(loadBalancer, vip), xtables.Jump(chainBalancer))
-	services.rule(xtables.ToLocal, xtables.Jump(chainNodePort))
+	services.Add(about(externalIP), r.in(externalIP, vip), mark)
+	services.Add(about(externalIPLocal), r.in(externalIPLocal, vip), xtables.FromLocal, mark)
+	services.Add(about(loadBalancer), r.in(loadBalancer, vip), xtables.Jump(chainBalancer))
+	services.Add(xtables.ToLocal, xtables.Jump(chainNodePort))
 
 	// Policy Local keeps the source, but for the node itself.
-	balancer.rule(about(loadBalancerLocal), r.in(loadBalancerLocal, vip), xtables.NotFromLocal, xtables.Return)
-	balancer.rule(mark)
+	balancer.Add(about(loadBalancerLocal), r.in(loadBalancerLocal, vip), xtables.NotFromLocal, xtables.Return)
+	balancer.Add(mark)
 	for _, p := range []struct {
 		match      xtables.Part
 		all, local setID
@@ -107,75 +89,75 @@ func (r rules) nat() table {
 		{"-p udp", nodePortUDP, nodePortLocalUDP, "dst"},
 		{"-p sctp", nodePortSCTP, nodePortLocalSCTP, vip},
 	} {
-		nodePort.rule(about(p.local), p.match, r.in(p.local, p.parts), xtables.NotFromLocal, xtables.Return)
-		nodePort.rule(about(p.all), p.match, r.in(p.all, p.parts), mark)
+		nodePort.Add(about(p.local), p.match, r.in(p.local, p.parts), xtables.NotFromLocal, xtables.Return)
+		nodePort.Add(about(p.all), p.match, r.in(p.all, p.parts), mark)
 	}
 
-	set, post := chain{name: chainMarkMasq}, chain{name: chainPostrouting}
-	set.rule(xtables.SetMark(masqueradeMark))
-	post.rule(about(loopBack), r.in(loopBack, vipSource), mark)
-	post.rule(xtables.NotMarked(masqueradeMark), xtables.Return)
+	set, post := xtables.Chain{Name: chainMarkMasq}, xtables.Chain{Name: chainPostrouting}
+	set.Add(xtables.SetMark(masqueradeMark))
+	post.Add(about(loopBack), r.in(loopBack, vipSource), mark)
+	post.Add(xtables.NotMarked(masqueradeMark), xtables.Return)
 	// The mark goes before the packet may come by a second time, inside the packet of a tunnel.
-	post.rule(xtables.FlipMark(masqueradeMark))
-	post.rule(xtables.Comment("kubernetes service traffic requiring SNAT"), xtables.MasqueradeFully)
+	post.Add(xtables.FlipMark(masqueradeMark))
+	post.Add(xtables.Comment("kubernetes service traffic requiring SNAT"), xtables.MasqueradeFully)
 
 	return table{
 		name: xtables.NAT,
-		jumps: []jump{
-			newJump("PREROUTING", chainServices, "kubernetes service portals"),
-			newJump("OUTPUT", chainServices, "kubernetes service portals"),
-			newJump("POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
+		jumps: []xtables.Entry{
+			xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
+			xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
+			xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
 		},
-		chains: []chain{services, balancer, nodePort, set, post},
+		chains: []xtables.Chain{services, balancer, nodePort, set, post},
 	}
 }
 
 // filter lets through what comes back, and what load balancers ask.
 func (r rules) filter() table {
-	forward, nodePort, guard := chain{name: chainForward}, chain{name: chainNodePort}, chain{name: chainIPVSFilter}
-	forward.rule(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
-	forward.rule(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
+	forward, nodePort, guard := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}, xtables.Chain{Name: chainIPVSFilter}
+	forward.Add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
+	forward.Add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
 		xtables.Accept)
-	nodePort.rule(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
+	nodePort.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
 	for _, id := range []setID{clusterIP, loadBalancer, externalIP, externalIPLocal} {
-		guard.rule(about(id), r.in(id, vip), xtables.Return)
+		guard.Add(about(id), r.in(id, vip), xtables.Return)
 	}
-	guard.rule(about(healthCheck), r.in(healthCheck, "dst"), xtables.Return)
-	guard.rule(xtables.Comment("no other port of "+kinds[ipvsIPs].about), xtables.State("NEW"), r.in(ipvsIPs, "dst"),
+	guard.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Return)
+	guard.Add(xtables.Comment("no other port of "+kinds[ipvsIPs].about), xtables.State("NEW"), r.in(ipvsIPs, "dst"),
 		xtables.Reject)
 	return table{
 		name: xtables.Filter,
-		jumps: []jump{
-			newJump("INPUT", chainNodePort, "kubernetes health check rules"),
-			newJump("INPUT", chainIPVSFilter, "kubernetes ipvs access filter"),
-			newJump("FORWARD", chainForward, "kubernetes forwarding rules"),
+		jumps: []xtables.Entry{
+			xtables.NewEntry(xtables.Filter, "INPUT", chainNodePort, xtables.Comment("kubernetes health check rules")),
+			xtables.NewEntry(xtables.Filter, "INPUT", chainIPVSFilter, xtables.Comment("kubernetes ipvs access filter")),
+			xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
 		},
-		chains: []chain{forward, nodePort, guard},
+		chains: []xtables.Chain{forward, nodePort, guard},
 	}
 }
 
 // mangle drops what IPVS must not see. Of the tables where that can be done it is the one that OUTPUT passes before
 // IPVS, which takes packets of the node itself between nat and filter.
 func (r rules) mangle() table {
-	firewall, sources := chain{name: chainFirewall}, chain{name: chainSources}
-	firewall.rule(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
+	firewall, sources := xtables.Chain{Name: chainFirewall}, xtables.Chain{Name: chainSources}
+	firewall.Add(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
 	outside := []xtables.Part{about(externalNoLocal), r.in(externalNoLocal, vip), xtables.NotFromLocal}
 	if r.podRange.IsValid() {
 		outside = append(outside, xtables.NotFrom(r.podRange))
 	}
-	firewall.rule(append(outside, xtables.Drop)...)
-	firewall.rule(about(loadBalancerFW), r.in(loadBalancerFW, vip), xtables.Jump(chainSources))
-	sources.rule(about(sourceCIDR), r.in(sourceCIDR, vipSource), xtables.Return)
-	sources.rule(about(sourceIP), r.in(sourceIP, vipSource), xtables.Return)
-	sources.rule(xtables.Drop)
+	firewall.Add(append(outside, xtables.Drop)...)
+	firewall.Add(about(loadBalancerFW), r.in(loadBalancerFW, vip), xtables.Jump(chainSources))
+	sources.Add(about(sourceCIDR), r.in(sourceCIDR, vipSource), xtables.Return)
+	sources.Add(about(sourceIP), r.in(sourceIP, vipSource), xtables.Return)
+	sources.Add(xtables.Drop)
 	fresh := xtables.State("NEW") // verdicts on established connections were made on their first packet
 	return table{
 		name: xtables.Mangle,
-		jumps: []jump{
-			newJump("INPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
-			newJump("OUTPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
+		jumps: []xtables.Entry{
+			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes firewall before ipvs")),
+			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes firewall before ipvs")),
 		},
-		chains: []chain{firewall, sources},
+		chains: []xtables.Chain{firewall, sources},
 	}
 }
 
@@ -185,58 +167,36 @@ func (r rules) program(ctx context.Context, p *xtables.Programs, saved xtables.T
 	for _, t := range r.tables() {
 		tx := &xtables.Transaction{Table: t.name}
 		for _, c := range t.chains {
-			tx.Write(c.name, c.rules)
+			tx.Write(c.Name, c.Rules)
 		}
-		for _, j := range slices.Backward(t.jumps) {
-			if len(saved.Of(t.name).Jumps(j.from, j.to)) == 0 {
-				tx.Insert(j.from, j.rule)
-			}
-		}
+		xtables.Enter(t.jumps, saved, func(xtables.TableName) *xtables.Transaction { return tx })
 		all = append(all, tx)
 	}
 	return p.Restore(ctx, all...)
 }
 
-// stand says whether all chains have as many rules as they were given, and all jumps are there.
-func (r rules) stand(saved xtables.Tables) bool {
+// intact reports whether all chains have as many rules as they were given, and all jumps are there.
+func (r rules) intact(saved xtables.Tables) bool {
 	for _, t := range r.tables() {
-		for _, j := range t.jumps {
-			if len(saved.Of(t.name).Jumps(j.from, j.to)) == 0 {
-				return false
-			}
-		}
-		for _, c := range t.chains {
-			if len(saved.Of(t.name).Chains[c.name]) != len(c.rules) {
-				return false
-			}
+		missing := func(e xtables.Entry) bool { return e.Missing(saved) }
+		short := func(c xtables.Chain) bool { return len(saved.Of(t.name).Chains[c.Name]) != len(c.Rules) }
+		if slices.ContainsFunc(t.jumps, missing) || slices.ContainsFunc(t.chains, short) {
+			return false
 		}
 	}
 	return true
 }
 
-// remove takes all rules away.
-func (r rules) remove(ctx context.Context, p *xtables.Programs) error {
-	saved, err := p.Save(ctx)
-	if err != nil {
-		return err
-	}
-	var all []*xtables.Transaction
+// owned is what belongs to this proxier, whatever instance made it.
+func (r rules) owned() xtables.Ownership {
+	ours := map[xtables.TableName]map[string]bool{}
+	o := xtables.Ownership{Chain: func(t xtables.TableName, name string) bool { return ours[t][name] }}
 	for _, t := range r.tables() {
-		if saved[t.name] == nil {
-			continue
-		}
-		tx := &xtables.Transaction{Table: t.name}
-		for _, j := range t.jumps {
-			for _, found := range saved.Of(t.name).Jumps(j.from, j.to) {
-				tx.Remove(j.from, found)
-			}
-		}
+		o.Tables = append(o.Tables, t.name)
+		ours[t.name] = map[string]bool{}
 		for _, c := range t.chains {
-			if _, there := saved.Of(t.name).Chains[c.name]; there {
-				tx.Delete(c.name)
-			}
+			ours[t.name][c.Name] = true
 		}
-		all = append(all, tx)
 	}
-	return p.Restore(ctx, all...)
+	return o
 }

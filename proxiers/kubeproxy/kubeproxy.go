@@ -105,12 +105,11 @@ func (p *proxier) assemble() (err error) {
 	return err
 }
 
-// Other implements spec.Switcher: the same binary in another mode. A mode without another one, which does not declare
-// spec.ModeSwitch, is its own.
+// Other implements spec.Proxier: the same binary in another mode.
 func (p *proxier) Other() spec.Proxier {
 	o := *p
 	if o.mode = p.mode.other(); o.mode == "" {
-		return p
+		return nil
 	}
 	if err := o.assemble(); err != nil {
 		panic(err) // what is assembled of the same parts has been checked

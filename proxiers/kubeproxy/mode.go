@@ -9,7 +9,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/viplab/viplab/internal/proxiers/usable"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/suite/spec"
 
 	blackbox "github.com/viplab/viplab/proxiers/exec"
@@ -108,7 +108,7 @@ var programs = map[Mode][]string{
 // packages bring them.
 var packages = map[string]string{"ipset": "ipset", "nft": "nftables"}
 
-// usable says what the mode lacks on this machine.
+// usable returns an error that names what the mode lacks on this machine.
 func (m Mode) usable(ctx context.Context) error {
 	for _, name := range programs[m] {
 		if _, err := exec.LookPath(name); err != nil {
@@ -120,7 +120,7 @@ func (m Mode) usable(ctx context.Context) error {
 		}
 	}
 	if m == IPVS {
-		return usable.Kernel(ctx, "ip_vs", "dummy")
+		return kit.NeedKernel(ctx, "ip_vs", "dummy")
 	}
 	return nil
 }

@@ -9,13 +9,12 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
-	"github.com/viplab/viplab/suite/spec"
 )
 
 // family is the mechanism of one IP family of a node.
@@ -38,7 +37,8 @@ func openTable(ns *netns.NS, ip lab.Family) (*nft.Table, error) {
 	return nft.Open(ns, knftables.IPv4Family, tableName)
 }
 
-func newFamily(node spec.Node, ip lab.Family) (*family, error) {
+func newFamily(node kit.Site) (*family, error) {
+	ip := node.Family
 	t, err := openTable(node.Host.NS, ip)
 	if err != nil {
 		return nil, err
@@ -59,10 +59,10 @@ func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 	}, nil
 }
 
-// Program implements keeper.Mechanism.
-func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
+// Program implements kit.Mechanism.
+func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	r := f.renderer
-	r.nodePorts = nodePortAddrs(at)
+	r.nodePorts = at.ReachableNodePorts()
 	held := f.held
 	if held == nil {
 		return f.programAll(ctx, state, r)
@@ -110,7 +110,7 @@ func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error
 	return nil
 }
 
-// Remove implements keeper.Mechanism.
+// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
 	tx := f.table.Transaction()
@@ -118,18 +118,11 @@ func (f *family) Remove(ctx context.Context) error {
 	return f.table.Run(ctx, tx)
 }
 
-// Dump implements keeper.Mechanism.
+// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.Text(ctx) }
 
-// nodePortAddrs are the addresses on which NodePorts are served: every one of the node that others can reach, if
-// nothing else was asked for.
-func nodePortAddrs(at keeper.Place) []netip.Addr {
-	all := at.NodePorts
-	if all == nil {
-		all = at.Local
-	}
-	return slices.DeleteFunc(slices.Clone(all), netip.Addr.IsLoopback)
-}
+// Release implements kit.Mechanism. Programs that have ended hold nothing.
+func (f *family) Release() error { return nil }
 
 // ofFamily are the ranges of a family.
 func ofFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {

@@ -29,6 +29,7 @@ const (
 	chainToNode          = "masquerade-to-node"
 	chainToNodeFromLocal = "masquerade-if-from-node"
 	chainReject          = "reject-chain"
+	chainServices        = "services"
 )
 
 // frame is the part of the table that does not depend on Services.
@@ -96,7 +97,7 @@ func (f *frame) chains() []chain {
 		newChain("service-endpoints-check", "Services that nobody serves, or nobody here", to+" vmap @"+mapNoEndpoints),
 		newChain("cluster-ips-check", "refuses other ports of ClusterIPs, and drops what goes to those of nobody",
 			f.clusterIPsCheck()...),
-		newChain("services", "translates what goes to a Service", to+" vmap @"+mapServiceIPs),
+		newChain(chainServices, "translates what goes to a Service", to+" vmap @"+mapServiceIPs),
 		newChain(chainExternalLocal, "externalTrafficPolicy Local", f.externalLocal()...),
 		newChain("masquerading", "translated traffic whose replies would not come back through this node",
 			f.masquerading()...),

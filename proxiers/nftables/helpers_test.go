@@ -3,9 +3,11 @@
 package nftables
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
@@ -16,7 +18,21 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 // start starts the proxier on a node, or skips the test where it cannot run.
 func start(t testing.TB, node spec.Node) *instance {
 	t.Helper()
-	return proxiertest.Start(t, New(), node).(*instance)
+	in := &instance{}
+	d := definition
+	d.New = func(_ context.Context, site kit.Site) (kit.Mechanism, error) {
+		f, err := newFamily(site)
+		in.families = append(in.families, f)
+		return f, err
+	}
+	in.Instance = proxiertest.Start(t, kit.New(d), node)
+	return in
+}
+
+// instance is the proxier on a node, with its mechanisms.
+type instance struct {
+	spec.Instance
+	families []*family
 }
 
 // kernelRules is what the kernel holds: all tables of the namespace, as nft lists them, with sets, maps and chains in

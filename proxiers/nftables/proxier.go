@@ -42,46 +42,59 @@ package nftables
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"time"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// New makes the proxier.
-func New() spec.Proxier { return proxier{} }
+// New returns the proxier.
+func New() *kit.Proxier { return kit.New(definition) }
 
-type proxier struct{}
-
-func (proxier) Name() string { return "nftables" }
-
-func (proxier) Features() spec.FeatureSet {
-	return spec.Features(
-		spec.SurvivesRestart, spec.Cleanup, spec.SCTP, spec.PodsByAddress, spec.ClusterIP, spec.NodePort, spec.ExternalIPs,
-		spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
-		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
-		spec.SourceAddress, spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.ConntrackCleanupUDP, spec.KernelNAT,
-		spec.VirtualIP, spec.NodePortPrecedence, spec.NFTables, spec.NodeHints, spec.OutlivesService,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.UDPKeepsLast,
-		spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.SourceRanges, spec.HealthCheckBody,
-		spec.NoEndpointsRefusedOnNode, spec.ExternalIPsGate, spec.UnusedClusterIPsDropped, spec.AffinityTimeout,
-		spec.AffinityManyClients, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
-	)
+var definition = kit.Definition{
+	Name: "nftables",
+	Features: spec.ByNetfilter().With(
+		spec.NFTables, spec.NodePortAnyLocalAddress, spec.AffinityManyClients, spec.NoEndpointsRefusedOnNode,
+		spec.UnusedClusterIPsDropped, spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+	),
+	Probe: probe,
+	New:   func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },
+	Present: func(ns *netns.NS, f lab.Family) (bool, error) {
+		return nft.HasChain(ns, f, tableName, chainServices)
+	},
 }
 
-// Usable looks for nft, and tries in an empty namespace whether nft and the kernel take the rules.
-func (proxier) Usable(ctx context.Context) error {
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		if err := probe(ctx, f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
-	in, err := newInstance(node)
+// probe runs the first sync of a node whose Services use every expression there is.
+func probe(ctx context.Context, ns *netns.NS, _ string, f lab.Family) error {
+	t, err := openTable(ns, f)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return in, nil
+	plain, pods := kit.Sample(f)
+	plain.ID.Name, plain.Affinity, plain.HealthCheckPort = "plain", 0, 0
+	sticky := *plain
+	sticky.ID.Name, sticky.Number, sticky.NodePort, sticky.Affinity = "sticky", 81, 30081, time.Minute
+	unserved := &model.Port{ID: model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"}, Number: 53,
+		ClusterIP: plain.ClusterIP}
+	state := &model.State{Services: []*model.Service{{Name: "probe", Ports: []*model.Port{plain, &sticky, unserved}}}}
+	s := &family{
+		table:    t,
+		frame:    frame{family: f, podRange: pods, services: []netip.Prefix{pods}},
+		renderer: renderer{family: f},
+	}
+	err = s.programAll(ctx, state, s.renderer)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: fmt.Sprintf("the expressions of nftables that Service rules for IP%s are made of", f),
+		Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
+			err),
+	}
 }

@@ -19,10 +19,10 @@ func New() spec.Proxier { return proxier{} }
 type proxier struct{}
 
 func (proxier) Name() string                 { return "none" }
-func (proxier) Features() spec.FeatureSet    { return spec.Features(spec.AllFeatures...) }
+func (proxier) Features() spec.FeatureSet    { return spec.Features(spec.AllFeatures()...) }
 func (proxier) Usable(context.Context) error { return nil }
 
-// Other implements spec.Switcher: nothing in another mode is nothing too.
+// Other implements spec.Proxier: nothing in another mode is nothing too.
 func (p proxier) Other() spec.Proxier { return p }
 
 func (proxier) Start(context.Context, spec.Node) (spec.Instance, error) { return instance{}, nil }
@@ -32,6 +32,7 @@ type instance struct{}
 func (instance) Apply(context.Context, *store.Snapshot) error { return nil }
 func (instance) Stop(context.Context) error                   { return nil }
 func (instance) Kill(context.Context) error                   { return nil }
+func (instance) Cleanup(context.Context) error                { return nil }
 
 func (instance) Dump(_ context.Context, w io.Writer) error {
 	_, err := fmt.Fprintln(w, "nothing")

@@ -83,37 +83,20 @@ func jump(to string) xtables.Rule {
 
 func isAccepted(r xtables.Rule) bool { return r.Option("--comment") == "cali:accepted" }
 
-// remove takes everything of ours away, of whatever start.
+// owned is what belongs to this enforcer, whatever instance made it.
+var owned = xtables.Ownership{
+	Tables: []xtables.TableName{xtables.Filter, raw},
+	Chain:  func(_ xtables.TableName, name string) bool { return ours(name) },
+	Rule:   isAccepted,
+}
+
+// remove removes everything of this enforcer.
 func (f *family) remove(ctx context.Context) error {
 	f.release()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held, f.next = nil, nil
-	tables, err := f.programs.Save(ctx)
-	if err != nil {
-		return err
-	}
-	var all []*xtables.Transaction
-	for _, name := range []xtables.TableName{xtables.Filter, raw} {
-		saved, tx := tables[name], &xtables.Transaction{Table: name}
-		if saved == nil {
-			continue
-		}
-		mine := map[string][]xtables.Rule{}
-		for chain, rules := range saved.Chains {
-			if ours(chain) {
-				mine[chain] = nil
-				continue
-			}
-			for _, r := range rules {
-				if ours(r.Target()) || isAccepted(r) {
-					tx.Remove(chain, r)
-				}
-			}
-		}
-		all = append(all, drop(tx, mine)...)
-	}
-	if err := f.programs.Restore(ctx, all...); err != nil {
+	if err := owned.Remove(ctx, f.programs); err != nil {
 		return err
 	}
 	return f.withSets(func(sets *ipset.Conn) error { return f.discardAll(ctx, sets) })
@@ -133,7 +116,7 @@ func (f *family) discardAll(ctx context.Context, sets *ipset.Conn) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Millisecond): // the kernel tells nobody when it has let go
+		case <-time.After(time.Millisecond): // no event: the kernel frees deleted rules after a grace period of RCU
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/policy"
-	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -47,7 +46,7 @@ type family struct {
 func newFamily(ns *netns.NS, dir string, ip lab.Family, log *slog.Logger) (*family, error) {
 	programs, err := xtables.Find(ns, xtables.NFTables, ip, filepath.Join(dir, "xtables-policy-"+ip.String()+".lock"))
 	if err != nil {
-		return nil, usable.Explain(err)
+		return nil, err
 	}
 	return &family{ns: ns, ip: ip, programs: programs, truce: truce, log: log}, nil
 }

@@ -52,7 +52,7 @@ func (m *mechanism) Dump(ctx context.Context) ([]byte, error) {
 	return all, nil
 }
 
-// Release implements policy.Holder.
+// Release implements policy.Mechanism.
 func (m *mechanism) Release() {
 	for _, f := range m.families {
 		f.release()

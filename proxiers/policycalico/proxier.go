@@ -32,34 +32,25 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/internal/proxiers/policy"
-	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// New makes the enforcer.
-func New() spec.Proxier { return proxier{} }
-
-type proxier struct{}
-
-func (proxier) Name() string { return "policy-calico" }
-
-func (proxier) Features() spec.FeatureSet {
-	return spec.Features(spec.NetworkPolicy, spec.PolicyDropLog, spec.CalicoChains)
+// New returns the enforcer.
+func New() spec.Proxier {
+	return policy.New(policy.Definition{
+		Name:     "policy-calico",
+		Features: spec.Features(spec.NetworkPolicy, spec.PolicyDropLog, spec.CalicoChains),
+		Probe:    probe,
+		New:      place,
+	})
 }
 
-// probes remembers the families that work.
-var probes usable.Memory[lab.Family, struct{}]
-
-// Usable looks for the programs, and tries in an empty namespace whether the kernel has what their rules need.
-func (proxier) Usable(ctx context.Context) error {
+// probe programs policies of both families.
+func probe(ctx context.Context, ns *netns.NS, dir string) error {
 	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
-		a := netip.MustParseAddr(addr)
-		_, err := probes.Try(lab.FamilyOf(a), func() (struct{}, error) {
-			return struct{}{}, usable.InEmptyNamespace(func(ns *netns.NS, dir string) error { return try(ctx, ns, dir, a) })
-		})
-		if err != nil {
+		if err := try(ctx, ns, dir, netip.MustParseAddr(addr)); err != nil {
 			return err
 		}
 	}
@@ -82,8 +73,8 @@ func try(ctx context.Context, ns *netns.NS, dir string, a netip.Addr) error {
 	}
 }
 
-// Start places it on a node whose pods have devices of their own there.
-func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
+// place makes the mechanism of a node whose pods have devices of their own there.
+func place(node spec.Node) (policy.Mechanism, error) {
 	if node.Host.PodNetwork() != lab.Routed {
 		return nil, &spec.UnusableError{Missing: "pods that are routed, each by a device of its own",
 			Cure: "build the lab with --pods routed"}
@@ -96,5 +87,5 @@ func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
 		}
 		m.families = append(m.families, f)
 	}
-	return policy.New(node, m), nil
+	return m, nil
 }

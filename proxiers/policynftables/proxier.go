@@ -29,29 +29,50 @@ package policynftables
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 
 	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// New makes the enforcer.
-func New() spec.Proxier { return proxier{} }
-
-type proxier struct{}
-
-func (proxier) Name() string { return "policy-nftables" }
-
-func (proxier) Features() spec.FeatureSet {
-	return spec.Features(spec.NetworkPolicy, spec.PolicyDropLog)
+// New returns the enforcer.
+func New() spec.Proxier {
+	return policy.New(policy.Definition{
+		Name:     "policy-nftables",
+		Features: spec.Features(spec.NetworkPolicy, spec.PolicyDropLog),
+		Probe:    probe,
+		New: func(node spec.Node) (policy.Mechanism, error) {
+			return openTables(node.Host.NS, node.Host.PodNetwork(), node.PodCIDRs)
+		},
+	})
 }
 
-// Usable looks for nft, and tries in an empty namespace whether nft and the kernel take the rules.
-func (proxier) Usable(ctx context.Context) error { return probe(ctx) }
-
-func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
-	t, err := openTables(node.Host.NS, node.Host.PodNetwork(), node.PodCIDRs)
-	if err != nil {
-		return nil, err
+// probe programs policies for both pod networks.
+func probe(ctx context.Context, ns *netns.NS, _ string) error {
+	addr := netip.MustParseAddr("192.0.2.1")
+	ranges := []netip.Prefix{netip.PrefixFrom(addr, 24), netip.MustParsePrefix("2001:db8::/64")}
+	for _, pods := range []lab.PodNetwork{lab.Bridge, lab.Routed} {
+		t, err := openTables(ns, pods, ranges)
+		if err != nil {
+			return err
+		}
+		err = t.Program(ctx, policy.Sample(addr), policy.Ports{addr: "probe"})
+		if err == nil {
+			err = t.Remove(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return &spec.UnusableError{
+				Missing: "the expressions of nftables that policies are made of",
+				Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
+					err),
+			}
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return policy.New(node, t), nil
+	return nil
 }

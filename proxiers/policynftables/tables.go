@@ -74,6 +74,9 @@ func (t *tables) Dump(ctx context.Context) (all []byte, err error) {
 	return all, err
 }
 
+// Release implements policy.Mechanism. Programs that have ended hold nothing.
+func (t *tables) Release() {}
+
 // Remove implements policy.Mechanism.
 func (t *tables) Remove(ctx context.Context) error {
 	return t.each(func(t *table) error {

@@ -39,17 +39,6 @@ func (c chain) table() xtables.TableName {
 	return xtables.NAT
 }
 
-// ours says whether a chain is one of this proxier's.
-func ours(name string) bool { return slices.Contains(chainNames[:], name) }
-
-func builtIn(name string) bool {
-	switch name {
-	case "PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING":
-		return true
-	}
-	return false
-}
-
 // fixed are the rules at the head of a chain, before those of Services.
 func (c chain) fixed(f lab.Family, relays netip.Addr, localhost bool) []xtables.Rule {
 	switch {
@@ -66,36 +55,27 @@ func (c chain) fixed(f lab.Family, relays netip.Addr, localhost bool) []xtables.
 	return nil
 }
 
-// jump leads from a built-in chain to one of ours.
-type jump struct {
-	from string
-	to   chain
-	rule xtables.Rule
-	// last is set if it has to come after all other rules.
-	last bool
-}
-
-// jumps lists them in the order that they shall have in each built-in chain.
-var jumps = []jump{
-	newJump("INPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	newJump("INPUT", input, xtables.Comment("relays of Services")),
-	newJump("FORWARD", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	newJump("OUTPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	newJump("PREROUTING", portalsContainer,
+// entries are the jumps to the chains, in the order that they have in each built-in chain.
+var entries = []xtables.Entry{
+	enter("INPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
+	enter("INPUT", input, xtables.Comment("relays of Services")),
+	enter("FORWARD", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
+	enter("OUTPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
+	enter("PREROUTING", portalsContainer,
 		xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	newJump("OUTPUT", portalsHost, xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	lastJump("PREROUTING", nodePortContainer, xtables.ToLocal,
-		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")),
-	lastJump("OUTPUT", nodePortHost, xtables.ToLocal,
-		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")),
+	enter("OUTPUT", portalsHost, xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
+	enter("PREROUTING", nodePortContainer, xtables.ToLocal,
+		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")).AtEnd(),
+	enter("OUTPUT", nodePortHost, xtables.ToLocal,
+		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")).AtEnd(),
 }
 
-func newJump(from string, to chain, parts ...xtables.Part) jump {
-	return jump{from: from, to: to, rule: xtables.NewRule(append(parts, xtables.Jump(to.name()))...)}
+func enter(from string, to chain, parts ...xtables.Part) xtables.Entry {
+	return xtables.NewEntry(to.table(), from, to.name(), parts...)
 }
 
-func lastJump(from string, to chain, parts ...xtables.Part) jump {
-	j := newJump(from, to, parts...)
-	j.last = true
-	return j
+// owned is what belongs to this proxier, whatever instance made it.
+var owned = xtables.Ownership{
+	Tables: []xtables.TableName{xtables.NAT, xtables.Filter},
+	Chain:  func(_ xtables.TableName, name string) bool { return slices.Contains(chainNames[:], name) },
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// Dump implements keeper.Mechanism: the relays, and the rules that lead to them.
+// Dump implements kit.Mechanism: the relays, and the rules that lead to them.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	var all bytes.Buffer
 	w := tabwriter.NewWriter(&all, 0, 0, 1, ' ', 0)

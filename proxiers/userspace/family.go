@@ -12,14 +12,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
-	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
-	"github.com/viplab/viplab/internal/proxiers/usable"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
-	"github.com/viplab/viplab/suite/spec"
 )
 
 // family is the mechanism of one IP family of a node.
@@ -44,11 +42,12 @@ type family struct {
 	stale bool
 }
 
-func newFamily(node spec.Node, ip lab.Family) (*family, error) {
+func newFamily(node kit.Site) (*family, error) {
+	ip := node.Family
 	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip,
 		filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
 	if err != nil {
-		return nil, usable.Explain(err)
+		return nil, err
 	}
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs, tracking: conntrack.NewCleaner(node.Host.NS),
@@ -56,6 +55,7 @@ func newFamily(node spec.Node, ip lab.Family) (*family, error) {
 		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
 			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
+			events: node.Events,
 		},
 	}
 	f.reset()
@@ -70,8 +70,8 @@ func (f *family) reset() {
 	f.portals.claims = newClaims(f.portals.sockets)
 }
 
-// Program implements keeper.Mechanism. Sockets are opened before rules lead to them, and closed once none does.
-func (f *family) Program(ctx context.Context, state *model.State, at keeper.Place) error {
+// Program implements kit.Mechanism. Sockets are opened before rules lead to them, and closed once none does.
+func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	known := f.known
 	everything := !known || !slices.Equal(f.nodePorts, at.NodePorts) || (f.nodePorts == nil) != (at.NodePorts == nil)
 	gone, come := f.work(state, everything)
@@ -79,7 +79,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 		f.state = state
 		return nil
 	}
-	var held tables
+	var held xtables.Tables
 	if !known {
 		var err error
 		if held, err = f.begin(ctx); err != nil {
@@ -94,7 +94,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at keeper.Plac
 		step = rebuild(f.rules(), held)
 	}
 	f.known = false // until it has succeeded
-	if err := f.programs.Restore(ctx, step.transactions()...); err != nil {
+	if err := f.programs.Restore(ctx, step.Transactions(xtables.NFTables)...); err != nil {
 		return errors.Join(err, failed)
 	}
 	f.known = true
@@ -114,13 +114,12 @@ func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 }
 
 // begin finds out what the kernel holds, and gives relays their address.
-func (f *family) begin(ctx context.Context) (held tables, err error) {
-	saved, err := f.programs.Save(ctx)
+func (f *family) begin(ctx context.Context) (xtables.Tables, error) {
+	held, err := f.programs.Save(ctx)
 	if err != nil {
-		return held, err
+		return nil, err
 	}
-	held = tables{filter: saved.Of(xtables.Filter), nat: saved.Of(xtables.NAT)}
-	f.portals.former = formerPorts(held.nat, f.portals.at)
+	f.portals.former = formerPorts(held.Of(xtables.NAT), f.portals.at)
 	return held, addAddress(ctx, f.ns, f.portals.at)
 }
 
@@ -172,7 +171,7 @@ func (f *family) prepare(ctx context.Context, come []*model.Service,
 }
 
 // adopt makes a state the one that fragments are for.
-func (f *family) adopt(state *model.State, at keeper.Place, gone []*model.Service, fresh map[*model.Service]*fragment) {
+func (f *family) adopt(state *model.State, at kit.Place, gone []*model.Service, fresh map[*model.Service]*fragment) {
 	for _, s := range gone {
 		delete(f.fragments, s)
 		if fresh[s] == nil {
@@ -259,29 +258,20 @@ func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	return w
 }
 
-// Remove implements keeper.Mechanism.
+// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
-	saved, err := f.programs.Save(ctx)
-	errs := []error{err}
-	if err == nil {
-		for _, t := range []xtables.TableName{xtables.NAT, xtables.Filter} {
-			errs = append(errs, f.programs.Restore(ctx, removal(t, saved.Of(t))))
-		}
-	}
-	f.Release()
-	return errors.Join(append(errs, removeAddress(f.ns, f.portals.at))...)
+	err := owned.Remove(ctx, f.programs)
+	return errors.Join(err, f.Release(), removeAddress(f.ns, f.portals.at))
 }
 
-// Release implements keeper.Holder: it ends everything but the rules.
-func (f *family) Release() {
+// Release implements kit.Mechanism: it ends everything but the rules.
+func (f *family) Release() error {
 	for id := range f.portals.open {
 		f.portals.close(id)
 	}
 	for c := range f.portals.claims.held {
 		f.portals.claims.release(c)
 	}
-	if err := f.tracking.Close(); err != nil {
-		f.portals.log.Warn(err.Error())
-	}
 	f.reset()
+	return f.tracking.Close()
 }

@@ -171,7 +171,7 @@ func TestHealing(t *testing.T) {
 	f := in.families[0]
 	saved, err := f.programs.Save(t.Context())
 	if err == nil {
-		err = f.programs.Restore(t.Context(), removal(xtables.NAT, saved.Of(xtables.NAT)))
+		err = f.programs.Restore(t.Context(), owned.Removal(xtables.NAT, saved.Of(xtables.NAT))...)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -349,10 +349,10 @@ func rulesWithPorts(t proxiertest.Failer, in *instance) []string {
 			chains := saved.Of(table).Chains
 			for _, name := range slices.Sorted(maps.Keys(chains)) {
 				rules := chains[name]
-				if builtIn(name) && len(rules) == 0 {
+				if xtables.BuiltIn(name) && len(rules) == 0 {
 					continue
 				}
-				if !builtIn(name) {
+				if !xtables.BuiltIn(name) {
 					slices.Sort(rules)
 				}
 				out = append(out, f.ip.String()+" "+string(table)+" :"+name)

@@ -42,84 +42,66 @@ package userspace
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
 
-	"github.com/viplab/viplab/internal/proxiers/conntrack"
-	"github.com/viplab/viplab/internal/proxiers/keeper"
+	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// New makes the proxier.
-func New() spec.Proxier { return proxier{} }
+// New returns the proxier.
+func New() spec.Proxier { return kit.New(definition) }
 
-type proxier struct{}
-
-func (proxier) Name() string { return "userspace" }
-
-// Features leaves out
+// definition has none of what the kernel's translations give
 //   - SourceAddress and KernelNAT, because connections end in the proxy;
 //   - RandomSpread, because endpoints take turns;
 //   - OutlivesService, because the relay of a Service ends with it;
-//   - UDPKeepsLast, because a relay forgets flows to whom it does not know;
+//   - UDPKeepsLast, because a relay drops flows to endpoints that it does not know;
 //   - NodePortPrecedence, because the first to bind a NodePort has it;
 //   - IPTables, because the chains are not those of the iptables mode.
 //
 // DropInvalid and ForwardAccept hold because nothing between a client and an endpoint is ever forwarded.
-func (proxier) Features() spec.FeatureSet {
-	return spec.Features(
-		spec.Cleanup, spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
-		spec.SessionAffinity, spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology,
-		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.ConntrackCleanupUDP, spec.NodePortHeld, spec.UserspacePortals, spec.NodeHints, spec.DialsAgain,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends, spec.UDPDrains, spec.ClusterIPFromOutside,
-		spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode, spec.SourceRanges, spec.HealthCheckBody,
-		spec.AffinityTimeout, spec.AffinityManyClients,
-		spec.HealthCheckAccept, spec.ExternalIPsGate, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode,
-		spec.BridgedFragmentsV6,
-	)
+var definition = kit.Definition{
+	Name: "userspace",
+	Features: spec.Core().With(
+		spec.UserspacePortals, spec.NodePortHeld, spec.DialsAgain, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost,
+		spec.NoEndpointsRefusedOnNode, spec.ForwardAccept, spec.DropInvalid, spec.HealthCheckAccept, spec.VirtualIP,
+		spec.AffinityTimeout, spec.AffinityManyClients, spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+		spec.UDPDrains, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
+	),
+	Relays: true,
+	Probe:  probe,
+	New:    func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },
 }
 
-// Usable looks for the programs, and tries in an empty namespace whether the kernel has what the rules need.
-func (proxier) Usable(ctx context.Context) error {
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
-		if err := probe(ctx, f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
-	in, err := newInstance(node)
+func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
+	programs, err := xtables.Find(ns, xtables.NFTables, f, filepath.Join(dir, "xtables.lock"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return in, nil
+	err = programs.Restore(ctx, sample(f).Transactions(xtables.NFTables)...)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: fmt.Sprintf("the iptables matches and targets of the portal rules for IP%s", f),
+		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
+	}
 }
 
-// instance is the proxier on one node.
-type instance struct {
-	*keeper.Keeper
-	families []*family
-}
-
-func newInstance(node spec.Node) (*instance, error) {
-	in := &instance{}
-	var mechanisms []keeper.Mechanism
-	for _, ip := range node.Families {
-		f, err := newFamily(node, ip)
-		if err != nil {
-			return nil, err
-		}
-		in.families = append(in.families, f)
-		mechanisms = append(mechanisms, f)
+// sample is the first sync of a node whose only Service uses every match and target there is.
+func sample(f lab.Family) *xtables.Change {
+	port, pods := kit.Sample(f)
+	way := netip.AddrPortFrom(relayAddrs[f], 40000)
+	var rules fragment
+	(&renderer{podRange: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
+	all := [chains][]xtables.Rule(rules)
+	for ch := range chains {
+		all[ch] = append(ch.fixed(f, relayAddrs[f], false), all[ch]...)
 	}
-	var err error
-	if in.Keeper, err = keeper.New(node, keeper.Relayed, conntrack.Timeouts(), mechanisms); err != nil {
-		return nil, err
-	}
-	for _, f := range in.families {
-		f.portals.events = in.Events
-	}
-	return in, nil
+	return rebuild(&all, nil)
 }

@@ -135,7 +135,7 @@ func TestDeltaIsSmall(t *testing.T) {
 		{"the last endpoint goes", port.New(), port.New(port.NoEndpoints), 1, 2},
 		{"a NodePort comes", port.New(), port.New(port.NodePort), 3, 0},
 	} {
-		script := string(xtables.Script(delta([]swap{{render(c.before), render(c.after)}}).transactions()...))
+		script := string(xtables.Script(delta([]swap{{render(c.before), render(c.after)}}).Transactions(xtables.NFTables)...))
 		if adds, dels := strings.Count(script, "-A "), strings.Count(script, "-D "); adds != c.adds || dels != c.dels {
 			t.Errorf("%s: %d rules come and %d go, not %d and %d:\n%s", c.name, adds, dels, c.adds, c.dels, script)
 		}

@@ -18,13 +18,14 @@ import (
 
 // TestTraffic also has the client ask a relay of n1 itself, which takes nothing that was not redirected to it.
 func TestTraffic(t *testing.T) {
-	proxiertest.Traffic(t, New(), func(t *testing.T, w *proxiertest.World, f lab.Family) []proxiertest.Row {
-		return []proxiertest.Row{{From: w.Client().NS, To: anyRelay(t, w, f), Outcome: traffic.Refused}}
+	in := &instance{}
+	proxiertest.Traffic(t, in.proxier(), func(t *testing.T, w *proxiertest.World, f lab.Family) []proxiertest.Row {
+		return []proxiertest.Row{{From: w.Client().NS, To: in.anyRelay(t, w, f), Outcome: traffic.Refused}}
 	})
 }
 
 // anyRelay is the address by which n1's relays could be reached, if they took what was not redirected to them.
-func anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) netip.AddrPort {
+func (in *instance) anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) netip.AddrPort {
 	t.Helper()
 	at := relayAddrs[f]
 	route := &netlink.Route{Dst: netlink.NewIPNet(at.AsSlice()), Gw: w.Node("n1").Addr(f).AsSlice()}
@@ -32,8 +33,8 @@ func anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) netip.AddrPort {
 		t.Fatal(err)
 	}
 	web := model.PortID{Name: "web", Port: "tcp", Protocol: corev1.ProtocolTCP}
-	family := w.Instances[0].(*instance).families[slices.Index(w.Stack().Families(), f)]
-	return family.portals.open[web].cluster.addr()
+	i := slices.IndexFunc(in.families, func(m *family) bool { return m.ns == w.Node("n1").NS && m.ip == f })
+	return in.families[i].portals.open[web].cluster.addr()
 }
 
 func TestUDPFollowsEndpoints(t *testing.T) { proxiertest.UDPFollowsEndpoints(t, New()) }
@@ -55,7 +56,7 @@ func TestRestartServes(t *testing.T) {
 		if a := udp.Do(t.Context()); a.Outcome != traffic.Reply {
 			t.Fatalf("udp: %v %s (%v)", a.Outcome, a.Detail, a.Fault)
 		}
-		kill(w.Instances[0].(*instance))
+		kill(w.Instances[0])
 		if a := tcp.Do(t.Context()); a.Outcome != traffic.Refused {
 			t.Errorf("while the proxy is gone: %v %s (%v)", a.Outcome, a.Detail, a.Fault)
 		}

@@ -134,35 +134,56 @@ const (
 	CalicoChains Feature = "calico-chains"
 )
 
-// AllFeatures is every feature that scenarios know, sorted.
-var AllFeatures = []Feature{
-	AffinityManyClients, AffinityTimeout, BridgedFragmentsV6, CalicoChains, Cleanup, ClusterIP, ClusterIPFromOutside,
-	ConntrackCleanupUDP,
-	ConntrackFollowsFrontends, ConntrackSparesOthers, DialsAgain, DropInvalid, ETPLocal, ETPLocalShortcut, ExternalIPs,
-	ExternalIPsGate, ForwardAccept, Hairpin, HealthCheckAccept, HealthCheckBody, HealthCheckNodePort, IPTables,
-	IPTablesLegacy, IPVS, ITPLocal, KernelNAT, LargeFromNode, LoadBalancer, MasqueradeMark, ModeSwitch, NFTables,
-	NetworkPolicy, NodeHints,
-	NodePort, NodePortAnyLocalAddress, NodePortHeld, NodePortLocalhost, NodePortPrecedence, NoEndpointsRefused,
-	NoEndpointsRefusedOnNode, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, RandomSpread,
-	ResolvesClashes, SCTP, SelfHealing,
-	SessionAffinity, SourceAddress, SourceRanges, SurvivesRestart, TerminatingFallback, Topology, UDPDrains,
-	UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals, VirtualIP,
-}
+// The sets that the features of proxiers are made of, and what remains. Every feature is in one of these lists.
+var (
+	core = []Feature{
+		ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, Hairpin, HealthCheckNodePort,
+		HealthCheckBody, TerminatingFallback, Topology, NodeHints, SourceRanges, NoEndpointsRefused, ConntrackCleanupUDP,
+		ClusterIPFromOutside, ExternalIPsGate, Cleanup,
+	}
+	inKernel    = []Feature{KernelNAT, SourceAddress, NodePortPrecedence, SurvivesRestart, SCTP}
+	byNetfilter = []Feature{
+		RandomSpread, VirtualIP, OutlivesService, UDPDrains, UDPKeepsLast, AffinityTimeout, ResolvesClashes, ETPLocalShortcut,
+		LargeFromNode, BridgedFragmentsV6, PodsByAddress,
+	}
+	single = []Feature{
+		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients, ConntrackSparesOthers,
+		ConntrackFollowsFrontends,
+	}
+	// beyond are the features that show how a proxier works, that its command line has beside serving, or that the Service
+	// API does not ask for. No proxier is assumed to have them: packets are served either way.
+	beyond = []Feature{
+		CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
+		HealthCheckBody, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy,
+		NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, SelfHealing,
+		UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
+	}
+)
 
-// Mechanisms are the features that tell how a proxier works, what its command line knows beside serving, or what it may
-// do beyond what the Service API asks for. Nobody is taken to have them: packets are served either way.
-var Mechanisms = []Feature{
-	CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
-	HealthCheckBody, IPTables, IPTablesLegacy, IPVS,
-	MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy, NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService,
-	PodsByAddress,
-	PolicyDropLog, ProxierHealthz, SelfHealing, UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
-}
+// Core returns what every current proxier promises.
+func Core() FeatureSet { return Features(core...) }
+
+// InKernel returns what proxiers promise that have the kernel translate connections.
+func InKernel() FeatureSet { return Core().With(inKernel...) }
+
+// ByNetfilter returns what proxiers promise whose translations are rules of netfilter.
+func ByNetfilter() FeatureSet { return InKernel().With(byNetfilter...) }
+
+var all = Features(slices.Concat(core, inKernel, byNetfilter, single, beyond)...)
+
+// AllFeatures returns every feature, sorted.
+func AllFeatures() []Feature { return all.List() }
+
+// Known reports whether there is a feature of that name.
+func (f Feature) Known() bool { return all[f] }
+
+// Assumed returns what a command is assumed to promise if nothing else is declared.
+func Assumed() FeatureSet { return all.Without(beyond...) }
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool
 
-// Features builds a set.
+// Features returns the set of some features.
 func Features(fs ...Feature) FeatureSet {
 	set := FeatureSet{}
 	for _, f := range fs {
@@ -171,7 +192,7 @@ func Features(fs ...Feature) FeatureSet {
 	return set
 }
 
-// Missing lists what of need the set lacks, sorted.
+// Missing returns the features of need that the set lacks, sorted.
 func (s FeatureSet) Missing(need []Feature) []Feature {
 	var out []Feature
 	for _, f := range need {
@@ -183,5 +204,23 @@ func (s FeatureSet) Missing(need []Feature) []Feature {
 	return out
 }
 
-// List is the set in order.
+// List returns the set, sorted.
 func (s FeatureSet) List() []Feature { return slices.Sorted(maps.Keys(s)) }
+
+// With returns the set with further features.
+func (s FeatureSet) With(fs ...Feature) FeatureSet {
+	set := maps.Clone(s)
+	for _, f := range fs {
+		set[f] = true
+	}
+	return set
+}
+
+// Without returns the set without some features.
+func (s FeatureSet) Without(fs ...Feature) FeatureSet {
+	set := maps.Clone(s)
+	for _, f := range fs {
+		delete(set, f)
+	}
+	return set
+}

@@ -15,30 +15,38 @@ import (
 // Proxier is an implementation of Service virtual IPs that can be placed into a node. There is one value per
 // implementation; it holds no state of a node.
 type Proxier interface {
-	// Name is how commands and reports call it: lower case, digits and dashes.
+	// Name is its name in commands and reports: lower case, digits and dashes.
 	Name() string
-	// Features are what it claims to do. They are declared, never discovered: a claim that does not hold is a failure.
+	// Features returns what it claims to do. Features are declared, never discovered: a claim that does not hold is a
+	// failure.
 	Features() FeatureSet
-	// Usable says whether it can run on this machine: nil, an *UnusableError with what is missing and what to do, or
-	// another error for "could not tell".
+	// Usable returns nil if it can run on this machine, an *UnusableError if something is missing, or another error if that
+	// cannot be decided.
 	Usable(ctx context.Context) error
+	// Other returns the same program in another mode, nil if there is none. Either mode, when it starts, removes what the
+	// other has left on the node. A proxier with another mode declares ModeSwitch.
+	Other() Proxier
 	// Start places it on a node. Nothing need be programmed before the first Apply. An *UnusableError says that it cannot
 	// be configured as node.Config wants: scenarios that need that are skipped.
 	Start(ctx context.Context, node Node) (Instance, error)
 }
 
-// Instance is a proxier on one node. Its methods are not called concurrently.
+// Instance is a proxier on one node. Its methods are not called concurrently. It ends with one call of Stop, Kill or
+// Cleanup; nothing is called after that.
 type Instance interface {
-	// Apply makes the node obey the whole state, and returns when packets do. An error is the proxier's failure; the
+	// Apply makes the node serve the whole state, and returns when packets show it. An error is the proxier's failure; the
 	// caller retries with the newest state. Apply of an unchanged state changes nothing that a packet can see.
 	Apply(ctx context.Context, want *store.Snapshot) error
 	// Dump writes what is programmed, for people.
 	Dump(ctx context.Context, w io.Writer) error
-	// Stop takes away everything that Apply programmed and leaves the rest of the node as it is.
+	// Stop ends it as SIGTERM ends a program. Whether what Apply programmed stays is up to the implementation's own
+	// shutdown: the built-in proxiers remove it, kube-proxy leaves it.
 	Stop(ctx context.Context) error
-	// Kill ends it as SIGKILL ends a process: its sockets and children are gone, and what Apply programmed stays. Nothing
-	// is called after it.
+	// Kill ends it as SIGKILL ends a program: its sockets and children are gone, and what Apply programmed stays.
 	Kill(ctx context.Context) error
+	// Cleanup ends it, removes everything that it and earlier instances programmed on the node, and leaves the rest of the
+	// node as it is. It is an error where the implementation has no way to do that; others declare the feature Cleanup.
+	Cleanup(ctx context.Context) error
 }
 
 // Node is where a proxier is placed.
@@ -53,22 +61,31 @@ type Node struct {
 	PodCIDRs, ClusterCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges of ClusterIPs, one per family.
 	ServiceCIDRs []netip.Prefix
-	// Store is the cluster's state, for proxiers that are served it as an API instead of being told by Apply.
+	// Store is the cluster's state, for proxiers that get it from an API server instead of from Apply.
 	Store *store.Store
 	// StateDir is a private folder for files (locks, sockets, logs), empty at the start.
 	StateDir string
 	// Config is what an administrator would set.
 	Config ProxyConfig
-	// Endpoints, if not nil, is closed once the proxier may know of EndpointSlices. Until then it is not told to Apply
-	// anything; one that is served the Store as an API gets no answer about them, and Start returns when it has got one
-	// about Services.
+	// Endpoints, if not nil, is closed once the proxier may know of EndpointSlices. Apply is not called before. An API
+	// server for the Store does not answer requests for EndpointSlices before, and Start returns when Services are listed.
 	Endpoints <-chan struct{}
-	// Log takes what the proxier wants to tell a person; it ends up in the folder of a failed scenario.
+	// Log is for people; it ends up in the directory of a failed scenario.
 	Log *slog.Logger
+	// Sabotage breaks the proxier on purpose.
+	Sabotage Sabotage
 }
 
-// NodeOf is a node of a lab as a program on it is told of it. StateDir and Log are still to be said, and Config and
-// Endpoints if they are not to be those of the zero value.
+// Sabotage breaks those parts of the built-in proxiers that ask the kernel for something without a program, whose input
+// could be changed. Other proxiers ignore it. The zero value breaks nothing.
+type Sabotage struct {
+	// CountEndpoints changes the number of endpoints that a health check port reports.
+	CountEndpoints func(n int) int
+	// KeepStaleFlows reports whether UDP flows to removed endpoints stay in connection tracking.
+	KeepStaleFlows func() bool
+}
+
+// NodeOf describes a node of a lab to a program. The caller sets StateDir and Log.
 func NodeOf(l *lab.Lab, n *lab.Node, state *store.Store) Node {
 	return Node{
 		Name: n.Name(), Host: n, Families: l.Stack().Families(), PodCIDRs: n.PodCIDRs(), ClusterCIDRs: l.ClusterCIDRs(),
@@ -93,7 +110,7 @@ type ProxyConfig struct {
 	IPVSStrictARP bool
 }
 
-// UnusableError says that a proxier cannot run here.
+// UnusableError reports that a proxier cannot run here.
 type UnusableError struct {
 	Missing string // what is missing: "the program iptables-restore", "the kernel module ip_vs"
 	Cure    string // what to do about it

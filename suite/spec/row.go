@@ -5,7 +5,6 @@ package spec
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/lab"
@@ -251,7 +250,7 @@ func (r Row) validate() error {
 		bad("only a kept connection can move")
 	}
 	for _, f := range []Feature{r.If, r.Unless} {
-		if f != "" && !slices.Contains(AllFeatures, f) {
+		if f != "" && !f.Known() {
 			bad("unknown feature %q", f)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"slices"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -150,7 +149,9 @@ func (f *HarnessError) Error() string { return "harness: " + f.Err.Error() }
 func (f *HarnessError) Unwrap() error { return f.Err }
 
 // HarnessErrorf is a HarnessError with a message.
-func HarnessErrorf(format string, args ...any) error { return &HarnessError{fmt.Errorf(format, args...)} }
+func HarnessErrorf(format string, args ...any) error {
+	return &HarnessError{fmt.Errorf(format, args...)}
+}
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
@@ -165,7 +166,7 @@ func (s Scenario) Validate() error {
 		return fmt.Errorf("scenario %s: no steps: it would prove nothing", s.ID)
 	}
 	for _, f := range s.Needs {
-		if !slices.Contains(AllFeatures, f) {
+		if !f.Known() {
 			return fmt.Errorf("scenario %s: needs unknown feature %q", s.ID, f)
 		}
 	}

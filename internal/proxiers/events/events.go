@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events keeps what the built-in proxiers have to say of Services in public, as Events of the Kubernetes API. A
-// proxier that runs outside of viplab posts its Events to the API server of the lab; a built-in one has no client of
-// it, so its Events stay with the node until they are dumped.
+// Package events keeps the Events that built-in proxiers report about Services. An external proxier posts its Events to
+// the API server of the lab; a built-in one has no client for it, so its Events stay with the node until they are dumped.
 package events
 
 import (
@@ -14,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // most is how many Events are kept: the newest ones.
@@ -31,8 +30,7 @@ type Recorder struct {
 // New makes a recorder for a node, which also logs each Event when it is new.
 func New(node string, log *slog.Logger) *Recorder { return &Recorder{node: node, log: log} }
 
-// Warn records that something of a Service does not work on this node. What has been said before is not said again: its
-// Event is counted once more.
+// Warn records that something of a Service does not work on this node. A repeated Event is counted, not added.
 func (r *Recorder) Warn(namespace, service, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -56,13 +54,13 @@ func (r *Recorder) Warn(namespace, service, reason, message string) {
 	}
 }
 
-// Lines are the Events, the oldest first, as the API server of a lab tells those of others.
+// Lines returns the Events, the oldest first, in the format of the lab's API server.
 func (r *Recorder) Lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
 	for _, e := range r.events {
-		out = append(out, api.EventLine(e))
+		out = append(out, store.EventLine(e))
 	}
 	return out
 }

@@ -3,79 +3,102 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Mechanism makes a node obey policies. Its methods are not called concurrently.
+// Definition describes an enforcer.
+type Definition struct {
+	Name     string
+	Features spec.FeatureSet
+	// Probe programs a sample into an empty namespace. dir is a directory for its files.
+	Probe func(ctx context.Context, ns *netns.NS, dir string) error
+	// New makes the mechanism of a node.
+	New func(node spec.Node) (Mechanism, error)
+}
+
+// Mechanism programs the policies of a node. Its methods are not called concurrently.
 type Mechanism interface {
-	// Program makes the kernel obey the state. After an error nothing is known of the kernel, and the next call puts it
-	// right. What is programmed already costs no program.
+	// Program makes the kernel hold the state. After an error the mechanism assumes nothing about the kernel, and the next
+	// call rewrites everything. What is programmed already costs no program.
 	Program(ctx context.Context, want *State, ports Ports) error
 	// Dump returns what is programmed, for people.
 	Dump(ctx context.Context) ([]byte, error)
-	// Remove takes away everything of the mechanism, and of a former life of it.
+	// Remove removes everything that this instance of the mechanism and earlier ones programmed.
 	Remove(ctx context.Context) error
-}
-
-// Holder is a Mechanism that watches the kernel meanwhile.
-type Holder interface {
-	// Release ends that; what is programmed stays.
+	// Release ends what runs in the background; what is programmed stays.
 	Release()
 }
 
 // Ports are the devices that lead to the node's pods, by address.
 type Ports map[netip.Addr]string
 
-// Enforcer is a spec.Instance.
-type Enforcer struct {
+// New returns the enforcer that d describes.
+func New(d Definition) spec.Proxier { return proxier{d} }
+
+type proxier struct{ definition Definition }
+
+func (p proxier) Name() string              { return p.definition.Name }
+func (p proxier) Features() spec.FeatureSet { return p.definition.Features }
+func (p proxier) Other() spec.Proxier       { return nil }
+
+// Usable programs a sample into an empty namespace, once.
+func (p proxier) Usable(ctx context.Context) error {
+	return kit.Probe(p.Name(), func(ns *netns.NS, dir string) error { return p.definition.Probe(ctx, ns, dir) })
+}
+
+func (p proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
+	m, err := p.definition.New(node)
+	if err != nil {
+		return nil, err
+	}
+	return &instance{node: node, compiler: Compiler{Node: node.Name}, mechanism: m}, nil
+}
+
+// instance is an enforcer on one node.
+type instance struct {
 	node      spec.Node
 	compiler  Compiler
 	mechanism Mechanism
 }
 
-// New makes an enforcer of a node.
-func New(node spec.Node, m Mechanism) *Enforcer {
-	return &Enforcer{node: node, compiler: Compiler{Node: node.Name}, mechanism: m}
-}
-
-// Apply implements spec.Instance. What fails is tried once more, as then everything is written, whatever the kernel
-// held.
-func (e *Enforcer) Apply(ctx context.Context, s *store.Snapshot) error {
-	state, ports := e.compiler.Compile(s), e.node.Host.Ports()
-	err := e.mechanism.Program(ctx, state, ports)
+// Apply implements spec.Instance. After a failure it tries once more, because the mechanism then rewrites everything.
+func (i *instance) Apply(ctx context.Context, s *store.Snapshot) error {
+	state, ports := i.compiler.Compile(s), i.node.Host.Ports()
+	err := i.mechanism.Program(ctx, state, ports)
 	if err != nil && ctx.Err() == nil {
-		err = e.mechanism.Program(ctx, state, ports)
+		err = i.mechanism.Program(ctx, state, ports)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: enforce policies: %w", e.node.Name, err)
+		return fmt.Errorf("%s: enforce policies: %w", i.node.Name, err)
 	}
 	return nil
 }
 
 // Dump implements spec.Instance.
-func (e *Enforcer) Dump(ctx context.Context, w io.Writer) error {
-	text, err := e.mechanism.Dump(ctx)
-	if err != nil {
-		return err
+func (i *instance) Dump(ctx context.Context, w io.Writer) error {
+	text, err := i.mechanism.Dump(ctx)
+	if err == nil {
+		_, err = w.Write(text)
 	}
-	_, err = io.Copy(w, bytes.NewReader(text))
 	return err
 }
 
-// Stop implements spec.Instance.
-func (e *Enforcer) Stop(ctx context.Context) error { return e.mechanism.Remove(ctx) }
+// Stop implements spec.Instance. The built-in enforcers remove their rules when they are told to end.
+func (i *instance) Stop(ctx context.Context) error { return i.Cleanup(ctx) }
+
+// Cleanup implements spec.Instance.
+func (i *instance) Cleanup(ctx context.Context) error { return i.mechanism.Remove(ctx) }
 
 // Kill implements spec.Instance.
-func (e *Enforcer) Kill(context.Context) error {
-	if h, ok := e.mechanism.(Holder); ok {
-		h.Release()
-	}
+func (i *instance) Kill(context.Context) error {
+	i.mechanism.Release()
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // Backend is the kernel interface that the programs use.
@@ -25,11 +26,6 @@ const (
 	Legacy   Backend = "legacy"
 )
 
-// MissingError says that a program is not installed.
-type MissingError struct{ Program string }
-
-func (e *MissingError) Error() string { return e.Program + ": not found" }
-
 // Programs are the save and restore programs of a back end and family, for one namespace.
 type Programs struct {
 	ns            *netns.NS
@@ -37,8 +33,8 @@ type Programs struct {
 	lock          string
 }
 
-// Find looks the programs up. lock is a file that programs of the same namespace share, so that those of another
-// namespace never wait for them; only the legacy back end uses it.
+// Find looks the programs up. A missing one is a *spec.UnusableError. lock is a file that programs of the same namespace
+// share, so that those of another namespace never wait for them; only the legacy back end uses it.
 func Find(ns *netns.NS, b Backend, f lab.Family, lock string) (*Programs, error) {
 	base := "iptables-"
 	if f == lab.V6 {
@@ -65,7 +61,7 @@ func lookUp(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", &MissingError{Program: name}
+	return "", &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install iptables"}
 }
 
 // Save reads all tables in one go.

@@ -13,6 +13,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
@@ -139,8 +140,8 @@ func TestRestoreAndSave(t *testing.T) {
 
 func TestMissingProgram(t *testing.T) {
 	_, err := Find(nil, "no-such-backend", lab.V4, "")
-	var missing *MissingError
-	if !errors.As(err, &missing) || missing.Program != "iptables-no-such-backend-save" {
+	var missing *spec.UnusableError
+	if !errors.As(err, &missing) || missing.Missing != "the program iptables-no-such-backend-save" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -162,7 +162,7 @@ func (a *agent) giveUp(err error) error {
 // ending is a way to end an agent: stop, kill or cleanup.
 type ending func(a *agent, ctx context.Context, limit time.Duration) error
 
-// stop ends the loop and takes the program off the node.
+// stop ends the loop and then the program.
 func (a *agent) stop(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "stop", a.instance.Stop)
 }
@@ -172,12 +172,9 @@ func (a *agent) kill(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "kill", a.instance.Kill)
 }
 
-// cleanup ends the loop and takes the program off the node with all that it has programmed.
+// cleanup ends the loop and the program, and removes all that the program has programmed.
 func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
-	if c, ok := a.instance.(spec.Cleaner); ok {
-		return a.end(ctx, limit, "clean up after", c.Cleanup)
-	}
-	return a.end(ctx, limit, "clean up after", a.instance.Stop)
+	return a.end(ctx, limit, "clean up after", a.instance.Cleanup)
 }
 
 // end ends the loop, and then the program in one way or another; what has ended is not ended again. A program that does

@@ -60,11 +60,11 @@ func (l life) StartWithoutEndpoints(ctx context.Context) (release func(), err er
 }
 
 func (l life) Switch(ctx context.Context) error {
-	s, ok := l.fleet.program.(spec.Switcher)
-	if !ok {
+	other := l.fleet.program.Other()
+	if other == nil {
 		return fmt.Errorf("%s has no other mode", l.fleet.program.Name())
 	}
-	return l.start(ctx, s.Other(), nil)
+	return l.start(ctx, other, nil)
 }
 
 func (l life) start(ctx context.Context, p spec.Proxier, gate <-chan struct{}) error {

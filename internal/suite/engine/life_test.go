@@ -60,6 +60,7 @@ func (i diaryInstance) Apply(context.Context, *store.Snapshot) error { i.note("a
 func (i diaryInstance) Dump(context.Context, io.Writer) error        { return nil }
 func (i diaryInstance) Stop(context.Context) error                   { i.note("stop"); return nil }
 func (i diaryInstance) Kill(context.Context) error                   { i.note("kill"); return nil }
+func (i diaryInstance) Cleanup(context.Context) error                { i.note("cleanup"); return nil }
 
 // lives is a scenario that does something with the proxier of n1.
 func lives(id string, own *spec.Own, do func(context.Context, spec.World, spec.Life) error) spec.Scenario {
@@ -109,7 +110,7 @@ func TestTheLifeOfAProxier(t *testing.T) {
 	got := strings.Join(b.lines, ", ")
 	want := "diary start, diary apply, diary kill, diary start, diary apply, diary kill, diary start, released, diary " +
 		"apply, " +
-		"diary kill, other start, other apply, other stop"
+		"diary kill, other start, other apply, other cleanup"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -59,6 +59,8 @@ func (i *badInstance) Apply(ctx context.Context, _ *store.Snapshot) error {
 
 func (i *badInstance) Kill(context.Context) error { return nil }
 
+func (i *badInstance) Cleanup(ctx context.Context) error { return i.Stop(ctx) }
+
 func (i *badInstance) Dump(context.Context, io.Writer) error { return nil }
 
 func (i *badInstance) Stop(ctx context.Context) error {

@@ -183,7 +183,7 @@ func selectScenarios(all []spec.Scenario, o Options) []spec.Scenario {
 // checkFeatures refuses a proxier that declares what no scenario could ever ask for, most likely a typing error that
 // would turn tests off, and an enforcer that enforces nothing.
 func (o Options) checkFeatures() error {
-	known := spec.Features(spec.AllFeatures...)
+	known := spec.Features(spec.AllFeatures()...)
 	var errs []error
 	seen := map[string]bool{}
 	if o.Enforcer != nil && !o.Enforcer.Features()[spec.NetworkPolicy] {

@@ -3,9 +3,6 @@
 package api
 
 import (
-	"fmt"
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 
@@ -91,26 +88,4 @@ func toCore(o store.Object) store.Object {
 		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
 	}
 	return out
-}
-
-// EventLine tells of an Event in one line: when it was last seen (UTC), its type, what it regards, its reason and
-// message.
-func EventLine(e *corev1.Event) string {
-	regards := e.InvolvedObject.Kind + " " + store.Key{Namespace: e.InvolvedObject.Namespace,
-		Name: e.InvolvedObject.Name}.String()
-	return fmt.Sprintf("%s %s %s %s: %s", whenOf(e).UTC().Format("15:04:05"), e.Type, regards, e.Reason, e.Message)
-}
-
-// whenOf is when an Event was last seen.
-func whenOf(e *corev1.Event) time.Time {
-	switch {
-	case e.Series != nil:
-		return e.Series.LastObservedTime.Time
-	case !e.LastTimestamp.IsZero():
-		return e.LastTimestamp.Time
-	case !e.EventTime.IsZero():
-		return e.EventTime.Time
-	default:
-		return e.CreationTimestamp.Time
-	}
 }

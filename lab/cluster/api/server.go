@@ -61,7 +61,7 @@ func (s *Server) Events() []string {
 	objs, _ := s.events.list()
 	var out []string
 	for _, o := range objs {
-		out = append(out, EventLine(o.(*corev1.Event)))
+		out = append(out, store.EventLine(o.(*corev1.Event)))
 	}
 	return out
 }

@@ -175,7 +175,7 @@ func eventCells(e *corev1.Event) []any {
 		source += ", " + host
 	}
 	return []any{
-		since(whenOf(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message),
+		since(store.LastSeen(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message),
 		since(first), int64(count), e.Name,
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// toldOfEndpoints are faults in what proxiers are told of endpoints.
-var toldOfEndpoints = []Fault{
+// endpointFaults break what proxiers see of EndpointSlices.
+var endpointFaults = []Fault{
 	{
 		Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
 		Scenarios: []string{

@@ -3,14 +3,14 @@
 // Package faults breaks proxiers on purpose. A conformance suite that passes says something about a proxier only if it
 // would have failed on a broken one; a fault is such a break, as a value, and names the scenarios that must notice it.
 //
-// A fault acts on what a proxier is told, on what it writes, or on the node beside it, never on its code. So the same
-// fault goes into a built-in proxier and into any program that is started from outside:
+// A fault changes the input of a proxier, its output, or the node beside it. So the same fault goes into a built-in
+// proxier and into any external program:
 //
-//	Config what an administrator has set
-//	State  what it is told of the cluster, through Apply or the Kubernetes API
-//	Text   what it writes to the programs iptables-restore, nft and ipset
-//	Node   what becomes of a node after it has obeyed
-//	Kernel what it asks of the kernel without a program, for built-in proxiers alone
+//	Config   the configuration
+//	State    the cluster's state, as Apply or the Kubernetes API shows it
+//	Text     the input of the programs iptables-restore, nft and ipset
+//	Node     the node, after each successful Apply
+//	Sabotage what built-in proxiers ask of the kernel without a program
 package faults
 
 import (
@@ -21,14 +21,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Fault is one way to be broken.
 type Fault struct {
-	// Name is how commands call it: lower case words with dashes.
+	// Name is its name in commands: lower case words with dashes.
 	Name string
 	// Breaks says in a sentence what is broken.
 	Breaks string
@@ -39,23 +38,23 @@ type Fault struct {
 
 	// Config changes what an administrator has set.
 	Config func(*spec.ProxyConfig)
-	// State makes the eyes of the proxiers of one cluster: a function that returns the object itself, another one in its
-	// place, or nil for none. It is asked once for each version of each object.
+	// State returns the view that the proxiers of one cluster have: a function that returns the object itself, another one
+	// in its place, or nil for none. It is called once for each version of each object.
 	State func() func(store.Object) store.Object
 	// Text changes lines that the proxier writes.
 	Text []Rewrite
-	// Node does something to a node each time that the proxier has obeyed a state there.
+	// Node changes a node after each successful Apply of the proxier there.
 	Node func(ctx context.Context, node spec.Node, obeyed *store.Snapshot) error
-	// Kernel changes what built-in proxiers ask of the kernel themselves.
-	Kernel keeper.Hooks
+	// Sabotage breaks what built-in proxiers ask of the kernel without a program.
+	Sabotage spec.Sabotage
 }
 
-// All are all faults, in the order of reports.
+// All returns the faults of proxiers, in the order of reports.
 func All() []Fault {
-	return slices.Concat(told, written, besides, asked, served)
+	return slices.Concat(stateFaults, ruleFaults, hostFaults, sabotageFaults, ipvsFaults)
 }
 
-// Find is the fault of a name.
+// Find returns the fault of a name.
 func Find(name string) (Fault, error) {
 	all := slices.Concat(All(), Enforced)
 	i := slices.IndexFunc(all, func(f Fault) bool { return f.Name == name })
@@ -65,7 +64,7 @@ func Find(name string) (Fault, error) {
 	return all[i], nil
 }
 
-// Immunes are scenarios that judge nothing a proxier could break.
+// Immunes are scenarios that no fault of a proxier can make fail.
 var Immunes = []Immune{
 	{"base-external-to-pod-ip", "the host outside has no route to pods, so its packets end at the router, and no node " +
 		"sees any"},
@@ -78,12 +77,12 @@ var Immunes = []Immune{
 // Immune is a scenario that no fault of a proxier can make fail.
 type Immune struct{ Row, Why string }
 
-// For says whether the fault is meant for a proxier.
+// For reports whether the fault is meant for a proxier.
 func (f Fault) For(proxier string) bool { return len(f.On) == 0 || slices.Contains(f.On, proxier) }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// Validate says what is wrong with a fault as it is written.
+// Validate returns what is wrong with the definition of a fault.
 func (f Fault) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {
@@ -98,8 +97,8 @@ func (f Fault) Validate() error {
 	if len(f.Scenarios) == 0 {
 		wrong("no scenario is named that must notice")
 	}
-	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Kernel.Stale == nil &&
-		f.Kernel.Health == nil {
+	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Sabotage.KeepStaleFlows == nil &&
+		f.Sabotage.CountEndpoints == nil {
 		wrong("it does nothing")
 	}
 	for _, r := range f.Text {

@@ -12,8 +12,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// toldOfPolicies are faults in what enforcers are told of network policies.
-var toldOfPolicies = []Fault{
+// policyFaults break what enforcers see of NetworkPolicies.
+var policyFaults = []Fault{
 	{
 		Name: "policies-forgotten", Breaks: "No pod is isolated, whatever policies there are.",
 		Scenarios: []string{

@@ -11,9 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/viplab/viplab/internal/proxiers/conntrack"
-	"github.com/viplab/viplab/internal/proxiers/healthcheck"
-	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -27,19 +24,18 @@ type Seeding struct {
 	shims *shims
 
 	mu      sync.Mutex
-	views   map[*store.Store]*store.Store // clusters as the proxiers see them, by what they are
+	views   map[*store.Store]*store.Store // what the proxiers see of each cluster
 	touched int
-	refused map[*instance]error // by those whose last attempt has failed
+	refused map[*faultyInstance]error // the last error of each instance whose last Apply failed
 }
 
 // Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It
 // is called inside a sandbox.
 func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
 	for _, p := range proxiers {
-		// which they find out once, by rules of their own: those are no business of the fault. It is asked again
-		_ = p.Usable(ctx)
+		_ = p.Usable(ctx) // now, so that the fault does not change the rules of its probe; the result is asked for later
 	}
-	s := &Seeding{fault: f, views: map[*store.Store]*store.Store{}, refused: map[*instance]error{}}
+	s := &Seeding{fault: f, views: map[*store.Store]*store.Store{}, refused: map[*faultyInstance]error{}}
 	if len(f.Text) > 0 {
 		var err error
 		if s.shims, err = installShims(f); err != nil {
@@ -47,21 +43,21 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 		}
 	}
 	for _, p := range proxiers {
-		s.Proxiers = append(s.Proxiers, s.seed(p))
+		s.Proxiers = append(s.Proxiers, &faultyProxier{p, s})
 	}
 	return s, nil
 }
 
-// Touched says how many objects, inputs of programs and nodes the fault has changed so far. Zero means that whatever
-// was judged was not broken.
+// Touched returns how many objects, inputs of programs and nodes the fault has changed so far. After zero changes nothing
+// was broken.
 func (s *Seeding) Touched() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.touched + s.shims.touched()
 }
 
-// Refused says why proxiers could not be brought to obey. Then scenarios fail for that, and not because they have
-// noticed the fault. One that fails and succeeds when it tries again, as after a flush of its rules, is not among them.
+// Refused returns the errors of the instances whose last Apply failed. Scenarios then fail for that reason, and not
+// because they notice the fault.
 func (s *Seeding) Refused() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +70,8 @@ func (s *Seeding) touch() {
 	s.touched++
 }
 
-// tried notes how an attempt of an instance to obey has ended.
-func (s *Seeding) tried(i *instance, err error) {
+// tried records the result of an Apply.
+func (s *Seeding) tried(i *faultyInstance, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if delete(s.refused, i); err != nil {
@@ -83,7 +79,7 @@ func (s *Seeding) tried(i *instance, err error) {
 	}
 }
 
-// view is the cluster as the fault shows it, the same for all nodes.
+// view returns the cluster as the fault shows it, the same for all nodes.
 func (s *Seeding) view(of *store.Store) *store.Store {
 	if s.fault.State == nil {
 		return of
@@ -104,51 +100,44 @@ func (s *Seeding) view(of *store.Store) *store.Store {
 	return s.views[of]
 }
 
-// hooks are those of the fault, counted.
-func (s *Seeding) hooks() keeper.Hooks {
-	var h keeper.Hooks
-	if stale := s.fault.Kernel.Stale; stale != nil {
-		h.Stale = func(w *conntrack.Wanted) *conntrack.Wanted {
+// sabotage returns that of the fault, counted.
+func (s *Seeding) sabotage() spec.Sabotage {
+	var out spec.Sabotage
+	if keep := s.fault.Sabotage.KeepStaleFlows; keep != nil {
+		out.KeepStaleFlows = func() bool {
 			s.touch()
-			return stale(w)
+			return keep()
 		}
 	}
-	if health := s.fault.Kernel.Health; health != nil {
-		h.Health = func(c healthcheck.Check) healthcheck.Check {
-			if changed := health(c); changed != c {
+	if count := s.fault.Sabotage.CountEndpoints; count != nil {
+		out.CountEndpoints = func(n int) int {
+			changed := count(n)
+			if changed != n {
 				s.touch()
-				c = changed
 			}
-			return c
+			return changed
 		}
 	}
-	return h
+	return out
 }
 
-// seeded is a proxier with a fault in it.
-type seeded struct {
+// faultyProxier is a proxier with a fault in it.
+type faultyProxier struct {
 	spec.Proxier
 	*Seeding
 }
 
-// seed wraps a proxier. One that has another mode has it with the fault.
-func (s *Seeding) seed(p spec.Proxier) spec.Proxier {
-	with := &seeded{p, s}
-	if _, ok := p.(spec.Switcher); ok {
-		return switcher{with}
+// Other returns the other mode, with the fault in it too.
+func (p *faultyProxier) Other() spec.Proxier {
+	if other := p.Proxier.Other(); other != nil {
+		return &faultyProxier{other, p.Seeding}
 	}
-	return with
-}
-
-type switcher struct{ *seeded }
-
-func (s switcher) Other() spec.Proxier {
-	return &seeded{s.Proxier.(spec.Switcher).Other(), s.Seeding}
+	return nil
 }
 
 // Start places the proxier on a node where it sees another cluster and another configuration.
-func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
-	node.Store = p.view(node.Store)
+func (p *faultyProxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
+	node.Store, node.Sabotage = p.view(node.Store), p.sabotage()
 	if p.fault.Config != nil {
 		set := node.Config
 		if p.fault.Config(&node.Config); !reflect.DeepEqual(set, node.Config) {
@@ -159,53 +148,28 @@ func (p *seeded) Start(ctx context.Context, node spec.Node) (spec.Instance, erro
 	if err != nil {
 		return nil, err
 	}
-	if k, ok := innermost(in).(interface{ Hook(keeper.Hooks) }); ok {
-		k.Hook(p.hooks())
-	}
-	with := &instance{in, p.Seeding, node}
-	if _, ok := in.(spec.Cleaner); ok {
-		return cleaner{with}, nil
-	}
-	return with, nil
+	return &faultyInstance{in, p.Seeding, node}, nil
 }
 
-// innermost is an instance without those that wrap it.
-func innermost(in spec.Instance) spec.Instance {
-	for {
-		w, ok := in.(interface{ Unwrap() spec.Instance })
-		if !ok {
-			return in
-		}
-		in = w.Unwrap()
-	}
-}
-
-// instance is a seeded proxier on a node.
-type instance struct {
+// faultyInstance is a faulty proxier on a node.
+type faultyInstance struct {
 	spec.Instance
 	*Seeding
 	node spec.Node
 }
 
-type cleaner struct{ *instance }
-
-func (c cleaner) Cleanup(ctx context.Context) error { return c.Instance.(spec.Cleaner).Cleanup(ctx) }
-
-// Apply tells the proxier what it is to see, which may be newer than what is wanted.
-func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
-	told := want
+// Apply shows the proxier its view of the cluster, which may be newer than want.
+func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error {
+	seen := want
 	if i.fault.State != nil {
-		told = i.node.Store.Snapshot()
+		seen = i.node.Store.Snapshot()
 	}
-	err := i.Instance.Apply(ctx, told)
+	err := i.Instance.Apply(ctx, seen)
 	if ctx.Err() == nil {
 		i.tried(i, err)
 	}
-	if err != nil {
+	if err != nil || i.fault.Node == nil {
 		return err
-	}
-	if i.fault.Node == nil {
-		return nil
 	}
 	i.touch()
 	return i.fault.Node(ctx, i.node, want)

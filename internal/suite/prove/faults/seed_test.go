@@ -46,38 +46,25 @@ func (l *listener) Apply(_ context.Context, want *store.Snapshot) error {
 func (*listener) Dump(context.Context, io.Writer) error { return nil }
 func (*listener) Stop(context.Context) error            { return nil }
 func (*listener) Kill(context.Context) error            { return nil }
+func (*listener) Cleanup(context.Context) error         { return nil }
+func (*listener) Other() spec.Proxier                   { return nil }
 
-// switching is a listener that has another mode and cleans up.
+// switching is a listener that has another mode.
 type switching struct{ listener }
 
-func (s *switching) Other() spec.Proxier         { return &listener{} }
-func (*switching) Cleanup(context.Context) error { return nil }
-func (s *switching) Start(context.Context, spec.Node) (spec.Instance, error) {
-	return s, nil
-}
+func (s *switching) Other() spec.Proxier { return &listener{} }
 
-// What a proxier or an instance can do beside the ordinary, it can do with a fault too.
-func TestASeededProxierKeepsItsGifts(t *testing.T) {
+// The other mode of a proxier has the fault, too.
+func TestTheOtherModeIsFaultyToo(t *testing.T) {
 	seeding, err := Seed(t.Context(), Fault{Name: "harmless"}, &listener{}, &switching{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []bool{false, true} {
-		p := seeding.Proxiers[i]
-		other, switches := p.(spec.Switcher)
-		in, err := p.Start(t.Context(), spec.Node{Store: store.New(store.Config{})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, cleans := in.(spec.Cleaner)
-		if switches != want || cleans != want {
-			t.Errorf("proxier %d: switches %t, cleans up %t, want %t", i, switches, cleans, want)
-		}
-		if switches {
-			if _, isSeeded := other.Other().(*seeded); !isSeeded {
-				t.Error("the other mode is without the fault")
-			}
-		}
+	if other := seeding.Proxiers[0].Other(); other != nil {
+		t.Errorf("a proxier without another mode has %v", other)
+	}
+	if _, faulty := seeding.Proxiers[1].Other().(*faultyProxier); !faulty {
+		t.Error("the other mode is without the fault")
 	}
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// told are faults in what proxiers are told.
-var told = slices.Concat(configured, toldOfNodes, toldOfServices, toldOfEndpoints, toldOfPolicies)
+// stateFaults break the configuration and the state that proxiers get.
+var stateFaults = slices.Concat(configFaults, nodeFaults, serviceFaults, endpointFaults, policyFaults)
 
-// configured are faults in what proxiers are told by an administrator.
-var configured = []Fault{
+// configFaults break what an administrator has configured.
+var configFaults = []Fault{
 	{
 		Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
 		Scenarios: []string{
@@ -42,8 +42,8 @@ var configured = []Fault{
 	},
 }
 
-// toldOfNodes are faults in what proxiers are told of nodes.
-var toldOfNodes = []Fault{
+// nodeFaults break what proxiers see of Nodes.
+var nodeFaults = []Fault{
 	{
 		Name: "taints-lost", Breaks: "Nobody learns that a node is about to be deleted.",
 		Scenarios: []string{"hc-proxier-health"},
@@ -51,8 +51,8 @@ var toldOfNodes = []Fault{
 	},
 }
 
-// toldOfServices are faults in what proxiers are told of Services.
-var toldOfServices = []Fault{
+// serviceFaults break what proxiers see of Services.
+var serviceFaults = []Fault{
 	{
 		Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
 		Scenarios: []string{

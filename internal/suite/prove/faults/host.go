@@ -19,8 +19,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// besides are faults in what becomes of a node beside the rules.
-var besides = []Fault{
+// hostFaults break the node beside the rules: its addresses, conntrack entries and sysctls.
+var hostFaults = []Fault{
 	{
 		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which " +
 			"then answers for them.",

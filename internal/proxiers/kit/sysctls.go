@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tune changes sysctls of a node and can change them back.
-package tune
+package kit
 
 import (
 	"errors"
@@ -11,11 +10,11 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Sysctls remembers what settings were before. The zero value remembers nothing.
-type Sysctls struct{ before []netns.Setting }
+// sysctls changes sysctls of a node and remembers their former values.
+type sysctls struct{ before []netns.Setting }
 
-// Set makes settings. One that the kernel does not have is left out.
-func (s *Sysctls) Set(ns *netns.NS, settings ...netns.Setting) error {
+// set changes settings. It skips those that the kernel does not have.
+func (s *sysctls) set(ns *netns.NS, settings ...netns.Setting) error {
 	for _, want := range settings {
 		old, err := ns.Sysctl(want.Key)
 		switch {
@@ -32,8 +31,8 @@ func (s *Sysctls) Set(ns *netns.NS, settings ...netns.Setting) error {
 	return nil
 }
 
-// Restore gives all settings the values that they had.
-func (s *Sysctls) Restore(ns *netns.NS) error {
+// restore resets all settings to their former values.
+func (s *sysctls) restore(ns *netns.NS) error {
 	slices.Reverse(s.before)
 	err := ns.SetSysctls(s.before...)
 	s.before = nil

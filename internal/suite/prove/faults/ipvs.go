@@ -14,11 +14,11 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// virtualServers have IPVS do the work.
+// virtualServers are the proxiers that use IPVS.
 var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
 
-// served are faults in what IPVS is given.
-var served = []Fault{
+// ipvsFaults break virtual servers, their addresses and their rules.
+var ipvsFaults = []Fault{
 	{
 		Name: "other-scheduler", Breaks: "Virtual servers take endpoints in turn where another scheduler is asked for, " +
 			"and by the client's address where they should take turns.",

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tune
+package kit
 
 import (
 	"testing"
 
 	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/sandbox"
 )
-
-func TestMain(m *testing.M) { sandbox.Main(m) }
 
 func TestSetAndRestore(t *testing.T) {
 	const key = "net.ipv4.ip_default_ttl"
@@ -28,17 +25,17 @@ func TestSetAndRestore(t *testing.T) {
 			t.Errorf("got %q (%v), want %q", got, err, want)
 		}
 	}
-	var s Sysctls
-	if err := s.Set(ns, netns.Setting{Key: key, Value: "33"}, netns.Setting{Key: "net.ipv4.no_such_thing", Value: "1"},
+	var s sysctls
+	if err := s.set(ns, netns.Setting{Key: key, Value: "33"}, netns.Setting{Key: "net.ipv4.no_such_thing", Value: "1"},
 		netns.Setting{Key: key, Value: "44"}); err != nil {
 		t.Fatal(err)
 	}
 	check("44")
-	if err := s.Restore(ns); err != nil {
+	if err := s.restore(ns); err != nil {
 		t.Fatal(err)
 	}
 	check(before)
-	if err := s.Restore(ns); err != nil {
+	if err := s.restore(ns); err != nil {
 		t.Fatal(err)
 	}
 	check(before)

@@ -17,8 +17,8 @@ var (
 	hooked = slices.Concat(ownJumps, []string{"nftables", "userspace"})
 )
 
-// written are faults in what proxiers write.
-var written = slices.Concat(masquerading, choosing, verdicts, hooking, policyRules)
+// ruleFaults break rules and sets as proxiers write them.
+var ruleFaults = slices.Concat(masquerading, choosing, verdicts, hooking, policyRules)
 
 var masquerading = []Fault{
 	{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package keeper_test
+package kit
 
 import (
 	"context"
@@ -13,12 +13,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/internal/proxiers/keeper"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // picky is a mechanism that serves no state in which there is a Service of these names, and counts its tries.
@@ -29,7 +30,7 @@ type picky struct {
 	served []string
 }
 
-func (p *picky) Program(_ context.Context, state *model.State, _ keeper.Place) error {
+func (p *picky) Program(_ context.Context, state *model.State, _ Place) error {
 	p.tries++
 	p.served = nil
 	for _, s := range state.Services {
@@ -45,10 +46,7 @@ func (p *picky) Program(_ context.Context, state *model.State, _ keeper.Place) e
 // was there from the start or comes later.
 func TestBadServices(t *testing.T) {
 	m := &picky{bad: map[string]bool{"svc-00002": true, "svc-00013": true, "svc-00041": true}}
-	k, err := keeper.New(proxiertest.UpNode(t, lab.V4), keeper.Relayed, nil, []keeper.Mechanism{m})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := start(t, m, proxiertest.UpNode(t, lab.V4))
 	all := proxiertest.Cluster(50, 1)
 	few := *all
 	few.Services = all.Services[:40]
@@ -100,12 +98,9 @@ func TestWorstCase(t *testing.T) {
 	for _, svc := range s.Services {
 		m.bad[svc.Name] = true
 	}
-	k, err := keeper.New(proxiertest.UpNode(t, lab.V4), keeper.Relayed, nil, []keeper.Mechanism{m})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := k.Apply(t.Context(), s); err == nil || m.tries > 200 || len(k.Events.Lines()) > 0 {
-		t.Errorf("%v after %d tries, and %q", err, m.tries, k.Events.Lines())
+	k := start(t, m, proxiertest.UpNode(t, lab.V4))
+	if err := k.Apply(t.Context(), s); err == nil || m.tries > 200 || len(k.events.Lines()) > 0 {
+		t.Errorf("%v after %d tries, and %q", err, m.tries, k.events.Lines())
 	}
 }
 
@@ -114,9 +109,24 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 // idle is a mechanism that serves nothing.
 type idle struct{}
 
-func (idle) Program(context.Context, *model.State, keeper.Place) error { return nil }
-func (idle) Dump(context.Context) ([]byte, error)                      { return []byte("nothing\n"), nil }
-func (idle) Remove(context.Context) error                              { return nil }
+func (idle) Program(context.Context, *model.State, Place) error { return nil }
+func (idle) Dump(context.Context) ([]byte, error)               { return []byte("nothing\n"), nil }
+func (idle) Remove(context.Context) error                       { return nil }
+func (idle) Release() error                                     { return nil }
+
+// start starts a proxier with a mechanism on a node.
+func start(t *testing.T, m Mechanism, node spec.Node) *instance {
+	t.Helper()
+	in, err := New(Definition{
+		Name: t.Name(), Relays: true,
+		Probe: func(context.Context, *netns.NS, string, lab.Family) error { return nil },
+		New:   func(context.Context, Site) (Mechanism, error) { return m, nil },
+	}).Start(t.Context(), node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in.(*instance)
+}
 
 // TestTakenHealthCheckPort: a health check port that another program has is an Event of its Service, once, in what is
 // dumped, and keeps nothing else from being done.
@@ -127,10 +137,7 @@ func TestTakenHealthCheckPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	k, err := keeper.New(node, keeper.Relayed, nil, []keeper.Mechanism{idle{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := start(t, idle{}, node)
 	s := proxiertest.Cluster(2, 1)
 	for i, svc := range s.Services {
 		svc.Spec.Type, svc.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer,

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/viplab/viplab/internal/proxiers/conntrack"
+	"github.com/viplab/viplab/internal/proxiers/events"
+	"github.com/viplab/viplab/internal/proxiers/healthcheck"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// instance is a proxier on one node.
+type instance struct {
+	proxier  *Proxier
+	node     spec.Node
+	events   *events.Recorder
+	families []*family
+	tracking *conntrack.Cleaner
+	sysctls  sysctls
+	// takeOverFrom is the other mode, until its rules have been removed.
+	takeOverFrom *Proxier
+}
+
+// Apply implements spec.Instance. A family that fails does not hold up the other.
+func (in *instance) Apply(ctx context.Context, want *store.Snapshot) error {
+	err := in.each(func(f *family) error { return f.apply(ctx, want) })
+	if err := errors.Join(err, in.removeStaleFlows(ctx)); err != nil || in.takeOverFrom == nil {
+		return err
+	}
+	if err := in.takeOverFrom.removeFrom(ctx, in.node); err != nil {
+		return fmt.Errorf("%s: take over from %s: %w", in.node.Name, in.takeOverFrom.Name(), err)
+	}
+	in.takeOverFrom = nil
+	return nil
+}
+
+// removeStaleFlows removes conntrack entries that lead to removed endpoints.
+func (in *instance) removeStaleFlows(ctx context.Context) error {
+	var wanted []*conntrack.Wanted
+	for _, f := range in.families {
+		wanted = append(wanted, f.wantedFlows())
+	}
+	if err := in.tracking.Clean(ctx, wanted...); err != nil {
+		return err
+	}
+	for _, f := range in.families {
+		f.tracked = f.programmed
+	}
+	return nil
+}
+
+// Dump implements spec.Instance.
+func (in *instance) Dump(ctx context.Context, w io.Writer) error {
+	for _, e := range in.events.Lines() {
+		if _, err := fmt.Fprintf(w, "# Event %s\n", strings.ReplaceAll(e, "\n", "\n#   ")); err != nil {
+			return err
+		}
+	}
+	for _, f := range in.families {
+		text, err := f.mechanism.Dump(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "# IP%s\n%s", f.ip, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop implements spec.Instance. A built-in proxier removes its rules when it is told to end.
+func (in *instance) Stop(ctx context.Context) error { return in.Cleanup(ctx) }
+
+// Cleanup implements spec.Instance.
+func (in *instance) Cleanup(ctx context.Context) error {
+	err := in.each(func(f *family) error { return f.remove(ctx) })
+	if in.proxier.Device != "" {
+		err = errors.Join(err, removeDevice(in.node.Host.NS, in.proxier.Device))
+	}
+	return errors.Join(err, in.sysctls.restore(in.node.Host.NS), in.Kill(ctx))
+}
+
+// Kill implements spec.Instance.
+func (in *instance) Kill(context.Context) error {
+	errs := []error{in.tracking.Close()}
+	for _, f := range in.families {
+		errs = append(errs, f.health.Close(), f.addrs.Close(), f.mechanism.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// removeDevice removes a device with its addresses. A device that does not exist is no error.
+func removeDevice(ns *netns.NS, name string) error {
+	link, err := ns.Netlink().LinkByName(name)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return nil
+	}
+	if err == nil {
+		err = ns.Netlink().LinkDel(link)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: remove %s: %w", ns.Name(), name, err)
+	}
+	return nil
+}
+
+// healthPortTaken records that another program has a health check port. The Service itself works, and the next sync
+// tries again. The reason is that of kube-proxy.
+func (in *instance) healthPortTaken(c healthcheck.Check, err error) {
+	in.events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
+		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, in.node.Name, err))
+}
+
+// refused records that the mechanism of a family refuses a Service.
+func (in *instance) refused(ip lab.Family) func(*model.Service, error) {
+	return func(s *model.Service, err error) {
+		in.events.Warn(s.Namespace, s.Name, "FailedToProgram",
+			fmt.Sprintf("not served on node %s by IP%s, until it changes: %v", in.node.Name, ip, err))
+	}
+}
+
+// each runs do for all families concurrently.
+func (in *instance) each(do func(*family) error) error {
+	errs := make([]error, len(in.families))
+	var all sync.WaitGroup
+	for i, f := range in.families {
+		all.Go(func() {
+			if err := do(f); err != nil {
+				errs[i] = fmt.Errorf("%s: IP%s: %w", in.node.Name, f.ip, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Place is the part of a node's state that programming depends on.
+type Place struct {
+	// Local are the addresses of the node.
+	Local []netip.Addr
+	// NodePorts are those of them that serve NodePorts. Nil means every one, later ones included.
+	NodePorts []netip.Addr
+}
+
+// ReachableNodePorts returns the addresses that serve NodePorts to others: loopback addresses are left out.
+func (p Place) ReachableNodePorts() []netip.Addr {
+	if p.NodePorts == nil {
+		return WithoutLoopback(p.Local)
+	}
+	return WithoutLoopback(p.NodePorts)
+}
+
+// WithoutLoopback returns the addresses that are not loopback addresses.
+func WithoutLoopback(addrs []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), netip.Addr.IsLoopback)
+}

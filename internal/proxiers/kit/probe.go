@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/viplab/viplab/internal/lab/kernel"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// probed are the names of the probes that succeeded. That does not change while a program runs.
+var probed struct {
+	sync.Mutex
+	names map[string]bool
+}
+
+// Probe runs try in an empty namespace, with a directory for its files, unless a probe of that name has succeeded. A
+// failure is not remembered: the user may fix it.
+func Probe(name string, try func(ns *netns.NS, dir string) error) error {
+	probed.Lock()
+	defer probed.Unlock()
+	if probed.names[name] {
+		return nil
+	}
+	if err := inEmptyNamespace(try); err != nil {
+		return err
+	}
+	if probed.names == nil {
+		probed.names = map[string]bool{}
+	}
+	probed.names[name] = true
+	return nil
+}
+
+func inEmptyNamespace(try func(ns *netns.NS, dir string) error) (err error) {
+	ns, err := netns.New("probe")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ns.Close()) }()
+	dir, err := sandbox.TempDir("probe-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return try(ns, dir)
+}
+
+// NeedKernel returns a *spec.UnusableError that names the first feature that the kernel lacks, nil if it has all.
+func NeedKernel(ctx context.Context, features ...kernel.Feature) error {
+	for _, p := range kernel.Probes() {
+		for _, f := range features {
+			if p.Feature != f {
+				continue
+			}
+			if found := p.Run(ctx); found.Status == kernel.Lacks {
+				return &spec.UnusableError{
+					Missing: "the kernel module " + found.Module,
+					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
+				}
+			}
+		}
+	}
+	return nil
+}
