@@ -4,77 +4,53 @@ package kubeproxy
 
 import "github.com/viplab/viplab/suite/spec"
 
-// features are what a mode promises. Each feature that a mode lacks is left out for a reason, which stands with it.
-func (m Mode) features(minor int) spec.FeatureSet {
-	var set spec.FeatureSet
-	switch m {
-	case IPTables:
-		set = iptablesFeatures()
-	case IPVS:
-		set = ipvsFeatures()
-	case NFTables:
-		set = nftablesFeatures()
-	default:
-		return userspaceFeatures()
-	}
-	if m.other() != "" && minor >= 31 {
-		set[spec.ModeSwitch] = true // before, the nftables mode was alpha, and a mode cleaned up after itself alone
-	}
-	if minor < 36 {
-		delete(set, spec.NFTables) // the shape of the table has changed from release to release
-	}
-	if minor < 32 {
-		delete(set, spec.UDPKeepsLast) // flows were flushed with the last endpoint (kubernetes#127318)
-	}
-	if minor < 34 {
-		delete(set, spec.NodeHints) // KEP-3015: beta, and on, since v1.34
-	}
-	if minor < 36 {
-		delete(set, spec.ExternalIPsGate) // KEP-5707
-	}
-	if minor < 31 {
-		delete(set, spec.Topology) // KEP-4444: before, hints counted for Services with an annotation alone
-	}
-	if minor < 28 {
-		delete(set, spec.ProxierHealthz)  // KEP-3836: there was no /livez
-		delete(set, spec.HealthCheckBody) // kubernetes#118999: the number of endpoints was not given as a weight
-	}
-	if minor < 26 {
-		delete(set, spec.TerminatingFallback) // KEP-1669: beta, and on, since v1.26
-	}
-	return set
+// since are the releases in which features came to the modes that have them now.
+var since = []struct {
+	minor    int
+	features []spec.Feature
+}{
+	{26, []spec.Feature{spec.TerminatingFallback}}, // KEP-1669: beta, and on
+	// KEP-3836: /livez; kubernetes#118999: the number of endpoints is given as a weight
+	{28, []spec.Feature{spec.ProxierHealthz, spec.HealthCheckBody}},
+	// KEP-4444: before, hints counted for Services with an annotation alone. Before, the nftables mode was alpha, and a mode
+	// cleaned up after itself alone.
+	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
+	{32, []spec.Feature{spec.UDPKeepsLast}},                   // kubernetes#127318: flows were flushed with the last endpoint
+	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, and on
+	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the shape of the table changed until then; KEP-5707
 }
 
-// common is what the three kernel modes have in common. What none of them has is known, and stands in
-// pkg/proxy/conntrack/cleanup.go and its callers:
+// features returns what a mode promises in a release. The reason stands with each feature that a mode lacks.
+//
+// What none of the modes has is known, and stands in pkg/proxy/conntrack/cleanup.go and its callers:
 //   - ConntrackSparesOthers: a flow to the number of a NodePort is taken for one of the NodePort, whatever its address.
-//   - ConntrackFollowsFrontends: stale flows are looked for when the endpoints of a UDP Service have changed, and not when a
-//     Service has.
-func common() spec.FeatureSet {
-	return spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.ETPLocal, spec.ITPLocal,
-		spec.SessionAffinity,
-		spec.Hairpin, spec.HealthCheckNodePort, spec.TerminatingFallback, spec.Topology, spec.SourceAddress,
-		spec.ConntrackCleanupUDP, spec.KernelNAT, spec.NodePortPrecedence, spec.MasqueradeMark, spec.NodeHints,
-		spec.SurvivesRestart, spec.Cleanup, spec.ClusterIPFromOutside, spec.NoEndpointsRefused, spec.ExternalIPsGate,
-		spec.SourceRanges, spec.HealthCheckBody, spec.ProxierHealthz, spec.SCTP,
-	)
+//   - ConntrackFollowsFrontends: stale flows are looked for when the endpoints of a UDP Service have changed, and not when
+//     a Service has.
+func (m Mode) features(minor int) spec.FeatureSet {
+	if m == Userspace {
+		return userspaceFeatures()
+	}
+	set := map[Mode]func() spec.FeatureSet{IPTables: iptablesFeatures, IPVS: ipvsFeatures, NFTables: nftablesFeatures}[m]().
+		With(spec.MasqueradeMark, spec.ProxierHealthz)
+	if m.other() != "" {
+		set = set.With(spec.ModeSwitch)
+	}
+	for _, s := range since {
+		if minor < s.minor {
+			set = set.Without(s.features...)
+		}
+	}
+	return set
 }
 
 // iptablesFeatures lack
 //   - NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
 //   - AffinityManyClients: the recent match remembers 100 clients of an endpoint (xt_recent's parameter ip_list_tot).
 func iptablesFeatures() spec.FeatureSet {
-	set := common()
-	for _, f := range []spec.Feature{
-		spec.RandomSpread, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.VirtualIP, spec.IPTables, spec.OutlivesService, spec.UDPDrains, spec.UDPKeepsLast, spec.SelfHealing,
-		spec.PodsByAddress, spec.HealthCheckAccept, spec.AffinityTimeout, spec.ResolvesClashes, spec.ETPLocalShortcut,
-		spec.LargeFromNode, spec.BridgedFragmentsV6,
-	} {
-		set[f] = true
-	}
-	return set
+	return spec.ByNetfilter().With(
+		spec.IPTables, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
+		spec.HealthCheckAccept, spec.SelfHealing,
+	)
 }
 
 // nftablesFeatures differ from those of the iptables mode on purpose (KEP-3866, "Differences between iptables and
@@ -86,23 +62,9 @@ func iptablesFeatures() spec.FeatureSet {
 //   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
 //   - IPTables: another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
-	set := common()
-	set[spec.RandomSpread] = true
-	set[spec.VirtualIP] = true
-	set[spec.NoEndpointsRefusedOnNode] = true
-	set[spec.UnusedClusterIPsDropped] = true
-	set[spec.AffinityTimeout] = true
-	set[spec.AffinityManyClients] = true
-	set[spec.NFTables] = true
-	set[spec.OutlivesService] = true
-	set[spec.UDPDrains] = true
-	set[spec.UDPKeepsLast] = true
-	set[spec.PodsByAddress] = true
-	set[spec.ResolvesClashes] = true
-	set[spec.ETPLocalShortcut] = true
-	set[spec.LargeFromNode] = true
-	set[spec.BridgedFragmentsV6] = true
-	return set
+	return spec.ByNetfilter().With(
+		spec.NFTables, spec.NoEndpointsRefusedOnNode, spec.UnusedClusterIPsDropped, spec.AffinityManyClients,
+	)
 }
 
 // ipvsFeatures differ from those of the iptables mode by the nature of IPVS ("Virtual IPs and Service Proxies" in the
@@ -121,39 +83,24 @@ func nftablesFeatures() spec.FeatureSet {
 //   - IPTables: a few rules and ipsets of another shape.
 //   - PodsByAddress: under policy Local, whoever comes to a node without an endpoint is sent to those of other nodes.
 func ipvsFeatures() spec.FeatureSet {
-	set := common()
-	set[spec.NodePortAnyLocalAddress] = true
-	set[spec.ForwardAccept] = true
-	set[spec.HealthCheckAccept] = true
-	set[spec.AffinityManyClients] = true
-	set[spec.NoEndpointsRefusedOnNode] = true
-	set[spec.IPVS] = true
-	set[spec.SelfHealing] = true // a full sync every 30 s
-	return set
+	return spec.InKernel().With(
+		spec.IPVS, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.HealthCheckAccept, spec.AffinityManyClients,
+		spec.NoEndpointsRefusedOnNode, spec.SelfHealing, // a full sync every 30 s
+	)
 }
 
 // userspaceFeatures are those of a relay: connections end in kube-proxy, which makes others to the endpoints
 // (pkg/proxy/userspace, until v1.25).
-//
 //   - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
-//
 //   - RandomSpread: endpoints take turns.
-//
 //   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which do not tell
 //     where an endpoint is or how it ends.
-//
 //   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
-//
 //   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
-//
 //   - NoEndpointsRefused: a relay takes the connection, and ends it when it finds nobody.
-//
 //   - SourceRanges: not looked at.
-//
 //   - IPTables: portal chains, in no way like those of the iptables mode.
-//
 //   - SurvivesRestart: relays end with the process.
-//
 //   - SCTP: the mode relays TCP and UDP.
 //
 // It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener

@@ -52,7 +52,7 @@ var widenPath = sync.OnceFunc(func() {
 	_ = os.Setenv("PATH", path) // fails for names with = or zero bytes only
 })
 
-// Transaction is a new, empty one.
+// Transaction returns a new, empty transaction.
 func (t *Table) Transaction() *knftables.Transaction { return t.nft.NewTransaction() }
 
 // Run carries out a transaction, all of it or nothing.
@@ -66,7 +66,7 @@ func (t *Table) Run(ctx context.Context, tx *knftables.Transaction) error {
 	return nil
 }
 
-// Holdings are the names of what the table holds, by kind: "chain", "set", "map".
+// Holdings returns the names of what the table holds, by kind ("chain", "set", "map"), nil if there is no table.
 func (t *Table) Holdings(ctx context.Context) (map[string][]string, error) {
 	var all map[string][]string
 	err := t.NS.Do(func() (err error) {
@@ -82,13 +82,13 @@ func (t *Table) Holdings(ctx context.Context) (map[string][]string, error) {
 	return all, nil
 }
 
-// Text is the table as nft prints it, empty if there is none.
+// Text returns the table as nft prints it, empty if there is none.
 func (t *Table) Text(ctx context.Context) ([]byte, error) {
 	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "nft", "list", "table", string(t.family), t.name)
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := t.NS.Run(cmd); err != nil {
-		if strings.Contains(stderr.String(), "No such file or directory") {
+		if holdings, listErr := t.Holdings(ctx); listErr == nil && holdings == nil {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("%s: %s: %w: %s", t.NS.Name(), strings.Join(cmd.Args, " "), err,
@@ -97,7 +97,7 @@ func (t *Table) Text(ctx context.Context) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// complaint is the beginning of what nft had to say: it may quote a line for each of thousands of commands.
+// complaint returns the beginning of an error of nft, which may quote a line for each of thousands of commands.
 func complaint(err error) error {
 	lines := strings.SplitN(strings.TrimSpace(err.Error()), "\n", 4)
 	return errors.New(strings.Join(lines[:min(len(lines), 3)], "\n"))
