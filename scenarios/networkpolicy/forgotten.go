@@ -14,7 +14,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -114,7 +114,7 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 			return fmt.Errorf("%s, connection of %s, after a1 has sent: %w", f, socket, err)
 		}
 	}
-	w.Remark(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f,
+	w.Note(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f,
 		goesOn))
 	return Delete("NetworkPolicy", "p").Run(ctx, w)
 }

@@ -170,7 +170,7 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 			r := &s.Steps[0].Rows[0]
 			r.Even, r.Times, r.Want = true, 21, Reply|Refused
 		},
-		"a profile of which there is one kind": func(s *Scenario) { s.Steps[0].Rows[0].Profile = "whether it answers" },
+		"a profile of which there is one kind": func(s *Scenario) { s.Steps[0].Rows[0].Choice = "whether it answers" },
 		"only a kept connection":               func(s *Scenario) { s.Steps[0].Rows[0].Moves = true },
 		`unknown feature "warp-gate"`:          func(s *Scenario) { s.Steps[0].Rows[0].Unless = "warp-gate" },
 	} {
