@@ -131,7 +131,7 @@ func hooks(_ spec.World, t table, _ lab.Family) error {
 	}
 	if last := rules[len(rules)-1]; !last.has("--dst-type LOCAL", "-j KUBE-NODEPORTS") {
 		errs = append(errs, fmt.Errorf("the last rule of KUBE-SERVICES is %q, not a jump to KUBE-NODEPORTS for local "+
-			"addresses", last.text))
+			"addresses", last.Rule))
 	}
 	return errors.Join(errs...)
 }
@@ -150,7 +150,7 @@ func path(w spec.World, t table, family lab.Family) error {
 	svc, ext := svcChain(w, "KUBE-SVC-", "web"), svcChain(w, "KUBE-EXT-", "web")
 	sep, err := t.find(svc, "-j")
 	for _, r := range t[svc] {
-		if strings.HasPrefix(r.target(), "KUBE-SEP-") {
+		if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
 			sep, err = r, nil
 		}
 	}
@@ -167,8 +167,8 @@ func path(w spec.World, t table, family lab.Family) error {
 		{"KUBE-NODEPORTS", []string{"--dport " + strconv.Itoa(int(nodePort.Port())), "-j " + ext}, 3},
 		{ext, []string{"-j KUBE-MARK-MASQ"}, 3},
 		{ext, []string{"-j " + svc}, 3},
-		{svc, []string{"-j " + sep.target()}, 8},
-		{sep.target(), []string{"-j DNAT"}, 8},
+		{svc, []string{"-j " + sep.Target()}, 8},
+		{sep.Target(), []string{"-j DNAT"}, 8},
 	} {
 		_, err := t.find(hop.chain, hop.parts...)
 		if matched := t.matched(hop.chain, hop.parts...); err == nil && matched != hop.want {
@@ -185,7 +185,7 @@ func probabilities(w spec.World, t table, _ lab.Family) error {
 	for service, want := range map[string][]float64{"web": {1.0 / 3, 1.0 / 2, 1}, "duo": {1.0 / 2, 1}, "solo": {1}} {
 		var got []float64
 		for _, r := range t[svcChain(w, "KUBE-SVC-", service)] {
-			if strings.HasPrefix(r.target(), "KUBE-SEP-") {
+			if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
 				got = append(got, r.probability())
 			}
 		}
@@ -202,7 +202,7 @@ func probabilities(w spec.World, t table, _ lab.Family) error {
 
 // probability is that of the statistic match, 1 without one, NaN where it cannot be read.
 func (r rule) probability() float64 {
-	_, after, ok := strings.Cut(r.text, "--probability ")
+	_, after, ok := strings.Cut(string(r.Rule), "--probability ")
 	if !ok {
 		return 1
 	}

@@ -69,12 +69,15 @@ func policyFrom(manifest string) store.Object {
 // filterOf is the filter table of n1, and the chains of the device that leads to the pod db.
 func filterOf(ctx context.Context, w spec.World, f lab.Family) (t table, toPod, fromPod string, err error) {
 	program := map[lab.Family]string{lab.V4: "iptables-nft-save", lab.V6: "ip6tables-nft-save"}[f]
-	text, err := w.Run(ctx, "n1", program, "-c", "-t", "filter")
-	for err != nil && ctx.Err() == nil && strings.Contains(err.Error(), "in kernel doesn't exist") {
-		// A set of somebody else's rule was taken away while the program read: it sees the rule, and cannot name its set.
-		text, err = w.Run(ctx, "n1", program, "-c", "-t", "filter")
-	}
-	if err != nil {
+	var text string
+	var failed error
+	if err := errors.Join(Soon(ctx, func(ctx context.Context) error {
+		text, failed = w.Run(ctx, "n1", program, "-c", "-t", "filter")
+		if failed != nil && strings.Contains(failed.Error(), "in kernel doesn't exist") {
+			return failed // The set of another scenario's rule was deleted while the program read the rules.
+		}
+		return nil
+	}), failed); err != nil {
 		return nil, "", "", err
 	}
 	db, err := w.Host("db")
@@ -106,7 +109,7 @@ func workloadChains(ctx context.Context, w spec.World, f lab.Family) error {
 		_, err := t.find(jump.chain, jump.parts...)
 		errs = append(errs, err)
 	}
-	if first := t["FORWARD"]; len(first) > 0 && first[0].target() != "cali-FORWARD" {
+	if first := t["FORWARD"]; len(first) > 0 && first[0].Target() != "cali-FORWARD" {
 		errs = append(errs, fmt.Errorf("FORWARD does not begin with cali-FORWARD:\n%s", t.text("FORWARD")))
 	}
 	tunnel := []string{"-p ipencap", "-j DROP"}
@@ -148,16 +151,16 @@ func membersAre(ctx context.Context, w spec.World, f lab.Family, pods ...string)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(t[to], func(r rule) bool { return strings.HasPrefix(r.target(), "cali-pi-") })
+	at := slices.IndexFunc(t[to], func(r rule) bool { return strings.HasPrefix(r.Target(), "cali-pi-") })
 	if at < 0 {
 		return fmt.Errorf("%s leads to no policy:\n%s", to, t.text(to))
 	}
-	byPolicy := t[to][at].target()
+	byPolicy := t[to][at].Target()
 	accepts, err := t.find(byPolicy, "--set-xmark 0x10000/0x10000")
 	if err != nil {
 		return err
 	}
-	_, after, ok := strings.Cut(accepts.text, "--match-set ")
+	_, after, ok := strings.Cut(string(accepts.Rule), "--match-set ")
 	name, side, _ := strings.Cut(after, " ")
 	if !ok || !strings.HasPrefix(side, "src") {
 		return fmt.Errorf("%s does not look its peers up in a set:\n%s", byPolicy, t.text(byPolicy))

@@ -21,7 +21,7 @@ func oneSEPPerEndpoint(w spec.World, t table, family lab.Family) error {
 	svc := svcChain(w, "KUBE-SVC-", "web")
 	seps := 0
 	for _, r := range t[svc] {
-		if strings.HasPrefix(r.target(), "KUBE-SEP-") {
+		if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
 			seps++
 		}
 	}

@@ -73,7 +73,7 @@ func portals(ctx context.Context, w spec.World, family lab.Family) error {
 func inOrder(t table, from string, to []string) error {
 	next := 0
 	for _, r := range t[from] {
-		if next < len(to) && r.target() == to[next] {
+		if next < len(to) && r.Target() == to[next] {
 			next++
 		}
 	}
@@ -85,30 +85,30 @@ func inOrder(t table, from string, to []string) error {
 
 // leadsToListener wants a rule to redirect to a port of n1 on which a process listens.
 func leadsToListener(ctx context.Context, w spec.World, r rule, family lab.Family) error {
-	fields := strings.Fields(r.text)
+	fields := strings.Fields(string(r.Rule))
 	target := fields[len(fields)-1]
 	port := target
-	switch r.target() {
+	switch r.Target() {
 	case "REDIRECT":
 	case "DNAT":
 		to, err := netip.ParseAddrPort(target)
 		if err != nil {
-			return fmt.Errorf("the rule %q leads to no address and port", r.text)
+			return fmt.Errorf("the rule %q leads to no address and port", r.Rule)
 		}
 		route, err := w.Run(ctx, "n1", "ip", "route", "get", to.Addr().String())
 		if err != nil {
 			return err
 		}
 		if !strings.HasPrefix(route, "local ") {
-			return fmt.Errorf("the rule %q does not lead to n1 itself, but there: %s", r.text, route)
+			return fmt.Errorf("the rule %q does not lead to n1 itself, but there: %s", r.Rule, route)
 		}
 		port = strconv.Itoa(int(to.Port()))
 	default:
-		return fmt.Errorf("the rule %q redirects nothing", r.text)
+		return fmt.Errorf("the rule %q redirects nothing", r.Rule)
 	}
 	listening, err := listeners(ctx, w, family)
 	if err == nil && !listening[port] {
-		err = fmt.Errorf("nobody listens on port %s of n1, to which the rule %q leads", port, r.text)
+		err = fmt.Errorf("nobody listens on port %s of n1, to which the rule %q leads", port, r.Rule)
 	}
 	return err
 }

@@ -7,9 +7,9 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"fmt"
-	"strconv"
 	"strings"
 
+	"github.com/viplab/viplab/internal/lab/iptablessave"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -18,9 +18,9 @@ import (
 // table is one xtables table as iptables-save prints it: rules by chain.
 type table map[string][]rule
 
-// rule is one rule: what follows "-A CHAIN", without its comment, and how many packets it has matched.
+// rule is a rule without its comment, and how many packets it has matched.
 type rule struct {
-	text    string
+	iptablessave.Rule
 	packets int
 }
 
@@ -33,49 +33,24 @@ func save(ctx context.Context, w spec.World, node string, family lab.Family, nam
 	return parseSave(text)
 }
 
-// parseSave reads the format of iptables-save -c: ":CHAIN POLICY [packets:bytes]" and "[packets:bytes] -A CHAIN rule".
+// parseSave reads the output of iptables-save -c for one table.
 func parseSave(text string) (table, error) {
 	t := table{}
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if name, ok := strings.CutPrefix(line, ":"); ok {
-			chain, _, _ := strings.Cut(name, " ")
-			t[chain] = append(t[chain], nil...)
-			continue
-		}
-		counters, rest, ok := strings.Cut(line, " -A ")
-		if !ok {
-			continue
-		}
-		packets, _, _ := strings.Cut(strings.TrimPrefix(counters, "["), ":")
-		n, err := strconv.Atoi(packets)
+	for line, err := range iptablessave.Lines(text) {
 		if err != nil {
-			return nil, spec.HarnessErrorf("counters of %q: %w", line, err)
+			return nil, &spec.HarnessError{Err: err}
 		}
-		chain, match, _ := strings.Cut(rest, " ")
-		t[chain] = append(t[chain], rule{withoutComment(match), n})
+		if line.Rule != "" {
+			t[line.Chain] = append(t[line.Chain], rule{line.Rule.WithoutComment(), line.Packets})
+		}
 	}
 	return t, nil
 }
 
-// withoutComment drops `-m comment --comment "text"` or `-m comment --comment word`.
-func withoutComment(match string) string {
-	before, after, ok := strings.Cut(match, "-m comment --comment ")
-	if !ok {
-		return match
-	}
-	if quoted, ok := strings.CutPrefix(after, `"`); ok {
-		_, after, _ = strings.Cut(quoted, `"`)
-	} else {
-		_, after, _ = strings.Cut(after, " ")
-	}
-	return strings.TrimSpace(strings.TrimSpace(before) + " " + strings.TrimSpace(after))
-}
-
-// has says whether the rule contains all the parts.
+// has reports whether the rule contains all the parts.
 func (r rule) has(parts ...string) bool {
 	for _, p := range parts {
-		if !strings.Contains(" "+r.text+" ", " "+p+" ") {
+		if !strings.Contains(" "+string(r.Rule)+" ", " "+p+" ") {
 			return false
 		}
 	}
@@ -110,20 +85,9 @@ func (t table) text(chain string) string {
 	}
 	var b strings.Builder
 	for _, r := range t[chain] {
-		fmt.Fprintf(&b, "  [%d] %s\n", r.packets, r.text)
+		fmt.Fprintf(&b, "  [%d] %s\n", r.packets, r.Rule)
 	}
 	return b.String()
-}
-
-// target is the chain or target a rule jumps or goes to.
-func (r rule) target() string {
-	fields := strings.Fields(r.text)
-	for i, f := range fields[:max(len(fields)-1, 0)] {
-		if f == "-j" || f == "-g" {
-			return fields[i+1]
-		}
-	}
-	return ""
 }
 
 // chainOf is the name kube-proxy gives a chain: a prefix and the first 16 characters of the base32 form of a SHA-256

@@ -26,11 +26,11 @@ COMMIT
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := tab["PREROUTING"][0]; r.text != "-j KUBE-SERVICES" || r.packets != 7 || r.target() != "KUBE-SERVICES" {
+	if r := tab["PREROUTING"][0]; r.Rule != "-j KUBE-SERVICES" || r.packets != 7 || r.Target() != "KUBE-SERVICES" {
 		t.Errorf("first rule: %+v", r)
 	}
 	r := tab["KUBE-SVC-X"][0]
-	if r.target() != "KUBE-SEP-A" || r.probability() < 0.3333 || r.probability() > 0.3334 || r.has("--comment") {
+	if r.Target() != "KUBE-SEP-A" || r.probability() < 0.3333 || r.probability() > 0.3334 || r.has("--comment") {
 		t.Errorf("second rule: %+v, probability %v", r, r.probability())
 	}
 	if _, err := tab.find("KUBE-SVC-X", "-j KUBE-SEP-B"); err == nil {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -100,11 +99,4 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 		}
 	}
 	return nil
-}
-
-// soon asks until the answer is nil, about what no event tells of.
-func soon(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := InTime(ctx)
-	defer cancel()
-	return observe.Await(ctx, nil, ask)
 }

@@ -89,7 +89,7 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
 	for _, do := range []func() error{
 		func() error { return says(b2) }, func() error {
-			return soon(ctx,
+			return Soon(ctx,
 				func(context.Context) error { return hears(a1, true) })
 		},
 		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
@@ -110,7 +110,7 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	if hears(b2, true) == nil {
 		goesOn = "goes on"
 		// What b2 has sent in vain it sends again, and now it is a reply.
-		if err := soon(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
+		if err := Soon(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
 			return fmt.Errorf("%s, connection of %s, after a1 has sent: %w", f, socket, err)
 		}
 	}

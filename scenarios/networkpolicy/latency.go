@@ -58,7 +58,7 @@ func fresh(name string) spec.Action {
 		if err := w.Apply(echo(name, "n2", Labelled("new", "1"))); err != nil {
 			return err
 		}
-		return soon(ctx, func(context.Context) error {
+		return Soon(ctx, func(context.Context) error {
 			_, err := w.Host(name)
 			return err
 		})
@@ -74,7 +74,7 @@ func latency(ctx context.Context, w spec.World, rounds []round) ([]time.Duration
 				return nil, spec.HarnessErrorf("%s: %w", r.change.Name, err)
 			}
 			began := time.Now()
-			if err := soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {
+			if err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {
 				return nil, err
 			}
 			took = append(took, time.Since(began))

@@ -94,7 +94,7 @@ func lives() []spec.Scenario {
 				}},
 				{Name: "after", Check: func(ctx context.Context, w spec.World) error {
 					// An enforcer that has to find its way back to the first place is given the time for it.
-					err := soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
+					err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
 					if err != nil {
 						return err
 					}

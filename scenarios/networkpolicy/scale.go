@@ -152,7 +152,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 	}
 	// What nothing looks at any more, the kernel may let go of only a little later, and an enforcer with its next change.
 	var after string
-	err = soon(ctx, func(ctx context.Context) error {
+	err = Soon(ctx, func(ctx context.Context) error {
 		if err := w.Apply(toldBy("last", "")); err != nil {
 			return err
 		}
