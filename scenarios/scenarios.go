@@ -6,45 +6,25 @@ package scenarios
 import (
 	"slices"
 
-	"github.com/viplab/viplab/scenarios/affinity"
-	"github.com/viplab/viplab/scenarios/clusterip"
-	"github.com/viplab/viplab/scenarios/conntrack"
-	"github.com/viplab/viplab/scenarios/dualstack"
-	"github.com/viplab/viplab/scenarios/egress"
-	"github.com/viplab/viplab/scenarios/etplocal"
-	"github.com/viplab/viplab/scenarios/externalips"
-	"github.com/viplab/viplab/scenarios/hairpin"
-	"github.com/viplab/viplab/scenarios/headless"
-	"github.com/viplab/viplab/scenarios/healthcheck"
-	"github.com/viplab/viplab/scenarios/ipvs"
-	"github.com/viplab/viplab/scenarios/itplocal"
-	"github.com/viplab/viplab/scenarios/lifecycle"
-	"github.com/viplab/viplab/scenarios/loadbalancer"
+	"github.com/viplab/viplab/scenarios/catalogue"
+	"github.com/viplab/viplab/scenarios/endpoints"
+	"github.com/viplab/viplab/scenarios/external"
+	"github.com/viplab/viplab/scenarios/mechanisms"
 	"github.com/viplab/viplab/scenarios/networkpolicy"
-	"github.com/viplab/viplab/scenarios/nodeport"
-	"github.com/viplab/viplab/scenarios/noendpoints"
-	"github.com/viplab/viplab/scenarios/portbinding"
-	"github.com/viplab/viplab/scenarios/restart"
-	"github.com/viplab/viplab/scenarios/ruleset"
-	"github.com/viplab/viplab/scenarios/scale"
-	"github.com/viplab/viplab/scenarios/sctp"
-	"github.com/viplab/viplab/scenarios/security"
-	"github.com/viplab/viplab/scenarios/sourceranges"
-	"github.com/viplab/viplab/scenarios/topology"
-	"github.com/viplab/viplab/scenarios/udp"
+	"github.com/viplab/viplab/scenarios/packets"
+	"github.com/viplab/viplab/scenarios/services"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// All are all scenarios, in no particular order.
-func All() []spec.Scenario {
-	return slices.Concat(
-		clusterip.Scenarios, nodeport.Scenarios, etplocal.Scenarios, affinity.Scenarios, hairpin.Scenarios,
-		conntrack.Scenarios, lifecycle.Scenarios, udp.Scenarios, egress.Scenarios,
-		noendpoints.Scenarios, loadbalancer.Scenarios, externalips.Scenarios, itplocal.Scenarios, healthcheck.Scenarios,
-		sourceranges.Scenarios,
-		portbinding.Scenarios, ruleset.Scenarios, ipvs.Scenarios,
-		restart.Scenarios, headless.Scenarios, security.Scenarios, scale.Scenarios,
-		dualstack.Scenarios, topology.Scenarios, sctp.Scenarios,
-		networkpolicy.Scenarios,
-	)
+// All builds all scenarios, each with the group, priority, source and description of its row in the catalogue, in the
+// order of reports. The error names every scenario that is not well written or does not agree with the catalogue.
+func All() ([]spec.Scenario, error) {
+	all, err := catalogue.Describe(slices.Concat(
+		services.Scenarios(), external.Scenarios(), endpoints.Scenarios(), packets.Scenarios(), mechanisms.Scenarios(),
+		networkpolicy.Scenarios(),
+	))
+	if err != nil {
+		return nil, err
+	}
+	return spec.Sort(all)
 }

@@ -94,6 +94,10 @@ func conformanceParts() ([]*suite.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	catalogue, err := scenarios.All()
+	if err != nil {
+		return nil, err
+	}
 	var parts []*suite.Part
 	for _, pods := range strings.Split(*podNetworks, ",") {
 		network, err := lab.ParsePodNetwork(pods)
@@ -108,30 +112,29 @@ func conformanceParts() ([]*suite.Part, error) {
 			parts = append(parts, &suite.Part{
 				Title: fmt.Sprintf("%s pods, ip %s,", network, stack),
 				Options: engine.Options{
-					Proxiers: judged, Scenarios: scenariosFor(stack), Focus: matching,
+					Proxiers: judged, Scenarios: scenariosFor(catalogue, stack), Focus: matching,
 					Stack: stack, PodNetwork: network, Overlay: how,
 					Out: filepath.Join(*out, fmt.Sprintf("%s-%s", network, stack)),
 				},
 			})
 		}
 	}
-	return append(parts, policyParts(judged, how, matching)...), nil
+	return append(parts, policyParts(catalogue, judged, how, matching)...), nil
 }
 
 // policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods,
 // which all enforcers take. What has a cluster of its own and needs nothing of the proxier is judged beside the first
 // one alone.
-func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*suite.Part {
+func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overlay,
+	matching *regexp.Regexp) []*suite.Part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
 	}
-	policies := slices.DeleteFunc(scenarios.All(), func(s spec.Scenario) bool {
-		return !slices.Contains(s.Needs,
-			spec.NetworkPolicy)
+	policies := slices.DeleteFunc(slices.Clone(catalogue), func(s spec.Scenario) bool {
+		return !slices.Contains(s.Needs, spec.NetworkPolicy)
 	})
 	shared := slices.DeleteFunc(slices.Clone(policies), func(s spec.Scenario) bool {
-		return s.Own != nil &&
-			len(s.Needs) == 1
+		return s.Cluster != nil && len(s.Needs) == 1
 	})
 	var parts []*suite.Part
 	for _, e := range proxiers.Enforcers() {
@@ -158,12 +161,11 @@ func policyParts(beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp
 
 // scenariosFor are the scenarios to run in clusters of the stack. What a dual-stack cluster shows of each family is not
 // shown again in a cluster of that family alone, but for what matters most.
-func scenariosFor(stack lab.Stack) []spec.Scenario {
-	list := scenarios.All()
+func scenariosFor(catalogue []spec.Scenario, stack lab.Stack) []spec.Scenario {
 	if *all || len(stack.Families()) > 1 {
-		return list
+		return catalogue
 	}
-	return slices.DeleteFunc(list, func(s spec.Scenario) bool { return s.Priority != spec.P0 })
+	return slices.DeleteFunc(slices.Clone(catalogue), func(s spec.Scenario) bool { return s.Priority != spec.P0 })
 }
 
 // tally counts verdicts: "57 passed, 0 failed, 2 skipped, 0 broken".

@@ -16,7 +16,7 @@ import (
 )
 
 func TestCatalogueShowsVerdictsOfReports(t *testing.T) {
-	s := scenarios.All()[0]
+	s := allScenarios(t)[0]
 	run := func(folder, proxier string, v spec.Verdict) string {
 		folder = filepath.Join(t.TempDir(), folder)
 		if err := report.New("", "", "", []spec.Result{{Scenario: s, Proxier: proxier,
@@ -90,4 +90,13 @@ func TestScenarioShow(t *testing.T) {
 		!strings.Contains(err.Error(), "4 names for the lab's 3 nodes") {
 		t.Errorf("for too many nodes it says %v", err)
 	}
+}
+
+func allScenarios(t *testing.T) []spec.Scenario {
+	t.Helper()
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

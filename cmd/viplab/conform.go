@@ -89,7 +89,7 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 }
 
 func listScenarios(w io.Writer) error {
-	all, err := spec.Sort(scenarios.All())
+	all, err := scenarios.All()
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func listScenarios(w io.Writer) error {
 
 // options checks all flags before anything is built and reports every mistake at once.
 func (f *conformFlags) options() (engine.Options, error) {
-	o := engine.Options{Scenarios: scenarios.All(), TrySkipped: f.trySkipped, KeepFailed: f.keepFailed}
+	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed}
 	var errs []error
 	collect := func(flag string, err error) {
 		if err != nil {
@@ -111,9 +111,10 @@ func (f *conformFlags) options() (engine.Options, error) {
 		}
 	}
 	var err error
-	if o.Proxiers, err = f.judged.proxiers(); err != nil {
-		errs = append(errs, err)
-	}
+	o.Scenarios, err = scenarios.All()
+	errs = append(errs, err)
+	o.Proxiers, err = f.judged.proxiers()
+	errs = append(errs, err)
 	o.Enforcer, err = f.judged.enforcer()
 	errs = append(errs, err)
 	o.Flags = f.flagsOf

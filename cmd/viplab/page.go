@@ -17,24 +17,25 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// pageOf is what a page tells of the catalogue. Rows and scenarios that keep says no to are left out; a row without
-// scenarios is asked for by its own id.
+// pageOf returns the contents of a page of the catalogue: the scenarios that keep accepts by their ids, and the rows
+// without scenarios that it accepts by theirs.
 func pageOf(title string, keep func(id string) bool) (report.Page, error) {
 	page := report.Page{Title: title}
+	all, err := scenarios.All()
+	if err != nil {
+		return page, err
+	}
 	groups, err := catalogue.Groups()
 	if err != nil {
 		return page, err
 	}
-	byRow, err := catalogue.ByRow(scenarios.All())
-	if err != nil {
-		return page, err
-	}
+	byRow := catalogue.ByRow(groups, all)
 	pages, errs := make([]report.PageGroup, len(groups)), make([]error, len(groups))
-	var all sync.WaitGroup
+	var tasks sync.WaitGroup
 	for i, g := range groups {
-		all.Go(func() { pages[i], errs[i] = pageGroup(g, byRow, keep) })
+		tasks.Go(func() { pages[i], errs[i] = pageGroup(g, byRow, keep) })
 	}
-	all.Wait()
+	tasks.Wait()
 	page.Groups = slices.DeleteFunc(pages, func(g report.PageGroup) bool { return len(g.Rows) == 0 })
 	return page, errors.Join(errs...)
 }

@@ -102,10 +102,12 @@ func listFaults(w io.Writer) error {
 // options checks all flags before anything is started, and tells every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o := prove.Options{
-		Faults: faults.All(), Immune: faults.Immunes, Scenarios: scenarios.All(), Everything: f.everything,
+		Faults: faults.All(), Immune: faults.Immunes, Everything: f.everything,
 		Parallel: 2 * runtime.GOMAXPROCS(0),
 	}
-	var errs []error
+	all, err := scenarios.All()
+	o.Scenarios = all
+	errs := []error{err}
 	collect := func(flag string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))

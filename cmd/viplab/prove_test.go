@@ -12,14 +12,13 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/prove"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
-	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/catalogue"
 )
 
 // A fault may name a row of the catalogue whose scenario is still to come.
 func TestFaultsNameWhatThereIs(t *testing.T) {
 	known := map[string]bool{}
-	for _, s := range scenarios.All() {
+	for _, s := range allScenarios(t) {
 		known[s.ID] = true
 	}
 	groups, err := catalogue.Groups()

@@ -49,7 +49,7 @@ begins with, and prints what is then programmed on one node: which Service, whic
 	cmd.Flags().StringVar(&f.scenario, "scenario", "",
 		"apply what this scenario begins with (viplab scenario list shows their names)")
 	complete(cmd, "proxier", proxiers.Names()...)
-	complete(cmd, "scenario", scenarioNames()...)
+	_ = cmd.RegisterFlagCompletionFunc("scenario", completeScenarios) // fails for an unknown flag
 	return cmd
 }
 
@@ -77,14 +77,14 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 }
 
 // scene is what to apply. The standard input is read in the sandbox only: what comes before it runs more than once.
-func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.Own, err error) {
+func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.ClusterConfig, err error) {
 	if f.scenario != "" {
 		s, err := findScenario(f.scenario)
 		if err != nil {
 			return nil, own, fmt.Errorf("--scenario: %w", err)
 		}
-		if s.Own != nil {
-			own = *s.Own
+		if s.Cluster != nil {
+			own = *s.Cluster
 		}
 		return engine.Scene(s), own, nil
 	}

@@ -40,7 +40,7 @@ what it then does and expects as comments. Pods serve by socat and answer with t
 		Example: `  viplab scenario show etp-local-source-preserved
   viplab scenario show hairpin-among-many --nodes worker-1,worker-2,worker-3 | kubectl apply -f -`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(scenarioNames(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: completeScenarios,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if most := len(engine.NodeNames()); len(nodes) > most {
 				return fmt.Errorf("--nodes: %d names for the lab's %d nodes", len(nodes), most)
@@ -52,12 +52,15 @@ what it then does and expects as comments. Pods serve by socat and answer with t
 			return replay.Write(cmd.OutOrStdout(), s, nodes...)
 		},
 	}
-	cmd.Flags().StringSliceVar(&nodes, "nodes", nil, "names of real nodes that stand for n1, n2 and n3")
+	cmd.Flags().StringSliceVar(&nodes, "nodes", nil, "names of real nodes to use as n1, n2 and n3")
 	return cmd
 }
 
 func findScenario(id string) (spec.Scenario, error) {
-	all := scenarios.All()
+	all, err := scenarios.All()
+	if err != nil {
+		return spec.Scenario{}, err
+	}
 	i := slices.IndexFunc(all, func(s spec.Scenario) bool { return s.ID == id })
 	if i < 0 {
 		return spec.Scenario{}, fmt.Errorf("there is no scenario %q (viplab scenario list shows their names)", id)
@@ -65,10 +68,15 @@ func findScenario(id string) (spec.Scenario, error) {
 	return all[i], nil
 }
 
-func scenarioNames() []string {
-	var names []string
-	for _, s := range scenarios.All() {
-		names = append(names, s.ID)
+// completeScenarios completes an argument or a flag that is the id of a scenario.
+func completeScenarios(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, err := scenarios.All()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return names
+	var ids []cobra.Completion
+	for _, s := range all {
+		ids = append(ids, s.ID)
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -93,12 +93,13 @@ func newSeeded() *cobra.Command {
 }
 
 func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Writer) error {
-	o := engine.Options{Scenarios: scenarios.All(), Hasty: f.fault != ""}
+	o := engine.Options{Hasty: f.fault != ""}
 	o.Focus = regexp.MustCompile(exactly(rows))
-	var err, unknown error
+	var err, unknown, wrong error
+	o.Scenarios, wrong = scenarios.All()
 	o.Proxiers, err = f.judged.proxiers()
 	o.Enforcer, unknown = f.judged.enforcer()
-	if err := errors.Join(err, unknown, f.cluster.set(&o)); err != nil {
+	if err := errors.Join(wrong, err, unknown, f.cluster.set(&o)); err != nil {
 		return err
 	}
 	if err := sandbox.Enter(); err != nil {

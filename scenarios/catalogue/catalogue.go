@@ -1,90 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package catalogue holds the list of behaviours that the scenarios prove: what an implementation of Service virtual
-// IPs owes, where implementations differ on purpose, and who says so.
+// IPs owes, where implementations differ on purpose, and which document or test says so.
 package catalogue
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v2"
 
 	"github.com/viplab/viplab/suite/spec"
 )
 
+// file is where a reader of an error finds the rows.
+const file = "scenarios/catalogue/rows.yaml"
+
 // Group is a family of behaviours.
 type Group struct {
 	// Name is how scenarios call it: "etp-local".
-	Name  string      `json:"group"`
-	Title string      `json:"title"`
-	Rows  []Behaviour `json:"rows"`
+	Name  string      `yaml:"group"`
+	Title string      `yaml:"title"`
+	Rows  []Behaviour `yaml:"rows"`
 }
 
 // Behaviour is one row of the catalogue.
 type Behaviour struct {
-	// ID names it and its scenario: "etp-local-source-preserved".
-	ID       string        `json:"id"`
-	Priority spec.Priority `json:"priority"`
-	// Behaviour says what is given, what happens and what must come of it.
-	Behaviour string `json:"behaviour"`
+	// ID names it and, unless it has several, its scenario: "etp-local-source-preserved".
+	ID       string        `yaml:"id"`
+	Priority spec.Priority `yaml:"priority"`
+	// Description is what the row's scenario shows, in a sentence that a user would recognise.
+	Description string `yaml:"description"`
+	// Scenarios are the scenarios of a row that has several, by their ids. Such a row has no description.
+	Scenarios map[string]Part `yaml:"scenarios"`
+	// Behaviour says what is given, what happens and what must be the result.
+	Behaviour string `yaml:"behaviour"`
 	// Modes says where it holds and where implementations differ on purpose.
-	Modes string `json:"modes"`
+	Modes string `yaml:"modes"`
 	// Source is where the behaviour is promised or tested.
-	Source string `json:"source"`
+	Source string `yaml:"source"`
 	// Cases are its names in the list of cases for network policies (docs/netpol.md): "CONN-03, CONN-04".
-	Cases string `json:"cases"`
-	// Test is a package and a test that shows it, where no cluster is needed to, or another command has one. Such a row
-	// has no scenario.
-	Test string `json:"test"`
+	Cases string `yaml:"cases"`
+	// Test is a package and a test that shows a behaviour without a cluster. Such a row has no scenario.
+	Test string `yaml:"test"`
+}
+
+// Part is one of several scenarios of a row. Without a priority it has the row's.
+type Part struct {
+	Priority    spec.Priority `yaml:"priority"`
+	Description string        `yaml:"description"`
+}
+
+// parts returns the scenarios of a row by their ids.
+func (b Behaviour) parts() map[string]Part {
+	if b.Description == "" {
+		return b.Scenarios
+	}
+	return map[string]Part{b.ID: {b.Priority, b.Description}}
 }
 
 //go:embed rows.yaml
 var text []byte
 
-// Groups are all groups in the order of reports.
-func Groups() ([]Group, error) { return groups() }
-
-var groups = sync.OnceValues(func() (out []Group, err error) {
+// Groups returns all groups in the order of reports.
+var Groups = sync.OnceValues(func() (out []Group, err error) {
 	if err := yaml.UnmarshalStrict(text, &out); err != nil {
-		return nil, fmt.Errorf("the catalogue's rows: %w", err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return out, nil
 })
 
-// Of is the group and the row that a scenario belongs to: the row with its id, or, where a row takes several scenarios,
-// the one whose id theirs begin with.
-func Of(scenario string) (Group, Behaviour, error) {
-	all, err := Groups()
+// Describe fills in the group, priority, source and description of scenarios from their rows. The error names every
+// scenario without a row, and every row that lists a scenario which is not among them, or none.
+func Describe(scenarios []spec.Scenario) ([]spec.Scenario, error) {
+	groups, err := Groups()
 	if err != nil {
-		return Group{}, Behaviour{}, err
+		return nil, err
 	}
-	var group Group
-	var row Behaviour
-	for _, g := range all {
-		for _, r := range g.Rows {
-			if (scenario == r.ID || strings.HasPrefix(scenario, r.ID+"-")) && len(r.ID) > len(row.ID) {
-				group, row = g, r
+	return describe(groups, scenarios)
+}
+
+func describe(groups []Group, scenarios []spec.Scenario) ([]spec.Scenario, error) {
+	described, errs := descriptions(groups)
+	out := slices.Clone(scenarios)
+	written := map[string]bool{}
+	for i := range out {
+		s := &out[i]
+		written[s.ID] = true
+		d, ok := described[s.ID]
+		if !ok {
+			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: describe it in %s", s.ID, file))
+		}
+		s.Group, s.Priority, s.Source, s.Why = d.Group, d.Priority, d.Source, d.Why
+	}
+	for _, id := range slices.Sorted(maps.Keys(described)) {
+		if !written[id] {
+			errs = append(errs, fmt.Errorf("%s describes a scenario %s that does not exist: "+
+				"write it below scenarios/ or remove it from the file", file, id))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// descriptions returns what the rows say of each scenario, by its id.
+func descriptions(groups []Group) (map[string]spec.Scenario, []error) {
+	described, rows := map[string]spec.Scenario{}, map[string]bool{}
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{file}, args...)...))
+	}
+	for _, g := range groups {
+		for _, row := range g.Rows {
+			if rows[row.ID] {
+				bad("there are two rows %s", row.ID)
+			}
+			rows[row.ID] = true
+			kinds := 0
+			for _, has := range []bool{row.Description != "", len(row.Scenarios) > 0, row.Test != ""} {
+				if has {
+					kinds++
+				}
+			}
+			if kinds != 1 {
+				bad("row %s must have a description, scenarios or a test, and only one of them", row.ID)
+			}
+			for id, part := range row.parts() {
+				if _, twice := described[id]; twice {
+					bad("two rows describe scenario %s", id)
+				}
+				if part.Priority == "" {
+					part.Priority = row.Priority
+				}
+				described[id] = spec.Scenario{Group: g.Name, Priority: part.Priority, Source: row.Source, Why: part.Description}
 			}
 		}
 	}
-	if row.ID == "" {
-		return Group{}, Behaviour{}, fmt.Errorf("%s is no row of the catalogue", scenario)
-	}
-	return group, row, nil
+	return described, errs
 }
 
-// ByRow sorts scenarios to the ids of their rows. A row without a scenario has no entry.
-func ByRow(scenarios []spec.Scenario) (map[string][]spec.Scenario, error) {
+// ByRow groups scenarios by the ids of their rows. It leaves out scenarios that no row describes.
+func ByRow(groups []Group, scenarios []spec.Scenario) map[string][]spec.Scenario {
+	row := map[string]string{}
+	for _, g := range groups {
+		for _, r := range g.Rows {
+			for id := range r.parts() {
+				row[id] = r.ID
+			}
+		}
+	}
 	out := map[string][]spec.Scenario{}
 	for _, s := range scenarios {
-		_, row, err := Of(s.ID)
-		if err != nil {
-			return nil, err
+		if id, ok := row[s.ID]; ok {
+			out[id] = append(out[id], s)
 		}
-		out[row.ID] = append(out[row.ID], s)
 	}
-	return out, nil
+	return out
 }

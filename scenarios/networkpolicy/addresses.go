@@ -9,72 +9,65 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // addresses are the scenarios of addresses that pass from one pod to another, and of pods without one. They have
 // clusters of their own, as pods of others would take the addresses that become free.
-var addresses = []spec.Scenario{
-	{
-		ID: "np-completed-pod", Group: group, Priority: spec.P0, Own: &spec.Own{},
-		Source: "antrea#6507; azure-container-networking#428; kube-router#1056",
-		Why: "A pod that has completed is a peer no longer, though the API still lists it with its address: that is " +
-			"another pod's now.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("b2 runs", nil, open("a1", "b2"), shut("a1", "c2")),
-			step("b2 has completed, and d2 has its address", do(complete("b2"), takesOver("b2", echo("d2", "n2"))),
-				shut("a1", "c2", "d2"), open("b1", "d2")),
+func addresses() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-completed-pod", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("b2 runs", nil, open("a1", "b2"), shut("a1", "c2")),
+				step("b2 has completed, and d2 has its address", do(complete("b2"), takesOver("b2", echo("d2", "n2"))),
+					shut("a1", "c2", "d2"), open("b1", "d2")),
+			},
 		},
-	},
-	{
-		ID: "np-address-passed-on", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "weave#3177",
-		Why: "Where a new pod has the address of one that is still being deleted, the rules for the new one count, and " +
-			"go on to count when the old one is gone.",
-		Needs: enforced,
-		Given: four(policy("old", pod("a1"), ingress(allow(pods(pod("b2"))))),
-			policy("new", pod("b1"), ingress(allow(pods(pod("d2")))))),
-		Steps: []spec.Step{
-			step("b2 runs", nil, open("a1", "b2"), shut("b1", "b2")),
-			step("both are listed with the address", do(Terminate("b2", false), ended("b2"), takesOver("b2", echo("d2", "n2"))),
-				shut("a1", "d2"), open("b1", "d2")),
-			step("the old one is gone", do(Delete("Pod", "b2")), shut("a1", "d2"), open("b1", "d2")),
+		{
+			ID: "np-address-passed-on", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("old", pod("a1"), ingress(allow(pods(pod("b2"))))),
+				policy("new", pod("b1"), ingress(allow(pods(pod("d2")))))),
+			Steps: []spec.Step{
+				step("b2 runs", nil, open("a1", "b2"), shut("b1", "b2")),
+				step("both are listed with the address", do(Terminate("b2", false), ended("b2"), takesOver("b2", echo("d2", "n2"))),
+					shut("a1", "d2"), open("b1", "d2")),
+				step("the old one is gone", do(Delete("Pod", "b2")), shut("a1", "d2"), open("b1", "d2")),
+			},
 		},
-	},
-	{
-		ID: "np-pending-pod", Group: group, Priority: spec.P0, Source: "kube-router#378",
-		Why:   "Pods without an address, which a rule and a policy select as well, keep them from nothing.",
-		Needs: enforced,
-		Given: []store.Object{
-			echo("a1", "n1", App("target")), echo("b2", "n2", App("peer")), echo("c2", "n2"),
-			Pod("peer", "", App("peer")), Pod("target", "", App("target")),
-			policy("p", labels("app", "target"), ingress(allow(pods(labels("app", "peer"))))),
+		{
+			ID:    "np-pending-pod",
+			Needs: enforced,
+			Given: []store.Object{
+				echo("a1", "n1", App("target")), echo("b2", "n2", App("peer")), echo("c2", "n2"),
+				Pod("peer", "", App("peer")), Pod("target", "", App("target")),
+				policy("p", labels("app", "target"), ingress(allow(pods(labels("app", "peer"))))),
+			},
+			Steps: []spec.Step{
+				step("two pods have no node yet", nil, open("a1", "b2"), shut("a1", "c2")),
+				step("another one comes", do(Apply(Pod("other", "", App("peer")), echo("d2", "n2", App("peer")))),
+					open("a1", "b2", "d2"), shut("a1", "c2")),
+			},
 		},
-		Steps: []spec.Step{
-			step("two pods have no node yet", nil, open("a1", "b2"), shut("a1", "c2")),
-			step("another one comes", do(Apply(Pod("other", "", App("peer")), echo("d2", "n2", App("peer")))),
-				open("a1", "b2", "d2"), shut("a1", "c2")),
+		{
+			ID: "np-named-port-moves", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(
+				echo("d1", "n1", App("named"), Named("web", 8090), TCP(8091)),
+				policy("p", labels("app", "named"), ingress(allow().onNamed("web"))),
+			),
+			Steps: []spec.Step{
+				{Name: "web is 8090", Rows: ofPorts("d1", 8090, 8091)},
+				{Name: "web is 8091", Do: do(Delete("Pod", "d1"), settled(),
+					Apply(echo("d1", "n1", App("named"), TCP(8090), Named("web", 8091)))),
+					Rows: ofPorts("d1", 8091, 8090)},
+			},
 		},
-	},
-	{
-		ID: "np-named-port-moves", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "API reference of NetworkPolicy: named ports",
-		Why: "When a pod is replaced by one with the same name and address whose named port is another one, that is the " +
-			"port which is open.",
-		Needs: enforced,
-		Given: four(
-			echo("d1", "n1", App("named"), Named("web", 8090), TCP(8091)),
-			policy("p", labels("app", "named"), ingress(allow().onNamed("web"))),
-		),
-		Steps: []spec.Step{
-			{Name: "web is 8090", Rows: ofPorts("d1", 8090, 8091)},
-			{Name: "web is 8091", Do: do(Delete("Pod", "d1"), settled(),
-				Apply(echo("d1", "n1", App("named"), TCP(8090), Named("web", 8091)))),
-				Rows: ofPorts("d1", 8091, 8090)},
-		},
-	},
+	}
 }
 
 // ofPorts are rows from two places to the open and the closed port of a pod.

@@ -10,45 +10,40 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // atomic are the scenarios of changes that must be no change for somebody: nothing of what was denied before and is
 // denied after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its
 // own. They have clusters of their own, where each change is obeyed by itself.
-var atomic = []spec.Scenario{
-	unnoticed("np-reapplied", spec.P0, 5, "A policy that is written again as it was, and again in other words, changes "+
-		"nothing for anybody.",
-		Apply(toldBy("p", "more")), Apply(toldBy("p", "")), Apply(inOtherWords()), Apply(toldBy("p", "")),
-	),
-	unnoticed("np-others-come-and-go", spec.P0, 5,
-		"Policies of other pods and one more for the same pod come and go, and what this one says holds all the while.",
-		Apply(policy("other", pod("b1"), ingress(allow(pods(pod("a1")))))),
-		Apply(policy("too", pod("a1"), ingress(allow(block("192.0.2.0/24"))))),
-		Delete("NetworkPolicy", "other"), Delete("NetworkPolicy", "too"),
-	),
-	unnoticed("np-members-change", spec.P0, 5,
-		"When pods become peers of a rule, and cease to be, those that are its peers all the while lose nothing.",
-		label("b1", "friend", "yes"), Apply(echo("d2", "n2", Labelled("friend", "yes"))), label("b1", "friend", ""),
-		Delete("Pod", "d2"),
-	),
-	unnoticed("np-policy-handed-over", spec.P1, 5,
-		"When another policy that allows the same comes, and the first one goes, nobody notices.",
-		Apply(toldBy("q", "")), Delete("NetworkPolicy", "p"), Apply(toldBy("p", "")), Delete("NetworkPolicy", "q"),
-	),
-	unnoticed("np-large-set-rewritten", spec.P1, 2,
-		"A rule with a thousand blocks is written anew with a thousand others, and the peer that both allow loses nothing.",
-		Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
-	),
-	{
-		ID: "np-once-closed", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "changes that take effect in parts",
-		Why: "When a policy comes to deny, then from the first datagram that is dropped on none passes, and when it " +
-			"goes, from the first that passes on none is dropped.",
-		Needs: enforced,
-		Given: four(),
-		Steps: []spec.Step{{Check: eachFlow(turns)}},
-	},
+func atomic() []spec.Scenario {
+	return []spec.Scenario{
+		unnoticed("np-reapplied", 5,
+			Apply(toldBy("p", "more")), Apply(toldBy("p", "")), Apply(inOtherWords()), Apply(toldBy("p", "")),
+		),
+		unnoticed("np-others-come-and-go", 5,
+			Apply(policy("other", pod("b1"), ingress(allow(pods(pod("a1")))))),
+			Apply(policy("too", pod("a1"), ingress(allow(block("192.0.2.0/24"))))),
+			Delete("NetworkPolicy", "other"), Delete("NetworkPolicy", "too"),
+		),
+		unnoticed("np-members-change", 5,
+			label("b1", "friend", "yes"), Apply(echo("d2", "n2", Labelled("friend", "yes"))), label("b1", "friend", ""),
+			Delete("Pod", "d2"),
+		),
+		unnoticed("np-policy-handed-over", 5,
+			Apply(toldBy("q", "")), Delete("NetworkPolicy", "p"), Apply(toldBy("p", "")), Delete("NetworkPolicy", "q"),
+		),
+		unnoticed("np-large-set-rewritten", 2,
+			Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
+		),
+		{
+			ID: "np-once-closed", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{{Check: eachFlow(turns)}},
+		},
+	}
 }
 
 // toldBy is a policy that lets friends come to a1, with a label of its own.
@@ -77,10 +72,10 @@ func manyBlocks(first int) store.Object {
 }
 
 // unnoticed is a scenario in which changes go round so many times, under traffic that none of them is to touch.
-func unnoticed(id string, priority spec.Priority, rounds int, why string, changes ...spec.Action) spec.Scenario {
+func unnoticed(id string, rounds int, changes ...spec.Action) spec.Scenario {
 	return spec.Scenario{
-		ID: id, Group: group, Priority: priority, Source: "rules that are deleted and written instead of being replaced",
-		Why: why, Needs: enforced, Own: &spec.Own{},
+		ID:    id,
+		Needs: enforced, Cluster: &spec.ClusterConfig{},
 		Given: untouched(toldBy("p", "")),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {

@@ -16,36 +16,34 @@ import (
 )
 
 // churn are the scenarios of many changes in a row, which are not waited for.
-var churn = []spec.Scenario{
-	{
-		ID: "np-label-churn", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "enforcers that fall behind",
-		Why: "Of a thousand changes of labels, which come faster than they are obeyed, the last ones count, and who has " +
-			"nothing to do with them notices nothing.",
-		Needs: enforced,
-		Given: churned(),
-		Steps: []spec.Step{{
-			Name: "while labels change", Check: changeLabels,
-		}, {
-			Name: "the last labels", Rows: lastRows(),
-		}},
-	},
-	{
-		ID: "np-killed-midway", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "updates of several steps",
-		Why: "An enforcer that is killed while it writes leaves what was or what is to be, nothing in between, and goes " +
-			"on from there.",
-		Needs: enforced,
-		Given: untouched(toldBy("p", "")),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
-				for i := range 6 {
-					if err := killMidway(ctx, w, t, i); err != nil {
-						return err
+func churn() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-label-churn", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: churned(),
+			Steps: []spec.Step{{
+				Name: "while labels change", Check: changeLabels,
+			}, {
+				Name: "the last labels", Rows: lastRows(),
+			}},
+		},
+		{
+			ID: "np-killed-midway", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: untouched(toldBy("p", "")),
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
+					for i := range 6 {
+						if err := killMidway(ctx, w, t, i); err != nil {
+							return err
+						}
 					}
-				}
-				return nil
-			})
-		}}},
-	},
+					return nil
+				})
+			}}},
+		},
+	}
 }
 
 // killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or when the first
@@ -146,7 +144,7 @@ func changeLabels(ctx context.Context, w spec.World) error {
 		if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)); err != nil {
 			return err
 		}
-		w.Remark(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
+		w.Note(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
 			flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
 		return nil
 	})

@@ -5,76 +5,69 @@ package networkpolicy
 import (
 	"context"
 
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // connections are the scenarios of what goes on when policies change, and of replies.
-var connections = []spec.Scenario{
-	{
-		ID: "np-replies-pass", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: replies are allowed",
-		Why: "Whoever may ask gets an answer, from a pod that may send nothing of its own, and to a pod that nobody may " +
-			"ask.",
-		Needs: enforced,
-		Given: four(policy("mute", pod("a1"), egress()), policy("deaf", pod("c2"), ingress())),
-		Steps: []spec.Step{step("", nil, open("a1", "b1", "b2", "c2"), open("b1", "c2"), shut("b2", "a1"),
-			shut("c2", "b1", "b2"))},
-	},
-	{
-		ID: "np-neighbours-judged-twice", Group: group, Priority: spec.P0,
-		Source: "marks and verdicts that end the way of a packet through a node",
-		Why:    "What a policy lets a pod send is judged once more for the pod that gets it, on the same node as on another.",
-		Needs:  enforced,
-		Given: four(policy("out", pod("b1"), egress(allow(pods(labels())))), policy("none", pod("a1"), ingress()),
-			policy("none-there", pod("c2"), ingress())),
-		Steps: []spec.Step{step("", nil, shut("a1", "b1"), shut("c2", "b1"), open("b2", "b1"), open("b1", "a1", "b2"))},
-	},
-	{
-		ID: "np-pinhole-one-way", Group: group, Priority: spec.P0,
-		Source: "API reference of NetworkPolicy: connections, not packets",
-		Why:    "A pod that may be asked by another one may not ask it.",
-		Needs:  enforced,
-		Given: four(policy("deny", labels(), ingress(), egress()),
-			policy("out", pod("a1"), egress(allow(pods(pod("b2"))))), policy("in", pod("b2"), ingress(allow(pods(pod("a1")))))),
-		Steps: []spec.Step{step("", nil, open("b2", "a1"), shut("a1", "b2"), shut("b2", "b1", "c2"), shut("c2", "a1"))},
-	},
-	{
-		ID: "np-denied-flow-opens", Group: group, Priority: spec.P0, Source: "conntrack: a flow without an answer is new",
-		Why: "A UDP flow that is denied stays denied, however often it is tried, and passes from the same port once it " +
-			"is allowed.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress())),
-		Steps: []spec.Step{
-			{Name: "denied", Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
-				Want: denied}}},
-			{
-				Name: "allowed", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2"))))))),
-				Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
-					By: []string{"a1"}}},
+func connections() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-replies-pass",
+			Needs: enforced,
+			Given: four(policy("mute", pod("a1"), egress()), policy("deaf", pod("c2"), ingress())),
+			Steps: []spec.Step{step("", nil, open("a1", "b1", "b2", "c2"), open("b1", "c2"), shut("b2", "a1"),
+				shut("c2", "b1", "b2"))},
+		},
+		{
+			ID:    "np-neighbours-judged-twice",
+			Needs: enforced,
+			Given: four(policy("out", pod("b1"), egress(allow(pods(labels())))), policy("none", pod("a1"), ingress()),
+				policy("none-there", pod("c2"), ingress())),
+			Steps: []spec.Step{step("", nil, shut("a1", "b1"), shut("c2", "b1"), open("b2", "b1"), open("b1", "a1", "b2"))},
+		},
+		{
+			ID:    "np-pinhole-one-way",
+			Needs: enforced,
+			Given: four(policy("deny", labels(), ingress(), egress()),
+				policy("out", pod("a1"), egress(allow(pods(pod("b2"))))), policy("in", pod("b2"), ingress(allow(pods(pod("a1")))))),
+			Steps: []spec.Step{step("", nil, open("b2", "a1"), shut("a1", "b2"), shut("b2", "b1", "c2"), shut("c2", "a1"))},
+		},
+		{
+			ID:    "np-denied-flow-opens",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress())),
+			Steps: []spec.Step{
+				{Name: "denied", Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
+					Want: denied}}},
+				{
+					Name: "allowed", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2"))))))),
+					Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
+						By: []string{"a1"}}},
+				},
 			},
 		},
-	},
-	{
-		ID: "np-connection-outlasts-updates", Group: group, Priority: spec.P0, Source: "cilium#2569",
-		Why:   "A connection that is allowed is not disturbed while other policies come and go.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			rows := []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
-				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
-				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
-			}
-			comeAndGo := do(Apply(policy("other", pod("b1"), ingress())), Delete("NetworkPolicy", "other"))
-			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-				for range 20 {
-					if err := eachSettled(ctx, w, t, comeAndGo); err != nil {
-						return err
-					}
+		{
+			ID:    "np-connection-outlasts-updates",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				rows := []spec.Row{
+					{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
+					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
+					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+					{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
 				}
-				return nil
-			})
-		}}},
-	},
+				comeAndGo := do(Apply(policy("other", pod("b1"), ingress())), Delete("NetworkPolicy", "other"))
+				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+					for range 20 {
+						if err := eachSettled(ctx, w, t, comeAndGo); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}}},
+		},
+	}
 }

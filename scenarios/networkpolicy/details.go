@@ -13,145 +13,126 @@ import (
 	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // details are the scenarios of ports, fragments, errors and the path, as policies meet them.
-var details = []spec.Scenario{
-	{
-		ID: "np-source-port", Group: group, Priority: spec.P1,
-		Source: "API reference of NetworkPolicy: ports are those of the destination",
-		Why:    "A client that sends from the port that is allowed reaches no other port by that.",
-		Needs:  enforced,
-		Given: four(
-			Pod("p2", "n2"), Pod("q2", "n2"), // they serve nothing, and have the port 8080 for themselves
-			policy("in", pod("a1"), ingress(allow().on(corev1.ProtocolTCP, 8080).on(corev1.ProtocolUDP, 8080))),
-			policy("out", pod("q2"), egress(allow().on(corev1.ProtocolTCP, 8080).on(corev1.ProtocolUDP, 8080))),
-		),
-		Steps: []spec.Step{{Rows: append(fromPort8080("p2", "a1"), fromPort8080("q2", "b1")...)}},
-	},
-	{
-		ID: "np-fragments", Group: group, Priority: spec.P1, Source: "origin PR 13162; cilium#25709",
-		Why: "A datagram in pieces, in whatever order they come, is judged by its port as a whole one: all of it " +
-			"arrives, or none.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
-			for _, f := range w.Lab().Stack().Families() {
-				if err := InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f); err != nil {
+func details() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-source-port",
+			Needs: enforced,
+			Given: four(
+				Pod("p2", "n2"), Pod("q2", "n2"), // they serve nothing, and have the port 8080 for themselves
+				policy("in", pod("a1"), ingress(allow().on(corev1.ProtocolTCP, 8080).on(corev1.ProtocolUDP, 8080))),
+				policy("out", pod("q2"), egress(allow().on(corev1.ProtocolTCP, 8080).on(corev1.ProtocolUDP, 8080))),
+			),
+			Steps: []spec.Step{{Rows: append(fromPort8080("p2", "a1"), fromPort8080("q2", "b1")...)}},
+		},
+		{
+			ID:    "np-fragments",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Settle(ctx); err != nil {
 					return err
 				}
-			}
-			a1, err := w.Host("a1")
-			if err != nil {
-				return err
-			}
-			caught, err := Catch(w, func() error {
-				return w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp", Payload: 4000, Want: denied},
-					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
-			}, "a1")
-			for _, c := range caught {
-				if c.Fragment && slices.Contains(a1.Addrs(), c.Dst.Addr()) { // a bridge may show it those of others, too
-					err = errors.Join(err, fmt.Errorf("a1 has received a piece of what is denied: %s", c.Packet))
+				for _, f := range w.Lab().Stack().Families() {
+					if err := InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f); err != nil {
+						return err
+					}
 				}
-			}
-			return err
-		}}},
-	},
-	{
-		ID: "np-errors-come-back", Group: group, Priority: spec.P1,
-		Source: "conntrack: RELATED; text of ClusterNetworkPolicy",
-		Why: "The error that answers an allowed datagram comes back to a pod that nobody may reach, from one that may " +
-			"send nothing.",
-		Needs: enforced,
-		Given: four(policy("a", pod("a1"), ingress(), egress(allow(pods(pod("b2"))))), policy("b", pod("b2"), egress())),
-		Steps: []spec.Step{{Rows: append(shut("a1", "b2"),
-			spec.Row{From: "a1", To: spec.HostAt("b2", 9), Proto: "udp", Want: spec.Refused},
-			spec.Row{From: "a1", To: spec.HostAt("b2", 9), Want: spec.Refused},
-		)}},
-	},
-	{
-		ID: "np-narrow-path", Group: group, Priority: spec.P1,
-		Source: "cilium#26193; aws-network-policy-agent PR 561; calico#7120",
-		Why:    "A pod that nobody may reach learns of a narrow path to one that it may reach, from a node on the way.",
-		Needs:  append([]spec.Feature{spec.KernelNAT}, keepsSource...),
-		Given: []store.Object{
-			echo("a1", "n1"), Pod("b2", "n2", App("dns"), UDP(5353), TCP(8080)), echo("c2", "n2"),
-			Service("dns", UDPPort(53, 5353)), Service("web", Selecting("dns")),
-			policy("a", pod("a1"), ingress(), egress(allow(pods(labels("app", "dns"))))),
-			policy("b", labels("app", "dns"), ingress(allow(pods(pod("a1")))), egress()),
-		},
-		Steps: []spec.Step{{Rows: append(shut("a1", "c2"), shut("c2", "a1")...),
-			Check: func(ctx context.Context, w spec.World) error {
-				return LearnsOfNarrowPath(ctx, w, "a1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "b2",
-					w.Lab().Stack().Families()...)
+				a1, err := w.Host("a1")
+				if err != nil {
+					return err
+				}
+				caught, err := Catch(w, func() error {
+					return w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp", Payload: 4000, Want: denied},
+						spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
+				}, "a1")
+				for _, c := range caught {
+					if c.Fragment && slices.Contains(a1.Addrs(), c.Dst.Addr()) { // a bridge may show it those of others, too
+						err = errors.Join(err, fmt.Errorf("a1 has received a piece of what is denied: %s", c.Packet))
+					}
+				}
+				return err
 			}}},
-	},
-	{
-		ID: "np-sctp", Group: group, Priority: spec.P1, Source: "e2e netpol, SCTP; kubernetes PR 102509",
-		Why: "A rule for a port of SCTP opens it, and neither another port nor what other protocols have under that " +
-			"number.",
-		Needs: enforced,
-		Given: []store.Object{
-			echo("a1", "n1", SCTP(8080)), echo("b1", "n1", SCTP(8080)), echo("b2", "n2"), echo("c2", "n2"),
-			policy("a", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8080))),
-			policy("b", pod("b1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8081).on(corev1.ProtocolTCP, 8080))),
 		},
-		Steps: []spec.Step{{
-			Rows: append(shut("a1", "b2", "c2"), spec.Row{From: "b2", To: spec.HostAt("b1", 8080), By: []string{"b1"}}),
-			Check: func(ctx context.Context, w spec.World) error {
-				return eachFamily(w, func(f lab.Family) error { return associates(ctx, w, f) })
+		{
+			ID:    "np-errors-come-back",
+			Needs: enforced,
+			Given: four(policy("a", pod("a1"), ingress(), egress(allow(pods(pod("b2"))))), policy("b", pod("b2"), egress())),
+			Steps: []spec.Step{{Rows: append(shut("a1", "b2"),
+				spec.Row{From: "a1", To: spec.HostAt("b2", 9), Proto: "udp", Want: spec.Refused},
+				spec.Row{From: "a1", To: spec.HostAt("b2", 9), Want: spec.Refused},
+			)}},
+		},
+		{
+			ID:    "np-narrow-path",
+			Needs: append([]spec.Feature{spec.KernelNAT}, keepsSource...),
+			Given: []store.Object{
+				echo("a1", "n1"), Pod("b2", "n2", App("dns"), UDP(5353), TCP(8080)), echo("c2", "n2"),
+				Service("dns", UDPPort(53, 5353)), Service("web", Selecting("dns")),
+				policy("a", pod("a1"), ingress(), egress(allow(pods(labels("app", "dns"))))),
+				policy("b", labels("app", "dns"), ingress(allow(pods(pod("a1")))), egress()),
 			},
-		}},
-	},
-	{
-		ID: "np-same-ports-again", Group: group, Priority: spec.P1, Source: "conntrack: entries that outlast a policy",
-		Why: "A TCP connection from the same port as one that has ended is a new one, and denied if it is denied by " +
-			"now; what becomes of such a datagram is the enforcer's choice as long as the flow is remembered.",
-		Needs: enforced,
-		Given: four(),
-		Steps: []spec.Step{
-			{Name: "allowed", Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, By: []string{"a1"}},
-				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, By: []string{"a1"}},
-			}},
-			{Name: "denied", Do: do(Apply(policy("p", pod("a1"), ingress()))), Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, Want: denied},
-				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, Want: spec.Reply | denied,
-					By: []string{"a1"}, Profile: "a datagram from the port of a flow that was allowed"},
-			}},
+			Steps: []spec.Step{{Rows: append(shut("a1", "c2"), shut("c2", "a1")...),
+				Check: func(ctx context.Context, w spec.World) error {
+					return LearnsOfNarrowPath(ctx, w, "a1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "b2",
+						w.Lab().Stack().Families()...)
+				}}},
 		},
-	},
-	{
-		ID: "np-connection-outlasts-policy", Group: group, Priority: spec.P1, Source: "cilium#2569",
-		Why:   "When the policy goes that let a connection in, or comes that does as well, the connection goes on.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("one policy", nil, ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
-			step("none", do(Delete("NetworkPolicy", "p")), ongoing(spec.Row{By: []string{"a1"}}), open("a1", "c2")),
-			step("another one", do(Apply(policy("q", pod("a1"), ingress(allow(pods(pod("b2"))))))),
-				ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
-		},
-	},
-	{
-		ID: "np-forgotten-flow", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "kube-network-policies#246: nf_conntrack_tcp_loose",
-		Why: "A flow that was allowed and is denied by now does not go on once the nodes have forgotten it; the " +
-			"isolated side may begin one of its own, which is answered.",
-		Needs: enforced,
-		Given: four(),
-		Steps: []spec.Step{
-			{Name: "UDP", Check: eachFlow(forgottenFlow)},
-			{Name: "TCP", Check: func(ctx context.Context, w spec.World) error {
-				return eachFamily(w, func(f lab.Family) error { return forgottenConnection(ctx, w, f) })
+		{
+			ID:    "np-sctp",
+			Needs: enforced,
+			Given: []store.Object{
+				echo("a1", "n1", SCTP(8080)), echo("b1", "n1", SCTP(8080)), echo("b2", "n2"), echo("c2", "n2"),
+				policy("a", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8080))),
+				policy("b", pod("b1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8081).on(corev1.ProtocolTCP, 8080))),
+			},
+			Steps: []spec.Step{{
+				Rows:  append(shut("a1", "b2", "c2"), spec.Row{From: "b2", To: spec.HostAt("b1", 8080), By: []string{"b1"}}),
+				Check: EachFamily(associates),
 			}},
 		},
-	},
+		{
+			ID:    "np-same-ports-again",
+			Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{
+				{Name: "allowed", Rows: []spec.Row{
+					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, By: []string{"a1"}},
+					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, By: []string{"a1"}},
+				}},
+				{Name: "denied", Do: do(Apply(policy("p", pod("a1"), ingress()))), Rows: []spec.Row{
+					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, Want: denied},
+					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, Want: spec.Reply | denied,
+						By: []string{"a1"}, Choice: "a datagram from the port of a flow that was allowed"},
+				}},
+			},
+		},
+		{
+			ID:    "np-connection-outlasts-policy",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("one policy", nil, ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
+				step("none", do(Delete("NetworkPolicy", "p")), ongoing(spec.Row{By: []string{"a1"}}), open("a1", "c2")),
+				step("another one", do(Apply(policy("q", pod("a1"), ingress(allow(pods(pod("b2"))))))),
+					ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
+			},
+		},
+		{
+			ID: "np-forgotten-flow", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{
+				{Name: "UDP", Check: eachFlow(forgottenFlow)},
+				{Name: "TCP", Check: EachFamily(forgottenConnection)},
+			},
+		},
+	}
 }
 
 // fromPort8080 are rows from the port that is allowed, to that port and to another.

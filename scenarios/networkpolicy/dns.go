@@ -13,40 +13,40 @@ import (
 	"github.com/viplab/viplab/lab"
 	server "github.com/viplab/viplab/lab/cluster/dns"
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // dns are the scenarios of pods that may ask for names, or not.
-var dns = []spec.Scenario{{
-	ID: "np-dns", Group: group, Priority: spec.P0, Source: "kubernetes website#54997; cyclonus, allow-dns",
-	Why: "To deny a pod all egress is to deny it DNS as well; once port 53 is allowed, it finds out addresses, and " +
-		"still reaches none of them.",
-	Needs: keepsSource,
-	Given: []store.Object{
-		echo("a1", "n1"), Pod("like-dns", "n2", App("like-dns"), TCP(server.Port), UDP(server.Port)), DNSServer("d2", "n2"),
-		DNS(),
-		Service("like-dns", Selecting("like-dns"), Port(server.Port, server.Port), UDPPort(server.Port, server.Port)),
-		echo("web-2", "n2", App("web")), Service("web"), policy("deny", pod("a1"), egress()),
-	},
-	Steps: []spec.Step{
-		{Name: "nothing is allowed", Rows: onPort53(spec.Row{Want: denied})},
-		{
-			Name: "port 53 is allowed", Do: do(Apply(policy("dns", pod("a1"),
-				egress(allow().on(corev1.ProtocolUDP, server.Port).on(corev1.ProtocolTCP, server.Port))))),
-			Rows: append(onPort53(spec.Row{By: []string{"like-dns"}}),
-				spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied},
-				spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
-			Check: func(ctx context.Context, w spec.World) error {
-				var errs []error
-				for _, f := range w.Lab().Stack().Families() {
-					errs = append(errs, findsOut(ctx, w, "udp", f), findsOut(ctx, w, "tcp", f))
-				}
-				return errors.Join(errs...)
+func dns() []spec.Scenario {
+	return []spec.Scenario{{
+		ID:    "np-dns",
+		Needs: keepsSource,
+		Given: []store.Object{
+			echo("a1", "n1"), Pod("like-dns", "n2", App("like-dns"), TCP(server.Port), UDP(server.Port)), DNSServer("d2", "n2"),
+			DNS(),
+			Service("like-dns", Selecting("like-dns"), Port(server.Port, server.Port), UDPPort(server.Port, server.Port)),
+			echo("web-2", "n2", App("web")), Service("web"), policy("deny", pod("a1"), egress()),
+		},
+		Steps: []spec.Step{
+			{Name: "nothing is allowed", Rows: onPort53(spec.Row{Want: denied})},
+			{
+				Name: "port 53 is allowed", Do: do(Apply(policy("dns", pod("a1"),
+					egress(allow().on(corev1.ProtocolUDP, server.Port).on(corev1.ProtocolTCP, server.Port))))),
+				Rows: append(onPort53(spec.Row{By: []string{"like-dns"}}),
+					spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied},
+					spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
+				Check: func(ctx context.Context, w spec.World) error {
+					var errs []error
+					for _, f := range w.Lab().Stack().Families() {
+						errs = append(errs, findsOut(ctx, w, "udp", f), findsOut(ctx, w, "tcp", f))
+					}
+					return errors.Join(errs...)
+				},
 			},
 		},
-	},
-}}
+	}}
+}
 
 // onPort53 are rows to a server that tells who asks it, where a DNS server would be: a question that is not answered
 // takes as long as a resolver waits.

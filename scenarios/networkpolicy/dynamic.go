@@ -7,150 +7,138 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // dynamic are the scenarios of policies, labels, pods and namespaces that change.
-var dynamic = []spec.Scenario{
-	{
-		ID: "np-policy-deleted", Group: group, Priority: spec.P0, Source: "e2e netpol; cyclonus",
-		Why:   "A pod that a policy isolates is reached by nobody; once the policy is deleted, it is open again.",
-		Needs: enforced,
-		Given: four(policy("deny", labels(), ingress())),
-		Steps: []spec.Step{
-			step("isolated", nil, shut("a1", "b1", "b2"), shut("c2", "a1")),
-			step("the policy is deleted", do(Delete("NetworkPolicy", "deny")), open("a1", "b1", "b2"), open("c2", "a1")),
-		},
-	},
-	{
-		ID: "np-allow-becomes-deny", Group: group, Priority: spec.P0, Source: "e2e netpol",
-		Why:   "A policy that allowed everything isolates once its rules are gone, under the same name.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow()))),
-		Steps: []spec.Step{
-			step("all is allowed", nil, open("a1", "b1", "b2")),
-			step("the rules go", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"), open("b1", "b2")),
-		},
-	},
-	{
-		ID: "np-update-port", Group: group, Priority: spec.P0, Source: "cyclonus",
-		Why:   "When the port of a rule changes to another one of another protocol, exactly that one is open.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080)))),
-		Steps: []spec.Step{
-			{Name: "TCP 8080", Rows: fourPorts("tcp", 8080)},
-			{
-				Name: "UDP 8081", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP,
-					8081))))),
-				Rows: fourPorts("udp", 8081),
+func dynamic() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-policy-deleted",
+			Needs: enforced,
+			Given: four(policy("deny", labels(), ingress())),
+			Steps: []spec.Step{
+				step("isolated", nil, shut("a1", "b1", "b2"), shut("c2", "a1")),
+				step("the policy is deleted", do(Delete("NetworkPolicy", "deny")), open("a1", "b1", "b2"), open("c2", "a1")),
 			},
 		},
-	},
-	{
-		ID: "np-pod-label", Group: group, Priority: spec.P0, Source: "e2e netpol; kube-router#1035, #1099",
-		Why:   "A pod is allowed from when it has the label that a rule asks for until it loses it.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
-		Steps: []spec.Step{
-			step("no pod has the label", nil, shut("a1", "b1", "b2")),
-			step("b2 gets it", do(label("b2", "new", "1")), open("a1", "b2"), shut("a1", "b1", "c2")),
-			step("b2 loses it", do(label("b2", "new", "")), shut("a1", "b1", "b2")),
+		{
+			ID:    "np-allow-becomes-deny",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow()))),
+			Steps: []spec.Step{
+				step("all is allowed", nil, open("a1", "b1", "b2")),
+				step("the rules go", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"), open("b1", "b2")),
+			},
 		},
-	},
-	{
-		ID: "np-target-label", Group: group, Priority: spec.P0, Source: "e2e netpol",
-		Why:   "A pod is isolated from when it has the label that a policy selects by until it loses it.",
-		Needs: enforced,
-		Given: four(policy("p", labels("isolated", "1"), ingress(), egress())),
-		Steps: []spec.Step{
-			step("no pod has the label", nil, open("a1", "b1", "b2"), open("b2", "a1")),
-			step("a1 gets it", do(label("a1", "isolated", "1")), shut("a1", "b1", "b2"), shut("b2", "a1"), open("b1", "b2")),
-			step("a1 loses it", do(label("a1", "isolated", "")), open("a1", "b1", "b2"), open("b2", "a1")),
+		{
+			ID:    "np-update-port",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080)))),
+			Steps: []spec.Step{
+				{Name: "TCP 8080", Rows: fourPorts("tcp", 8080)},
+				{
+					Name: "UDP 8081", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP,
+						8081))))),
+					Rows: fourPorts("udp", 8081),
+				},
+			},
 		},
-	},
-	namespaceLabel, newNamespace,
-	{
-		ID: "np-new-pod", Group: group, Priority: spec.P0, Source: "cyclonus",
-		Why:   "A new pod in an isolated namespace is isolated, and is nothing to anybody once it is gone.",
-		Needs: enforced,
-		Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"), shut("d3", "b1", "c2"),
-				open("d1", "b2"), open("d3", "b2")),
-			step("d1 is gone", do(Delete("Pod", "d1")), open("a1", "b2"), shut("a1", "b1")),
+		{
+			ID:    "np-pod-label",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
+			Steps: []spec.Step{
+				step("no pod has the label", nil, shut("a1", "b1", "b2")),
+				step("b2 gets it", do(label("b2", "new", "1")), open("a1", "b2"), shut("a1", "b1", "c2")),
+				step("b2 loses it", do(label("b2", "new", "")), shut("a1", "b1", "b2")),
+			},
 		},
-	},
-	{
-		ID: "np-union-shrinks", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: policies add up",
-		Why:   "Of two policies for a pod each opens its part; when one is deleted, exactly its part closes.",
-		Needs: enforced,
-		Given: four(
-			policy("for-b1", pod("a1"), ingress(allow(pods(pod("b1"))))),
-			policy("for-b2", pod("a1"), ingress(allow(pods(pod("b2"))))),
-		),
-		Steps: []spec.Step{
-			step("both", nil, open("a1", "b1", "b2"), shut("a1", "c2")),
-			step("one is deleted", do(Delete("NetworkPolicy", "for-b1")), open("a1", "b2"), shut("a1", "b1", "c2")),
+		{
+			ID:    "np-target-label",
+			Needs: enforced,
+			Given: four(policy("p", labels("isolated", "1"), ingress(), egress())),
+			Steps: []spec.Step{
+				step("no pod has the label", nil, open("a1", "b1", "b2"), open("b2", "a1")),
+				step("a1 gets it", do(label("a1", "isolated", "1")), shut("a1", "b1", "b2"), shut("b2", "a1"), open("b1", "b2")),
+				step("a1 loses it", do(label("a1", "isolated", "")), open("a1", "b1", "b2"), open("b2", "a1")),
+			},
 		},
-	},
-	{
-		ID: "np-target-moves", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: podSelector",
-		Why:   "When a policy selects another pod, that one is isolated, and the first one is not any more.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress())),
-		Steps: []spec.Step{
-			step("a1", nil, shut("a1", "b1", "c2"), open("b2", "b1", "c2")),
-			step("b2", do(edit("p", func(s *networkingv1.NetworkPolicySpec) { s.PodSelector = pod("b2") })),
-				open("a1", "b1", "c2"), shut("b2", "b1", "c2")),
+		namespaceLabel(), newNamespace(),
+		{
+			ID:    "np-new-pod",
+			Needs: enforced,
+			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"), shut("d3", "b1", "c2"),
+					open("d1", "b2"), open("d3", "b2")),
+				step("d1 is gone", do(Delete("Pod", "d1")), open("a1", "b2"), shut("a1", "b1")),
+			},
 		},
-	},
-	{
-		ID: "np-types-change", Group: group, Priority: spec.P1, Source: "API reference of NetworkPolicy: policyTypes",
-		Why:   "A policy that isolated for ingress and now does for egress opens the one way and closes the other.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress())),
-		Steps: []spec.Step{
-			step("ingress", nil, shut("a1", "b1", "b2"), open("b2", "a1")),
-			step("egress", do(Apply(policy("p", pod("a1"), egress()))), open("a1", "b1", "b2"), shut("b2", "a1")),
+		{
+			ID:    "np-union-shrinks",
+			Needs: enforced,
+			Given: four(
+				policy("for-b1", pod("a1"), ingress(allow(pods(pod("b1"))))),
+				policy("for-b2", pod("a1"), ingress(allow(pods(pod("b2"))))),
+			),
+			Steps: []spec.Step{
+				step("both", nil, open("a1", "b1", "b2"), shut("a1", "c2")),
+				step("one is deleted", do(Delete("NetworkPolicy", "for-b1")), open("a1", "b2"), shut("a1", "b1", "c2")),
+			},
 		},
-	},
-	{
-		ID: "np-policy-replaced", Group: group, Priority: spec.P1, Source: "API reference of NetworkPolicy: policies add up",
-		Why:   "A policy that is deleted while another one comes leaves nothing behind: only the new one counts.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b1")))))),
-		Steps: []spec.Step{
-			step("the first", nil, open("a1", "b1"), shut("a1", "b2")),
-			step("the second", do(Delete("NetworkPolicy", "p"), Apply(policy("q", pod("a1"), ingress(allow(pods(pod("b2"))))))),
-				open("a1", "b2"), shut("a1", "b1")),
+		{
+			ID:    "np-target-moves",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress())),
+			Steps: []spec.Step{
+				step("a1", nil, shut("a1", "b1", "c2"), open("b2", "b1", "c2")),
+				step("b2", do(edit("p", func(s *networkingv1.NetworkPolicySpec) { s.PodSelector = pod("b2") })),
+					open("a1", "b1", "c2"), shut("b2", "b1", "c2")),
+			},
 		},
-	},
-	{
-		ID: "np-pod-recreated", Group: group, Priority: spec.P0, Source: "kube-router#1056; antrea#6507",
-		Why: "A pod that comes back with another address is allowed at once, and its old address, which another pod " +
-			"gets, is not.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("before", nil, open("a1", "b2"), shut("a1", "c2")),
-			step("b2 goes, and others come first", do(Delete("Pod", "b2"),
-				Apply(echo("d2", "n2"), echo("e2", "n2"), echo("f2", "n2"))),
-				shut("a1", "c2", "d2", "e2", "f2")),
-			step("b2 comes back", do(Apply(echo("b2", "n2"))), open("a1", "b2"), shut("a1", "c2", "d2", "e2", "f2")),
+		{
+			ID:    "np-types-change",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress())),
+			Steps: []spec.Step{
+				step("ingress", nil, shut("a1", "b1", "b2"), open("b2", "a1")),
+				step("egress", do(Apply(policy("p", pod("a1"), egress()))), open("a1", "b1", "b2"), shut("b2", "a1")),
+			},
 		},
-	},
-	{
-		ID: "np-late-target", Group: group, Priority: spec.P1,
-		Source: "enforcers that program a policy only once it selects a pod",
-		Why:    "A policy that selects no pod becomes active with the first one that it selects.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("nobody is selected", nil, open("a1", "b1", "b2")),
-			step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1", "b1")),
+		{
+			ID:    "np-policy-replaced",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b1")))))),
+			Steps: []spec.Step{
+				step("the first", nil, open("a1", "b1"), shut("a1", "b2")),
+				step("the second", do(Delete("NetworkPolicy", "p"), Apply(policy("q", pod("a1"), ingress(allow(pods(pod("b2"))))))),
+					open("a1", "b2"), shut("a1", "b1")),
+			},
 		},
-	},
+		{
+			ID:    "np-pod-recreated",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("before", nil, open("a1", "b2"), shut("a1", "c2")),
+				step("b2 goes, and others come first", do(Delete("Pod", "b2"),
+					Apply(echo("d2", "n2"), echo("e2", "n2"), echo("f2", "n2"))),
+					shut("a1", "c2", "d2", "e2", "f2")),
+				step("b2 comes back", do(Apply(echo("b2", "n2"))), open("a1", "b2"), shut("a1", "c2", "d2", "e2", "f2")),
+			},
+		},
+		{
+			ID:    "np-late-target",
+			Needs: enforced,
+			Given: four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("nobody is selected", nil, open("a1", "b1", "b2")),
+				step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1", "b1")),
+			},
+		},
+	}
 }
 
 // fourPorts are rows from b2 to each port of a1, of which one is open, and one row of somebody else.
@@ -168,12 +156,10 @@ func fourPorts(proto string, port uint16) []spec.Row {
 	return append(rows, spec.Row{From: "c2", To: spec.HostAt("a1", port), Proto: proto, Want: denied})
 }
 
-var namespaceLabel = func() spec.Scenario {
+func namespaceLabel() spec.Scenario {
 	const far = "np-namespace-label-far"
 	return spec.Scenario{
-		ID: "np-namespace-label", Group: group, Priority: spec.P0, Source: "e2e netpol; kube-ovn#1920",
-		Why: "The pods of a namespace are allowed from when it has the label that a rule asks for until it loses it, " +
-			"those that the rule's podSelector leaves out never.",
+		ID:    "np-namespace-label",
 		Needs: enforced,
 		Given: four(
 			Namespace(far, nil), echo("b2", "n2", In(far)), echo("b1", "n1", In(far)), echo("c2", "n2", In(far)),
@@ -186,16 +172,14 @@ var namespaceLabel = func() spec.Scenario {
 			step("it loses it", do(labelNamespace(far, "new", "")), shut("a1", far+"/b1", far+"/b2", far+"/c2")),
 		},
 	}
-}()
+}
 
-var newNamespace = func() spec.Scenario {
+func newNamespace() spec.Scenario {
 	const far = "np-new-namespace-far"
 	made := []store.Object{Namespace(far, map[string]string{"kind": "friend"}), echo("b1", "n1", In(far)),
 		echo("b2", "n2", In(far))}
 	return spec.Scenario{
-		ID: "np-new-namespace", Group: group, Priority: spec.P0, Source: "cyclonus",
-		Why: "The pods of a new namespace that a rule selects are allowed; a namespace of the same name that it does " +
-			"not select is nobody.",
+		ID:    "np-new-namespace",
 		Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(podsIn(labels("kind", "friend"), labels()))))),
 		Steps: []spec.Step{
@@ -205,4 +189,4 @@ var newNamespace = func() spec.Scenario {
 			)), shut("a1", far+"/b1", far+"/b2")),
 		},
 	}
-}()
+}

@@ -8,36 +8,31 @@ import (
 	"slices"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/observe"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // flows are the scenarios of connections that a policy comes to deny, and of packets of none.
-var flows = []spec.Scenario{
-	{
-		ID: "np-open-connection-denied", Group: group, Priority: spec.P0,
-		Source: "kubernetes website PR 43438; network-policy-api#305; kube-network-policies#246",
-		Why: "When a policy comes to deny what is going on, new connections are denied from then on; whether open ones " +
-			"go on is the enforcer's choice.",
-		Needs: enforced,
-		Given: four(),
-		Steps: []spec.Step{
-			{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
-			step("denied", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"),
-				ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"},
-					Profile: "an open connection that a policy comes to deny"})),
+func flows() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-open-connection-denied",
+			Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{
+				{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
+				step("denied", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"),
+					ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"},
+						Choice: "an open connection that a policy comes to deny"})),
+			},
 		},
-	},
-	{
-		ID: "np-unanswered-flow-denied", Group: group, Priority: spec.P0,
-		Source: "conntrack: a flow without an answer is new",
-		Why: "A UDP flow that nobody has answered so far is no connection: the next datagram after a policy denies it " +
-			"is dropped, and when it is allowed again, the next one arrives.",
-		Needs: enforced,
-		Given: four(),
-		Steps: []spec.Step{{Check: eachFlow(oneWay)}},
-	},
+		{
+			ID:    "np-unanswered-flow-denied",
+			Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{{Check: eachFlow(oneWay)}},
+		},
+	}
 }
 
 // ongoing are rows of a TCP connection and a UDP flow that stay open between steps.
@@ -46,8 +41,8 @@ func ongoing(row spec.Row) []spec.Row {
 	for _, proto := range []string{"tcp", "udp"} {
 		r := row
 		r.From, r.To, r.Proto, r.Conn = "b2", spec.HostAt("a1", 8080), proto, proto
-		if r.Profile != "" {
-			r.Profile += ", " + proto
+		if r.Choice != "" {
+			r.Choice += ", " + proto
 		}
 		rows = append(rows, r)
 	}
@@ -57,24 +52,22 @@ func ongoing(row spec.Row) []spec.Row {
 // eachFlow does something in each family with a socket of b2 and one of a1.
 func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context,
 	spec.World) error {
-	return func(ctx context.Context, w spec.World) error {
-		return eachFamily(w, func(f lab.Family) error {
-			if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
-				return err
-			}
-			b2, err := OpenSocket(ctx, w, "b2", f)
-			if err != nil {
-				return err
-			}
-			defer b2.Close()
-			a1, err := OpenSocket(ctx, w, "a1", f)
-			if err != nil {
-				return err
-			}
-			defer a1.Close()
-			return do(ctx, w, f, b2, a1)
-		})
-	}
+	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+		if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
+			return err
+		}
+		b2, err := OpenSocket(ctx, w, "b2", f)
+		if err != nil {
+			return err
+		}
+		defer b2.Close()
+		a1, err := OpenSocket(ctx, w, "a1", f)
+		if err != nil {
+			return err
+		}
+		defer a1.Close()
+		return do(ctx, w, f, b2, a1)
+	})
 }
 
 // oneWay sends from one socket of b2 to one of a1 that never answers: while that is allowed, denied, and allowed again.
@@ -106,11 +99,4 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 		}
 	}
 	return nil
-}
-
-// soon asks until the answer is nil, about what no event tells of.
-func soon(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := InTime(ctx)
-	defer cancel()
-	return observe.Await(ctx, nil, ask)
 }

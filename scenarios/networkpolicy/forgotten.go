@@ -14,7 +14,7 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -89,7 +89,7 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
 	for _, do := range []func() error{
 		func() error { return says(b2) }, func() error {
-			return soon(ctx,
+			return Soon(ctx,
 				func(context.Context) error { return hears(a1, true) })
 		},
 		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
@@ -110,11 +110,11 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	if hears(b2, true) == nil {
 		goesOn = "goes on"
 		// What b2 has sent in vain it sends again, and now it is a reply.
-		if err := soon(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
+		if err := Soon(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
 			return fmt.Errorf("%s, connection of %s, after a1 has sent: %w", f, socket, err)
 		}
 	}
-	w.Remark(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f,
+	w.Note(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f,
 		goesOn))
 	return Delete("NetworkPolicy", "p").Run(ctx, w)
 }

@@ -10,142 +10,126 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // lives are the scenarios of pods that begin and end, and of enforcers and proxiers that do.
-var lives = []spec.Scenario{
-	{
-		ID: "np-isolated-from-birth", Group: group, Priority: spec.P0, Own: &spec.Own{},
-		Source: "kubernetes website: pods are isolated before they start; kube-router#873; aws-network-policy-agent#189",
-		Why:    "Not one packet comes to a new pod that is to be isolated, whoever waits for it to appear.",
-		Needs:  enforced,
-		Given:  four(policy("p", labels(), ingress())),
-		Steps:  []spec.Step{{Check: births}},
-	},
-	{
-		ID: "np-terminating-pods", Group: group, Priority: spec.P0,
-		Source: "calico#4518; AKS#2598; azure-container-networking PR 1095",
-		Why: "Policies hold for pods that are being deleted until they are gone: who is allowed goes on to talk, who is " +
-			"denied is not let in.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))),
-			policy("q", pod("b1"), egress(allow(pods(pod("c2")))))),
-		Steps: []spec.Step{
-			step("all run", nil, open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
-			step("peers and targets end", do(Terminate("a1", false), Terminate("b2", true), Terminate("b1", false)),
-				open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
+func lives() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-isolated-from-birth", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", labels(), ingress())),
+			Steps: []spec.Step{{Check: births}},
 		},
-	},
-	{
-		ID: "np-enforcer-restarts", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "cilium#5290; antrea#3468",
-		Why: "While an enforcer is away and when it comes back, what was allowed is allowed and what was denied is " +
-			"denied, at every instant.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			rows := append(judged, spec.Row{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}})
-			return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-				for range 3 {
-					for _, node := range []string{"n1", "n2"} {
-						if err := restart(ctx, w, t, w.Enforcer(node)); err != nil {
-							return err
-						}
-					}
-				}
-				return nil
-			})
-		}}},
-	},
-	{
-		ID: "np-change-while-away", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "policies that change while nobody looks",
-		Why: "While the enforcer of a node is away, its policies hold as they were; when it is back, what has changed " +
-			"is in force, and nothing that is gone.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
-		Steps: []spec.Step{
-			step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
-			{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Enforcer("n1").Kill(ctx); err != nil {
-					return err
-				}
-				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
-			}},
-			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
-				Delete("NetworkPolicy", "gone")),
-				Check: func(ctx context.Context, w spec.World) error {
-					if err := w.Enforcer("n1").Start(ctx); err != nil {
-						return err
-					}
-					return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
-				}},
+		{
+			ID:    "np-terminating-pods",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))),
+				policy("q", pod("b1"), egress(allow(pods(pod("c2")))))),
+			Steps: []spec.Step{
+				step("all run", nil, open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
+				step("peers and targets end", do(Terminate("a1", false), Terminate("b2", true), Terminate("b1", false)),
+					open("a1", "b2"), shut("a1", "b1", "c2"), open("c2", "b1"), shut("b2", "b1")),
+			},
 		},
-	},
-	{
-		ID: "np-proxier-comes-later", Group: group, Priority: spec.P0, Own: &spec.Own{},
-		Source: "KUBE-FORWARD accepts what is marked; Calico, ChainInsertMode",
-		Why: "When a proxier comes after the enforcer, it does not open isolated pods: what its rules let through is " +
-			"judged all the same. Who may talk is not disturbed.",
-		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
-			policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			{Name: "before", Rows: throughPorts},
-			{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
-				rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
+		{
+			ID: "np-enforcer-restarts", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				rows := append(judged, spec.Row{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}})
 				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
-						if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
-							return err
+					for range 3 {
+						for _, node := range []string{"n1", "n2"} {
+							if err := restart(ctx, w, t, w.Enforcer(node)); err != nil {
+								return err
+							}
 						}
 					}
 					return nil
 				})
-			}},
-			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
-				// An enforcer that has to find its way back to the first place is given the time for it.
-				err := soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
-				if err != nil {
-					return err
-				}
-				return w.Expect(ctx, throughPorts...)
-			}},
+			}}},
 		},
-	},
-	{
-		ID: "np-enforcer-leaves", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "kube-network-policies: clean-up; kube-router --cleanup-config",
-		Why:    "When an enforcer leaves a node for good, nothing of it stays there, and its pods are open.",
-		Needs:  enforced,
-		Given:  four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
-		Steps: []spec.Step{
-			step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
-			{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Enforcer("n1").Cleanup(ctx); err != nil {
-					return err
-				}
-				if err := w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...); err != nil {
-					return err
-				}
-				return nothingOf(ctx, w, "n1", "cali", "network-policy", "KUBE-ROUTER", "KUBE-NWPLCY", "KUBE-POD-FW")
-			}},
+		{
+			ID: "np-change-while-away", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
+			Steps: []spec.Step{
+				step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
+				{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
+					if err := w.Enforcer("n1").Kill(ctx); err != nil {
+						return err
+					}
+					return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
+				}},
+				{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
+					Delete("NetworkPolicy", "gone")),
+					Check: func(ctx context.Context, w spec.World) error {
+						if err := w.Enforcer("n1").Start(ctx); err != nil {
+							return err
+						}
+						return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
+					}},
+			},
 		},
-	},
-	{
-		ID: "np-forward-policy-drop", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "kube-router#984, #1076; moby: FORWARD policy DROP",
-		Why: "Where the node's FORWARD chain drops what nobody accepts, policies still deny what they deny; whether " +
-			"what they allow passes is the enforcer's choice.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")),
-			{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
-				From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"},
-				Profile: "allowed traffic through a FORWARD chain whose policy is DROP",
-			})}},
-	},
+		{
+			ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
+			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
+				policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				{Name: "before", Rows: throughPorts},
+				{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
+					rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
+					return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+						for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
+							if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
+								return err
+							}
+						}
+						return nil
+					})
+				}},
+				{Name: "after", Check: func(ctx context.Context, w spec.World) error {
+					// An enforcer that has to find its way back to the first place is given the time for it.
+					err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
+					if err != nil {
+						return err
+					}
+					return w.Expect(ctx, throughPorts...)
+				}},
+			},
+		},
+		{
+			ID: "np-enforcer-leaves", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
+			Steps: []spec.Step{
+				step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
+				{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
+					if err := w.Enforcer("n1").Cleanup(ctx); err != nil {
+						return err
+					}
+					if err := w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...); err != nil {
+						return err
+					}
+					return nothingOf(ctx, w, "n1", "cali", "network-policy", "KUBE-ROUTER", "KUBE-NWPLCY", "KUBE-POD-FW")
+				}},
+			},
+		},
+		{
+			ID: "np-forward-policy-drop", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")),
+				{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
+					From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"},
+					Choice: "allowed traffic through a FORWARD chain whose policy is DROP",
+				})}},
+		},
+	}
 }
 
 // judged are rows of who is allowed and who is denied by the policies p and q.

@@ -7,17 +7,19 @@ package networkpolicy
 import (
 	"slices"
 
+	"github.com/viplab/viplab/suite/spec"
+
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// group is the group's name in the catalogue.
-const group = "networkpolicy"
-
-// Scenarios are the group's scenarios.
-var Scenarios = slices.Concat(
-	services, dns, dynamic, addresses, orders, connections, flows, nodes, sources, families, lives, atomic, scale,
-	details, names, latencies, tunnels, churn,
-)
+// Scenarios returns the scenarios of what NetworkPolicies do to Services and pods while things change. What each policy
+// means by itself is for package internal/suite/netpol.
+func Scenarios() []spec.Scenario {
+	return slices.Concat(
+		services(), dns(), dynamic(), addresses(), orders(), connections(), flows(), nodes(), sources(), families(), lives(), atomic(), scale(),
+		details(), names(), latencies(), tunnels(), churn(),
+	)
+}
 
 // four are the pods that most scenarios begin with: a1 on n1, its neighbour b1, and b2 and c2 on another node. Each has
 // a label with its name.

@@ -5,114 +5,101 @@ package networkpolicy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // nodes are the scenarios of nodes and of pods that use their network.
-var nodes = []spec.Scenario{
-	{
-		ID: "np-own-node", Group: group, Priority: spec.P0,
-		Source: "API reference of NetworkPolicy; kube-network-policies#65, #150",
-		Why:    "The node of a pod reaches it whatever its policies say, as a kubelet must; other nodes are judged.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("a1"), ingress(), egress())),
-		Steps:  []spec.Step{step("", nil, open("a1", "n1"), shut("a1", "n2", "n3"))},
-	},
-	{
-		ID: "np-own-node-any-user", Group: group, Priority: spec.P1,
-		Source: "API reference of NetworkPolicy; kube-network-policies: uid 0 alone is let through",
-		Why: "The node of a pod reaches it whatever its policies say, from programs of any user; those of other nodes " +
-			"do not.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(), egress())),
-		Steps: []spec.Step{{Rows: append(open("a1", "n1"), shut("a1", "n2")...),
-			Check: func(ctx context.Context, w spec.World) error {
-				if sandbox.Rootless() {
-					w.Remark("not tried: a program of another user, as the sandbox of an ordinary user has root alone")
-					return nil
-				}
-				for _, proto := range []string{"tcp", "udp"} {
-					if err := eachFamily(w, func(f lab.Family) error { return asNobody(ctx, w, "n1", "a1", f, proto) }); err != nil {
-						return err
+func nodes() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-own-node",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(), egress())),
+			Steps: []spec.Step{step("", nil, open("a1", "n1"), shut("a1", "n2", "n3"))},
+		},
+		{
+			ID:    "np-own-node-any-user",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(), egress())),
+			Steps: []spec.Step{{Rows: append(open("a1", "n1"), shut("a1", "n2")...),
+				Check: func(ctx context.Context, w spec.World) error {
+					if sandbox.Rootless() {
+						w.Note("not tried: a program of another user, as the sandbox of an ordinary user has root alone")
+						return nil
 					}
-				}
-				return nil
-			}}},
-	},
-	{
-		ID: "np-host-network-pod", Group: group, Priority: spec.P0, Source: "kubernetes website PR 39875; antrea#3078",
-		Why: "A pod in its node's network is selected by nobody: rules for its labels do not let its node in, and " +
-			"policies do not isolate its node.",
-		Needs: enforced,
-		Given: four(
-			Pod("h2", "n2", HostNetwork(), App("host")),
-			policy("deny", labels(), ingress(), egress()), policy("p", pod("a1"), ingress(allow(pods(labels("app", "host"))))),
-		),
-		Steps: []spec.Step{step("", do(Serve("n2", "tcp", 9477)), shut("a1", "n2", "b2"), []spec.Row{
-			{From: "n1", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
-			{From: "n3", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
-			{From: "client", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
-		})},
-	},
-	{
-		ID: "np-egress-to-node", Group: group, Priority: spec.P0, Source: "API reference of NetworkPolicy: egress",
-		Why:   "A pod that may send nothing does not reach other nodes.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), egress())),
-		Steps: []spec.Step{step("", do(Serve("n3", "tcp", 9478)), []spec.Row{
-			{From: "a1", To: spec.HostAt("n3", 9478), Want: denied},
-			{From: "b1", To: spec.HostAt("n3", 9478), By: []string{"n3"}},
-		})},
-	},
-	{
-		ID: "np-egress-to-own-node", Group: group, Priority: spec.P1,
-		Source: "API reference of NetworkPolicy; kube-network-policies PR 339",
-		Why:    "A pod that may send nothing is denied other pods; whether it reaches its own node is the enforcer's choice.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("a1"), egress())),
-		Steps: []spec.Step{step("", do(Serve("n1", "tcp", 9479)), shut("b1", "a1"), []spec.Row{
-			{From: "a1", To: spec.HostAt("n1", 9479), Want: spec.Reply | denied, By: []string{"n1"},
-				Profile: "a pod that may send nothing, to its own node"},
-			{From: "b1", To: spec.HostAt("n1", 9479), By: []string{"n1"}},
-		})},
-	},
-	{
-		ID: "np-node-is-no-pod", Group: group, Priority: spec.P1, Source: "cilium#46996, #12277",
-		Why:   "Rules for all pods of all namespaces do not let another node in, a rule for its addresses does.",
-		Needs: enforced,
-		Given: four(policy("pods", labels(), ingress(allow(podsIn(labels(), labels()))))),
-		Steps: []spec.Step{
-			step("pods alone", nil, open("a1", "b2", "n1"), shut("a1", "n2", "n3")),
-			step("and the addresses of n2", do(applyFrom("node", pod("a1"), "n2")), open("a1", "b2", "n1", "n2"),
-				shut("a1", "n3"), shut("b1", "n2")),
+					return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+						return errors.Join(asNobody(ctx, w, "n1", "a1", f, "tcp"), asNobody(ctx, w, "n1", "a1", f, "udp"))
+					})(ctx, w)
+				}}},
 		},
-	},
-	{
-		ID: "np-host-port", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "CNI plugin portmap: translated, then judged",
-		Why:    "A hostPort of an isolated pod is as closed as the pod; a rule for a client outside opens it for that one.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("a1"), ingress())),
-		Steps: []spec.Step{
-			{Name: "nobody is allowed", Do: do(Portmap("n1"), MapPort(spec.HostAt("n1", 30060), "tcp", "a1"),
-				MapPort(spec.HostAt("n1", 30061), "tcp", "b1")), Rows: []spec.Row{
-				{From: "client", To: spec.HostAt("n1", 30060), Want: denied},
-				{From: "b2", To: spec.HostAt("n1", 30060), Want: denied},
-				{From: "client", To: spec.HostAt("n1", 30061), By: []string{"b1"}},
-			}},
-			{Name: "the client is allowed", Do: do(applyFrom("outside", pod("a1"), "client")), Rows: []spec.Row{
-				{From: "client", To: spec.HostAt("n1", 30060), By: []string{"a1"}},
-				{From: "router", To: spec.HostAt("n1", 30060), Want: denied},
-			}},
+		{
+			ID:    "np-host-network-pod",
+			Needs: enforced,
+			Given: four(
+				Pod("h2", "n2", HostNetwork(), App("host")),
+				policy("deny", labels(), ingress(), egress()), policy("p", pod("a1"), ingress(allow(pods(labels("app", "host"))))),
+			),
+			Steps: []spec.Step{step("", do(Serve("n2", "tcp", 9477)), shut("a1", "n2", "b2"), []spec.Row{
+				{From: "n1", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+				{From: "n3", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+				{From: "client", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+			})},
 		},
-	},
+		{
+			ID:    "np-egress-to-node",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), egress())),
+			Steps: []spec.Step{step("", do(Serve("n3", "tcp", 9478)), []spec.Row{
+				{From: "a1", To: spec.HostAt("n3", 9478), Want: denied},
+				{From: "b1", To: spec.HostAt("n3", 9478), By: []string{"n3"}},
+			})},
+		},
+		{
+			ID:    "np-egress-to-own-node",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), egress())),
+			Steps: []spec.Step{step("", do(Serve("n1", "tcp", 9479)), shut("b1", "a1"), []spec.Row{
+				{From: "a1", To: spec.HostAt("n1", 9479), Want: spec.Reply | denied, By: []string{"n1"},
+					Choice: "a pod that may send nothing, to its own node"},
+				{From: "b1", To: spec.HostAt("n1", 9479), By: []string{"n1"}},
+			})},
+		},
+		{
+			ID:    "np-node-is-no-pod",
+			Needs: enforced,
+			Given: four(policy("pods", labels(), ingress(allow(podsIn(labels(), labels()))))),
+			Steps: []spec.Step{
+				step("pods alone", nil, open("a1", "b2", "n1"), shut("a1", "n2", "n3")),
+				step("and the addresses of n2", do(applyFrom("node", pod("a1"), "n2")), open("a1", "b2", "n1", "n2"),
+					shut("a1", "n3"), shut("b1", "n2")),
+			},
+		},
+		{
+			ID: "np-host-port", NodePorts: []uint16{30060, 30061}, Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress())),
+			Steps: []spec.Step{
+				{Name: "nobody is allowed", Do: do(Portmap("n1"), MapPort(spec.HostAt("n1", 30060), "tcp", "a1"),
+					MapPort(spec.HostAt("n1", 30061), "tcp", "b1")), Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30060), Want: denied},
+					{From: "b2", To: spec.HostAt("n1", 30060), Want: denied},
+					{From: "client", To: spec.HostAt("n1", 30061), By: []string{"b1"}},
+				}},
+				{Name: "the client is allowed", Do: do(applyFrom("outside", pod("a1"), "client")), Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30060), By: []string{"a1"}},
+					{From: "router", To: spec.HostAt("n1", 30060), Want: denied},
+				}},
+			},
+		},
+	}
 }
 
 // asNobody asks a pod from a host, as the user 65534, who is not root.

@@ -12,69 +12,61 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // scale are the scenarios of much. They have clusters of their own, where nobody else has to wait for what it takes to
 // write all that.
-var scale = []spec.Scenario{
-	{
-		ID: "np-many-pods", Group: group, Priority: spec.P0, Own: &spec.Own{},
-		Source: "tables of 9 pods, three times as large",
-		Why:    "Among 27 pods in three groups, of which one may talk to one other, every pair is as the policies say.",
-		Needs:  enforced,
-		Given:  crowd(),
-		Steps:  []spec.Step{{Rows: crowdRows()}},
-	},
-	{
-		ID: "np-hundred-pods", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "tables of 9 pods, and more than ten times as many",
-		Why: "Among a hundred pods, each with a policy of its own that lets its neighbour in, ten of them are reached " +
-			"by those and by nobody else.",
-		Needs: enforced,
-		Given: hundred(),
-		Steps: []spec.Step{{Rows: hundredRows()}},
-	},
-	{
-		ID: "np-nothing-piles-up", Group: group, Priority: spec.P0, Own: &spec.Own{}, Source: "kube-router#2059",
-		Why:   "After a thousand policies have come and gone, the node holds what it held before the first.",
-		Needs: enforced,
-		Given: four(policy("stays", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{{Check: thousandCycles}},
-	},
-	{
-		ID: "np-many-policies", Group: group, Priority: spec.P1, Own: &spec.Own{},
-		Source: "kube-router: one chain for each policy; Calico: per-rule updates",
-		Why: "Each of three hundred policies for a pod opens its part, the last one as well as the first, also when one " +
-			"in the middle has changed.",
-		Needs: enforced,
-		Given: append(four(), manyPolicies(300)...),
-		Steps: []spec.Step{
-			{Name: "three hundred", Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-				{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
-			}},
-			{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
-				s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
-			})),
-				Rows: []spec.Row{
+func scale() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-many-pods", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: crowd(),
+			Steps: []spec.Step{{Rows: crowdRows()}},
+		},
+		{
+			ID: "np-hundred-pods", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: hundred(),
+			Steps: []spec.Step{{Rows: hundredRows()}},
+		},
+		{
+			ID: "np-nothing-piles-up", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("stays", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{{Check: thousandCycles}},
+		},
+		{
+			ID: "np-many-policies", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: append(four(), manyPolicies(300)...),
+			Steps: []spec.Step{
+				{Name: "three hundred", Rows: []spec.Row{
 					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
 					{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-					{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-					{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+					{From: "c2", To: spec.HostAt("a1", 8080), Want: denied}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 				}},
+				{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
+					s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
+				})),
+					Rows: []spec.Row{
+						{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+						{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+						{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+						{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+					}},
+			},
 		},
-	},
-	{
-		ID: "np-many-blocks", Group: group, Priority: spec.P1, Own: &spec.Own{}, Source: "sets and lists of addresses",
-		Why:   "A rule of ten thousand blocks lets in those that are in one of them, and nobody else.",
-		Needs: enforced,
-		Given: four(policy("p", pod("b1"), ingress(allow(pods(pod("c2")))))),
-		Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"),
-			shut("a1", "b1", "c2"), open("b1", "c2"))}},
-	},
+		{
+			ID: "np-many-blocks", Cluster: &spec.ClusterConfig{},
+			Needs: enforced,
+			Given: four(policy("p", pod("b1"), ingress(allow(pods(pod("c2")))))),
+			Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"),
+				shut("a1", "b1", "c2"), open("b1", "c2"))}},
+		},
+	}
 }
 
 // colours are the groups of a crowd: red may ask green, nobody else may ask green or blue, and everybody may ask red.
@@ -160,7 +152,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 	}
 	// What nothing looks at any more, the kernel may let go of only a little later, and an enforcer with its next change.
 	var after string
-	err = soon(ctx, func(ctx context.Context) error {
+	err = Soon(ctx, func(ctx context.Context) error {
 		if err := w.Apply(toldBy("last", "")); err != nil {
 			return err
 		}

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -14,229 +14,200 @@ import (
 var keepsSource = []spec.Feature{spec.NetworkPolicy, spec.ClusterIP, spec.SourceAddress}
 
 // services are the scenarios of policies behind Services.
-var services = []spec.Scenario{
-	{
-		ID: "np-default-open", Group: group, Priority: spec.P0, Source: "introductions to network policies",
-		Why:   "Without a policy every pod reaches every pod, by its address and through a Service.",
-		Needs: []spec.Feature{spec.NetworkPolicy, spec.ClusterIP},
-		Given: four(db("a1"), Service("db", Port(80, 8080))),
-		Steps: []spec.Step{step("", nil, open("a1", "b1", "b2"), open("c2", "a1", "b2"), []spec.Row{
-			{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-			{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-		})},
-	},
-	{
-		ID: "np-via-service", Group: group, Priority: spec.P0, Source: "introductions to network policies: allow-db-access",
-		Why: "A database that only pods with a label may reach answers the backend through its Service, and not the " +
-			"frontend.",
-		Needs: keepsSource,
-		Given: []store.Object{
-			Pod("frontend", "n1"), Pod("backend", "n1", Labelled("networking/allow-db-access", "true")),
-			db("a2"), Service("db", Port(80, 8080)),
-			policy("allow-db-access", labels("app", "db"), ingress(allow(pods(labels("networking/allow-db-access", "true"))))),
+func services() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-default-open",
+			Needs: []spec.Feature{spec.NetworkPolicy, spec.ClusterIP},
+			Given: four(db("a1"), Service("db", Port(80, 8080))),
+			Steps: []spec.Step{step("", nil, open("a1", "b1", "b2"), open("c2", "a1", "b2"), []spec.Row{
+				{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+			})},
 		},
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "backend", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
-			{From: "frontend", To: spec.ClusterIPOf("db", 80), Want: denied},
-		}}},
-	},
-	{
-		ID: "np-per-pod-after-dnat", Group: group, Priority: spec.P0,
-		Source: "introductions to network policies; Calico fv service_policy",
-		Why: "A policy is judged on the pod's address and port, whichever way leads there: by the pod's address, a " +
-			"ClusterIP or a NodePort.",
-		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(
-			echo("db-a1", "n1", App("db")), Service("db", Port(80, 8080), NodePort()),
-			policy("p", labels("app", "db"), ingress(allow(pods(pod("b1")), pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
-		),
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "b1", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
-			{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-			{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
-			{From: "b2", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
-			{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-			{From: "c2", To: spec.HostAt("db-a1", 8080), Want: denied},
-			{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
-			{From: "a1", To: spec.HostAt("db-a1", 8080), Want: denied},
-			{From: "a1", To: spec.ClusterIPOf("db", 80), Want: denied},
-			{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: denied},
-		}}},
-	},
-	{
-		ID: "np-masqueraded-sources", Group: group, Priority: spec.P1,
-		Source: "kube-router user guide, 'SNATing Service Traffic'; kubernetes#67202",
-		Why: "A policy that allows the address of a client outside lets it in where the proxier keeps that address " +
-			"(externalTrafficPolicy Local), and not where another node has rewritten it.",
-		Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
-		Given: []store.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()),
-			Service("local", Selecting("db"), NodePort(), ETPLocal())},
-		Steps: []spec.Step{{
-			Do: do(applyFrom("p", labels("app", "db"), "client")),
-			Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"db-a2"}, SeenAs: spec.Itself()},
-				{From: "router", To: spec.NodePortAt("n2", "local", 80), Want: denied},
-				{From: "client", To: spec.NodePortAt("n1", "cluster", 80), Want: denied},
+		{
+			ID:    "np-via-service",
+			Needs: keepsSource,
+			Given: []store.Object{
+				Pod("frontend", "n1"), Pod("backend", "n1", Labelled("networking/allow-db-access", "true")),
+				db("a2"), Service("db", Port(80, 8080)),
+				policy("allow-db-access", labels("app", "db"), ingress(allow(pods(labels("networking/allow-db-access", "true"))))),
 			},
-		}},
-	},
-	{
-		ID: "np-egress-after-dnat", Group: group, Priority: spec.P0,
-		Source: "aws-network-policy-agent PR 210; kubernetes#102286; kube-router#905",
-		Why:    "An egress rule names pods and their ports: the port of the Service is neither asked for nor enough.",
-		Needs:  keepsSource,
-		Given: []store.Object{
-			Pod("by-target", "n1"), Pod("by-port", "n1"), Pod("by-pod", "n1"), Pod("by-other", "n1"), db("a2"),
-			Service("db", Port(80, 8080)),
-			policy("target", pod("by-target"), egress(allow().on(corev1.ProtocolTCP, 8080))),
-			policy("port", pod("by-port"), egress(allow().on(corev1.ProtocolTCP, 80))),
-			policy("pod", pod("by-pod"), egress(allow(pods(labels("app", "db"))))),
-			policy("other", pod("by-other"), egress(allow(pods(pod("by-pod"))))),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "backend", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "frontend", To: spec.ClusterIPOf("db", 80), Want: denied},
+			}}},
 		},
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "by-target", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
-			{From: "by-port", To: spec.ClusterIPOf("db", 80), Want: denied},
-			{From: "by-pod", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
-			{From: "by-other", To: spec.ClusterIPOf("db", 80), Want: denied},
-		}}},
-	},
-	{
-		ID: "np-services-same-verdicts", Group: group, Priority: spec.P0,
-		Source: "cyclonus, modes service-ip and pod-ip; e2e netpol",
-		Why: "Whom a policy lets in, and whom it does not, is the same by a pod's address and by that of a Service of " +
-			"its own, for every pair of pods and both protocols.",
-		Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
-		Given: append(four(
-			policy("deny-out", pod("b1"), egress()), policy("some-in", pod("a1"),
-				ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
-			policy("none-in", pod("c2"), ingress()),
-		), eachService("a1", "b1", "b2", "c2")...),
-		Steps: []spec.Step{{Rows: eachWay()}},
-	},
-	{
-		ID: "np-backend-denied", Group: group, Priority: spec.P0, Source: "per-endpoint verdicts behind one Service",
-		Why: "Where a client may reach one of two pods behind a Service, every answer is that one's: connections that " +
-			"fall to the other one are dropped, not sent elsewhere.",
-		Needs: keepsSource,
-		Given: four(
-			db("a1"), db("a2"), Service("db", Port(80, 8080)),
-			policy("out", pod("b1"), egress(allow(pods(pod("db-a2"))))),
-			policy("in", pod("db-a2"), ingress(allow(pods(pod("b1"))))),
-		),
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"},
-				Even: true},
-			{From: "c2", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a1"},
-				Even: true},
-		}}},
-	},
-	{
-		ID: "np-named-target-port", Group: group, Priority: spec.P1, Source: "amazon-network-policy-controller-k8s PR 210",
-		Why: "Where a Service leads to another port of each pod, by a name, a rule for one of the ports lets a client " +
-			"reach the pods that serve on it.",
-		Needs: keepsSource,
-		Given: four(
-			Pod("db-a2", "n2", App("db"), Named("sql", 8080)), Pod("db-a3", "n3", App("db"), Named("sql", 8081)),
-			Service("db", TargetNamed(80, "sql")),
-			policy("out", pod("b1"), egress(allow().on(corev1.ProtocolTCP, 8080))),
-		),
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"},
-				Even: true},
-		}}},
-	},
-	{
-		ID: "np-block-of-service", Group: group, Priority: spec.P1, Source: "calico#5129; network-policy-api PR 185",
-		Why: "An egress rule for the address of a Service is none for its pods; whether it opens the Service is the " +
-			"enforcer's choice, as it is not said whether policies see packets before they are translated.",
-		Needs: keepsSource,
-		Given: []store.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
-		Steps: []spec.Step{{Do: do(applyToService("p", pod("b1"), "db")), Rows: []spec.Row{
-			{From: "b1", To: spec.HostAt("db-a2", 8080), Want: denied},
-			{From: "b1", To: spec.ClusterIPOf("db", 80), Want: spec.Reply | denied, By: []string{"db-a2"},
-				Profile: "egress that allows the ClusterIP alone"},
-		}}},
-	},
-	{
-		ID: "np-own-service", Group: group, Priority: spec.P1,
-		Source: "kubernetes#95879, #125611; network-policy-api#343, PR 390; antrea#5687",
-		Why: "An isolated pod that asks its own Service is never let in to another pod behind it; whether it reaches " +
-			"itself is the enforcer's choice.",
-		Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
-		Given: []store.Object{
-			db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")),
-			echo("two-2", "n1", App("two")),
-			Service("two", Port(80, 8080)), policy("p", labels(), ingress()),
+		{
+			ID:    "np-per-pod-after-dnat",
+			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: four(
+				echo("db-a1", "n1", App("db")), Service("db", Port(80, 8080), NodePort()),
+				policy("p", labels("app", "db"), ingress(allow(pods(pod("b1")), pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
+			),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "b1", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
+				{From: "b2", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
+				{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "c2", To: spec.HostAt("db-a1", 8080), Want: denied},
+				{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
+				{From: "a1", To: spec.HostAt("db-a1", 8080), Want: denied},
+				{From: "a1", To: spec.ClusterIPOf("db", 80), Want: denied},
+				{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: denied},
+			}}},
 		},
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "db-a1", To: spec.ClusterIPOf("alone", 80), Times: 3, Want: spec.Reply | denied, By: []string{"db-a1"},
-				Profile: "a pod that reaches itself through its Service, isolated for ingress"},
-			{From: "two-1", To: spec.ClusterIPOf("two", 80), Times: 40, Want: spec.Reply | denied, By: []string{"two-1"}},
-			{From: "two-1", To: spec.HostAt("two-2", 8080), Want: denied},
-		}}},
-	},
-	{
-		ID: "np-outside-through-node", Group: group, Priority: spec.P1,
-		Source: "antrea#280; calico#1683; kube-network-policies, hooks before srcnat",
-		Why: "What comes from outside through a node is not the pod's own node speaking: it is denied unless a rule " +
-			"allows it. Whom a rule for the client's address lets in, where the proxier has rewritten that, is told.",
-		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: []store.Object{
-			db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")),
-			Service("closed", Port(80, 8080), NodePort()),
-			policy("closed", labels("app", "closed"), ingress()),
+		{
+			ID:    "np-masqueraded-sources",
+			Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
+			Given: []store.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()),
+				Service("local", Selecting("db"), NodePort(), ETPLocal())},
+			Steps: []spec.Step{{
+				Do: do(applyFrom("p", labels("app", "db"), "client")),
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"db-a2"}, SeenAs: spec.Itself()},
+					{From: "router", To: spec.NodePortAt("n2", "local", 80), Want: denied},
+					{From: "client", To: spec.NodePortAt("n1", "cluster", 80), Want: denied},
+				},
+			}},
 		},
-		Steps: []spec.Step{{Name: "nobody has isolated the pod", Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
-			{From: "client", To: spec.NodePortAt("n2", "db", 80), By: []string{"db-a1"}},
-		}}, {Name: "a rule for the client", Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
-			{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
-				Profile: "a rule for a client outside, through a NodePort of the pod's own node"},
-			{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
-				Profile: "a rule for a client outside, through a NodePort of another node"},
-		}}},
-	},
-	{
-		ID: "np-egress-through-node-port", Group: group, Priority: spec.P1, Source: "kube-router#609, PR 875",
-		Why:   "A pod that may send nothing does not get out through a NodePort of its own node either.",
-		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(db("a2"), Service("db", Port(80, 8080), NodePort()), policy("p", pod("a1"), egress())),
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "a1", To: spec.NodePortAt("n2", "db", 80), Want: denied},
-			{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a2"}},
-		}}},
-	},
-	{
-		ID: "np-service-of-host-network", Group: group, Priority: spec.P1, Source: "calico#4667",
-		Why: "A Service whose backend is in its node's network, like that of the API server, is opened by a rule for " +
-			"the node's address, not by one for the pod's labels.",
-		Needs: keepsSource,
-		Given: []store.Object{
-			Pod("by-label", "n1"), Pod("by-address", "n1"), Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)),
-			Service("api", Port(443, 9443)),
-			policy("by-label", pod("by-label"), egress(allow(pods(labels("app", "api"))))),
+		{
+			ID:    "np-egress-after-dnat",
+			Needs: keepsSource,
+			Given: []store.Object{
+				Pod("by-target", "n1"), Pod("by-port", "n1"), Pod("by-pod", "n1"), Pod("by-other", "n1"), db("a2"),
+				Service("db", Port(80, 8080)),
+				policy("target", pod("by-target"), egress(allow().on(corev1.ProtocolTCP, 8080))),
+				policy("port", pod("by-port"), egress(allow().on(corev1.ProtocolTCP, 80))),
+				policy("pod", pod("by-pod"), egress(allow(pods(labels("app", "db"))))),
+				policy("other", pod("by-other"), egress(allow(pods(pod("by-pod"))))),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "by-target", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "by-port", To: spec.ClusterIPOf("db", 80), Want: denied},
+				{From: "by-pod", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "by-other", To: spec.ClusterIPOf("db", 80), Want: denied},
+			}}},
 		},
-		Steps: []spec.Step{{Do: do(applyTo("by-address", pod("by-address"), "n2")), Rows: []spec.Row{
-			{From: "by-label", To: spec.ClusterIPOf("api", 443), Want: denied},
-			{From: "by-label", To: spec.HostAt("n2", 9443), Want: denied},
-			{From: "by-address", To: spec.ClusterIPOf("api", 443), By: []string{"api-2"}},
-			{From: "by-address", To: spec.HostAt("n2", 9443), By: []string{"api-2"}},
-		}}},
-	},
-	{
-		ID: "np-own-address", Group: group, Priority: spec.P0,
-		Source: "API reference of NetworkPolicy; network-policy-api PR 390",
-		Why:    "A pod that is isolated both ways still reaches itself by its own address.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("a1"), ingress(), egress())),
-		Steps:  []spec.Step{step("", nil, open("a1", "a1"), shut("a1", "b1", "b2"), shut("b1", "a1"))},
-	},
+		{
+			ID:    "np-services-same-verdicts",
+			Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+			Given: append(four(
+				policy("deny-out", pod("b1"), egress()), policy("some-in", pod("a1"),
+					ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
+				policy("none-in", pod("c2"), ingress()),
+			), eachService("a1", "b1", "b2", "c2")...),
+			Steps: []spec.Step{{Rows: eachWay()}},
+		},
+		{
+			ID:    "np-backend-denied",
+			Needs: keepsSource,
+			Given: four(
+				db("a1"), db("a2"), Service("db", Port(80, 8080)),
+				policy("out", pod("b1"), egress(allow(pods(pod("db-a2"))))),
+				policy("in", pod("db-a2"), ingress(allow(pods(pod("b1"))))),
+			),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"},
+					Even: true},
+				{From: "c2", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a1"},
+					Even: true},
+			}}},
+		},
+		{
+			ID:    "np-named-target-port",
+			Needs: keepsSource,
+			Given: four(
+				Pod("db-a2", "n2", App("db"), Named("sql", 8080)), Pod("db-a3", "n3", App("db"), Named("sql", 8081)),
+				Service("db", TargetNamed(80, "sql")),
+				policy("out", pod("b1"), egress(allow().on(corev1.ProtocolTCP, 8080))),
+			),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"},
+					Even: true},
+			}}},
+		},
+		{
+			ID:    "np-block-of-service",
+			Needs: keepsSource,
+			Given: []store.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
+			Steps: []spec.Step{{Do: do(applyToService("p", pod("b1"), "db")), Rows: []spec.Row{
+				{From: "b1", To: spec.HostAt("db-a2", 8080), Want: denied},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Want: spec.Reply | denied, By: []string{"db-a2"},
+					Choice: "egress that allows the ClusterIP alone"},
+			}}},
+		},
+		{
+			ID:    "np-own-service",
+			Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+			Given: []store.Object{
+				db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")),
+				echo("two-2", "n1", App("two")),
+				Service("two", Port(80, 8080)), policy("p", labels(), ingress()),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "db-a1", To: spec.ClusterIPOf("alone", 80), Times: 3, Want: spec.Reply | denied, By: []string{"db-a1"},
+					Choice: "a pod that reaches itself through its Service, isolated for ingress"},
+				{From: "two-1", To: spec.ClusterIPOf("two", 80), Times: 40, Want: spec.Reply | denied, By: []string{"two-1"}},
+				{From: "two-1", To: spec.HostAt("two-2", 8080), Want: denied},
+			}}},
+		},
+		{
+			ID:    "np-outside-through-node",
+			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: []store.Object{
+				db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")),
+				Service("closed", Port(80, 8080), NodePort()),
+				policy("closed", labels("app", "closed"), ingress()),
+			},
+			Steps: []spec.Step{{Name: "nobody has isolated the pod", Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), By: []string{"db-a1"}},
+			}}, {Name: "a rule for the client", Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
+				{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
+					Choice: "a rule for a client outside, through a NodePort of the pod's own node"},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
+					Choice: "a rule for a client outside, through a NodePort of another node"},
+			}}},
+		},
+		{
+			ID:    "np-egress-through-node-port",
+			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: four(db("a2"), Service("db", Port(80, 8080), NodePort()), policy("p", pod("a1"), egress())),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "a1", To: spec.NodePortAt("n2", "db", 80), Want: denied},
+				{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a2"}},
+			}}},
+		},
+		{
+			ID:    "np-service-of-host-network",
+			Needs: keepsSource,
+			Given: []store.Object{
+				Pod("by-label", "n1"), Pod("by-address", "n1"), Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)),
+				Service("api", Port(443, 9443)),
+				policy("by-label", pod("by-label"), egress(allow(pods(labels("app", "api"))))),
+			},
+			Steps: []spec.Step{{Do: do(applyTo("by-address", pod("by-address"), "n2")), Rows: []spec.Row{
+				{From: "by-label", To: spec.ClusterIPOf("api", 443), Want: denied},
+				{From: "by-label", To: spec.HostAt("n2", 9443), Want: denied},
+				{From: "by-address", To: spec.ClusterIPOf("api", 443), By: []string{"api-2"}},
+				{From: "by-address", To: spec.HostAt("n2", 9443), By: []string{"api-2"}},
+			}}},
+		},
+		{
+			ID:    "np-own-address",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(), egress())),
+			Steps: []spec.Step{step("", nil, open("a1", "a1"), shut("a1", "b1", "b2"), shut("b1", "a1"))},
+		},
+	}
 }
 
 // db is a pod behind the Service db.

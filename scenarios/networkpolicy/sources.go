@@ -11,35 +11,30 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/traffic"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // sources are the scenarios of packets that are not what they say, and of packets as no socket sends them.
-var sources = []spec.Scenario{
-	{
-		ID: "np-spoofed-pod", Group: group, Priority: spec.P0, Source: "calico#5643",
-		Why: "A pod that sends from the address of one that is allowed is not let in with it, from the same node or " +
-			"from another.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{{Check: eachSpoofed("b2", "b1", "c2")}},
-	},
-	{
-		ID: "np-spoofed-node", Group: group, Priority: spec.P0,
-		Source: "API reference of NetworkPolicy: the pod's own node; calico#5643",
-		Why:    "Only the node of a pod reaches it whatever policies say, not a pod that sends from the node's address.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps:  []spec.Step{{Check: eachSpoofed("n1", "b1", "c2")}},
-	},
-	{
-		ID: "np-segment-of-no-connection", Group: group, Priority: spec.P1, Source: "conntrack: packets without an entry",
-		Why:   "A TCP segment that belongs to no connection does not come to an isolated pod as if it were part of one.",
-		Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return eachFamily(w, func(f lab.Family) error {
+func sources() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "np-spoofed-pod",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{{Check: eachSpoofed("b2", "b1", "c2")}},
+		},
+		{
+			ID:    "np-spoofed-node",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{{Check: eachSpoofed("n1", "b1", "c2")}},
+		},
+		{
+			ID:    "np-segment-of-no-connection",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 				return arriveNot(ctx, w, f, func(port uint16) error {
 					var errs []error
 					for _, from := range []string{"b1", "c2"} {
@@ -59,19 +54,15 @@ var sources = []spec.Scenario{
 					}
 					return errors.Join(errs...)
 				})
-			})
-		}}},
-	},
-	{
-		ID: "np-marks-of-pods", Group: group, Priority: spec.P1,
-		Source: "enforcers that keep their verdict in the mark of a packet",
-		Why:    "Whatever mark a pod gives its packets, what is denied stays denied.",
-		Needs:  enforced,
-		Given:  four(policy("p", pod("a1"), ingress()), policy("q", pod("c2"), egress())),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return eachFamily(w, func(f lab.Family) error { return marked(ctx, w, f) })
-		}}},
-	},
+			})}},
+		},
+		{
+			ID:    "np-marks-of-pods",
+			Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress()), policy("q", pod("c2"), egress())),
+			Steps: []spec.Step{{Check: EachFamily(marked)}},
+		},
+	}
 }
 
 // spoofPort and the ports after it are those that made-up packets come from.
@@ -79,46 +70,36 @@ const spoofPort = 31900
 
 // eachSpoofed sends a datagram and a SYN to a1 from pods in somebody else's name, and wants none of them to arrive.
 func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) error {
-	return func(ctx context.Context, w spec.World) error {
+	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 		as, err := w.Host(name)
 		if err != nil {
 			return err
 		}
-		return eachFamily(w, func(f lab.Family) error {
-			return arriveNot(ctx, w, f, func(port uint16) error {
-				src := netip.AddrPortFrom(as.Addr(f), port)
-				dst, err := w.Resolve(spec.HostAt("a1", 8080), f, "udp")
+		return arriveNot(ctx, w, f, func(port uint16) error {
+			src := netip.AddrPortFrom(as.Addr(f), port)
+			dst, err := w.Resolve(spec.HostAt("a1", 8080), f, "udp")
+			if err != nil {
+				return err
+			}
+			datagram, err := traffic.Datagram{Src: src, Dst: dst, Payload: []byte("spoofed\n")}.Packet()
+			if err != nil {
+				return err
+			}
+			segment, err := traffic.Segment{Src: src, Dst: dst, SYN: true, Seq: 1000, Window: 1000}.Packet()
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, from := range pods {
+				h, err := w.Host(from)
 				if err != nil {
 					return err
 				}
-				datagram, err := traffic.Datagram{Src: src, Dst: dst, Payload: []byte("spoofed\n")}.Packet()
-				if err != nil {
-					return err
-				}
-				segment, err := traffic.Segment{Src: src, Dst: dst, SYN: true, Seq: 1000, Window: 1000}.Packet()
-				if err != nil {
-					return err
-				}
-				var errs []error
-				for _, from := range pods {
-					h, err := w.Host(from)
-					if err != nil {
-						return err
-					}
-					errs = append(errs, traffic.SendRaw(h.NS, datagram), traffic.SendRaw(h.NS, segment))
-				}
-				return errors.Join(errs...)
-			})
+				errs = append(errs, traffic.SendRaw(h.NS, datagram), traffic.SendRaw(h.NS, segment))
+			}
+			return errors.Join(errs...)
 		})
-	}
-}
-
-func eachFamily(w spec.World, do func(lab.Family) error) error {
-	var errs []error
-	for _, f := range w.Lab().Stack().Families() {
-		errs = append(errs, do(f))
-	}
-	return errors.Join(errs...)
+	})
 }
 
 // arriveNot looks at what comes to a1 while packets are sent from a port, and until b2, who is allowed, has been

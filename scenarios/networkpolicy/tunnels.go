@@ -14,37 +14,37 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/traffic"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // tunnels are the scenarios of pods that make tunnels, as nodes do.
-var tunnels = []spec.Scenario{{
-	ID: "np-tunnels-of-pods", Group: group, Priority: spec.P1, Source: "felix PR 2481; cali-fw chains",
-	Families: []lab.Family{lab.V4}, NeedsOverlay: true,
-	Why: "A pod that may send nothing gets nothing to a pod of another node by wrapping it up as nodes wrap up what " +
-		"they send one another.",
-	Needs: enforced,
-	Given: four(policy("p", pod("a1"), egress())),
-	Steps: []spec.Step{{Rows: shut("b2", "a1"), Check: func(ctx context.Context, w spec.World) error {
-		b2, err := OpenSocket(ctx, w, "b2", lab.V4)
-		if err != nil {
+func tunnels() []spec.Scenario {
+	return []spec.Scenario{{
+		ID:       "np-tunnels-of-pods",
+		Families: []lab.Family{lab.V4}, NeedsOverlay: true,
+		Needs: enforced,
+		Given: four(policy("p", pod("a1"), egress())),
+		Steps: []spec.Step{{Rows: shut("b2", "a1"), Check: func(ctx context.Context, w spec.World) error {
+			b2, err := OpenSocket(ctx, w, "b2", lab.V4)
+			if err != nil {
+				return err
+			}
+			defer b2.Close()
+			if err := wrapUp(w, b2.Addr()); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			if err := w.Expect(ctx, open("b2", "b1")...); err != nil { // a fence
+				return err
+			}
+			heard, err := b2.Heard()
+			if len(heard) > 0 {
+				err = errors.Join(err, fmt.Errorf("b2 has got %q from a tunnel of a1", heard))
+			}
 			return err
-		}
-		defer b2.Close()
-		if err := wrapUp(w, b2.Addr()); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
-		if err := w.Expect(ctx, open("b2", "b1")...); err != nil { // a fence
-			return err
-		}
-		heard, err := b2.Heard()
-		if len(heard) > 0 {
-			err = errors.Join(err, fmt.Errorf("b2 has got %q from a tunnel of a1", heard))
-		}
-		return err
-	}}},
-}}
+		}}},
+	}}
+}
 
 // wrapUp sends a datagram for a socket of n2 from a1, in VXLAN and in IP in IP.
 func wrapUp(w spec.World, to netip.AddrPort) error {

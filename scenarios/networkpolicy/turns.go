@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/lab"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 

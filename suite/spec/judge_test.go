@@ -165,12 +165,12 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 			r.Even, r.Times, r.By = true, 38, []string{"a1", "a2", "a3"}
 		},
 		"unknown protocol": func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
-		"nobody sends":     func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
+		"no sender":     func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
 		"too few to judge the spread over 2": func(s *Scenario) {
 			r := &s.Steps[0].Rows[0]
 			r.Even, r.Times, r.Want = true, 21, Reply|Refused
 		},
-		"a profile of which there is one kind": func(s *Scenario) { s.Steps[0].Rows[0].Profile = "whether it answers" },
+		"a choice needs at least two outcomes": func(s *Scenario) { s.Steps[0].Rows[0].Choice = "whether it answers" },
 		"only a kept connection":               func(s *Scenario) { s.Steps[0].Rows[0].Moves = true },
 		`unknown feature "warp-gate"`:          func(s *Scenario) { s.Steps[0].Rows[0].Unless = "warp-gate" },
 	} {

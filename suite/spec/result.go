@@ -4,11 +4,10 @@ package spec
 
 import "time"
 
-// Verdict is what came of a scenario on a proxier.
+// Verdict is the outcome of a scenario on a proxier.
 type Verdict string
 
-// The verdicts. A skip is decided before anything is built; broken means that the harness, not the proxier, is at
-// fault.
+// The verdicts. A skip is decided before anything is built; broken means that the harness failed, not the proxier.
 const (
 	Pass   Verdict = "pass"
 	Fail   Verdict = "fail"
@@ -21,16 +20,16 @@ type Result struct {
 	Scenario Scenario
 	Proxier  string
 	Verdict  Verdict
-	// Reason is one line for a skip or a broken run, the whole account of a failure, and for a pass a line for each remark
-	// (Row.Profile, World.Remark).
+	// Reason is one line for a skip or a broken run, the whole account of a failure, and for a pass a line for each note
+	// (Row.Choice, World.Note).
 	Reason string
 	// Missing are the features whose lack made it a skip.
 	Missing []Feature
-	// Took is the time from the scenario's start to its verdict, waiting for nobody else.
+	// Took is the time from the scenario's start to its verdict, without waits for other scenarios.
 	Took time.Duration
 	// Files are what a failure left behind, relative to the report's folder.
 	Files []string
-	// Probed is what was sent and what came of it, in the order of the steps.
+	// Probed lists what was sent and its outcomes, in the order of the steps.
 	Probed []Probed
 }
 

@@ -11,12 +11,12 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Row is a probe and what must come of it.
+// Row is a probe and the outcome that it must have.
 type Row struct {
 	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
 	From string
-	// As, if it names anything, is whose address it sends from, one of From's own; its port means nothing. The zero value
-	// leaves the choice to the kernel.
+	// As is the address to send from, one of From's own; its port has no meaning. The zero value leaves the choice to the
+	// kernel.
 	As Target
 	// To is where it sends.
 	To Target
@@ -26,24 +26,23 @@ type Row struct {
 	Family lab.Family
 	// If limits the row to proxiers that declare the feature, Unless to those that do not. Empty: every proxier.
 	If, Unless Feature
-	// Times is how many fresh connections are made, one after another. Zero means one, and with Even
-	// or Sticky as few as can tell.
+	// Times is how many fresh connections are made, one after another. Zero means one, and with Even or Sticky the fewest
+	// that can show it.
 	Times int
 	// Conn, if not empty, names a connection that stays open: the first row with this name opens it, later rows send on
 	// it, and all of them must be answered by the same server. With Times, each row sends that often. A UDP socket is kept
-	// whatever comes of its first datagram, a TCP connection only if it is answered.
+	// even if its first datagram is not answered, a TCP connection only if it is.
 	Conn string
-	// Moves says that a kept connection may be answered by another server than the first from this row on: one of By.
+	// Moves allows another server of By than the first to answer a kept connection from this row on.
 	Moves bool
 	// SourcePort is the client's port. Zero: a new one for each connection.
 	SourcePort uint16
 	// Payload is how many bytes go each way beside the greeting.
 	Payload int
 
-	// Profile, if not empty, says what the row finds out where the API leaves implementations a choice: "an open
-	// connection that a policy comes to deny". Want are the choices. Which one it was is told with the verdict of a
-	// scenario that passes.
-	Profile string
+	// Choice, if not empty, names a behaviour that the API leaves to implementations: "an open connection that a new
+	// policy denies". Want lists what they may do. The report of a scenario that passes says which of them it was.
+	Choice string
 
 	// Want are the outcomes that are right. The zero value means Reply.
 	Want Want
@@ -51,7 +50,7 @@ type Row struct {
 	By []string
 	// Port is the port that the server must have accepted on. Zero: not judged.
 	Port uint16
-	// SeenAs is whom the server must see. The zero value is not judged.
+	// SeenAs is the client that the server must see. The zero value is not judged.
 	SeenAs Peer
 	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
 	// Times it notices servers that are left out; finer differences take more connections. In a row that allows other
@@ -87,7 +86,7 @@ var wants = []struct {
 	{Reset, traffic.Reset}, {Silence, traffic.Silence},
 }
 
-// Allows says whether the outcome is one of those wanted.
+// Allows reports whether the outcome is one of those wanted.
 func (w Want) Allows(o traffic.Outcome) bool {
 	for _, x := range wants {
 		if x.outcome == o {
@@ -118,7 +117,7 @@ func (w Want) String() string {
 	return strings.Join(names, " or ")
 }
 
-// Peer is whom a server must see as its client.
+// Peer is the client that a server must see.
 type Peer struct {
 	kind peerKind
 	node string
@@ -147,7 +146,7 @@ func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 // node.
 func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
 
-// String is whom the server must see, in words.
+// String returns the client that the server must see, in words.
 func (p Peer) String() string {
 	switch p.kind {
 	case peerItself:
@@ -163,9 +162,9 @@ func (p Peer) String() string {
 	}
 }
 
-// FlowWant is what a node's conntrack table must hold for a probe.
+// FlowWant is the entry that a node's conntrack table must hold for a probe.
 type FlowWant struct {
-	// Node is whose table is read. Empty: nothing is judged.
+	// Node is the node whose table is read. Empty: nothing is judged.
 	Node string
 	// SNAT wants the source rewritten to an address of the node as well; otherwise it must not be.
 	SNAT bool
@@ -185,7 +184,7 @@ func (r Row) Protocol() string {
 	return r.Proto
 }
 
-// Probe is what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". The zero family leaves it open.
+// Probe returns what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". The zero family leaves it open.
 func (r Row) Probe(family lab.Family) string {
 	s := r.From
 	if r.As != (Target{}) {
@@ -217,7 +216,7 @@ func (r Row) Count() int {
 	return 1
 }
 
-// Concerns tells whether the row is for a proxier with these features.
+// Concerns reports whether the row is for a proxier with these features.
 func (r Row) Concerns(features FeatureSet) bool {
 	return (r.If == "" || features[r.If]) && (r.Unless == "" || !features[r.Unless])
 }
@@ -229,7 +228,7 @@ func (r Row) validate() error {
 	}
 	replies := r.Want.orReply()&Reply != 0
 	if r.From == "" {
-		bad("nobody sends")
+		bad("no sender")
 	}
 	if replies && len(r.By) == 0 {
 		bad("wants an answer but does not say by whom")
@@ -243,8 +242,8 @@ func (r Row) validate() error {
 	if n := len(r.shares()); r.Even && r.Count() < leastDraws(n) {
 		bad("%d connections are too few to judge the spread over %d servers", r.Count(), n)
 	}
-	if w := r.Want.orReply(); r.Profile != "" && w&(w-1) == 0 {
-		bad("a profile of which there is one kind")
+	if w := r.Want.orReply(); r.Choice != "" && w&(w-1) == 0 {
+		bad("a choice needs at least two outcomes")
 	}
 	if r.Conn == "" && r.Moves {
 		bad("only a kept connection can move")

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"regexp"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
@@ -33,13 +35,14 @@ const (
 // The cluster has the nodes n1 in zone east, n2 and n3 in zone west and, outside of it, the hosts client and router.
 // Pods are named by Given.
 type Scenario struct {
-	// ID is the scenario's name in the catalogue: "etp-local-source-preserved".
+	// ID is the scenario's name: "etp-local-source-preserved".
 	ID string
-	// Group is the family of behaviours it belongs to: "etp-local".
+	// Group is the family of behaviours it belongs to: "etp-local". Scenarios of the catalogue have this field and the
+	// next three from their row there.
 	Group string
 	// Why is a sentence that a user would recognise.
 	Why string
-	// Priority and Source (where the behaviour is promised) travel into the report.
+	// Priority and Source (where the behaviour is promised) appear in the report.
 	Priority Priority
 	Source   string
 	// Needs are the features without which a proxier is not judged.
@@ -48,28 +51,31 @@ type Scenario struct {
 	Families []lab.Family
 	// NeedsOverlay skips it in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
-	// Inert says that it holds where no proxier works at all: it states what must not happen, or what the cluster itself
-	// owes. Every other scenario fails on a proxier that does nothing.
-	Inert bool
-	// Own, if not nil, gives the scenario another cluster than the one that most share. Scenarios that change what others
-	// would see (sysctls, firewall policies, restarts) need one for themselves alone.
-	Own *Own
+	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen, or
+	// what the cluster itself owes. Every other scenario fails there.
+	HoldsWithoutProxier bool
+	// Cluster, if not nil, gives the scenario another cluster than the default one, which most scenarios share. Scenarios
+	// that change what others would see (sysctls, firewall policies, restarts) need a cluster for themselves.
+	Cluster *ClusterConfig
+	// NodePorts are the ports in the range of NodePorts that the scenario chooses itself. No other scenario may choose
+	// them, because scenarios share clusters and one may expect a port to be closed.
+	NodePorts []uint16
 	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
 	// Steps run in order; a step that fails ends the scenario.
 	Steps []Step
 }
 
-// Own configures a cluster of other scenarios than those that share the default one. The zero value is a cluster like
-// that, for one scenario alone.
-type Own struct {
+// ClusterConfig describes a cluster other than the default one. The zero value is a cluster like the default one, but for
+// one scenario alone.
+type ClusterConfig struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.
 	Sysctls []netns.Setting
-	// Nodes are those that get a proxier. None means all. The others have pods as well, but nothing that is to be served
-	// comes into the cluster there: no probe of a Service is sent from them, or to their NodePorts.
+	// Nodes are those that get a proxier. None means all. The others have pods as well, but no probe of a Service starts
+	// there or goes to their NodePorts.
 	Nodes []string
-	// Shared lets scenarios that ask for equal clusters have one together, side by side. They change nothing that others
+	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must not change what others
 	// see.
 	Shared bool
 }
@@ -78,11 +84,13 @@ type Own struct {
 type Step struct {
 	// Name is a phrase for messages: "the policy becomes Cluster".
 	Name string
-	// Do are the changes, one after another. Rows are probed once every node has obeyed them.
+	// Do are the changes, one after another. An error of a change is the harness's. Rows are probed once every node has
+	// programmed the changes.
 	Do []Action
 	// Rows are probed together and judged together.
 	Rows []Row
-	// Check, if not nil, is what rows cannot say. It runs after them; an error is a failure, unless it is a HarnessError.
+	// Check, if not nil, runs after the rows and checks what rows cannot express. An error is a failure of the proxier,
+	// unless it is a HarnessError, as the errors of World's methods are where the harness is to blame.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -119,21 +127,20 @@ type World interface {
 	Life(node string) Life
 	// Enforcer is what enforces network policies on a node: the enforcer, or a proxier that does it itself.
 	Enforcer(node string) Life
-	// Observe probes a row in every family that it is for. Nothing judges what comes of it.
+	// Observe probes a row in every family that it is for. The caller judges the observations.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
 		error)
-	// Flow looks the conntrack entry of a node up whose first packet was sent so. It is false if there is none.
+	// Flow looks up the conntrack entry of a node by the addresses of its first packet. It is false if there is none.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
-	// Flows lists the conntrack entries of a node. It takes the node tens of milliseconds: use Flow where it will do.
+	// Flows lists the conntrack entries of a node. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
-	// Remark adds a line to what is told with the verdict of a scenario that passes: a figure, or a choice of the
-	// proxier's.
-	Remark(text string)
+	// Note adds a line to the report of a scenario that passes: a figure, or a choice that the proxier made.
+	Note(text string)
 	// Apply creates or updates objects, those without a namespace in the scenario's.
 	Apply(objs ...store.Object) error
-	// Settle returns when every node obeys every change made so far.
+	// Settle returns when every node has programmed every change made so far.
 	Settle(ctx context.Context) error
 	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with
 	// the scenario. Ports are shared with other scenarios: pick one that no other uses.
@@ -155,7 +162,7 @@ func HarnessErrorf(format string, args ...any) error {
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
-// Validate says what is wrong with a scenario as it is written.
+// Validate reports what is wrong with a scenario as it is written.
 func (s Scenario) Validate() error {
 	switch {
 	case !idPattern.MatchString(s.ID) || len(s.ID) > 63:
@@ -178,7 +185,29 @@ func (s Scenario) Validate() error {
 			if err := r.validate(); err != nil {
 				return fmt.Errorf("scenario %s: step %d: %w", s.ID, i+1, err)
 			}
+			if p := r.To.Port; r.To.Kind == HostPort && isNodePort(p) && !slices.Contains(s.NodePorts, p) {
+				return fmt.Errorf("scenario %s: step %d: port %d is not among its NodePorts", s.ID, i+1, p)
+			}
+		}
+	}
+	return s.validateNodePorts()
+}
+
+// validateNodePorts checks that NodePorts lists what the Services of Given ask for.
+func (s Scenario) validateNodePorts() error {
+	for _, o := range s.Given {
+		service, ok := o.(*corev1.Service)
+		if !ok {
+			continue
+		}
+		for _, p := range service.Spec.Ports {
+			if port := uint16(p.NodePort); port != 0 && !slices.Contains(s.NodePorts, port) {
+				return fmt.Errorf("scenario %s: Service %s asks for NodePort %d, which is not among the scenario's NodePorts",
+					s.ID, service.Name, port)
+			}
 		}
 	}
 	return nil
 }
+
+func isNodePort(port uint16) bool { return port >= 30000 && port <= 32767 }

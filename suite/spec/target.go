@@ -4,7 +4,7 @@ package spec
 
 import "fmt"
 
-// Target is where a probe goes, in words that do not depend on a cluster's addresses.
+// Target is the destination of a probe, in terms that do not depend on a cluster's addresses.
 type Target struct {
 	Kind TargetKind
 	// Service is the Service whose address or port it is, for VIP, NodePortOf and Ingress.
@@ -21,7 +21,7 @@ type Target struct {
 	V4, V6 string
 }
 
-// TargetKind says what a target's address is.
+// TargetKind is the kind of a target's address.
 type TargetKind uint8
 
 // The kinds of targets.
@@ -79,7 +79,7 @@ func AddrAt(v4, v6 string, port uint16) Target {
 	return Target{Kind: Literal, V4: v4, V6: v6, Port: port}
 }
 
-// String is the target as a person would say it.
+// String returns the target in words: "n1:nodePort(web:80)".
 func (t Target) String() string {
 	at := [...]string{"", "'s second address", "'s localhost"}[t.Which]
 	switch t.Kind {

@@ -70,7 +70,7 @@ func (p *Programs) Save(ctx context.Context) (Tables, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parseAllSaved(out), nil
+	return parseAllSaved(out)
 }
 
 // SaveText reads a table as the program prints it.

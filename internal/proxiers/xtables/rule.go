@@ -12,10 +12,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/internal/lab/iptablessave"
 )
 
 // Rule is a rule as iptables-restore reads it, without "-A CHAIN".
-type Rule string
+type Rule = iptablessave.Rule
 
 // Part is a match or the target of a rule.
 type Part string

@@ -2,12 +2,7 @@
 
 package xtables
 
-import (
-	"bufio"
-	"bytes"
-	"slices"
-	"strings"
-)
+import "github.com/viplab/viplab/internal/lab/iptablessave"
 
 // Saved is what a table holds, as iptables-save prints it.
 type Saved struct {
@@ -26,48 +21,6 @@ func (s *Saved) Jumps(chain, target string) []Rule {
 	return out
 }
 
-// Target is where the rule sends a packet, empty if it sends it nowhere.
-func (r Rule) Target() string {
-	words := r.words()
-	for i, w := range words {
-		if (w == "-j" || w == "-g") && i+1 < len(words) {
-			return words[i+1]
-		}
-	}
-	return ""
-}
-
-// Option is the word that follows an option, without its quotes; empty if the rule has no such option.
-func (r Rule) Option(name string) string {
-	words := r.words()
-	i := slices.Index(words, name)
-	if i < 0 || i+1 == len(words) {
-		return ""
-	}
-	word := words[i+1]
-	if len(word) > 1 && word[0] == '"' {
-		word = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(word[1 : len(word)-1])
-	}
-	return word
-}
-
-// words splits the rule at blanks outside of double quotes. Quoted words keep their quotes, so a comment is never taken
-// for an option.
-func (r Rule) words() []string {
-	var words []string
-	start, quoted := 0, false
-	for i := range len(r) {
-		switch {
-		case r[i] == '"' && (i == 0 || r[i-1] != '\\'):
-			quoted = !quoted
-		case r[i] == ' ' && !quoted:
-			words = append(words, string(r[start:i]))
-			start = i + 1
-		}
-	}
-	return append(words, string(r[start:]))
-}
-
 // Tables is what all tables hold. One that does not exist is not there.
 type Tables map[TableName]*Saved
 
@@ -79,31 +32,23 @@ func (t Tables) Of(name TableName) *Saved {
 	return &Saved{}
 }
 
-// parseAllSaved reads the output of iptables-save for several tables. Each begins with a line of "*" and its name.
-func parseAllSaved(out []byte) Tables {
+// parseAllSaved reads the output of iptables-save for several tables.
+func parseAllSaved(out []byte) (Tables, error) {
 	all := Tables{}
-	for _, part := range bytes.Split(append([]byte("\n"), out...), []byte("\n*"))[1:] {
-		name, _, _ := bytes.Cut(part, []byte("\n"))
-		all[TableName(name)] = parseSaved(part)
-	}
-	return all
-}
-
-// parseSaved reads the output of iptables-save for one table. A table that does not exist is empty.
-func parseSaved(out []byte) *Saved {
-	s := &Saved{Chains: map[string][]Rule{}}
-	lines := bufio.NewScanner(bytes.NewReader(out))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := lines.Text()
-		switch {
-		case strings.HasPrefix(line, ":"):
-			name, _, _ := strings.Cut(line[1:], " ")
-			s.Chains[name] = nil
-		case strings.HasPrefix(line, "-A "):
-			chain, rule, _ := strings.Cut(line[3:], " ")
-			s.Chains[chain] = append(s.Chains[chain], Rule(rule))
+	for line, err := range iptablessave.Lines(string(out)) {
+		if err != nil {
+			return nil, err
+		}
+		s := all[TableName(line.Table)]
+		if s == nil {
+			s = &Saved{Chains: map[string][]Rule{}}
+			all[TableName(line.Table)] = s
+		}
+		if line.Rule == "" {
+			s.Chains[line.Chain] = nil
+		} else {
+			s.Chains[line.Chain] = append(s.Chains[line.Chain], line.Rule)
 		}
 	}
-	return s
+	return all, nil
 }

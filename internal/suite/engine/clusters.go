@@ -24,13 +24,13 @@ const clustersBeside = 5
 
 // tenants are cells that have a cluster together.
 type tenants struct {
-	own   spec.Own
+	own   spec.ClusterConfig
 	cells []*Cell
 }
 
 // alone says whether the cell has a cluster that it shares with nobody.
 func (c *Cell) alone() bool {
-	own := c.Scenario.Own
+	own := c.Scenario.Cluster
 	return own != nil && !own.Shared
 }
 
@@ -39,7 +39,7 @@ func (c *Cell) alone() bool {
 func housed(cells []*Cell) (common *tenants, others []*tenants) {
 	var alone []*tenants
 	for _, c := range cells {
-		own := c.Scenario.Own
+		own := c.Scenario.Cluster
 		if c.alone() {
 			alone = append(alone, &tenants{own: *own, cells: []*Cell{c}})
 			continue

@@ -10,21 +10,21 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/proxiers/none"
-	"github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // withOwn is a scenario that asks for a cluster.
-func withOwn(id string, own spec.Own) spec.Scenario {
+func withOwn(id string, own spec.ClusterConfig) spec.Scenario {
 	s := simple(id)
-	s.Own = &own
+	s.Cluster = &own
 	return s
 }
 
 // Scenarios share the default cluster, and another one if they say so and it is the same; each further one has one to
 // itself. A cluster has as many proxiers as it has nodes, or as were asked for.
 func TestWhoSharesAClusterWithWhom(t *testing.T) {
-	masquerading := spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Shared: true}
+	masquerading := spec.ClusterConfig{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Shared: true}
 	for _, c := range []struct {
 		name      string
 		scenarios []spec.Scenario
@@ -32,9 +32,9 @@ func TestWhoSharesAClusterWithWhom(t *testing.T) {
 	}{
 		{"default", []spec.Scenario{simple("one-a"), simple("one-b")}, 3},
 		{"equal", []spec.Scenario{withOwn("one-a", masquerading), withOwn("one-b", masquerading)}, 3},
-		{"not equal", []spec.Scenario{withOwn("one-a", masquerading), withOwn("one-b", spec.Own{Shared: true})}, 6},
-		{"equal, but alone", []spec.Scenario{withOwn("one-a", spec.Own{}), withOwn("one-b", spec.Own{})}, 6},
-		{"on one node", []spec.Scenario{withOwn("one-a", spec.Own{Nodes: []string{"n2"}}), simple("one-b")}, 4},
+		{"not equal", []spec.Scenario{withOwn("one-a", masquerading), withOwn("one-b", spec.ClusterConfig{Shared: true})}, 6},
+		{"equal, but alone", []spec.Scenario{withOwn("one-a", spec.ClusterConfig{}), withOwn("one-b", spec.ClusterConfig{})}, 6},
+		{"on one node", []spec.Scenario{withOwn("one-a", spec.ClusterConfig{Nodes: []string{"n2"}}), simple("one-b")}, 4},
 	} {
 		var starts atomic.Int64
 		p := bad{Proxier: none.New(), name: "counted", starts: &starts}
@@ -51,14 +51,14 @@ func TestWhoSharesAClusterWithWhom(t *testing.T) {
 
 // A node without a proxier serves nothing: whatever a row wants there, it would prove nothing.
 func TestANodeWithoutAProxierIsNotJudged(t *testing.T) {
-	only := spec.Own{Nodes: []string{"n1"}}
+	only := spec.ClusterConfig{Nodes: []string{"n1"}}
 	for id, row := range map[string]spec.Row{
 		"from-a-pod":      {From: "c2", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 		"from-a-node":     {From: "n3", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 		"at-its-nodeport": {From: "client", To: spec.NodePortAt("n2", "web", 80), Want: spec.NotServed},
 	} {
 		s := withOwn(id, only)
-		s.Given = append(s.Given, given.Pod("c2", "n2"), given.Service("web", given.NodePort()))
+		s.Given = append(s.Given, fixture.Pod("c2", "n2"), fixture.Service("web", fixture.NodePort()))
 		s.Steps = []spec.Step{{Rows: []spec.Row{row}}}
 		r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}})[id]
 		if r.Verdict != spec.Broken || !strings.Contains(r.Reason, "has no proxier") {
@@ -68,7 +68,7 @@ func TestANodeWithoutAProxierIsNotJudged(t *testing.T) {
 }
 
 func TestAProxierOfASharedClusterIsNotEnded(t *testing.T) {
-	s := lives("kills-of-others", &spec.Own{Shared: true}, func(ctx context.Context, _ spec.World,
+	s := lives("kills-of-others", &spec.ClusterConfig{Shared: true}, func(ctx context.Context, _ spec.World,
 		n1 spec.Life) error {
 		return n1.Kill(ctx)
 	})

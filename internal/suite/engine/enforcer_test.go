@@ -14,7 +14,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/proxiers/none"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -34,7 +34,7 @@ func plain() spec.Proxier { return only{none.New(), spec.Features(spec.Hairpin)}
 
 func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 	b := &book{}
-	s := lives("two-on-a-node", &spec.Own{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
+	s := lives("two-on-a-node", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
 		for _, f := range []spec.Feature{spec.Hairpin, spec.NetworkPolicy} {
 			if !w.Features()[f] {
 				return fmt.Errorf("the world lacks %s", f)
@@ -71,7 +71,7 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 // A program that is both is handled by either name.
 func TestAProxierThatEnforces(t *testing.T) {
 	b := &book{}
-	s := lives("both-in-one", &spec.Own{}, func(ctx context.Context, w spec.World,
+	s := lives("both-in-one", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World,
 		_ spec.Life) error {
 		return w.Enforcer("n1").Kill(ctx)
 	})

@@ -18,7 +18,7 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/scenarios"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -53,10 +53,10 @@ func runAndClose(t *testing.T, o engine.Options) (map[string]spec.Result, error)
 // and none fails for a reason of the harness.
 func TestAProxierThatDoesNothingFails(t *testing.T) {
 	for id, r := range run(t, engine.Options{
-		Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(), Stack: lab.Dual, Hasty: true, Out: t.TempDir(),
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Stack: lab.Dual, Hasty: true, Out: t.TempDir(),
 	}) {
 		want := spec.Fail
-		if r.Scenario.Inert {
+		if r.Scenario.HoldsWithoutProxier {
 			want = spec.Pass
 		}
 		if r.Verdict != want {
@@ -68,7 +68,7 @@ func TestAProxierThatDoesNothingFails(t *testing.T) {
 // simple is a scenario that any proxier that does nothing passes.
 func simple(id string) spec.Scenario {
 	return spec.Scenario{
-		ID: id, Group: "test", Why: "a pod reaches a pod", Priority: spec.P0, Source: "this test", Inert: true,
+		ID: id, Group: "test", Why: "a pod reaches a pod", Priority: spec.P0, Source: "this test", HoldsWithoutProxier: true,
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}}}}},
 	}
@@ -116,13 +116,13 @@ func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
 	s.Given = []store.Object{Backend("a1", "n1"), Pod("c1", "n1")}
 	s.Steps = []spec.Step{{
 		Rows: []spec.Row{
-			{From: "c1", To: served, Want: spec.Reply | spec.Silence, By: []string{"a1"}, Profile: "a server"},
-			{From: "c1", To: spec.HostAt("a1", 9), Want: spec.Refused | spec.Silence, Profile: "nobody"},
+			{From: "c1", To: served, Want: spec.Reply | spec.Silence, By: []string{"a1"}, Choice: "a server"},
+			{From: "c1", To: spec.HostAt("a1", 9), Want: spec.Refused | spec.Silence, Choice: "nobody"},
 			{From: "c1", To: served, By: []string{"a1"}},
 		},
 		Check: func(_ context.Context, w spec.World) error {
-			w.Remark("it took 3ms")
-			w.Remark("it took 3ms")
+			w.Note("it took 3ms")
+			w.Note("it took 3ms")
 			return nil
 		},
 	}}
@@ -136,7 +136,7 @@ func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
 func TestAFailureLeavesItsEvidence(t *testing.T) {
 	out := t.TempDir()
 	o := engine.Options{
-		Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(), Out: out,
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Out: out,
 		Focus: regexp.MustCompile("^nodeport-every-node$"),
 	}
 	r := run(t, o)["nodeport-every-node"]
@@ -186,4 +186,13 @@ func TestScenariosCleanUpAfterThemselves(t *testing.T) {
 			t.Errorf("%s: %s (%s)", id, r.Verdict, r.Reason)
 		}
 	}
+}
+
+func allScenarios(t *testing.T) []spec.Scenario {
+	t.Helper()
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

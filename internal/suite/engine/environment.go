@@ -36,7 +36,7 @@ type environment struct {
 	proxier   *fleet
 	enforcer  *fleet          // nil if there is none
 	declared  spec.FeatureSet // of the two together
-	own       spec.Own
+	own       spec.ClusterConfig
 	conntrack map[string]*observe.Conntrack // by node
 	stateDir  string
 	// applyLimit is how long a node may take to obey a change.
@@ -45,7 +45,7 @@ type environment struct {
 
 // build makes a cluster and places the proxier, and after it the enforcer: no packet passes between the two. What goes
 // wrong with the cluster is a Fault, what goes wrong with them is not.
-func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.Own) (*environment, error) {
+func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig) (*environment, error) {
 	c, err := cluster.New(ctx, lab.Topology{
 		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
 	})
@@ -130,7 +130,7 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 }
 
 // equip makes a node what the administrator wants it to be before a proxier comes.
-func (e *environment) equip(n *lab.Node, own spec.Own) error {
+func (e *environment) equip(n *lab.Node, own spec.ClusterConfig) error {
 	if err := n.SetSysctls(append(patientTracking, own.Sysctls...)...); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/proxiers/none"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -63,9 +63,9 @@ func (i diaryInstance) Kill(context.Context) error                   { i.note("k
 func (i diaryInstance) Cleanup(context.Context) error                { i.note("cleanup"); return nil }
 
 // lives is a scenario that does something with the proxier of n1.
-func lives(id string, own *spec.Own, do func(context.Context, spec.World, spec.Life) error) spec.Scenario {
+func lives(id string, own *spec.ClusterConfig, do func(context.Context, spec.World, spec.Life) error) spec.Scenario {
 	s := simple(id)
-	s.Own = own
+	s.Cluster = own
 	s.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error { return do(ctx, w, w.Life("n1")) }}}
 	return s
 }
@@ -78,7 +78,7 @@ func TestTheLifeOfAProxier(t *testing.T) {
 		}
 		return w.Settle(ctx)
 	}
-	s := lives("proxier-comes-and-goes", &spec.Own{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
+	s := lives("proxier-comes-and-goes", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
 		for _, do := range []func() error{
 			func() error { return n1.Kill(ctx) },
 			func() error { return settled(ctx, w) }, // which does not wait for n1
@@ -121,7 +121,7 @@ func TestALifeThatIsNotToBeTouched(t *testing.T) {
 	swap := func(ctx context.Context, _ spec.World, n1 spec.Life) error { return n1.Switch(ctx) }
 	results := run(t, engine.Options{
 		Proxiers:  []spec.Proxier{bad{Proxier: none.New(), name: "plain"}},
-		Scenarios: []spec.Scenario{lives("shared-one", nil, kill), lives("no-other-mode", &spec.Own{}, swap)},
+		Scenarios: []spec.Scenario{lives("shared-one", nil, kill), lives("no-other-mode", &spec.ClusterConfig{}, swap)},
 	})
 	for id, want := range map[string]struct {
 		verdict spec.Verdict

@@ -13,7 +13,6 @@ import (
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/none"
-	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -64,7 +63,7 @@ func TestAScenarioIsSkippedWhereItsFamiliesAreNot(t *testing.T) {
 // others run.
 func TestAConfigurationThatAProxierCannotTakeIsASkip(t *testing.T) {
 	own := simple("wants-masquerade-all")
-	own.Own = &spec.Own{Proxy: spec.ProxyConfig{MasqueradeAll: true}}
+	own.Cluster = &spec.ClusterConfig{Proxy: spec.ProxyConfig{MasqueradeAll: true}}
 	p := unconfigurable{bad{Proxier: none.New(), name: "unconfigurable"}}
 	results := run(t, engine.Options{Proxiers: []spec.Proxier{p}, Scenarios: []spec.Scenario{own, simple("sound-one")}})
 	if r := results[own.ID]; r.Verdict != spec.Skip || !strings.Contains(r.Reason, "a flag for it") {
@@ -99,10 +98,10 @@ func TestTrySkippedReportsAnUndeclaredFeature(t *testing.T) {
 
 func TestPlansThatWouldProveNothingAreErrors(t *testing.T) {
 	for want, o := range map[string]engine.Options{
-		"no scenario matches": {Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(),
+		"no scenario matches": {Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t),
 			Focus: regexp.MustCompile("^nothing$")},
-		"named twice":   {Proxiers: []spec.Proxier{none.New(), none.New()}, Scenarios: scenarios.All()},
-		"written twice": {Proxiers: []spec.Proxier{none.New()}, Scenarios: append(scenarios.All(), scenarios.All()...)},
+		"named twice":   {Proxiers: []spec.Proxier{none.New(), none.New()}, Scenarios: allScenarios(t)},
+		"written twice": {Proxiers: []spec.Proxier{none.New()}, Scenarios: append(allScenarios(t), allScenarios(t)...)},
 	} {
 		if _, err := engine.Plan(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
@@ -114,7 +113,7 @@ func TestShardsCoverEverythingOnce(t *testing.T) {
 	seen := map[string]int{}
 	for shard := 1; shard <= 3; shard++ {
 		cells, err := engine.Plan(t.Context(), engine.Options{
-			Proxiers: []spec.Proxier{none.New()}, Scenarios: scenarios.All(), Shard: shard, Shards: 3,
+			Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Shard: shard, Shards: 3,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +122,7 @@ func TestShardsCoverEverythingOnce(t *testing.T) {
 			seen[c.Scenario.ID]++
 		}
 	}
-	for _, s := range scenarios.All() {
+	for _, s := range allScenarios(t) {
 		if seen[s.ID] != 1 {
 			t.Errorf("%s is in %d of 3 shards", s.ID, seen[s.ID])
 		}

@@ -31,7 +31,7 @@ func (w *world) record(probes []*probed, facts spec.Facts) {
 
 // remark keeps what a row of a profile has found out. What families agree on is said once.
 func (w *world) remark(p *probed) {
-	if p.row.Profile == "" {
+	if p.row.Choice == "" {
 		return
 	}
 	var outcomes []string
@@ -40,10 +40,10 @@ func (w *world) remark(p *probed) {
 			outcomes = append(outcomes, text)
 		}
 	}
-	w.Remark(p.row.Profile + ": " + strings.Join(outcomes, ", "))
+	w.Note(p.row.Choice + ": " + strings.Join(outcomes, ", "))
 }
 
-func (w *world) Remark(text string) {
+func (w *world) Note(text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !slices.Contains(w.remarks, text) {

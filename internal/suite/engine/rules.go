@@ -16,7 +16,7 @@ import (
 
 // Rules places a proxier, configured as own says, in a cluster of its own, applies objects, and writes what is then
 // programmed on a node. The cluster's kind is that of the options, which are used for nothing else.
-func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.Own, objects []store.Object, node string,
+func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.ClusterConfig, objects []store.Object, node string,
 	w io.Writer) (err error) {
 	if !slices.Contains(NodeNames(), node) {
 		return fmt.Errorf("there is no node %q: there are %s", node, strings.Join(NodeNames(), ", "))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/proxiers/none"
-	. "github.com/viplab/viplab/scenarios/given"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 

@@ -16,13 +16,13 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/scenarios"
-	"github.com/viplab/viplab/scenarios/given"
+	"github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // What is printed is what a strict decoder takes and an API server accepts.
 func TestEveryScenarioCanBeReplayed(t *testing.T) {
-	for _, s := range scenarios.All() {
+	for _, s := range allScenarios(t) {
 		var b bytes.Buffer
 		if err := replay.Write(&b, s); err != nil {
 			t.Errorf("%s: %v", s.ID, err)
@@ -52,7 +52,7 @@ func TestPodsServeAndStandOnRealNodes(t *testing.T) {
 	s := spec.Scenario{
 		ID: "some-row", Why: "A pod answers.", Priority: spec.P1,
 		Given: []store.Object{
-			given.Pod("a", "n2", given.UDP(53), given.Named("web", 8080)), given.Pod("b", "n1"), given.Service("web"),
+			fixture.Pod("a", "n2", fixture.UDP(53), fixture.Named("web", 8080)), fixture.Pod("b", "n1"), fixture.Service("web"),
 		},
 		Steps: []spec.Step{{Name: "it serves", Rows: []spec.Row{{From: "b", To: spec.ClusterIPOf("web", 80),
 			By: []string{"a"}, Times: 3}}}},
@@ -93,4 +93,13 @@ func TestPodsServeAndStandOnRealNodes(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
+}
+
+func allScenarios(t *testing.T) []spec.Scenario {
+	t.Helper()
+	all, err := scenarios.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }

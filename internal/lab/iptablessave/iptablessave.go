@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package iptablessave reads what iptables-save prints.
+package iptablessave
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Line is a chain or a rule of a table.
+type Line struct {
+	Table, Chain string
+	// Rule is empty for the line that declares the chain.
+	Rule Rule
+	// Packets is how many packets the rule has matched, if the output has counters.
+	Packets int
+}
+
+// Lines returns the chains and rules of the output. The error is about counters that cannot be read.
+func Lines(text string) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
+		table := ""
+		for line := range strings.Lines(text) {
+			line = strings.TrimSuffix(line, "\n")
+			l := Line{Table: table}
+			var err error
+			if name, ok := strings.CutPrefix(line, "*"); ok {
+				table = name
+				continue
+			} else if declared, ok := strings.CutPrefix(line, ":"); ok {
+				l.Chain, _, _ = strings.Cut(declared, " ")
+			} else if counters, rule, ok := strings.Cut(" "+line, " -A "); ok {
+				chain, rest, _ := strings.Cut(rule, " ")
+				l.Chain, l.Rule = chain, Rule(rest)
+				l.Packets, err = packetsOf(strings.TrimSpace(counters))
+			} else {
+				continue
+			}
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
+// packetsOf reads "[packets:bytes]".
+func packetsOf(counters string) (int, error) {
+	if counters == "" {
+		return 0, nil
+	}
+	packets, _, _ := strings.Cut(strings.TrimPrefix(counters, "["), ":")
+	n, err := strconv.Atoi(packets)
+	if err != nil {
+		return 0, fmt.Errorf("counters of a rule: %w", err)
+	}
+	return n, nil
+}
+
+// Rule is a rule without "-A CHAIN", in the kernel's own spelling.
+type Rule string
+
+// Target returns where the rule sends a packet, empty if it sends it nowhere.
+func (r Rule) Target() string {
+	words := r.words()
+	for i, w := range words {
+		if (w == "-j" || w == "-g") && i+1 < len(words) {
+			return words[i+1]
+		}
+	}
+	return ""
+}
+
+// Option returns the word that follows an option, without its quotes; empty if the rule has no such option.
+func (r Rule) Option(name string) string {
+	words := r.words()
+	i := slices.Index(words, name)
+	if i < 0 || i+1 == len(words) {
+		return ""
+	}
+	word := words[i+1]
+	if len(word) > 1 && word[0] == '"' {
+		word = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(word[1 : len(word)-1])
+	}
+	return word
+}
+
+// WithoutComment returns the rule without its comment.
+func (r Rule) WithoutComment() Rule {
+	words := r.words()
+	if i := slices.Index(words, "--comment"); i > 1 && i+2 <= len(words) {
+		words = slices.Delete(words, i-2, i+2) // with "-m comment"
+	}
+	return Rule(strings.Join(words, " "))
+}
+
+// words splits the rule at blanks outside of double quotes. Quoted words keep their quotes, so a comment is never taken
+// for an option.
+func (r Rule) words() []string {
+	var words []string
+	start, quoted := 0, false
+	for i := range len(r) {
+		switch {
+		case r[i] == '"' && (i == 0 || r[i-1] != '\\'):
+			quoted = !quoted
+		case r[i] == ' ' && !quoted:
+			words = append(words, string(r[start:i]))
+			start = i + 1
+		}
+	}
+	return append(words, string(r[start:]))
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoints
+
+import (
+	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// dropped is what comes of traffic that has no endpoint on its node: implementations drop or refuse it.
+const dropped = spec.Silence | spec.Refused
+
+// itplocal returns the scenarios of internalTrafficPolicy Local: traffic to a ClusterIP stays on its node.
+func itplocal() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "itp-local-uses-local",
+			Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal, spec.SourceAddress},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "b1"}, Even: true, SeenAs: spec.Itself()},
+			}}},
+		},
+		{
+			ID:    "itp-local-none-drops",
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
+			Given: []store.Object{
+				Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Service("web", ITPLocal()),
+				Service("exposed", NodePort(), ITPLocal(), Selecting("web")),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("exposed", 80), By: []string{"a1"}},
+				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+				{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: dropped},
+				{From: "n3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: dropped},
+			}}},
+		},
+		{
+			ID:    "itp-local-host-and-hostnetwork",
+			Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+			Given: []store.Object{
+				Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
+				Pod("h1", "n1", HostNetwork(), App("host"), TCP(18082)), Pod("h2", "n2", HostNetwork(), App("host"), TCP(18082)),
+				Service("host", ITPLocal(), Port(80, 18082)),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Want: dropped},
+				{From: "c1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
+				{From: "n1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
+				{From: "c3", To: spec.ClusterIPOf("host", 80), Want: dropped},
+				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: dropped},
+			}}},
+		},
+		{
+			ID:    "itp-local-not-external",
+			Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
+				Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
+			},
+			Steps: []spec.Step{{
+				Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true,
+						SeenAs: spec.NodeAddr("n1")},
+					{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+					{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true,
+						SeenAs: spec.NodeAddr("n1")},
+					{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+				},
+			}},
+		},
+		{
+			ID:    "itp-and-etp-local",
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ETPLocal},
+			Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", LoadBalancer(), ITPLocal(), ETPLocal())},
+			Steps: []spec.Step{{
+				Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"),
+					RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
+				Rows: []spec.Row{
+					{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+					{From: "client", To: spec.NodePortAt("n3", "web", 80), Times: 3, Want: spec.Silence},
+					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
+					{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
+					{From: "n3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
+					{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
+					{From: "n3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
+				},
+			}},
+		},
+		toggle(),
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// noendpoints returns the scenarios of Services without endpoints: clients are refused at once.
+func noendpoints() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "noep-clusterip-refused",
+			Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			Given: []store.Object{Pod("c1", "n1"), Service("web")},
+			Steps: []spec.Step{{
+				Rows: []spec.Row{
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
+					{From: "n1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
+				},
+				Check: nothingTracked,
+			}},
+		},
+		{
+			ID:    "noep-nodeport-refused",
+			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
+				Service("local", NodePort(), ETPLocal(), Selecting("web")),
+			},
+			Steps: []spec.Step{
+				{Name: "somebody serves it", Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "any", 80), By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"a2"}},
+				}},
+				{Name: "nobody does", Do: []spec.Action{Delete("Pod", "a2")}, Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
+					{From: "client", To: spec.NodePortAt("n2", "any", 80), Want: spec.Refused},
+					{From: "client", To: spec.NodePortAt("n3", "any", 80), Want: spec.Refused},
+					{From: "client", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+					{From: "client", To: spec.NodePortAt("n2", "local", 80), Want: spec.Refused},
+					{From: "client", To: spec.NodePortAt("n3", "local", 80), Want: spec.Refused},
+					{From: "c1", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
+					{From: "c1", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+				}},
+			},
+		},
+		{
+			ID:    "noep-lb-external-refused",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
+			Given: []store.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
+			Steps: []spec.Step{{
+				Do: []spec.Action{
+					Ingress("web", "203.0.113.20", "2001:db8:113::20"), RouteVia("client", "203.0.113.20", "2001:db8:113::20", "n1"),
+					RouteVia("client", eip4, eip6, "n1"),
+				},
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
+					{From: "client", To: spec.AddrAt(eip4, eip6, 80), Want: spec.Refused},
+				},
+			}},
+		},
+		{
+			ID:    "noep-host-to-lb-or-eip",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode},
+			Given: []store.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
+			Steps: []spec.Step{{
+				Do: []spec.Action{Ingress("web", "203.0.113.21", "2001:db8:113::21")},
+				Rows: []spec.Row{
+					{From: "n1", To: spec.IngressOf("web", 80), Want: spec.Refused},
+					{From: "n1", To: spec.AddrAt("198.51.100.21", "2001:db8:51::21", 80), Want: spec.Refused},
+				},
+			}},
+		},
+		{
+			ID:    "noep-evicted",
+			Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), PublishNotReady()),
+			},
+			Steps: []spec.Step{
+				{Name: "before", Rows: []spec.Row{
+					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("eager", 80), By: []string{"a2"}},
+				}},
+				{Name: "the pod is evicted", Do: []spec.Action{evict("a2")}, Rows: []spec.Row{
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
+					{From: "c1", To: spec.ClusterIPOf("eager", 80), Want: spec.Refused},
+				}},
+			},
+		},
+		{
+			ID:    "noep-udp",
+			Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			Given: []store.Object{Pod("c1", "n1"), Service("web", UDPPort(53, 8080))},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
+				{From: "n1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
+			}}},
+		},
+	}
+}
+
+const eip4, eip6 = "198.51.100.20", "2001:db8:51::20"
+
+// nothingTracked wants no conntrack entry toward the ClusterIP on the node that refused.
+func nothingTracked(ctx context.Context, w spec.World) error {
+	vips, err := ResolveAll(w, spec.ClusterIPOf("web", 80), "tcp")
+	if err != nil {
+		return err
+	}
+	flows, err := w.Flows(ctx, "n1", func(x observe.Flow) bool { return slices.Contains(vips, x.Orig.Dst) })
+	if err == nil && len(flows) > 0 {
+		err = fmt.Errorf("n1 tracks a connection that was refused: %s", flows[0])
+	}
+	return err
+}
+
+// evict ends a pod as a kubelet that is short of memory does: the pod stays, as one that has failed.
+func evict(pod string) spec.Action {
+	return spec.Action{Name: "evict pod " + pod, Run: func(_ context.Context, w spec.World) error {
+		return store.UpdateStatus(w.Store(), w.Namespace(), pod, func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+			for i := range p.Status.Conditions {
+				if p.Status.Conditions[i].Type == corev1.PodReady {
+					p.Status.Conditions[i].Status = corev1.ConditionFalse
+				}
+			}
+		})
+	}}
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package external
+
+import (
+	"context"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// The client has several addresses. The ranges that list the client list the first one alone.
+var (
+	client4, client6 = "192.168.7.201/32", "fd00:7::201/128"
+	otherAddress     = spec.HostAt("client", 0).On(spec.Secondary)
+)
+
+// nobody are ranges that nobody in the lab sends from.
+var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
+
+// sourceranges returns the scenarios of spec.loadBalancerSourceRanges: who may use a load balancer's address.
+func sourceranges() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "sr-allow-deny",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
+			Steps: []spec.Step{{
+				Do: exposed("web", "203.0.113.40", "2001:db8:113::40"),
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Times: 3, By: []string{"a2"}},
+					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
+				},
+			}},
+		},
+		{
+			ID:    "sr-pod-clients",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
+			Given: []store.Object{
+				Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"),
+					from(nobody...)),
+				Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), from(nobody...)),
+			},
+			Steps: []spec.Step{{
+				Do: []spec.Action{
+					Ingress("any", "203.0.113.41", "2001:db8:113::41"), Ingress("local", "203.0.113.42", "2001:db8:113::42"),
+					listing("any", "c1"), listing("local", "c1"),
+				},
+				Rows: []spec.Row{
+					{From: "c1", To: spec.IngressOf("any", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.IngressOf("local", 80), By: []string{"a2"}},
+					{From: "d1", To: spec.IngressOf("any", 80), Want: spec.Silence},
+					{From: "d1", To: spec.IngressOf("local", 80), Want: spec.Silence},
+				},
+			}},
+		},
+		{
+			ID:    "sr-node-client",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			Given: []store.Object{
+				Backend("a2", "n2"), Service("web", LoadBalancer(), from("192.168.7.11/32", "fd00:7::11/128")),
+			},
+			Steps: []spec.Step{{
+				Do: []spec.Action{
+					Alias("n1", "203.0.113.44", "2001:db8:113::44"),
+					IngressIPs("web", corev1.LoadBalancerIPModeVIP, "203.0.113.43", "2001:db8:113::43", "203.0.113.44",
+						"2001:db8:113::44"),
+				},
+				Rows: []spec.Row{
+					{From: "n1", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), By: []string{"a2"}},
+					{From: "n1", As: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 0),
+						To: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 80), By: []string{"a2"}},
+					{From: "n3", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Want: spec.Silence},
+				},
+			}},
+		},
+		{
+			ID:    "sr-does-not-cover",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ClusterIP, spec.ExternalIPs, spec.SourceRanges},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), from(nobody...),
+					ExternalIPs("198.51.100.45", "2001:db8:51::45")),
+			},
+			Steps: []spec.Step{{
+				Do: append(exposed("web", "203.0.113.45", "2001:db8:113::45"),
+					RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+					{From: "client", To: spec.AddrAt("198.51.100.45", "2001:db8:51::45", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+				},
+			}},
+		},
+		anyAndFormat(),
+		{
+			ID:    "sr-runtime-change",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{
+				{Name: "no ranges", Do: exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+				}},
+				{Name: "others are listed", Do: []spec.Action{Edit("web", from(nobody...))}, Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
+					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+				}},
+				{Name: "the client is listed", Do: []spec.Action{Edit("web", from(client4, client6))}, Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Silence},
+					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+				}},
+				{Name: "no ranges again", Do: []spec.Action{Edit("web", from())}, Rows: []spec.Row{
+					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), By: []string{"a2"}},
+				}},
+			},
+		},
+		{
+			ID:    "sr-without-endpoints",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
+			Given: []store.Object{Service("web", LoadBalancer(), from(client4, client6))},
+			Steps: []spec.Step{{
+				Do: exposed("web", "203.0.113.50", "2001:db8:113::50"),
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
+					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Refused | spec.Silence},
+				},
+			}},
+		},
+	}
+}
+
+// from sets the ranges.
+func from(ranges ...string) func(*corev1.Service) {
+	return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
+}
+
+// exposed gives a Service a load balancer's address that leads the client to n1.
+func exposed(service, v4, v6 string) []spec.Action {
+	return []spec.Action{Ingress(service, v4, v6), RouteVia("client", v4, v6, "n1")}
+}
+
+// listing makes the ranges of a Service hold a pod, and nobody else who sends in the lab.
+func listing(service, pod string) spec.Action {
+	return spec.Action{Name: "list pod " + pod, Run: func(_ context.Context, w spec.World) error {
+		h, err := w.Host(pod)
+		if err != nil {
+			return err
+		}
+		ranges := append([]string{}, nobody...)
+		for _, a := range h.Addrs() {
+			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()).String())
+		}
+		return store.Update(w.Store(), w.Namespace(), service, from(ranges...))
+	}}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mechanisms
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var ipvsNeeds = []spec.Feature{spec.IPVS, spec.ClusterIP, spec.NodePort}
+
+// ipvs returns the scenarios of what an IPVS proxier programs, and of how each scheduler picks an endpoint.
+func ipvs() []spec.Scenario {
+	return append(schedulers(), objects(), accessFilter())
+}
+
+// objects has a cluster of its own, because it counts rules.
+func objects() spec.Scenario {
+	return spec.Scenario{
+		ID: "rs-ipvs-objects", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: append([]spec.Feature{spec.SessionAffinity}, ipvsNeeds...),
+		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+		Steps: []spec.Step{
+			{Name: "one Service", Check: EachFamily(objectsOfWeb)},
+			{Name: "more Services", Check: EachFamily(rulesStay)},
+		},
+	}
+}
+
+func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
+	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp")
+	if err != nil {
+		return err
+	}
+	primary, err := w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp")
+	if err != nil {
+		return err
+	}
+	second, err := w.Resolve(spec.NodePortAt("n1", "web", 80).On(spec.Secondary), f, "tcp")
+	if err != nil {
+		return err
+	}
+	servers, err := virtualServers(ctx, w, "n1")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, at := range []netip.AddrPort{vip, primary, second} {
+		errs = append(errs, servers.leadsTo(w, f, at, "-s rr", "-p 10800"))
+	}
+	if at := netip.AddrPortFrom(vip.Addr(), primary.Port()); servers[at] != nil {
+		errs = append(errs, fmt.Errorf("%s, the NodePort on the ClusterIP, is a virtual server", at))
+	}
+	for _, want := range []struct {
+		argv []string
+		text string
+	}{
+		{[]string{"ip", "-o", "address", "show", "dev", "kube-ipvs0"}, " " +
+			netip.PrefixFrom(vip.Addr(), vip.Addr().BitLen()).String() + " "},
+		{[]string{"ipset", "list", setName("KUBE-CLUSTER-IP", f)}, fmt.Sprintf("\n%s,tcp:80\n", vip.Addr())},
+		{[]string{"ipset", "list", setName("KUBE-NODE-PORT-TCP", f)}, fmt.Sprintf("\n%d\n", primary.Port())},
+		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, loop(w, f)},
+	} {
+		text, err := Shown(ctx, w, "n1", want.argv...)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(text+"\n", want.text) {
+			errs = append(errs, fmt.Errorf("%s: there is no %q in\n%s", strings.Join(want.argv, " "),
+				strings.TrimSpace(want.text), text))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setName is the name of a set in a family: names have at most 31 bytes.
+func setName(name string, f lab.Family) string {
+	if f == lab.V6 {
+		name = strings.Replace(name, "KUBE-", "KUBE-6-", 1)
+	}
+	return name[:min(len(name), 31)]
+}
+
+// loop is the entry by which a1's connections to itself are masqueraded.
+func loop(w spec.World, f lab.Family) string {
+	h, err := w.Host("a1")
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("\n%s,tcp:8080,%s\n", h.Addr(f), h.Addr(f))
+}
+
+// rulesStay adds a Service of the kind there is and wants no rule more.
+func rulesStay(ctx context.Context, w spec.World, f lab.Family) error {
+	before, err := countRules(ctx, w, f)
+	if err != nil {
+		return err
+	}
+	for i := range 3 {
+		if err := w.Apply(Service(fmt.Sprintf("more-%s-%d", f, i), Selecting("web"), NodePort())); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+	}
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	after, err := countRules(ctx, w, f)
+	if err == nil && after != before {
+		err = fmt.Errorf("%d iptables rules have become %d with three more Services", before, after)
+	}
+	return err
+}
+
+func countRules(ctx context.Context, w spec.World, f lab.Family) (int, error) {
+	text, err := w.Run(ctx, "n1", IPTables(w, f)+"-save")
+	n := strings.Count(text, "\n-A ")
+	if err == nil && n == 0 {
+		err = errors.New("there are no iptables rules")
+	}
+	return n, err
+}
+
+const daemonPort = 18095
+
+func accessFilter() spec.Scenario {
+	return spec.Scenario{
+		ID: "rs-ipvs-access-filter", Needs: ipvsNeeds,
+		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
+			n1 := w.Lab().Node("n1")
+			daemon, err := traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort})
+			if err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			defer func() { err = errors.Join(err, daemon.Close()) }()
+			return w.Expect(ctx,
+				spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
+				spec.Row{From: "c1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
+				spec.Row{From: "n1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
+			)
+		}}},
+	}
+}
+
+// servers are the virtual servers for TCP of a node, as ipvsadm saves them.
+type servers map[netip.AddrPort]*virtualServer
+
+type virtualServer struct {
+	options      string
+	destinations []string
+}
+
+func virtualServers(ctx context.Context, w spec.World, node string) (servers, error) {
+	text, err := Shown(ctx, w, node, "ipvsadm", "-Sn")
+	if err != nil {
+		return nil, err
+	}
+	all := servers{}
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 5 || words[1] != "-t" {
+			continue
+		}
+		at, err := netip.ParseAddrPort(words[2])
+		if err != nil {
+			return nil, spec.HarnessErrorf("%s: %w", strings.TrimSpace(line), err)
+		}
+		if all[at] == nil {
+			all[at] = &virtualServer{}
+		}
+		rest := strings.Join(words[3:], " ")
+		if words[0] == "-A" {
+			all[at].options = rest
+		} else {
+			all[at].destinations = append(all[at].destinations, rest)
+		}
+	}
+	return all, nil
+}
+
+// leadsTo wants a virtual server that has the options and exactly the two pods as destinations.
+func (s servers) leadsTo(w spec.World, f lab.Family, at netip.AddrPort, options ...string) error {
+	v := s[at]
+	if v == nil {
+		return fmt.Errorf("%s is no virtual server", at)
+	}
+	var errs []error
+	for _, o := range options {
+		if !strings.Contains(" "+v.options+" ", " "+o+" ") {
+			errs = append(errs, fmt.Errorf("%s has the options %q, without %q", at, v.options, o))
+		}
+	}
+	var want []string
+	for _, pod := range []string{"a1", "a2"} {
+		h, err := w.Host(pod)
+		if err != nil {
+			return err
+		}
+		want = append(want, fmt.Sprintf("-r %s -m -w 1", netip.AddrPortFrom(h.Addr(f), 8080)))
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(slices.Values(v.destinations)); !slices.Equal(got, want) {
+		errs = append(errs, fmt.Errorf("%s has the destinations %q, not %q", at, got, want))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mechanisms
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// habit is how schedulers of a kind pick an endpoint, and how that shows.
+type habit struct {
+	why   string
+	given func() []store.Object
+	show  func(context.Context, spec.World, lab.Family) error
+}
+
+var ipvsInTurn = habit{
+	why:   "takes the endpoints in turn",
+	given: func() []store.Object { return append(endpoints(), Pod("c1", "n1"), Service("web")) },
+	show: func(ctx context.Context, w spec.World, f lab.Family) error {
+		var picked []string
+		for range 12 {
+			server, err := pick(ctx, w, "c1", "web", f)
+			if err != nil {
+				return err
+			}
+			picked = append(picked, server)
+		}
+		for i, server := range picked {
+			if i < 3 && slices.Contains(picked[:i], server) || i >= 3 && server != picked[i-3] {
+				return fmt.Errorf("they are not taken in turn: %v", picked)
+			}
+		}
+		return nil
+	},
+}
+
+// leastBusy begins with one endpoint, which gets some connections that stay open. A second one gets all that are made
+// then, until it has as many.
+var leastBusy = habit{
+	why: "takes the endpoint that has the fewest connections",
+	given: func() []store.Object {
+		return []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")}
+	},
+	show: func(ctx context.Context, w spec.World, f lab.Family) (err error) {
+		var open []*traffic.Conn
+		defer func() {
+			for _, c := range open {
+				err = errors.Join(err, c.Close())
+			}
+		}()
+		for _, want := range []string{"a1", "a2"} {
+			if err := Readiness("a2", want == "a2").Run(ctx, w); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			if err := w.Settle(ctx); err != nil {
+				return err
+			}
+			for i := range 4 {
+				conn, server, err := connect(ctx, w, "c1", "web", f)
+				if err != nil {
+					return err
+				}
+				open = append(open, conn)
+				if server != want {
+					return fmt.Errorf("a1 was alone until it had 4 connections; number %d of the 4 meant for %s goes to %s", i+1,
+						want, server)
+				}
+			}
+		}
+		return nil
+	},
+}
+
+var bySource = habit{
+	why:   "sends a client to the same endpoint every time, and different clients to different ones",
+	given: func() []store.Object { return slices.Concat(endpoints(), clients(), []store.Object{Service("web")}) },
+	show: func(ctx context.Context, w spec.World, f lab.Family) error {
+		return sticks(func(client int) (string, error) { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) },
+			"client")
+	},
+}
+
+var byDestination = habit{
+	why:   "sends all connections to an address to one endpoint, and those to different addresses to different ones",
+	given: func() []store.Object { return slices.Concat(endpoints(), clients()[:2], services()) },
+	show: func(ctx context.Context, w spec.World, f lab.Family) error {
+		from := 0
+		return sticks(func(address int) (string, error) {
+			from = 1 - from
+			return pick(ctx, w, fmt.Sprintf("client-%d", from), fmt.Sprintf("web-%d", address), f)
+		}, "address")
+	},
+}
+
+// sticks picks four times for each of many and wants always the same, but not the same for all.
+func sticks(pick func(int) (string, error), what string) error {
+	servers := map[string]bool{}
+	for i := range many {
+		first := ""
+		for range 4 {
+			server, err := pick(i)
+			if err != nil {
+				return err
+			}
+			if first == "" {
+				first = server
+			}
+			if server != first {
+				return fmt.Errorf("%s %d is sent to %s, then to %s", what, i, first, server)
+			}
+			servers[server] = true
+		}
+	}
+	if len(servers) == 1 {
+		return fmt.Errorf("every %s is sent to one and the same endpoint", what)
+	}
+	return nil
+}
+
+// firstPort is the first of the ports that byHash connects from.
+const firstPort = 20001
+
+// byHash compares two Services with the same endpoints: kube-proxy has the client's port in the hash, so that one
+// client is spread.
+var byHash = habit{
+	why: "picks by the client's address and port alone, on all virtual servers with the same endpoints alike",
+	given: func() []store.Object {
+		return append(endpoints(), Pod("c1", "n1"), Service("web"), Service("twin", Selecting("web")))
+	},
+	show: func(ctx context.Context, w spec.World, f lab.Family) error {
+		picked, servers := map[uint16]string{}, map[string]bool{}
+		for port := uint16(firstPort); port < firstPort+many; port++ {
+			server, err := pickFrom(ctx, w, "c1", port, "web", f)
+			if err != nil {
+				return err
+			}
+			picked[port], servers[server] = server, true
+		}
+		if len(servers) == 1 {
+			return errors.New("every port leads to one and the same endpoint")
+		}
+		// The other way round, so that schedulers that take turns do not agree by keeping step.
+		for port := uint16(firstPort + many - 1); port >= firstPort; port-- {
+			server, err := pickFrom(ctx, w, "c1", port, "twin", f)
+			if err != nil {
+				return err
+			}
+			if server != picked[port] {
+				return fmt.Errorf("from port %d one Service leads to %s, the other to %s", port, picked[port], server)
+			}
+		}
+		return nil
+	},
+}
+
+// pick makes a connection to a Service and says which pod has got it.
+func pick(ctx context.Context, w spec.World, from, service string, f lab.Family) (string, error) {
+	conn, server, err := connect(ctx, w, from, service, f)
+	if err != nil {
+		return "", err
+	}
+	return server, conn.Close()
+}
+
+// connect is pick with the connection left open.
+func connect(ctx context.Context, w spec.World, from, service string, f lab.Family) (*traffic.Conn, string, error) {
+	conn, answer, err := w.Probe(ctx, from, spec.ClusterIPOf(service, 80), f, "tcp")
+	if err == nil && conn == nil {
+		err = fmt.Errorf("%s does not reach %s: %s", from, service, answer)
+	}
+	return conn, podOf(w, answer), err
+}
+
+// podOf is the pod that answered.
+func podOf(w spec.World, a traffic.Answer) string {
+	return strings.TrimPrefix(a.Server, w.Namespace()+"/")
+}
+
+// pickFrom is pick from a port of one's choice.
+func pickFrom(ctx context.Context, w spec.World, from string, port uint16, service string, f lab.Family) (string,
+	error) {
+	h, err := w.Host(from)
+	if err != nil {
+		return "", err
+	}
+	to, err := w.Resolve(spec.ClusterIPOf(service, 80), f, "tcp")
+	if err != nil {
+		return "", err
+	}
+	answer := traffic.Probe{From: h.NS, Source: netip.AddrPortFrom(h.Addr(f), port), To: to, Proto: "tcp"}.Do(ctx)
+	switch {
+	case answer.Fault != nil:
+		return "", &spec.HarnessError{Err: answer.Fault}
+	case answer.Outcome != traffic.Reply:
+		return "", fmt.Errorf("%s does not reach %s: %s", from, service, answer)
+	}
+	return podOf(w, answer), nil
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mechanisms
+
+import (
+	"context"
+	"slices"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// restart returns the scenarios of proxiers that end, come back, change their mode or leave.
+func restart() []spec.Scenario {
+	return []spec.Scenario{
+		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
+	}
+}
+
+// backends are behind every Service here: one on the node whose proxier is handled, one elsewhere.
+var backends = []string{"b1", "a2"}
+
+// world is a Service for TCP and UDP with a NodePort.
+func world(more ...store.Object) []store.Object {
+	return append([]store.Object{
+		Pod("c1", "n1"), Backend("b1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
+		Service("web", NodePort(), Port(80, 8080), UDPPort(80, 8080)),
+	}, more...)
+}
+
+// fresh are new connections, by every way into n1.
+var fresh = []spec.Row{
+	{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends},
+	{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends},
+	{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: backends},
+}
+
+// kept are connections that were there before, by the same ways.
+var kept = []spec.Row{
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "tcp", By: backends},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "udp", By: backends},
+	{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "nodeport", By: backends},
+}
+
+// downFor is how many probes of each row meet a node without a proxier.
+const downFor = 15
+
+func transparent() spec.Scenario {
+	return spec.Scenario{
+		ID: "rr-restart-transparent", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
+		Given: world(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			n1 := w.Life("n1")
+			return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
+				return restartInTurn(
+					func() error { return n1.Kill(ctx) },
+					func() error { return t.Rounds(ctx, downFor) },
+					func() error { return n1.Start(ctx) },
+					func() error { return w.Settle(ctx) },
+					func() error { return t.Rounds(ctx, 5) },
+				)
+			})
+		}}},
+	}
+}
+
+func noPartialFirstSync() spec.Scenario {
+	return spec.Scenario{
+		ID: "rr-no-partial-first-sync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
+		Given: world(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			n1 := w.Life("n1")
+			return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
+				release, err := n1.StartWithoutEndpoints(ctx)
+				if err != nil {
+					return err
+				}
+				defer release()
+				return restartInTurn(
+					func() error { return t.Rounds(ctx, downFor) },
+					func() error { release(); return w.Settle(ctx) },
+					func() error { return t.Rounds(ctx, 5) },
+				)
+			})
+		}}},
+	}
+}
+
+func atomicUpdates() spec.Scenario {
+	return spec.Scenario{
+		ID:    "rr-atomic-updates",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
+			Service("restless", NodePort())),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			// TCP connections to an endpoint that leaves meanwhile live on, so these may all be wanted to work.
+			restless := []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("restless", 80), By: []string{"a3", "b3"}},
+				{From: "client", To: spec.NodePortAt("n1", "restless", 80), By: []string{"a3", "b3"}},
+			}
+			return w.During(ctx, slices.Concat(fresh, kept, restless), func(ctx context.Context, t spec.Traffic) error {
+				for i := range rewrites {
+					if err := rewrite(ctx, w, i); err != nil {
+						return &spec.HarnessError{Err: err}
+					}
+					if err := t.Rounds(ctx, 1); err != nil {
+						return err
+					}
+				}
+				return w.Settle(ctx)
+			})
+		}}},
+	}
+}
+
+// rewrites is how many changes meet the traffic: enough to make each node write its rules over and over.
+const rewrites = 12
+
+// rewrite makes the i-th of many changes: an endpoint leaves or joins, a Service comes or goes.
+func rewrite(ctx context.Context, w spec.World, i int) error {
+	if err := Readiness("a3", i%2 == 1).Run(ctx, w); err != nil {
+		return err
+	}
+	if i%2 == 0 {
+		return w.Apply(Service("passing", Selecting("web"), NodePort()))
+	}
+	return w.Store().Delete(store.KindService, w.Namespace(), "passing")
+}
+
+// inTurn does one thing after another, up to the first that fails.
+func restartInTurn(all ...func() error) error {
+	for _, f := range all {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mechanisms
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// nftShape is about the table of an nftables proxier.
+func nftShape() spec.Scenario {
+	return spec.Scenario{
+		ID:    "rs-nft-table",
+		Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
+		Given: []store.Object{
+			Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()), Service("empty"),
+			Pod("l1", "n1", App("local"), TCP(8080)), Service("local", NodePort(), ETPLocal()),
+		},
+		Steps: []spec.Step{{Check: EachFamily(nftTables)}},
+	}
+}
+
+func nftTables(ctx context.Context, w spec.World, family lab.Family) error {
+	n1, err := listNFT(ctx, w, "n1", family)
+	if err != nil {
+		return err
+	}
+	n3, err := listNFT(ctx, w, "n3", family)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		virtualIPs(ctx, w, n1, family), nodePorts(w, n1, family), hairpins(w, n1, family),
+		withoutEndpoints(w, n1, n3, family))
+}
+
+// drawing is a rule that draws one of n.
+var drawing = regexp.MustCompile(`numgen random mod (\d+) `)
+
+// virtualIPs wants the ClusterIP in a verdict map, which leads to a draw of two, and in no other table.
+func virtualIPs(ctx context.Context, w spec.World, t nftTable, family lab.Family) error {
+	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	keys := map[lab.Family]string{lab.V4: "ipv4_addr", lab.V6: "ipv6_addr"}[family] +
+		" . inet_proto . inet_service : verdict"
+	if got := t.typeOf("service-ips"); got != keys {
+		return fmt.Errorf("map service-ips is %q, not a map of %s", got, keys)
+	}
+	key := fmt.Sprintf("%s . tcp . 80", vip.Addr())
+	if _, ok := t.elements("cluster-ips")[vip.Addr().String()]; !ok {
+		err = errors.Join(err, fmt.Errorf("set cluster-ips lacks %s", vip.Addr()))
+	}
+	chain, found := strings.CutPrefix(t.elements("service-ips")[key], "goto ")
+	if !found {
+		return errors.Join(err, fmt.Errorf("map service-ips leads from %s nowhere", key))
+	}
+	if m := drawing.FindStringSubmatch(t.block("chain", chain)); m == nil || m[1] != "2" {
+		err = errors.Join(err, fmt.Errorf("chain %s does not draw one of two endpoints:\n%s", chain, t.block("chain", chain)))
+	}
+	return errors.Join(err, noOtherTable(ctx, w, vip.Addr().String()))
+}
+
+// noOtherTable wants nothing about an address outside of the tables kube-proxy.
+func noOtherTable(ctx context.Context, w spec.World, addr string) error {
+	all, err := w.Run(ctx, "n1", "nft", "list", "ruleset")
+	if err != nil {
+		return err
+	}
+	table := ""
+	for line := range strings.Lines(all) {
+		if strings.HasPrefix(line, "table ") {
+			table = strings.TrimSuffix(strings.TrimSpace(line), " {")
+		}
+		if strings.Contains(line, addr+" ") && !strings.HasSuffix(table, " kube-proxy") {
+			return fmt.Errorf("%s has to do with %s: %s", table, addr, strings.TrimSpace(line))
+		}
+	}
+	return nil
+}
+
+// nodePorts wants the NodePort in a verdict map: by itself, or with each address of the node that serves it.
+func nodePorts(w spec.World, t nftTable, family lab.Family) error {
+	to, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	alone := fmt.Sprintf("tcp . %d", to.Port())
+	with := fmt.Sprintf("%s . %s", to.Addr(), alone)
+	for _, verdict := range []string{t.elements("service-nodeports")[alone], t.elements("service-ips")[with]} {
+		if chain, ok := strings.CutPrefix(verdict, "goto "); ok && t.block("chain", chain) != "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("neither map service-nodeports has %s nor map service-ips %s", alone, with)
+}
+
+// hairpins wants the pod on the node, and not the other one, among the connections that go back where they come from.
+func hairpins(w spec.World, t nftTable, family lab.Family) error {
+	for pod, want := range map[string]bool{"a1": true, "a2": false} {
+		h, err := w.Host(pod)
+		if err != nil {
+			return err
+		}
+		key := fmt.Sprintf("%[1]s . %[1]s . tcp . 8080", h.Addr(family))
+		if _, got := t.elements("hairpin-connections")[key]; got != want {
+			return fmt.Errorf("set hairpin-connections has %s: %t, not %t", key, got, want)
+		}
+	}
+	return nil
+}
+
+// withoutEndpoints wants a Service that nobody serves refused, and one that only others serve dropped.
+func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
+	vip, err := w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf("%s . tcp . 80", vip.Addr())
+	chain, _ := strings.CutPrefix(n1.elements("no-endpoint-services")[key], "goto ")
+	if !strings.Contains(n1.block("chain", chain), "reject") {
+		err = fmt.Errorf("map no-endpoint-services does not have %s refused", key)
+	}
+	local, failed := w.Resolve(spec.NodePortAt("n3", "local", 80), family, "tcp")
+	if failed != nil {
+		return failed
+	}
+	alone := fmt.Sprintf("tcp . %d", local.Port())
+	if n3.elements("no-endpoint-nodeports")[alone] != "drop" &&
+		n3.elements("no-endpoint-services")[fmt.Sprintf("%s . %s", local.Addr(), alone)] != "drop" {
+		err = errors.Join(err, fmt.Errorf("n3 has no endpoint of local, but no map no-endpoint-… drops its NodePort %d",
+			local.Port()))
+	}
+	return err
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mechanisms
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"fmt"
+	"strings"
+
+	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// table is one xtables table as iptables-save prints it: rules by chain.
+type table map[string][]rule
+
+// rule is a rule without its comment, and how many packets it has matched.
+type rule struct {
+	iptablessave.Rule
+	packets int
+}
+
+// save reads a table of a node through the back end that the proxier writes to.
+func save(ctx context.Context, w spec.World, node string, family lab.Family, name string) (table, error) {
+	text, err := w.Run(ctx, node, fixture.IPTables(w, family)+"-save", "-c", "-t", name)
+	if err != nil {
+		return nil, err
+	}
+	return parseSave(text)
+}
+
+// parseSave reads the output of iptables-save -c for one table.
+func parseSave(text string) (table, error) {
+	t := table{}
+	for line, err := range iptablessave.Lines(text) {
+		if err != nil {
+			return nil, &spec.HarnessError{Err: err}
+		}
+		if line.Rule != "" {
+			t[line.Chain] = append(t[line.Chain], rule{line.Rule.WithoutComment(), line.Packets})
+		}
+	}
+	return t, nil
+}
+
+// has reports whether the rule contains all the parts.
+func (r rule) has(parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(" "+string(r.Rule)+" ", " "+p+" ") {
+			return false
+		}
+	}
+	return true
+}
+
+// find is the first rule of a chain that contains all the parts.
+func (t table) find(chain string, parts ...string) (rule, error) {
+	for _, r := range t[chain] {
+		if r.has(parts...) {
+			return r, nil
+		}
+	}
+	return rule{}, fmt.Errorf("%s has no rule with %q; it has\n%s", chain, strings.Join(parts, " "), t.text(chain))
+}
+
+// matched is how many packets the rules of a chain that contain all the parts have matched together.
+func (t table) matched(chain string, parts ...string) int {
+	sum := 0
+	for _, r := range t[chain] {
+		if r.has(parts...) {
+			sum += r.packets
+		}
+	}
+	return sum
+}
+
+// text is a chain as people read it.
+func (t table) text(chain string) string {
+	if t[chain] == nil {
+		return "  (no such chain, or an empty one)"
+	}
+	var b strings.Builder
+	for _, r := range t[chain] {
+		fmt.Fprintf(&b, "  [%d] %s\n", r.packets, r.Rule)
+	}
+	return b.String()
+}
+
+// chainOf is the name kube-proxy gives a chain: a prefix and the first 16 characters of the base32 form of a SHA-256
+// sum over what the chain is about (pkg/proxy/iptables, portProtoHash and servicePortEndpointChainName).
+func chainOf(prefix string, about ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(about, "")))
+	return prefix + base32.StdEncoding.EncodeToString(sum[:])[:16]
+}
+
+// svcChain is the chain of a Service's nameless TCP port.
+func svcChain(w spec.World, prefix, service string) string {
+	return chainOf(prefix, w.Namespace()+"/"+service, "tcp")
+}

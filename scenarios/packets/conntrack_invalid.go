@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+func invalidNotLeaked() spec.Scenario {
+	return spec.Scenario{
+		ID:    "ct-invalid-not-leaked",
+		Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
+		},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return behindEachService(ctx, w, func(stray) error { return nil })
+		}}},
+	}
+}
+
+// liberal has a cluster of its own, where the node is told to take any segment of a known connection for a part of it.
+func liberal() spec.Scenario {
+	return spec.Scenario{
+		ID:      "ct-be-liberal",
+		Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
+		Needs:   []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
+		},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			return behindEachService(ctx, w, func(s stray) error {
+				if len(s.got) == 0 {
+					return errors.New("the client does not get the segment")
+				}
+				return nil
+			})
+		}}, {Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
+	}
+}
+
+// stray is what became of a segment outside of the window.
+type stray struct {
+	// got are the copies of it that the client received in the Service's name, leaked those in the pod's.
+	got, leaked []Caught
+	// after is what came of the connection.
+	after traffic.Answer
+}
+
+// behindEachService sends a stray segment behind the Services near and far, in each family, and judges what becomes of
+// it.
+func behindEachService(ctx context.Context, w spec.World, judge func(stray) error) error {
+	var errs []error
+	for _, family := range w.Lab().Stack().Families() {
+		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
+			s, err := strayBehindService(ctx, w, family, service, pod)
+			if err == nil {
+				err = errors.Join(s.judge(), judge(s))
+			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%s, Service %s: %w", family, service, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// judge wants the client not to see the pod's own address, and the connection to live on.
+func (s stray) judge() error {
+	if s.after.Outcome != traffic.Reply {
+		return fmt.Errorf("the connection is lost after a segment outside of its window: %s", s.after)
+	}
+	if len(s.leaked) > 0 {
+		return fmt.Errorf("the client got a packet from the pod's own address: %s", s.leaked[0].Packet)
+	}
+	return nil
+}
+
+// strayBehindService connects c1 to the Service, lets the pod send a segment far outside of the window on that
+// connection, and uses the connection again.
+func strayBehindService(ctx context.Context, w spec.World, family lab.Family, service, pod string) (out stray,
+	err error) {
+	var conn *traffic.Conn
+	var answer traffic.Answer
+	opening, err := Catch(w, func() (err error) {
+		conn, answer, err = w.Probe(ctx, "c1", spec.ClusterIPOf(service, 80), family, "tcp")
+		return err
+	}, pod)
+	if err != nil {
+		return out, err
+	}
+	if conn == nil {
+		return out, fmt.Errorf("c1 does not reach it: %s", answer)
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	last, err := lastSent(opening, answer)
+	if err != nil {
+		return out, err
+	}
+	const outside = 1 << 30 // far beyond any window
+	seen, err := Catch(w, func() error {
+		if err := send(w, pod, traffic.Segment{
+			Src: answer.Local, Dst: answer.Peer, Seq: last.Seq + outside, Ack: last.Ack, ACK: true, PSH: true,
+			Window: 1000, Payload: []byte("stray"),
+		}); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		out.after = conn.Exchange(ctx)
+		return nil
+	}, "c1", pod)
+	if err != nil {
+		return out, err
+	}
+	sent := false
+	for _, c := range seen {
+		sent = sent || c.Host == pod && c.Direction == observe.Out && string(c.Payload) == "stray"
+		switch {
+		case c.Host != "c1" || c.Direction != observe.In:
+		case c.Src == answer.Local:
+			out.leaked = append(out.leaked, c)
+		case c.Src == conn.RemoteAddr() && string(c.Payload) == "stray":
+			out.got = append(out.got, c)
+		}
+	}
+	if !sent {
+		return out, spec.HarnessErrorf("the stray segment was not sent")
+	}
+	return out, nil
+}
+
+// lastSent is the last segment that the pod sent on the connection.
+func lastSent(caught []Caught, answer traffic.Answer) (*observe.Packet, error) {
+	var last *observe.Packet
+	for _, c := range caught {
+		if c.Direction == observe.Out && c.Proto == "tcp" && c.Src == answer.Local && c.Dst == answer.Peer {
+			last = c.Packet
+		}
+	}
+	if last == nil {
+		return nil, spec.HarnessErrorf("the pod's capture holds no segment of the connection")
+	}
+	return last, nil
+}
+
+var liberalTracking = []netns.Setting{{Key: "net.netfilter.nf_conntrack_tcp_be_liberal", Value: "1"}}
+
+// noRuleAgainstInvalid looks at the rules of iptables, where there is one otherwise.
+func noRuleAgainstInvalid(ctx context.Context, w spec.World) error {
+	if !w.Features()[spec.IPTables] {
+		return nil
+	}
+	for _, family := range w.Lab().Stack().Families() {
+		rules, err := w.Run(ctx, "n1", IPTables(w, family), "-w", "-S", "KUBE-FORWARD")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(rules, "INVALID") {
+			return fmt.Errorf("%s: connection tracking is liberal, and INVALID packets are dropped all the same:\n%s", family,
+				rules)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// dnsPod is a backend of the Service dns. All pods of these scenarios run to the end: a flow that is led to the wrong
+// one is answered by it.
+func dnsPod(name, node string) *corev1.Pod { return Pod(name, node, App("dns"), UDP(5353)) }
+
+// dns is a UDP Service.
+func dns(options ...ServiceOption) *corev1.Service {
+	return Service("dns", append([]ServiceOption{UDPPort(53, 5353)}, options...)...)
+}
+
+// flow is a row of a UDP flow that goes on: one socket, and so one source port.
+func flow(from string, to spec.Target, r spec.Row) spec.Row {
+	r.From, r.To, r.Proto, r.Conn = from, to, "udp", from+" -> "+to.String()
+	return r
+}
+
+// flowsToVIPAndNodePort are flows from a pod and a process of a node to the ClusterIP, and from outside to the
+// NodePort.
+func flowsToVIPAndNodePort(r spec.Row) []spec.Row {
+	return []spec.Row{
+		flow("c1", spec.ClusterIPOf("dns", 53), r), flow("n1", spec.ClusterIPOf("dns", 53), r),
+		flow("client", spec.NodePortAt("n1", "dns", 53), r),
+	}
+}
+
+// udpEndpointRemoved lets datagrams get lost until every node obeys, but none after that, and none come twice.
+func udpEndpointRemoved() spec.Scenario {
+	return spec.Scenario{
+		ID: "ct-udp-endpoint-removed",
+		Needs: []spec.Feature{
+			spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ConntrackCleanupUDP,
+		},
+		Given: []store.Object{
+			Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"),
+			dns(LoadBalancer()), Service("near", Selecting("dns"), UDPPort(53, 5353), ITPLocal()),
+		},
+		Steps: []spec.Step{
+			{
+				Name: "a1 alone", Do: []spec.Action{
+					Ingress("dns", "203.0.113.202", "2001:db8:113::202"), RouteVia("client", "203.0.113.202", "2001:db8:113::202",
+						"n1"),
+					Readiness("b1", false),
+				},
+				Rows: flowsEverywhere(spec.Row{By: []string{"a1"}}),
+			},
+			{Name: "b1 takes its place while two of them send", Check: func(ctx context.Context, w spec.World) error {
+				return w.During(ctx, sending(), func(ctx context.Context, t spec.Traffic) error {
+					for _, change := range []spec.Action{Readiness("a1", false), Readiness("b1", true)} {
+						if err := change.Run(ctx, w); err != nil {
+							return &spec.HarnessError{Err: err}
+						}
+					}
+					return w.Settle(ctx)
+				})
+			}},
+			{Name: "all have moved", Rows: flowsEverywhere(spec.Row{By: []string{"b1"}, Moves: true, Times: 2})},
+		},
+	}
+}
+
+// sending are flows that go on beside the change. A process that relays may lose datagrams then, or answer after the
+// fence, which cannot be told apart in time.
+func sending() []spec.Row {
+	r := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, By: []string{"a1", "b1"}, Moves: true}
+	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r)}
+}
+
+func flowsEverywhere(r spec.Row) []spec.Row {
+	return append(flowsToVIPAndNodePort(r), flow("client", spec.IngressOf("dns", 53), r),
+		flow("c1", spec.ClusterIPOf("near", 53), r))
+}
+
+// udpZeroToOne has the Service made again at the address that the client has been sending to: what is allocated depends
+// on names. Until then the flow is tracked without translation, on its way to the router or to a closed port of the
+// node.
+func udpZeroToOne() spec.Scenario {
+	return spec.Scenario{
+		ID:    "ct-udp-zero-to-one",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
+		Steps: []spec.Step{
+			{Name: "the Service's addresses are known", Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a1"}},
+			}},
+			{Name: "the Service is gone", Do: []spec.Action{Delete("Service", "dns")},
+				Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.NotServed})},
+			{Name: "it is back", Do: []spec.Action{Apply(dns(NodePort()))},
+				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 2})},
+		},
+	}
+}
+
+func udpUnreadyThenReady() spec.Scenario {
+	return spec.Scenario{
+		ID:    "ct-udp-unready-then-ready",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
+		Steps: []spec.Step{
+			{Name: "not ready", Do: []spec.Action{Readiness("a1", false)},
+				Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.Refused, Times: 3})},
+			{Name: "ready", Do: []spec.Action{Readiness("a1", true)},
+				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 3})},
+		},
+	}
+}
+
+func udpTargetPortChange() spec.Scenario {
+	return spec.Scenario{
+		ID:    "ct-udp-targetport-change",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		Given: []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
+		Steps: []spec.Step{
+			{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5353})},
+			{
+				Name: "target port 5454",
+				Do:   []spec.Action{Edit("dns", func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt(5454) })},
+				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5454, Times: 2}),
+			},
+		},
+	}
+}
+
+// udpNoEndpoints lets the pod that the flow has been led to run on.
+func udpNoEndpoints() spec.Scenario {
+	return spec.Scenario{
+		ID:    "ct-udp-no-endpoints-keeps-entries",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort())},
+		Steps: []spec.Step{
+			{Name: "a1 alone", Do: []spec.Action{Readiness("b1", false)},
+				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}})},
+			{Name: "none", Do: []spec.Action{Readiness("a1", false)}, Rows: append(
+				flowsToVIPAndNodePort(spec.Row{If: spec.UDPKeepsLast, By: []string{"a1"}}),
+				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Want: spec.Refused},
+			)},
+			{
+				Name: "b1", Do: []spec.Action{Readiness("b1", true)},
+				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"b1"}, Moves: true, Times: 2}),
+			},
+		},
+	}
+}
+
+// udpFrontendOnlyChange moves frontends of a Service to where the client has been sending to. Its endpoints stay, and
+// so do those of all others: it has a cluster of its own, because a proxier may look for stale flows of all Services at
+// once.
+func udpFrontendOnlyChange() spec.Scenario {
+	return spec.Scenario{
+		ID: "ct-udp-frontend-only-change", NodePorts: []uint16{30056, 30057}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
+		Given: []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
+		Steps: []spec.Step{
+			{
+				Name: "at other frontends", Do: []spec.Action{
+					Ingress("dns", "203.0.113.203", "2001:db8:113::203"), RouteVia("client", "203.0.113.204", "2001:db8:113::204",
+						"n1"),
+				},
+				Rows: toNewFrontends(spec.Row{Want: spec.NotServed}),
+			},
+			{
+				Name: "where the client sends to", Do: []spec.Action{
+					Edit("dns", nodePort(30057)), Ingress("dns", "203.0.113.204", "2001:db8:113::204"),
+				},
+				Rows: toNewFrontends(spec.Row{By: []string{"a1"}, Times: 2}),
+			},
+		},
+	}
+}
+
+func toNewFrontends(r spec.Row) []spec.Row {
+	return []spec.Row{
+		flow("client", spec.HostAt("n1", 30057), r),
+		flow("client", spec.AddrAt("203.0.113.204", "2001:db8:113::204", 53), r),
+	}
+}
+
+func nodePort(port int32) ServiceOption {
+	return func(s *corev1.Service) { s.Spec.Ports[0].NodePort = port }
+}

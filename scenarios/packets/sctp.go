@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/internal/lab/sctp"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// sctpScenarios returns the scenarios of Services with SCTP ports.
+func sctpScenarios() []spec.Scenario {
+	return []spec.Scenario{clusterIPAndNodePort(), etpLocalSource(), multihoming(), noModule()}
+}
+
+// port is that of Services and pods.
+const port = 3868 // Diameter, RFC 6733, which speaks SCTP
+
+// backend is a pod behind the Service web.
+func backend(name, node string) *corev1.Pod { return Pod(name, node, App("web"), SCTP(port)) }
+
+// associations is how many are opened to see both of two pods: that one gets none happens once in 2^29 runs.
+const associations = 30
+
+func clusterIPAndNodePort() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sctp-clusterip-nodeport",
+		Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
+		Given: []store.Object{
+			Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
+		},
+		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+			for _, x := range []association{
+				{from: "c1", to: spec.ClusterIPOf("web", port), itself: true},
+				{from: "n1", to: spec.ClusterIPOf("web", port)},
+				{from: "client", to: spec.NodePortAt("n1", "web", port)},
+				{from: "client", to: spec.NodePortAt("n3", "web", port)},
+			} {
+				served := map[string]bool{}
+				for range associations {
+					a, err := x.open(ctx, w, family)
+					if err != nil {
+						return err
+					}
+					served[a.Server] = true
+				}
+				if !served["a1"] || !served["a2"] || len(served) != 2 {
+					return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to,
+						served)
+				}
+			}
+			return nil
+		})}},
+	}
+}
+
+func etpLocalSource() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sctp-etp-local-source",
+		Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+		Given: []store.Object{
+			backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
+		},
+		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+			for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
+				for range 5 {
+					x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
+					a, err := x.open(ctx, w, family)
+					if err == nil && a.Server != pod {
+						err = fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to, a.Server, pod)
+					}
+					if err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})}},
+	}
+}
+
+// multihoming records a limit that all translation in the kernel has: addresses inside of chunks are not rewritten.
+func multihoming() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sctp-multihoming-limits",
+		Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
+		Given: []store.Object{
+			Pod("c1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
+		},
+		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+			listed := map[lab.Family][]netip.Addr{
+				lab.V4: {netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("198.51.100.8")},
+				lab.V6: {netip.MustParseAddr("2001:db8:51::7"), netip.MustParseAddr("2001:db8:51::8")},
+			}[family]
+			for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("web", port),
+				"client": spec.NodePortAt("n1", "web", port)} {
+				a, err := association{from: from, to: to, listed: listed}.open(ctx, w, family)
+				if err != nil {
+					return err
+				}
+				if !slices.Equal(a.Listed, listed) {
+					return fmt.Errorf("%s named the addresses %v to %s, and a2 was told %v", from, listed, to, a.Listed)
+				}
+				if rewritten := a.Peer.Addr() != a.Source.Addr(); from == "client" && !rewritten {
+					return fmt.Errorf("the NodePort of n1 showed a2, on another node, the client's own address %s", a.Peer)
+				}
+			}
+			return nil
+		})}},
+	}
+}
+
+// noModule is about kernels whose SCTP is a module that loads itself as soon as somebody opens an SCTP socket. Where it
+// is there already, or cannot be had, only the traffic says something.
+func noModule() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sctp-no-module-side-effect",
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			before, err := loaded()
+			if err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			if err := w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			if err := w.Expect(ctx,
+				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+			); err != nil {
+				return err
+			}
+			after, err := loaded()
+			if err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			if after && !before {
+				return errors.New("the kernel's SCTP was loaded when the Service came")
+			}
+			return nil
+		}}},
+	}
+}
+
+// loaded says whether the kernel speaks SCTP now.
+func loaded() (bool, error) {
+	_, err := os.Stat("/proc/net/sctp")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// association is one to open, and what the pod must see.
+type association struct {
+	from   string
+	to     spec.Target
+	itself bool // the pod sees the client's own address and port
+	listed []netip.Addr
+}
+
+func (x association) open(ctx context.Context, w spec.World, family lab.Family) (sctp.Answer, error) {
+	from, err := w.Host(x.from)
+	if err != nil {
+		return sctp.Answer{}, err
+	}
+	to, err := w.Resolve(x.to, family, "sctp")
+	if err != nil {
+		return sctp.Answer{}, err
+	}
+	ctx, cancel := InTime(ctx)
+	defer cancel()
+	a, err := sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx)
+	if err != nil {
+		return a, err
+	}
+	a.Server = strings.TrimPrefix(a.Server, w.Namespace()+"/")
+	if x.itself && a.Peer != a.Source {
+		return a, fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer, a.Source)
+	}
+	return a, nil
+}
+
+// overSCTP returns a check of every family, on a machine that can open associations.
+func overSCTP(check func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
+	return func(ctx context.Context, w spec.World) error {
+		if err := sctp.Available(); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		return EachFamily(check)(ctx, w)
+	}
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// spoofedPodSource shows what it means to tell pods by their addresses: rp_filter, a firewall on the LAN, or telling
+// them by the interface that their packets come in by, is what keeps others from passing for one.
+func spoofedPodSource() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sec-spoofed-pod-source",
+		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT, spec.PodsByAddress},
+		Given: []store.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
+		Steps: []spec.Step{{
+			Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence}},
+			Check: func(ctx context.Context, w spec.World) error {
+				var errs []error
+				for _, family := range w.Lab().Stack().Families() {
+					errs = append(errs, spoof(ctx, w, family))
+				}
+				return errors.Join(errs...)
+			},
+		}},
+	}
+}
+
+// spoof sends SYNs from the host client to the NodePort of n3, in its own name and in that of a pod of n3, and looks
+// which of them come to the pod behind the Service.
+func spoof(ctx context.Context, w spec.World, family lab.Family) error {
+	client, err := w.Host("client")
+	if err != nil {
+		return err
+	}
+	pod, err := w.Host("c3")
+	if err != nil {
+		return err
+	}
+	to, err := w.Resolve(spec.NodePortAt("n3", "web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	const port = 40100
+	own, forged := netip.AddrPortFrom(client.Addr(family), port), netip.AddrPortFrom(pod.Addr(family), port)
+	seen, err := Catch(w, func() error {
+		for _, src := range []netip.AddrPort{own, forged} {
+			syn, err := traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet()
+			if err == nil {
+				err = traffic.SendRaw(client.NS, syn)
+			}
+			if err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+		}
+		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}})
+	}, "a1")
+	if err != nil {
+		return err
+	}
+	passed := map[netip.AddrPort]bool{}
+	for _, c := range seen {
+		if c.Direction == observe.In && c.Flags == "SYN" {
+			passed[c.Src] = true
+		}
+	}
+	switch {
+	case passed[own]:
+		return fmt.Errorf("%s: a SYN from outside came to a1, through a node without an endpoint", family)
+	case !passed[forged]:
+		return fmt.Errorf("%s: a SYN with the address of a pod of n3 did not come to a1", family)
+	}
+	return nil
+}
+
+// mark is the bit of the packet mark by which kube-proxy knows what to masquerade: --iptables-masquerade-bit 14.
+const mark = 1 << 14
+
+func markCollision() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sec-mark-collision",
+		Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
+		Steps: []spec.Step{
+			{Name: "the pod marks its packets", Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"},
+					SeenAs: spec.Itself()}); err != nil {
+					return err
+				}
+				var errs []error
+				for _, family := range w.Lab().Stack().Families() {
+					errs = append(errs, markedInPod(ctx, w, family))
+				}
+				return errors.Join(errs...)
+			}},
+			{Name: "the node marks the pod's packets", Check: func(ctx context.Context, w spec.World) error {
+				unmark, err := markOnNode(ctx, w, "c1")
+				if err != nil {
+					return err
+				}
+				seenAs := spec.Itself()
+				if w.Features()[spec.MasqueradeMark] {
+					seenAs = spec.NodeAddr("n1")
+				}
+				return errors.Join(
+					w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: seenAs}),
+					unmark(),
+				)
+			}},
+		},
+	}
+}
+
+// markedInPod connects with SO_MARK set.
+func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
+	c1, err := w.Host("c1")
+	if err != nil {
+		return err
+	}
+	to, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := InTime(ctx)
+	defer cancel()
+	answer := traffic.Probe{From: c1.NS, To: to, Proto: "tcp", Mark: mark}.Do(ctx)
+	switch {
+	case answer.Fault != nil:
+		return &spec.HarnessError{Err: answer.Fault}
+	case answer.Outcome != traffic.Reply || answer.Peer != answer.Source:
+		return fmt.Errorf("%s: a connection of c1 with mark %#x: %s, want a reply by one that sees %s", family, mark, answer,
+			answer.Source)
+	}
+	return nil
+}
+
+// markOnNode makes n1 mark all packets of a pod as they come in, before any proxier sees them.
+func markOnNode(ctx context.Context, w spec.World, pod string) (unmark func() error, err error) {
+	h, err := w.Host(pod)
+	if err != nil {
+		return nil, err
+	}
+	const table = "inet viplab-marks"
+	var script strings.Builder
+	fmt.Fprintf(&script, "add table %s; add chain %[1]s early { type filter hook prerouting priority -150; }\n", table)
+	for _, a := range h.Addrs() {
+		family := "ip"
+		if a.Is6() {
+			family = "ip6"
+		}
+		fmt.Fprintf(&script, "add rule %s early %s saddr %s meta mark set meta mark | %#x\n", table, family, a, mark)
+	}
+	if _, err := w.Run(ctx, "n1", "nft", script.String()); err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := w.Run(ctx, "n1", "nft", "delete table "+table)
+		return err
+	}, nil
+}

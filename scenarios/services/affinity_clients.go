@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// web is a NodePort Service of UDP with affinity, and udpPod a pod behind it.
+func web(options ...ServiceOption) *corev1.Service {
+	return Service("web", append([]ServiceOption{NodePort(), Affinity(), UDPPort(80, 8080)}, options...)...)
+}
+
+func udpPod(name, node string) *corev1.Pod { return Pod(name, node, App("web"), UDP(8080)) }
+
+func keyedBySource() spec.Scenario {
+	return spec.Scenario{
+		ID:    "affinity-keyed-by-source",
+		Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+		Given: []store.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			first, second := spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81)
+			all := &affinityCrowd{w: w, pods: three[:1]}
+			if err := each(ctx, w, func(f lab.Family) error {
+				_, err := all.send(ctx, f, first, 1, members)
+				return err
+			}); err != nil {
+				return fmt.Errorf("one pod: %w", err)
+			}
+			if err := w.Apply(udpPod("a2", "n2"), udpPod("a3", "n3")); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			all.pods = three
+			return each(ctx, w, func(f lab.Family) error {
+				if err := loyal(ctx, all, f, first); err != nil {
+					return err
+				}
+				return several(ctx, all, f, second)
+			})
+		}}},
+	}
+}
+
+// each settles the cluster and does something for each family, for all at once.
+func each(ctx context.Context, w spec.World, do func(lab.Family) error) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	families := w.Lab().Stack().Families()
+	errs := make([]error, len(families))
+	var wg sync.WaitGroup
+	for i, f := range families {
+		wg.Go(func() {
+			if err := do(f); err != nil {
+				errs[i] = fmt.Errorf("over %s: %w", f, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// loyal wants all clients to be at the only pod that was there when they first came.
+func loyal(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
+	got, err := all.send(ctx, f, to, 1, members)
+	if err != nil {
+		return err
+	}
+	if n := tally(got); n["a1"] != len(got) {
+		return fmt.Errorf("clients of a1 are moved by pods that join: %v", n)
+	}
+	return nil
+}
+
+// several wants the clients, who come for the first time, to use more than one pod, and each to stay with its own. That
+// fair draws give sixty clients the same of three pods happens once in 10^28 times.
+func several(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
+	got, err := all.send(ctx, f, to, 1, members)
+	if err != nil {
+		return err
+	}
+	if n := tally(got); len(n) == 1 {
+		return fmt.Errorf("all clients of another port are at the same pod: %v", n)
+	}
+	again, err := all.send(ctx, f, to, 1, members)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(got, again) {
+		return fmt.Errorf("clients are moved from pod to pod: %v, then %v", got, again)
+	}
+	return nil
+}
+
+// most is more clients than the recent match of iptables remembers for an endpoint.
+const most = 120
+
+func manyClients() spec.Scenario {
+	return spec.Scenario{
+		ID:    "affinity-many-clients",
+		Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityManyClients},
+		Given: []store.Object{udpPod("a1", "n1"), web()},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			all := &affinityCrowd{w: w, pods: three[:1]}
+			to := spec.NodePortAt("n1", "web", 80)
+			if err := each(ctx, w, func(f lab.Family) error {
+				_, err := all.send(ctx, f, to, 1, most)
+				return err
+			}); err != nil {
+				return fmt.Errorf("one pod: %w", err)
+			}
+			if err := w.Apply(udpPod("a2", "n2")); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			all.pods = three[:2]
+			return each(ctx, w, func(f lab.Family) error {
+				got, err := all.send(ctx, f, to, 1, most)
+				if err != nil {
+					return err
+				}
+				if n := tally(got); n["a1"] != most {
+					return fmt.Errorf("of %d clients of a1 only %d are still with it", most, n["a1"])
+				}
+				return nil
+			})
+		}}},
+	}
+}
+
+// memory is the timeout of the Service, the shortest there is. A proxier may round it by the clock that it goes by.
+const memory, rounding = time.Second, 100 * time.Millisecond
+
+func timeout() spec.Scenario {
+	return spec.Scenario{
+		ID:    "affinity-timeout",
+		Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
+		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
+			seconds := int32(memory / time.Second)
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+		})},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			all := &affinityCrowd{w: w, pods: three[:2]}
+			return each(ctx, w, func(f lab.Family) error { return forgets(ctx, all, f, spec.NodePortAt("n1", "web", 80)) })
+		}}},
+	}
+}
+
+// forgets makes all clients come once, and then a second time, two by two, until one of them gets another pod. Each
+// comes back once, so none prolongs its stay. At most half of them come back before they may be forgotten; that none of
+// the others is drawn to another one of two pods happens once in 2^30 times.
+func forgets(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
+	began := time.Now()
+	got, err := all.send(ctx, f, to, 1, members)
+	if err != nil {
+		return err
+	}
+	came := time.Now()
+	next := 1
+	var verdict error
+	ctx, cancel := context.WithTimeout(ctx, memory+Patience())
+	defer cancel()
+	waited := observe.Await(ctx, nil, func(ctx context.Context) error {
+		left := time.Now()
+		if next >= members {
+			verdict = fmt.Errorf("none of %d clients is sent elsewhere, %v after they came", members, left.Sub(came))
+			return nil
+		}
+		again, err := all.send(ctx, f, to, next, next+1)
+		if err != nil {
+			return err
+		}
+		moved := !slices.Equal(again, got[next-1:next+1])
+		next += 2
+		switch since := time.Since(began); {
+		case moved && since < memory-rounding:
+			verdict = fmt.Errorf("a client is sent elsewhere %v after it came; timeoutSeconds is %v", since, memory)
+		case !moved:
+			return fmt.Errorf("%v after they came, clients are still remembered", left.Sub(came))
+		}
+		return nil
+	})
+	if verdict != nil {
+		return verdict
+	}
+	return waited
+}

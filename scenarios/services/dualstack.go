@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/traffic"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+var (
+	onlyV4        = InFamilies(corev1.IPv4Protocol)
+	onlyV6        = InFamilies(corev1.IPv6Protocol)
+	dualstackBoth = []lab.Family{lab.V4, lab.V6}
+	v6            = []lab.Family{lab.V6}
+)
+
+// dualstack returns the scenarios of IPv6 and of clusters with both families.
+func dualstack() []spec.Scenario {
+	return []spec.Scenario{
+		parity(),
+		{
+			ID: "ds-both-vips", Families: dualstackBoth,
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
+				Service("four-six", Selecting("web"), NodePort(), InFamilies(corev1.IPv4Protocol, corev1.IPv6Protocol)),
+				Service("six-four", Selecting("web"), NodePort(), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol)),
+				Service("sticky", Selecting("web"), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol), Affinity()),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("four-six", 80), By: []string{"a1", "a2"}, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("six-four", 80), By: []string{"a1", "a2"}, Even: true},
+				{From: "client", To: spec.NodePortAt("n1", "four-six", 80), Times: 3, By: []string{"a1", "a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "six-four", 80), Times: 3, By: []string{"a1", "a2"}},
+				{From: "c1", To: spec.ClusterIPOf("sticky", 80), By: []string{"a1", "a2"}, Sticky: true},
+			}}},
+		},
+		{
+			ID: "ds-families-independent", Families: dualstackBoth,
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
+			Steps: []spec.Step{
+				{Name: "IPv4 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080,
+					Listed{Host: "a1"})},
+					Rows: append(ofFamily(lab.V4, spec.Row{By: []string{"a1"}}), ofFamily(lab.V6, spec.Row{Want: spec.Refused})...)},
+				{Name: "both", Do: []spec.Action{SliceIn(v6, "web", "web", "", 8080, Listed{Host: "a1"})},
+					Rows: append(ofFamily(lab.V4, spec.Row{By: []string{"a1"}}), ofFamily(lab.V6, spec.Row{By: []string{"a1"}})...)},
+				{Name: "IPv6 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080)},
+					Rows: append(ofFamily(lab.V6, spec.Row{By: []string{"a1"}}), ofFamily(lab.V4, spec.Row{Want: spec.Refused})...)},
+			},
+		},
+		{
+			ID: "ds-single-stack-service", Families: dualstackBoth,
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a1", "n1"),
+				Service("four", Selecting("web"), NodePort(), onlyV4), Service("six", Selecting("web"), NodePort(), onlyV6),
+			},
+			Steps: []spec.Step{{Rows: append(singleStack("four", lab.V4, lab.V6), singleStack("six", lab.V6, lab.V4)...)}},
+		},
+		familyFiltering(),
+		{
+			ID: "v6-masquerade-scope", Families: v6,
+			Needs: []spec.Feature{spec.NodePort, spec.ClusterIP, spec.Hairpin, spec.KernelNAT},
+			Given: []store.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")),
+				Service("near", NodePort()), Service("far", NodePort())},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "near", 80), Family: lab.V6, By: []string{"a1"},
+					SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
+				{From: "client", To: spec.NodePortAt("n1", "far", 80), Family: lab.V6, By: []string{"a2"},
+					SeenAs: spec.EgressOf("n1"), Flow: spec.MasqueradedOn("n1")},
+				{From: "a1", To: spec.ClusterIPOf("near", 80), Family: lab.V6, By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
+			}, Check: noLinkLocalSource}},
+		},
+		{
+			ID: "v6-icmpv6-and-frag", Families: v6,
+			Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+			Given: []store.Object{
+				Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
+				Service("dns", UDPPort(53, 5353), onlyV6), Service("pieces", Selecting("dns"), UDPPort(53, 5353), onlyV6),
+				Service("web", Selecting("dns"), onlyV6),
+			},
+			Steps: []spec.Step{
+				{Name: "a narrow link", Check: func(ctx context.Context, w spec.World) error {
+					return LearnsOfNarrowPath(ctx, w, "c1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "a2", lab.V6)
+				}},
+				{Name: "fragments", Check: func(ctx context.Context, w spec.World) error {
+					return InPieces(ctx, w, "c1", spec.ClusterIPOf("pieces", 53), lab.V6)
+				}},
+				{Name: "neighbours", Check: nodesAreFound},
+			},
+		},
+	}
+}
+
+// ofFamily is a row for the ClusterIP and the NodePort of the Service web in one family.
+func ofFamily(f lab.Family, r spec.Row) []spec.Row {
+	r.Family = f
+	vip, nodePort := r, r
+	vip.From, vip.To = "c1", spec.ClusterIPOf("web", 80)
+	nodePort.From, nodePort.To = "client", spec.NodePortAt("n1", "web", 80)
+	return []spec.Row{vip, nodePort}
+}
+
+func singleStack(service string, has, lacks lab.Family) []spec.Row {
+	return []spec.Row{
+		{From: "c1", To: spec.ClusterIPOf(service, 80), Family: has, By: []string{"a1"}},
+		{From: "client", To: spec.NodePortAt("n1", service, 80), Family: has, By: []string{"a1"}},
+		{From: "client", To: spec.NodePortAt("n1", service, 80), Family: lacks, Want: spec.Refused},
+		{From: "n1", To: spec.NodePortAt("n1", service, 80), Family: lacks, Want: spec.Refused},
+	}
+}
+
+// noLinkLocalSource connects once more, to see the address itself.
+func noLinkLocalSource(ctx context.Context, w spec.World) error {
+	for _, service := range []string{"near", "far"} {
+		conn, answer, err := w.Probe(ctx, "client", spec.NodePortAt("n1", service, 80), lab.V6, "tcp")
+		if err != nil {
+			return err
+		}
+		if conn == nil {
+			return fmt.Errorf("the NodePort of %s: %s", service, answer)
+		}
+		if err := conn.Close(); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		if !answer.Peer.Addr().IsGlobalUnicast() {
+			return fmt.Errorf("%s saw %s, which cannot be routed to", answer.Server, answer.Peer)
+		}
+	}
+	return nil
+}
+
+// nodesAreFound asks on the LAN who has n1's address.
+func nodesAreFound(ctx context.Context, w spec.World) error {
+	mac, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", w.Lab().Node("n1").Addr(lab.V6),
+		w.Lab().Node("n3").Addr(lab.V6))
+	if err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	if mac == nil {
+		return fmt.Errorf("n1 does not answer neighbour solicitations for its own address")
+	}
+	return nil
+}

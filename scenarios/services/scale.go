@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
+	. "github.com/viplab/viplab/scenarios/fixture"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// scale returns the scenarios of many Services, many endpoints and many changes. They are small enough to run all the time: most
+// faults that show with five thousand Services show with a few hundred. They judge what is served, not how fast.
+func scale() []spec.Scenario {
+	return []spec.Scenario{manyServices(), manyEndpoints(), churn(), firstPacketLatency()}
+}
+
+// crowd is n Services over the same pods, called s0, s1, ...
+func scaleCrowd(n int) []store.Object {
+	var all []store.Object
+	for i := range n {
+		all = append(all, Service(fmt.Sprintf("s%d", i), Selecting("web")))
+	}
+	return all
+}
+
+// applyAll applies objects at once.
+func applyAll(objects []store.Object) spec.Action {
+	return spec.Action{Name: fmt.Sprintf("apply %d objects", len(objects)),
+		Run: func(_ context.Context, w spec.World) error {
+			return w.Apply(objects...)
+		}}
+}
+
+// both are the pods behind all Services.
+var scaleBoth = []string{"a1", "a2"}
+
+// services is how many there are where many are wanted.
+const services = 150
+
+// sample are connections to the first, the last and some Services between.
+func sample(n int) []spec.Row {
+	var rows []spec.Row
+	for _, i := range []int{0, 1, n / 3, n / 2, n - 2, n - 1} {
+		rows = append(rows, spec.Row{From: "c1", To: spec.ClusterIPOf(fmt.Sprintf("s%d", i), 80), By: scaleBoth})
+	}
+	return rows
+}
+
+// manyServices has a cluster of its own because it restarts a proxier.
+func manyServices() spec.Scenario {
+	return spec.Scenario{
+		ID: "sc-many-services", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+		Steps: []spec.Step{
+			{Name: "they come", Do: []spec.Action{applyAll(scaleCrowd(services))}, Rows: sample(services)},
+			{
+				Name: "one more comes, and one goes", Do: []spec.Action{Apply(Service("extra", Selecting("web"))),
+					Delete("Service", "s7")},
+				Rows: append(sample(services), spec.Row{From: "c1", To: spec.ClusterIPOf("extra", 80), By: scaleBoth}),
+			},
+			{Name: "the proxier of n1 restarts", Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Life("n1").Start(ctx); err != nil {
+					return err
+				}
+				return w.Expect(ctx, sample(services)...)
+			}},
+			{Name: "all of them go but one", Check: func(ctx context.Context, w spec.World) error {
+				last, err := Pin(w, spec.ClusterIPOf(fmt.Sprintf("s%d", services-1), 80), "tcp")
+				if err != nil {
+					return err
+				}
+				if err := w.Store().Do(func(tx *store.Tx) error {
+					for _, o := range scaleCrowd(services)[1:] {
+						if o.GetName() == "s7" {
+							continue
+						}
+						if err := tx.Delete(store.KindService, w.Namespace(), o.GetName()); err != nil {
+							return err
+						}
+					}
+					return nil
+				}); err != nil {
+					return &spec.HarnessError{Err: err}
+				}
+				return w.Expect(ctx,
+					spec.Row{From: "c1", To: spec.ClusterIPOf("s0", 80), By: scaleBoth},
+					spec.Row{From: "c1", To: last, Want: spec.NotServed},
+				)
+			}},
+		},
+	}
+}
+
+// ports is how many ports each of four pods serves, so that a Service has four times as many endpoints.
+const ports = 255
+
+// manyEndpoints gives each of the four pods a quarter of the endpoints. An endpoint that is never chosen would not
+// show, but a part of them that gets more than its share does.
+func manyEndpoints() spec.Scenario {
+	return spec.Scenario{
+		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{
+			Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"),
+			Service("web", Selecting("")),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{{Name: "write slices for each port", Run: func(_ context.Context, w spec.World) error {
+				var all []store.Object
+				var endpoints []Listed
+				for _, pod := range quarters {
+					endpoints = append(endpoints, Listed{Host: pod})
+				}
+				for port := firstPort; port < firstPort+ports; port++ {
+					slices, err := SlicesOf(w, fmt.Sprintf("web-%d", port), "web", "", int32(port), endpoints...)
+					if err != nil {
+						return err
+					}
+					all = append(all, slices...)
+				}
+				return w.Apply(all...) // at once
+			}}},
+			Check: func(ctx context.Context, w spec.World) error {
+				row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 160, By: quarters, Even: true}
+				if !w.Features()[spec.RandomSpread] {
+					row.Even = false // whoever takes turns may begin with all of one pod
+				}
+				return w.Expect(ctx, row)
+			},
+		}},
+	}
+}
+
+const firstPort = 20000
+
+var quarters = []string{"a1", "a2", "a3", "a4"}
+
+// wide is a pod with many ports.
+func wide(name, node string) *corev1.Pod {
+	return Pod(name, node, func(p *corev1.Pod) {
+		for i := range ports {
+			TCP(int32(firstPort + i))(p)
+		}
+	})
+}
+
+// rounds is how often the pods of churn are replaced.
+const rounds = 8
+
+func churn() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sc-churn",
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
+			Service("web", Port(80, 8080), UDPPort(80, 8080)),
+			Pod("r0", "n3", App("restless"), TCP(8080)), Service("restless"),
+		},
+		Steps: []spec.Step{
+			{Check: func(ctx context.Context, w spec.World) error {
+				rows := []spec.Row{
+					{From: "c1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
+					{From: "n1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: scaleBoth},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", By: scaleBoth},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", By: scaleBoth},
+				}
+				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+					for i := range rounds {
+						if err := replace(w, i); err != nil {
+							return &spec.HarnessError{Err: err}
+						}
+						if err := t.Rounds(ctx, 1); err != nil {
+							return err
+						}
+					}
+					return w.Settle(ctx)
+				})
+			}},
+			{Name: "in the end", Rows: []spec.Row{{
+				From: "c1", To: spec.ClusterIPOf("restless", 80), Times: 20, By: []string{fmt.Sprintf("r%d", rounds)},
+			}}},
+		},
+	}
+}
+
+// replace puts another pod in the place of the i-th.
+func replace(w spec.World, i int) error {
+	if err := w.Apply(Pod(fmt.Sprintf("r%d", i+1), fmt.Sprintf("n%d", i%3+1), App("restless"), TCP(8080))); err != nil {
+		return err
+	}
+	return w.Store().Delete(store.KindPod, w.Namespace(), fmt.Sprintf("r%d", i))
+}
+
+// firstPacketLatency measures no time, which on a busy machine says nothing. It counts: a first packet that is lost, or
+// held up for a second, is sent again (RFC 6298).
+func firstPacketLatency() spec.Scenario {
+	return spec.Scenario{
+		ID:    "sc-first-packet-latency",
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
+		Steps: []spec.Step{{
+			Do: []spec.Action{applyAll(scaleCrowd(100))},
+			Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Settle(ctx); err != nil {
+					return err
+				}
+				const connections = 20
+				caught, err := Catch(w, func() error {
+					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, By: scaleBoth}
+					established := row
+					established.Times, established.Conn = 0, "kept"
+					if err := w.Expect(ctx, row, established); err != nil {
+						return err
+					}
+					return w.Expect(ctx, established)
+				}, "c1")
+				if err != nil {
+					return err
+				}
+				return sentOnce(caught, len(w.Lab().Stack().Families())*(connections+1))
+			},
+		}},
+	}
+}
+
+// sentOnce wants as many connections, and one SYN for each of them.
+func sentOnce(caught []Caught, connections int) error {
+	syns := map[netip.AddrPort]int{}
+	for _, c := range caught {
+		if c.Direction == observe.Out && c.Flags == "SYN" {
+			syns[c.Src]++
+		}
+	}
+	if len(syns) != connections {
+		return spec.HarnessErrorf("the capture shows %d connections, not %d", len(syns), connections)
+	}
+	for from, n := range syns {
+		if n > 1 {
+			return fmt.Errorf("the first packet of the connection from %s was sent %d times", from, n)
+		}
+	}
+	return nil
+}
