@@ -1,126 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite is the Ginkgo front end of the conformance suite. The engine runs many scenarios at once in one
-// process, which Ginkgo cannot; so the engine does the work, and a spec for each cell of the matrix waits for its
-// verdict. Ginkgo names, filters, reports and prints.
+// Package suite judges implementations of Service virtual IPs and of NetworkPolicy in an ordinary Go test: RunConformance
+// runs scenarios on proxiers and reports each verdict as a subtest. Package spec says what a proxier and a scenario are,
+// and package scenarios has the catalogue.
 package suite
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/onsi/ginkgo/v2"
-	"github.com/onsi/ginkgo/v2/types"
+	"testing"
 
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Part is a run of the engine under a title, for example one kind of cluster.
-type Part struct {
-	Title   string
-	Options engine.Options
+// Options say which scenarios to run on which proxiers, and in what kind of cluster.
+type Options = engine.Options
 
-	cells []*engine.Cell
-	run   *engine.Run
-}
+// Event is passed to Options.Listen whenever a scenario starts or ends.
+type Event = engine.Event
 
-// Results are the results of the part's cells, once Run has returned.
-func (p *Part) Results() []spec.Result { return p.run.Results() }
+// Cell is one scenario on one proxier.
+type Cell = engine.Cell
 
-// Note says what kind of cluster the part ran in.
-func (p *Part) Note() string { return p.run.Note() }
-
-// Kept tells how to enter the clusters that were kept.
-func (p *Part) Kept() []string { return p.run.Kept() }
-
-// Close takes down what was kept.
-func (p *Part) Close(ctx context.Context) error { return p.run.Close(ctx) }
-
-// Run runs the parts one after another as one Ginkgo suite and says whether everything passed. It can be called once in
-// a process. What is wrong with the parts themselves is an error, and nothing is run.
-func Run(ctx context.Context, t ginkgo.GinkgoTestingT, title string, parts []*Part, suite types.SuiteConfig,
-	reporter types.ReporterConfig) (bool, error) {
-	if suite.ParallelTotal > 1 {
-		return false, errors.New("ginkgo -p starts several processes, each of which would run all scenarios: run without " +
-			"-p, scenarios run side by side anyway")
-	}
-	for _, p := range parts {
-		if err := p.declare(ctx); err != nil {
-			return false, err
-		}
-	}
-	selected := map[string]bool{}
-	for _, s := range ginkgo.PreviewSpecs(title, suite, reporter).SpecReports {
-		if s.State.Is(types.SpecStatePassed) {
-			selected[s.FullText()] = true
-		}
-	}
-	for _, p := range parts {
-		p.run = engine.NewRun(p.only(selected), p.Options)
-	}
-	go func() {
-		for _, p := range parts {
-			p.run.Do(ctx)
-		}
-	}()
-	return ginkgo.RunSpecs(t, title, suite, reporter), nil
-}
-
-// declare plans the part and adds a spec for each of its cells.
-func (p *Part) declare(ctx context.Context) error {
-	cells, err := engine.Plan(ctx, p.Options)
+// RunConformance runs the scenarios of the options on their proxiers, many at once, and reports the verdict of each as
+// the subtest "PROXIER/SCENARIO". It returns all results. The caller's TestMain must be sandbox.Main, or the test must
+// run as root in namespaces of its own. Options.Focus limits what runs; the flag -run only limits what is reported.
+func RunConformance(t *testing.T, o Options) []spec.Result {
+	t.Helper()
+	cells, err := engine.Plan(t.Context(), o)
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	p.cells = cells
-	ginkgo.Describe(p.Title, func() {
-		for _, c := range cells {
-			ginkgo.It(specName(c), labels(c), func(ctx ginkgo.SpecContext) { await(ctx, c) })
-		}
-	})
-	return nil
-}
-
-func specName(c *engine.Cell) string { return c.Scenario.ID + " on " + c.Proxier.Name() }
-
-func (p *Part) fullText(c *engine.Cell) string { return p.Title + " " + specName(c) }
-
-func labels(c *engine.Cell) ginkgo.Labels {
-	group := strings.ReplaceAll(c.Scenario.Group, "/", "-") // which labels cannot contain
-	l := ginkgo.Label("group:"+group, "priority:"+string(c.Scenario.Priority), "proxier:"+c.Proxier.Name())
-	for _, f := range c.Scenario.Needs {
-		l = append(l, "feature:"+string(f))
+	run := engine.NewRun(cells, o)
+	go run.Do(t.Context())
+	for _, c := range cells {
+		t.Run(c.Proxier.Name()+"/"+c.Scenario.ID, func(t *testing.T) { report(t, c) })
 	}
-	return l
-}
-
-// only are the part's cells that Ginkgo will ask for.
-func (p *Part) only(selected map[string]bool) []*engine.Cell {
-	var cells []*engine.Cell
-	for _, c := range p.cells {
-		if selected[p.fullText(c)] {
-			cells = append(cells, c)
+	results := run.Results()
+	if err := run.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	for _, r := range results {
+		if r.Verdict != spec.Skip {
+			return results
 		}
 	}
-	return cells
+	t.Error("no scenario ran: nothing is proved")
+	return results
 }
 
-// await waits for a cell and speaks its verdict in Ginkgo's words.
-func await(ctx context.Context, c *engine.Cell) {
-	r, err := c.Wait(ctx)
-	if err != nil {
-		ginkgo.Fail(err.Error())
-	}
-	ginkgo.AddReportEntry("took", r.Took, ginkgo.ReportEntryVisibilityNever)
-	switch r.Verdict {
-	case spec.Skip:
-		ginkgo.Skip(r.Reason)
-	case spec.Fail:
-		ginkgo.Fail(fmt.Sprintf("%s\n%s", c.Scenario.Why, r.Reason))
-	case spec.Broken:
-		ginkgo.Fail("BROKEN (the harness, not the proxier): " + r.Reason)
+func report(t *testing.T, c *engine.Cell) {
+	r, err := c.Wait(t.Context())
+	switch {
+	case err != nil:
+		t.Fatal(err)
+	case r.Verdict == spec.Skip:
+		t.Skip(r.Reason)
+	case r.Verdict == spec.Fail:
+		t.Fatalf("%s\n%s", c.Scenario.Why, r.Reason)
+	case r.Verdict == spec.Broken:
+		t.Fatalf("broken (the harness, not the proxier): %s", r.Reason)
+	case r.Reason != "":
+		t.Log(r.Reason)
 	}
 }

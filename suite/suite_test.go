@@ -24,7 +24,6 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/scenarios"
-	"github.com/viplab/viplab/suite"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -56,14 +55,14 @@ func TestConformance(t *testing.T) {
 	// Ginkgo ends its specs when it is interrupted, and the engine has to end too.
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if _, err := suite.Run(ctx, t, "viplab conformance", parts, config, reporter); err != nil {
+	if err := runSpecs(ctx, t, "viplab conformance", parts, config, reporter); err != nil {
 		t.Fatal(err)
 	}
 	ran := 0
 	for _, p := range parts {
-		where := cmp.Or(p.Note(), p.Title+" nothing ran")
-		fmt.Println(where + ": " + tally(p.Results()))
-		for _, r := range p.Results() {
+		where := cmp.Or(p.run.Note(), p.title+" nothing ran")
+		fmt.Println(where + ": " + countVerdicts(p.run.Results()))
+		for _, r := range p.run.Results() {
 			if r.Verdict != spec.Skip {
 				ran++
 			}
@@ -72,7 +71,7 @@ func TestConformance(t *testing.T) {
 				t.Errorf("%s: %s on %s %s: %s", where, r.Scenario.ID, r.Proxier, r.Verdict, r.Reason)
 			}
 		}
-		if err := p.Close(context.Background()); err != nil {
+		if err := p.run.Close(context.Background()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -81,7 +80,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func conformanceParts() ([]*suite.Part, error) {
+func conformanceParts() ([]*part, error) {
 	judged, err := proxiers.Find(strings.Split(*proxierNames, ",")...)
 	if err != nil {
 		return nil, err
@@ -98,7 +97,7 @@ func conformanceParts() ([]*suite.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	var parts []*suite.Part
+	var parts []*part
 	for _, pods := range strings.Split(*podNetworks, ",") {
 		network, err := lab.ParsePodNetwork(pods)
 		if err != nil {
@@ -109,9 +108,9 @@ func conformanceParts() ([]*suite.Part, error) {
 			if err != nil {
 				return nil, err
 			}
-			parts = append(parts, &suite.Part{
-				Title: fmt.Sprintf("%s pods, ip %s,", network, stack),
-				Options: engine.Options{
+			parts = append(parts, &part{
+				title: fmt.Sprintf("%s pods, ip %s,", network, stack),
+				options: engine.Options{
 					Proxiers: judged, Scenarios: scenariosFor(catalogue, stack), Focus: matching,
 					Stack: stack, PodNetwork: network, Overlay: how,
 					Out: filepath.Join(*out, fmt.Sprintf("%s-%s", network, stack)),
@@ -125,8 +124,7 @@ func conformanceParts() ([]*suite.Part, error) {
 // policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods,
 // which all enforcers take. What has a cluster of its own and needs nothing of the proxier is judged beside the first
 // one alone.
-func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overlay,
-	matching *regexp.Regexp) []*suite.Part {
+func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
 	}
@@ -136,7 +134,7 @@ func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overl
 	shared := slices.DeleteFunc(slices.Clone(policies), func(s spec.Scenario) bool {
 		return s.Cluster != nil && len(s.Needs) == 1
 	})
-	var parts []*suite.Part
+	var parts []*part
 	for _, e := range proxiers.Enforcers() {
 		for i, p := range beside {
 			judge := shared
@@ -146,9 +144,9 @@ func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overl
 			if !slices.ContainsFunc(judge, func(s spec.Scenario) bool { return matching.MatchString(s.ID) }) {
 				continue
 			}
-			parts = append(parts, &suite.Part{
-				Title: "network policies by " + e.Name() + ",",
-				Options: engine.Options{
+			parts = append(parts, &part{
+				title: "network policies by " + e.Name() + ",",
+				options: engine.Options{
 					Proxiers: []spec.Proxier{p}, Enforcer: e, Scenarios: judge, Focus: matching, Stack: lab.Dual,
 					PodNetwork: lab.Routed, Overlay: how,
 					Out: filepath.Join(*out, e.Name()),
@@ -168,8 +166,8 @@ func scenariosFor(catalogue []spec.Scenario, stack lab.Stack) []spec.Scenario {
 	return slices.DeleteFunc(slices.Clone(catalogue), func(s spec.Scenario) bool { return s.Priority != spec.P0 })
 }
 
-// tally counts verdicts: "57 passed, 0 failed, 2 skipped, 0 broken".
-func tally(results []spec.Result) string {
+// countVerdicts prints how many there are of each: "57 passed, 0 failed, 2 skipped, 0 broken".
+func countVerdicts(results []spec.Result) string {
 	n := map[spec.Verdict]int{}
 	for _, r := range results {
 		n[r.Verdict]++

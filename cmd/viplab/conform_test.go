@@ -16,12 +16,14 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/lab/hosttest"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/scenarios"
 )
 
 // commandVariable makes the test binary the command itself.
@@ -74,7 +76,7 @@ func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 		t.Errorf("exit code %d, want 1: none fails a scenario\n%s%s", code, stdout, stderr)
 	}
 	for _, want := range []string{"nodeport-every-node", "✗", "client -> n1:nodePort(web:80)/tcp v6",
-		"3 Passed | 1 Failed", "iptables"} {
+		"none        fail: 1 passed, 1 failed", "iptables"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("the output lacks %q:\n%s", want, stdout)
 		}
@@ -147,12 +149,47 @@ func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "conform --proxier iptbles --ip 5 --overlay gre --pods flat --focus ( --shard 5/4",
 		`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:",
 		"--focus:", "--shard:")
+	refused(t, "conform --list --focus ( --ip 5", "--focus:", "--ip:")
 	for _, args := range [][]string{{"conform", "--no-such-flag"}, {"conform", "surplus"}, {"no-such-command"},
 		{"conform", "--focus", "^nothing$"}} {
 		if code, _, stderr := outcome(t, args...); code != 2 || stderr == "" {
 			t.Errorf("%v: exit code %d, %q; want 2 and a reason", args, code, stderr)
 		}
 	}
+}
+
+// A list has what the flags beside it choose, and what would run on no proxier that is named is not in it.
+func TestListsObeyTheOtherFlags(t *testing.T) {
+	g := NewWithT(t)
+	list := func(line string) []string {
+		code, stdout, stderr := outcome(t, strings.Fields(line)...)
+		g.Expect(code).To(BeZero(), stderr)
+		var ids []string
+		for text := range strings.Lines(stdout) {
+			if text[0] != ' ' {
+				ids = append(ids, strings.Fields(text)[0])
+			}
+		}
+		return ids
+	}
+	all := list("conform --list")
+	catalogue, err := scenarios.All()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(all).To(HaveLen(len(catalogue)))
+	g.Expect(list("conform --list --focus ^hairpin-")).To(HaveEach(HavePrefix("hairpin-")))
+	g.Expect(append(list("conform --list --shard 1/2"), list("conform --list --shard 2/2")...)).To(ConsistOf(all))
+	g.Expect(list("conform --list --ip 4")).NotTo(ContainElement(HavePrefix("dualstack-")))
+	nftables, policies := list("conform --list --proxier nftables"), "conform --list --proxier nftables --enforcer policy-nftables"
+	g.Expect(nftables).NotTo(ContainElement(HavePrefix("ipvs-")))
+	g.Expect(nftables).NotTo(ContainElement(HavePrefix("np-")))
+	g.Expect(list(policies)).To(And(ContainElements(nftables), ContainElement(HavePrefix("np-"))))
+	g.Expect(list("conform --list --exec x --features -hairpin")).NotTo(ContainElement("hairpin-clusterip"))
+
+	g.Expect(list("prove --list --fault ^no-masquerade$")).To(Equal([]string{"no-masquerade"}))
+	g.Expect(list("prove --list --focus ^nodeport-every-node$")).To(ContainElement("nodeport-off-by-one"))
+	g.Expect(list("prove --list --focus ^nodeport-every-node$")).NotTo(ContainElement("no-masquerade"))
+	g.Expect(list("prove --list --proxier ipvs")).To(ContainElement(HavePrefix("ipvs-")))
+	g.Expect(list("prove --list --proxier nftables")).NotTo(ContainElement(HavePrefix("ipvs-")))
 }
 
 func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {

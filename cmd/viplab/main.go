@@ -46,13 +46,21 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true, // an error is one message, not a page
 		SilenceErrors: true, // conclude prints it, once
 	}
-	root.AddCommand(newConform(), newNetpol(), newProve(), newSeeded(), newCatalogue(), newScenario(), newRules(),
+	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
 		newDoctor())
 	return root
 }
 
-// exitCode is an error that has been told already, and asks for an exit code.
+// exitCode is an error that needs no message any more, and asks for an exit code.
 type exitCode int
+
+// exitWith returns an error that asks for the exit code, nil for 0.
+func exitWith(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return exitCode(code)
+}
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 

@@ -34,7 +34,7 @@ func (r *netpolRun) prove(ctx context.Context) error {
 		return err
 	}
 	p := &proof{r, map[string]chan *netpol.Bench{}}
-	o := prove.Options{Faults: all, Parallel: r.parallel, Listen: told(r.progress), Run: p.run}
+	o := prove.Options{Faults: all, Parallel: r.parallel, Listen: printTrials(r.progress), Run: p.run}
 	o.Scenarios = scenariosOf(r.cases, all)
 	var pools []netpol.Pool
 	for _, e := range r.enforcers {

@@ -59,7 +59,7 @@ func (f *netpolFlags) beside(r *netpolRun) error {
 	if f.proxier == "" {
 		return nil
 	}
-	one := judgedFlags{names: []string{f.proxier}, given: func(string) bool { return false }}
+	one := proxierFlags{names: []string{f.proxier}, given: func(string) bool { return false }}
 	found, err := one.proxiers()
 	if err != nil {
 		return err

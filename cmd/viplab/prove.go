@@ -3,13 +3,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -25,7 +26,7 @@ import (
 
 // proveFlags are the flags of "viplab prove" as typed.
 type proveFlags struct {
-	judged     judgedFlags
+	proxiers   proxierFlags
 	cluster    clusterFlags
 	focus      string
 	fault      string
@@ -41,13 +42,13 @@ func newProve() *cobra.Command {
 	var f proveFlags
 	cmd := &cobra.Command{
 		Use:   "prove",
-		Short: "Show that every scenario can fail: put faults into proxiers, and see who notices",
-		Long: `prove puts faults into proxiers, one at a time, and runs the scenarios that must notice. A fault changes what a proxier is
-told of the cluster, what it writes to iptables-restore, nft and ipset, what it asks of the kernel, or the node beside it.
-A fault is caught if each scenario that it names fails with it and passes without it. prove prints who has caught what,
-and leaves prove.json in the output folder.
+		Short: "Show that every scenario can fail: put faults into proxiers, and see which scenarios notice",
+		Long: `prove puts faults into proxiers, one at a time, and runs the scenarios that must notice. A fault changes the state of
+the cluster as a proxier sees it, what it writes to iptables-restore, nft and ipset, what it asks of the kernel, or
+the node beside it. A fault is caught if each scenario that it names fails with it and passes without it. prove prints
+which scenarios caught which fault, and writes prove.json into the output folder.
 
-One fault at work, with all that a failure leaves behind: viplab conform --fault NAME --focus SCENARIO
+To see one fault at work, with the evidence of its failures: viplab conform --fault NAME --focus SCENARIO
 
 Exit code: 0 all faults were caught, and every scenario has one; 1 a fault survived, or a scenario has none; 2 the harness
 broke, a proxier could not work at all with a fault, nothing was tried, or bad usage.`,
@@ -58,24 +59,27 @@ broke, a proxier could not work at all with a fault, nothing was tried, or bad u
   viplab prove --fault '^endpoint-forgotten$' --everything`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.list {
-				return listFaults(cmd.OutOrStdout())
+			o, programs, err := f.options()
+			switch {
+			case err != nil:
+				return err
+			case f.list:
+				return f.listFaults(cmd.OutOrStdout(), o)
 			}
-			return f.prove(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.prove(cmd.Context(), o, programs, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
-	f.judged.add(flags, provedByDefault...)
+	f.proxiers.add(flags, provedByDefault...)
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "prove only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.fault, "fault", "", "put in only faults whose name matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for prove.json")
 	flags.BoolVar(&f.everything, "everything", false,
-		"run all scenarios with each fault, to see who notices beside those that it names")
-	flags.BoolVar(&f.list, "list", false, "list the faults instead of putting them in")
-	complete(cmd, "proxier", proxierNames()...)
-	complete(cmd, "enforcer", enforcerNames()...)
-	complete(cmd, "fault", faultNames()...)
+		"run all scenarios with each fault, to see which fail beside those that it names")
+	flags.BoolVar(&f.list, "list", false, "list the faults that the other flags choose instead of putting them in")
+	f.proxiers.complete(cmd)
+	completeWith(cmd, "fault", faultNames)
 	return cmd
 }
 
@@ -87,19 +91,27 @@ func faultNames() []string {
 	return names
 }
 
-func listFaults(w io.Writer) error {
+// listFaults prints the faults that the options choose, if the command line names proxiers only those that are for one.
+func (f *proveFlags) listFaults(w io.Writer, o prove.Options) error {
+	chosen, _, err := o.Select()
+	if err != nil {
+		return err
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range faults.All() {
-		on := "all"
-		if len(f.On) > 0 {
-			on = strings.Join(f.On, ", ")
+	for _, x := range chosen {
+		if f.proxiers.filter() && !slices.ContainsFunc(o.Proxiers, x.For) {
+			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", f.Name, f.Breaks, on, strings.Join(f.Scenarios, ", "))
+		on := "all"
+		if len(x.On) > 0 {
+			on = strings.Join(x.On, ", ")
+		}
+		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", x.Name, x.Breaks, on, strings.Join(x.Scenarios, ", "))
 	}
 	return t.Flush()
 }
 
-// options checks all flags before anything is started, and tells every mistake at once.
+// options checks all flags before anything is started, and reports every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o := prove.Options{
 		Faults: faults.All(), Immune: faults.Immunes, Everything: f.everything,
@@ -107,71 +119,54 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	}
 	all, err := scenarios.All()
 	o.Scenarios = all
-	errs := []error{err}
-	collect := func(flag string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
-		}
+	errs := []error{err, f.cluster.set(&engine.Options{})}
+	check := func(err error) { errs = append(errs, err) }
+	programs, err := f.proxiers.proxiers()
+	check(err)
+	_, err = f.proxiers.enforcer()
+	check(err)
+	o.Focus, err = matching("focus", f.focus)
+	check(err)
+	o.Only, err = matching("fault", f.fault)
+	check(err)
+	f.out, err = filepath.Abs(f.out)
+	check(inFlag("out", err))
+	if err := errors.Join(errs...); err != nil {
+		return o, nil, err
 	}
-	judged, err := f.judged.proxiers()
-	_, unknown := f.judged.enforcer()
-	errs = append(errs, err, unknown, f.cluster.set(&engine.Options{}))
-	for _, p := range judged {
+	for _, p := range programs {
 		o.Proxiers = append(o.Proxiers, p.Name())
 	}
-	if f.focus != "" {
-		o.Focus, err = regexp.Compile(f.focus)
-		collect("focus", err)
-	}
-	if f.fault != "" {
-		o.Only, err = regexp.Compile(f.fault)
-		collect("fault", err)
-	}
-	f.out, err = filepath.Abs(f.out)
-	collect("out", err)
-	return o, judged, errors.Join(errs...)
+	_, _, err = o.Select()
+	return o, programs, err
 }
 
-func (f *proveFlags) prove(ctx context.Context, stdout, stderr io.Writer) error {
-	o, judged, err := f.options()
-	if err != nil {
+func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec.Proxier, stdout, stderr io.Writer) error {
+	if err := prepare(ctx, programs, stderr); err != nil {
 		return err
 	}
-	if err := prepare(ctx, judged, stderr); err != nil {
-		return err
-	}
-	children := children{flags: f, proxiers: judged, stderr: stderr}
-	o.Run = children.run
-	o.Listen = told(stderr)
+	o.Run = trials{flags: f, proxiers: programs}.run
+	o.Listen = printTrials(stderr)
 	proof, err := prove.Do(ctx, o)
 	if err != nil {
 		return err
 	}
 	proof.Version, proof.Kernel = version(), kernelRelease()
-	if err := proof.WriteJSON(f.out); err != nil {
-		return err
-	}
-	if err := proof.Write(stdout, isTerminal(stdout)); err != nil {
+	if err := errors.Join(proof.WriteJSON(f.out), proof.Write(stdout, isTerminal(stdout))); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(f.out, "prove.json"))
-	if code := proof.ExitCode(); code != 0 {
-		return exitCode(code)
-	}
-	return nil
+	return exitWith(proof.ExitCode())
 }
 
-// told writes a line for each trial that has ended with something to say, and how far things are.
-func told(w io.Writer) func(done, of int, t prove.Trial) {
+// printTrials prints the progress and each trial that ended, except those that do not apply.
+func printTrials(w io.Writer) func(done, of int, t prove.Trial) {
 	began := time.Now()
 	return func(done, of int, t prove.Trial) {
 		if t.Verdict == prove.Foreign && done < of {
 			return
 		}
-		name := t.Fault
-		if name == "" {
-			name = "no fault"
-		}
-		fmt.Fprintf(w, "%d of %d, %.1f s: %s in %s %s\n", done, of, time.Since(began).Seconds(), name, t.Proxier, t.Verdict)
+		fmt.Fprintf(w, "%d of %d, %.1f s: %s in %s %s\n", done, of, time.Since(began).Seconds(),
+			cmp.Or(t.Fault, "no fault"), t.Proxier, t.Verdict)
 	}
 }

@@ -90,6 +90,7 @@ func TestAFaultThatNobodyIsToNoticeIsNotCaught(t *testing.T) {
 func TestProveTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "prove --proxier iptbles --ip 5 --focus ( --fault [", "--proxier:", "--ip:", "--focus:", "--fault:")
 	refused(t, "prove --fault ^nothing$", "no fault")
+	refused(t, "prove --list --fault [", "--fault:")
 }
 
 func TestConformWithAFault(t *testing.T) {

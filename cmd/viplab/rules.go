@@ -33,7 +33,8 @@ func newRules() *cobra.Command {
 		Use:   "rules NODE (-f FILE... | --scenario ID)",
 		Short: "Print what a proxier programs on a node for given manifests, annotated",
 		Long: `rules builds a cluster of three nodes, n1, n2 and n3, places the proxier on each, applies manifests or what a scenario
-begins with, and prints what is then programmed on one node: which Service, which port, and what for. Nothing is left behind.`,
+begins with, and prints what the proxier then programs on one node: which Service, which port, and what for. Nothing
+is left behind.`,
 		Example: `  viplab rules n1 -f deployment.yaml -f service.yaml
   viplab rules n3 --scenario etp-local-source-preserved --proxier iptables-legacy --ip 4
   kubectl get svc,endpointslices -o yaml | viplab rules n1 -f -`,
@@ -61,7 +62,7 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 	var o engine.Options
 	err = errors.Join(err, f.cluster.set(&o))
 	if (len(f.files) == 0) == (f.scenario == "") {
-		err = errors.Join(err, errors.New("say what to apply: either -f FILE or --scenario ID"))
+		err = errors.Join(err, errors.New("want either -f FILE or --scenario ID"))
 	}
 	if err != nil {
 		return err
@@ -76,7 +77,7 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 	return engine.Rules(ctx, o, found[0], own, objects, node, stdout)
 }
 
-// scene is what to apply. The standard input is read in the sandbox only: what comes before it runs more than once.
+// scene returns what to apply. It reads the standard input, and so runs in the sandbox: what comes before runs twice.
 func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.ClusterConfig, err error) {
 	if f.scenario != "" {
 		s, err := findScenario(f.scenario)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/internal/suite/replay"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -25,7 +26,9 @@ func newScenario() *cobra.Command {
 		Use:   "list",
 		Short: "List the scenarios: id, priority, and what each is about",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return listScenarios(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listScenarios(cmd.OutOrStdout(), engine.Options{Stack: lab.Dual})
+		},
 	})
 	return cmd
 }

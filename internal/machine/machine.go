@@ -32,7 +32,7 @@ func stretch(limit, start time.Duration) time.Duration {
 	return time.Duration(float64(limit) * min(max(float64(start)/float64(usual), 1), most))
 }
 
-// start is how long a program takes to start: the quickest of a few, measured once.
+// start is how long a program takes to start: the quickest of five, or the first that is quick enough to stretch no limit.
 var start = sync.OnceValue(func() time.Duration {
 	best := time.Duration(-1)
 	for range 5 {
@@ -42,6 +42,9 @@ var start = sync.OnceValue(func() time.Duration {
 		}
 		if took := time.Since(began); best < 0 || took < best {
 			best = took
+		}
+		if best <= usual {
+			break
 		}
 	}
 	return best

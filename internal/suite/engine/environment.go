@@ -54,7 +54,7 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig)
 	}
 	r.takeNote(c.Lab())
 	env := &environment{
-		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(r.options.beside(p)),
+		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(r.options.programs(p)),
 		applyLimit: cmp.Or(r.options.ApplyLimit, machine.Limit(applyLimit)), conntrack: map[string]*observe.Conntrack{},
 	}
 	if r.options.Enforcer != nil {

@@ -8,7 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/moby/ipvs"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -26,20 +28,30 @@ var patientTracking = []netns.Setting{
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
-// patientIPVS is that for IPVS. Where the kernel has not got it, or not loaded, it is nobody's business.
+// Numbers of the generic netlink interface of IPVS (include/uapi/linux/ip_vs.h).
+const (
+	ipvsFamily         = "IPVS"
+	ipvsVersion        = 1
+	ipvsCmdSetConfig   = 12
+	ipvsAttrTimeoutUDP = 6
+)
+
+// patientIPVS sets the timeout of UDP flows in IPVS, where the kernel has loaded it, and leaves its other timeouts alone.
 func patientIPVS(n *lab.Node) error {
-	var h *ipvs.Handle
-	err := n.NS.Do(func() (err error) {
+	err := n.NS.Do(func() error {
 		if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {
 			return nil
 		}
-		h, err = ipvs.New("") // in the namespace of the thread
+		family, err := netlink.GenlFamilyGet(ipvsFamily)
+		if err != nil {
+			return err
+		}
+		request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+		request.AddData(&nl.Genlmsg{Command: ipvsCmdSetConfig, Version: ipvsVersion})
+		request.AddData(nl.NewRtAttr(ipvsAttrTimeoutUDP, nl.Uint32Attr(uint32(flowMemory.Seconds()))))
+		_, err = request.Execute(unix.NETLINK_GENERIC, 0)
 		return err
 	})
-	if err == nil && h != nil {
-		defer h.Close()
-		err = h.SetConfig(&ipvs.Config{TimeoutUDP: flowMemory}) // zeros leave the others alone
-	}
 	if err != nil {
 		return fmt.Errorf("%s: set the timeouts of IPVS: %w", n.Name(), err)
 	}

@@ -39,7 +39,7 @@ type Options struct {
 	TrySkipped bool
 	// KeepFailed leaves the objects and pods of failed scenarios in place until the run is closed.
 	KeepFailed bool
-	// ApplyLimit is how long a node may take to obey a change before its proxier is given up. Zero: two minutes, more on
+	// ApplyLimit is how long a proxier may take to program a change before it counts as hung. Zero: two minutes, more on
 	// slow machines.
 	ApplyLimit time.Duration
 	// Hasty is for runs that expect failures: the first outcome that a row does not want ends it, and a probe whose answer
@@ -47,10 +47,10 @@ type Options struct {
 	Hasty bool
 	// Out is the folder for what failures leave behind. Empty: nothing is kept.
 	Out string
-	// Flags are how "viplab conform" is told of a proxier and the enforcer, for the command that runs a scenario again.
-	// Nil: --proxier and --enforcer with their names.
+	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer. They are part of the command
+	// that runs a failed scenario again. Nil: --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
-	// Listen is told of every cell that starts or ends. It may be called from many goroutines at once. Nil: nobody.
+	// Listen, if not nil, is called for every cell that starts or ends, maybe from many goroutines at once.
 	Listen func(Event)
 }
 
@@ -92,35 +92,46 @@ func (c *Cell) finish(r spec.Result) {
 	close(c.done)
 }
 
-// Plan lists the cells of a run, those to be skipped included, and decides each skip before anything is built. What
-// could never run, and what would prove nothing, is an error.
-func Plan(ctx context.Context, o Options) ([]*Cell, error) {
-	scenarios, err := spec.Sort(o.Scenarios)
+// Select returns the scenarios that the options choose, in the order of reports, without those that would be skipped in
+// such a cluster or, if there are Proxiers, by each of them for what it declares.
+func Select(o Options) ([]spec.Scenario, error) {
+	scenarios, err := o.selectScenarios()
 	if err != nil {
 		return nil, err
 	}
-	selected := selectScenarios(scenarios, o)
-	if len(selected) == 0 {
-		return nil, errors.New("no scenario matches: nothing would be proved (viplab conform --list shows their names)")
+	return slices.DeleteFunc(scenarios, func(s spec.Scenario) bool {
+		return o.clusterLacks(s) != "" || len(o.Proxiers) > 0 && !slices.ContainsFunc(o.Proxiers, func(p spec.Proxier) bool {
+			skip, _ := o.whySkip(s, p, features(o.programs(p)))
+			return skip == ""
+		})
+	}), nil
+}
+
+// Plan lists the cells of a run, those to be skipped included, and decides each skip before anything is built. What
+// could never run, and what would prove nothing, is an error.
+func Plan(ctx context.Context, o Options) ([]*Cell, error) {
+	selected, err := o.selectScenarios()
+	if err != nil {
+		return nil, err
 	}
 	if err := o.checkFeatures(); err != nil {
 		return nil, err
 	}
 	var cells []*Cell
 	for _, p := range o.Proxiers {
-		programs := o.beside(p)
-		unusable := cannotRun(ctx, programs)
+		programs := o.programs(p)
+		unusable, declared := cannotRun(ctx, programs), features(programs)
 		for _, s := range selected {
 			c := &Cell{Scenario: s, Proxier: p, hasty: o.Hasty, out: o.Out, again: o.again(s, p), done: make(chan struct{})}
-			c.admit(o, unusable, features(programs))
+			c.admit(o, unusable, declared)
 			cells = append(cells, c)
 		}
 	}
 	return cells, nil
 }
 
-// beside are the programs that share a node: the enforcer, if there is one, and the proxier.
-func (o Options) beside(p spec.Proxier) []spec.Proxier {
+// programs are those that share a node: the enforcer, if there is one, and the proxier.
+func (o Options) programs(p spec.Proxier) []spec.Proxier {
 	if o.Enforcer == nil {
 		return []spec.Proxier{p}
 	}
@@ -165,7 +176,12 @@ func (o Options) again(s spec.Scenario, p spec.Proxier) string {
 		o.PodNetwork, o.Overlay)
 }
 
-func selectScenarios(all []spec.Scenario, o Options) []spec.Scenario {
+// selectScenarios sorts the scenarios and keeps those that focus and shard choose.
+func (o Options) selectScenarios() ([]spec.Scenario, error) {
+	all, err := spec.Sort(o.Scenarios)
+	if err != nil {
+		return nil, err
+	}
 	var out []spec.Scenario
 	n := 0
 	for _, s := range all {
@@ -177,7 +193,10 @@ func selectScenarios(all []spec.Scenario, o Options) []spec.Scenario {
 		}
 		out = append(out, s)
 	}
-	return out
+	if len(out) == 0 {
+		return nil, errors.New("no scenario matches: nothing would be proved (viplab conform --list shows their names)")
+	}
+	return out, nil
 }
 
 // checkFeatures refuses a proxier that declares what no scenario could ever ask for, most likely a typing error that
@@ -203,41 +222,46 @@ func (o Options) checkFeatures() error {
 	return errors.Join(errs...)
 }
 
-// admit decides whether the cell is run, on programs of which one may be unusable and which declare features together.
+// admit decides whether the cell runs, given what the programs on a node declare together, and why they cannot run.
 func (c *Cell) admit(o Options, unusable error, declared spec.FeatureSet) {
 	var cannot *spec.UnusableError
 	switch {
 	case errors.As(unusable, &cannot):
 		c.skip = unusable.Error()
-		return
 	case unusable != nil:
 		c.finish(spec.Result{Verdict: spec.Broken, Reason: unusable.Error()})
-		return
-	case lacks(o.Stack, c.Scenario.Families) != 0:
-		c.skip = fmt.Sprintf("this cluster has no %s", lacks(o.Stack, c.Scenario.Families))
-		return
-	case c.Scenario.NeedsOverlay && o.Overlay == lab.Direct:
-		c.skip = "the nodes of this cluster route pod traffic without a tunnel"
-		return
-	}
-	c.missing = declared.Missing(c.Scenario.Needs)
-	switch {
-	case len(c.missing) == 0 || o.TrySkipped:
-	case o.Enforcer == nil && slices.Equal(c.missing, []spec.Feature{spec.NetworkPolicy}):
-		c.skip = "no enforcer of network policies (--enforcer)"
 	default:
-		c.skip = fmt.Sprintf("%s does not declare %s", c.Proxier.Name(), joinFeatures(c.missing))
+		c.skip, c.missing = o.whySkip(c.Scenario, c.Proxier, declared)
 	}
 }
 
-// lacks is the first of the families that the cluster does not have, zero if it has all of them.
-func lacks(stack lab.Stack, families []lab.Family) lab.Family {
-	for _, f := range families {
-		if !slices.Contains(stack.Families(), f) {
-			return f
+// whySkip returns why the scenario does not run on the proxier, empty if it does, and the features that it lacks.
+func (o Options) whySkip(s spec.Scenario, p spec.Proxier, declared spec.FeatureSet) (string, []spec.Feature) {
+	if lack := o.clusterLacks(s); lack != "" {
+		return lack, nil
+	}
+	missing := declared.Missing(s.Needs)
+	switch {
+	case len(missing) == 0 || o.TrySkipped:
+		return "", missing
+	case o.Enforcer == nil && slices.Equal(missing, []spec.Feature{spec.NetworkPolicy}):
+		return "no enforcer of network policies (--enforcer)", missing
+	default:
+		return fmt.Sprintf("%s does not declare %s", p.Name(), joinFeatures(missing)), missing
+	}
+}
+
+// clusterLacks returns what keeps a scenario from running in clusters of these options, empty if nothing does.
+func (o Options) clusterLacks(s spec.Scenario) string {
+	for _, f := range s.Families {
+		if !slices.Contains(o.Stack.Families(), f) {
+			return fmt.Sprintf("this cluster has no %s", f)
 		}
 	}
-	return 0
+	if s.NeedsOverlay && o.Overlay == lab.Direct {
+		return "the nodes of this cluster route pod traffic without a tunnel"
+	}
+	return ""
 }
 
 func joinFeatures(fs []spec.Feature) string {

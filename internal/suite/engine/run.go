@@ -42,6 +42,19 @@ func NewRun(cells []*Cell, o Options) *Run {
 	return &Run{options: o, cells: cells, done: make(chan struct{}), over: make(chan struct{})}
 }
 
+// Start plans a run and returns it when all its cells have ended; Close waits for its clusters to be gone. What is wrong
+// with the options is an error, and then nothing has run.
+func Start(ctx context.Context, o Options) (*Run, error) {
+	cells, err := Plan(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r := NewRun(cells, o)
+	go r.Do(ctx)
+	r.Wait()
+	return r, nil
+}
+
 // Do runs the cells, takes the clusters down and returns; it is called once. Cells whose skip was decided end first.
 func (r *Run) Do(ctx context.Context) {
 	defer close(r.over)

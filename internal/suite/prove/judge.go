@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
@@ -59,8 +60,12 @@ type Proof struct {
 	Scenarios []Scenario `json:"scenarios"`
 
 	options Options
-	rows    []string
+	faults  []faults.Fault             // those that were chosen
+	ids     []string                   // of the scenarios that were chosen
 	control []map[string]report.Result // by proxier, then scenario
+
+	mu   sync.Mutex
+	done int // how many controls and trials have ended
 }
 
 // Scenario is what is shown of one.
@@ -86,15 +91,22 @@ const (
 )
 
 func (p *Proof) judgeScenarios() {
-	for _, id := range p.rows {
-		p.Scenarios = append(p.Scenarios, p.standing(id))
+	claimed := map[string]bool{}
+	for _, f := range p.options.Faults {
+		for _, id := range f.Scenarios {
+			claimed[id] = true
+		}
+	}
+	for _, id := range p.ids {
+		p.Scenarios = append(p.Scenarios, p.standing(id, claimed[id]))
 	}
 }
 
-func (p *Proof) standing(id string) Scenario {
+// standing judges a scenario, given whether some fault names it.
+func (p *Proof) standing(id string, claimed bool) Scenario {
 	s := Scenario{ID: id, By: []string{}}
 	var missed []string
-	for _, f := range p.options.Faults {
+	for _, f := range p.faults {
 		var in []string
 		for _, t := range p.Trials {
 			switch {
@@ -117,7 +129,7 @@ func (p *Proof) standing(id string) Scenario {
 		s.State = Proved
 	case immune >= 0:
 		s.State, s.Reason = IsImmune, p.options.Immune[immune].Why
-	case slices.Contains(p.claimed(), id):
+	case claimed:
 		s.State = Untried
 	default:
 		s.State = Unclaimed

@@ -10,8 +10,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
@@ -43,16 +44,50 @@ type Options struct {
 	Immune    []faults.Immune
 	Scenarios []spec.Scenario
 	Proxiers  []string
-	// Focus limits the scenarios, Faults limits the faults. Nil: all.
+	// Focus limits the scenarios, and with them the faults to those that name one. Only limits the faults, and with them
+	// the scenarios to those that one names. Nil: all.
 	Focus, Only *regexp.Regexp
-	// Everything runs all scenarios with each fault, to see who notices beside those that it names.
+	// Everything runs all scenarios of Focus with each fault of Only, to see which fail beside those that it names.
 	Everything bool
 	// Parallel is how many jobs run at once.
 	Parallel int
-	// Listen is told of each job that has ended. Nil: nobody.
+	// Listen, if not nil, is called for each trial that has ended.
 	Listen func(done, of int, t Trial)
 
 	Run Runner
+}
+
+// Select returns the faults and the ids of the scenarios that the options choose. To choose none of either is an error.
+func (o Options) Select() ([]faults.Fault, []string, error) {
+	var ids []string
+	for _, s := range o.Scenarios {
+		if o.Focus == nil || o.Focus.MatchString(s.ID) {
+			ids = append(ids, s.ID)
+		}
+	}
+	var chosen []faults.Fault
+	var named []string
+	for _, f := range o.Faults {
+		hits := intersection(f.Scenarios, ids)
+		if o.Only != nil && !o.Only.MatchString(f.Name) || len(hits) == 0 && o.Focus != nil && !o.Everything {
+			continue
+		}
+		chosen, named = append(chosen, f), append(named, hits...)
+	}
+	if o.Only != nil && !o.Everything {
+		ids = named
+	}
+	if len(ids) == 0 || len(chosen) == 0 {
+		return nil, nil, errors.New("no fault or no scenario matches: nothing would be proved (viplab prove --list shows " +
+			"the faults)")
+	}
+	slices.Sort(ids)
+	return chosen, slices.Compact(ids), nil
+}
+
+// intersection returns the elements of a that are in b.
+func intersection(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(x string) bool { return !slices.Contains(b, x) })
 }
 
 // Trial is one fault on one proxier, and the control where Fault is empty.
@@ -81,92 +116,66 @@ const (
 	Broken   Verdict = "broken"         // nothing is known: the harness failed, or the proxier could not work at all
 )
 
-// Do runs all trials and judges. Nothing to run is an error, and so is the end of the context.
+// Do runs the controls and then the trials, and judges. Nothing to run is an error, and so is the end of the context.
 func Do(ctx context.Context, o Options) (*Proof, error) {
-	p := &Proof{options: o}
-	for _, s := range o.Scenarios {
-		if o.Focus == nil || o.Focus.MatchString(s.ID) {
-			p.rows = append(p.rows, s.ID)
-		}
+	chosen, ids, err := o.Select()
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(p.rows)
-	var wanted []Trial
-	for _, f := range o.Faults {
+	p := &Proof{options: o, faults: chosen, ids: ids}
+	for _, proxier := range o.Proxiers {
+		p.Controls = append(p.Controls, Trial{Proxier: proxier})
+	}
+	for _, f := range chosen {
 		for _, proxier := range o.Proxiers {
-			if o.Only == nil || o.Only.MatchString(f.Name) {
-				wanted = append(wanted, Trial{Fault: f.Name, Proxier: proxier})
-			}
+			p.Trials = append(p.Trials, Trial{Fault: f.Name, Proxier: proxier})
 		}
 	}
-	if len(p.rows) == 0 || len(wanted) == 0 {
-		return nil, errors.New("no fault or no scenario matches: nothing would be proved (viplab prove --list shows the " +
-			"faults)")
-	}
-	controls := make([]Trial, len(o.Proxiers))
 	p.control = make([]map[string]report.Result, len(o.Proxiers))
-	total := len(controls) + len(wanted)
-	var mu sync.Mutex
-	done := 0
-	ended := func(t Trial) {
-		mu.Lock()
-		defer mu.Unlock()
-		if done++; o.Listen != nil {
-			o.Listen(done, total, t)
-		}
-	}
-	each(o.Parallel, len(controls), func(i int) {
-		controls[i], p.control[i] = p.runControl(ctx, o.Proxiers[i])
-		ended(controls[i])
-	})
-	each(o.Parallel, len(wanted), func(i int) {
-		wanted[i] = p.try(ctx, wanted[i])
-		ended(wanted[i])
-	})
-	p.Controls, p.Trials = controls, wanted
+	p.each(p.Controls, func(i int, t *Trial) { p.control[i] = p.runControl(ctx, t) })
+	p.each(p.Trials, func(i int, t *Trial) { p.try(ctx, chosen[i/len(o.Proxiers)], t) })
 	p.judgeScenarios()
 	return p, context.Cause(ctx)
 }
 
-// each calls f for 0 to n-1, at most limit at once.
-func each(limit, n int, f func(int)) {
-	slots := make(chan struct{}, max(limit, 1))
-	var wg sync.WaitGroup
-	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(i)
+// each calls f for every trial, Options.Parallel at once, and Options.Listen after each.
+func (p *Proof) each(trials []Trial, f func(i int, t *Trial)) {
+	var jobs errgroup.Group
+	jobs.SetLimit(max(p.options.Parallel, 1))
+	for i := range trials {
+		jobs.Go(func() error {
+			f(i, &trials[i])
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.done++; p.options.Listen != nil {
+				p.options.Listen(p.done, len(p.Controls)+len(p.Trials), trials[i])
+			}
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = jobs.Wait() // no job returns an error
 }
 
-// claimed are the rows that some fault names, of those to be proved.
-func (p *Proof) claimed() []string {
-	var out []string
-	for _, f := range p.options.Faults {
-		out = append(out, p.named(f)...)
+// runControl runs, without a fault, the scenarios that a chosen fault for the proxier names, or all.
+func (p *Proof) runControl(ctx context.Context, t *Trial) map[string]report.Result {
+	t.Verdict = Passed
+	job := Job{Proxier: t.Proxier}
+	for _, f := range p.faults {
+		switch {
+		case !f.For(t.Proxier):
+		case p.options.Everything:
+			job.Scenarios = p.ids
+		default:
+			job.Scenarios = append(job.Scenarios, intersection(f.Scenarios, p.ids)...)
+		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// named are the rows that a fault names, of those to be proved.
-func (p *Proof) named(f faults.Fault) []string {
-	return slices.DeleteFunc(slices.Clone(f.Scenarios), func(r string) bool { return !slices.Contains(p.rows, r) })
-}
-
-// runControl runs everything without a fault.
-func (p *Proof) runControl(ctx context.Context, proxier string) (Trial, map[string]report.Result) {
-	t := Trial{Proxier: proxier, Verdict: Passed}
-	job := Job{Proxier: proxier, Scenarios: p.claimed()}
-	if p.options.Everything {
-		job.Scenarios = p.rows
-	}
-	began := time.Now()
-	outcome, err := p.options.Run(ctx, job)
-	t.TookMS = time.Since(began).Milliseconds()
+	slices.Sort(job.Scenarios)
+	job.Scenarios = slices.Compact(job.Scenarios)
 	results := map[string]report.Result{}
+	if len(job.Scenarios) == 0 {
+		return results
+	}
+	outcome, err := p.run(ctx, t, job)
 	for _, r := range outcome.Results {
 		results[r.Scenario] = r
 		if r.Verdict == spec.Fail || r.Verdict == spec.Broken {
@@ -177,38 +186,32 @@ func (p *Proof) runControl(ctx context.Context, proxier string) (Trial, map[stri
 	if err != nil {
 		t.Verdict, t.Reason = Broken, err.Error()
 	}
-	return t, results
+	return results
 }
 
-func (p *Proof) fault(name string) faults.Fault {
-	i := slices.IndexFunc(p.options.Faults, func(f faults.Fault) bool { return f.Name == name })
-	return p.options.Faults[i]
-}
-
-// try runs a fault on a proxier: those of its rows that pass there without it, or everything that does.
-func (p *Proof) try(ctx context.Context, t Trial) Trial {
-	f := p.fault(t.Fault)
-	control := p.control[slices.Index(p.options.Proxiers, t.Proxier)]
-	runnable := func(r string) bool { return control[r].Verdict == spec.Pass }
-	var named, job []string
-	for _, r := range p.named(f) {
-		if runnable(r) {
-			named = append(named, r)
-		}
-	}
-	job = named
-	if p.options.Everything {
-		job = slices.DeleteFunc(slices.Clone(p.rows), func(r string) bool { return !runnable(r) })
-	}
-	if !f.For(t.Proxier) || len(job) == 0 {
-		t.Verdict, t.Reason = Foreign, foreign(f, t.Proxier, control)
-		return t
-	}
+func (p *Proof) run(ctx context.Context, t *Trial, job Job) (Outcome, error) {
 	began := time.Now()
-	outcome, err := p.options.Run(ctx, Job{Fault: f.Name, Proxier: t.Proxier, Scenarios: job})
-	t.TookMS = time.Since(began).Milliseconds()
+	defer func() { t.TookMS = time.Since(began).Milliseconds() }()
+	return p.options.Run(ctx, job)
+}
+
+// try runs, with a fault, the scenarios that it names and that pass on the proxier without it, or all that do.
+func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
+	control := p.control[slices.Index(p.options.Proxiers, t.Proxier)]
+	passes := func(ids []string) []string {
+		return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return control[id].Verdict != spec.Pass })
+	}
+	named := passes(intersection(f.Scenarios, p.ids))
+	job := Job{Fault: f.Name, Proxier: t.Proxier, Scenarios: named}
+	if p.options.Everything {
+		job.Scenarios = passes(p.ids)
+	}
+	if !f.For(t.Proxier) || len(job.Scenarios) == 0 {
+		t.Verdict, t.Reason = Foreign, foreign(f, t.Proxier, control)
+		return
+	}
+	outcome, err := p.run(ctx, t, job)
 	t.judge(outcome, named, err)
-	return t
 }
 
 func foreign(f faults.Fault, proxier string, control map[string]report.Result) string {

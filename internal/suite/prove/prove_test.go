@@ -6,12 +6,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	. "github.com/onsi/gomega"
 
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
@@ -133,6 +136,40 @@ func TestAScenarioWithoutAFaultFailsUnlessItIsImmune(t *testing.T) {
 	o.Immune, o.Only = nil, regexp.MustCompile("second")
 	if p, err = Do(t.Context(), o); err != nil || len(p.Trials) != 2 || p.ExitCode() != 0 {
 		t.Errorf("%v: with some faults alone there are %d trials, exit code %d", err, len(p.Trials), p.ExitCode())
+	}
+}
+
+// Only what --fault and --focus choose runs, without the fault as with it.
+func TestNothingRunsThatIsNotChosen(t *testing.T) {
+	g := NewWithT(t)
+	for _, c := range []struct {
+		options Options
+		jobs    []string
+		ids     []string
+	}{
+		{Options{}, []string{"p  [s-one s-two]", "other  [s-one s-two]", "p first [s-one s-two]", "other first [s-one s-two]",
+			"other second [s-two]"}, []string{"s-one", "s-three", "s-two"}},
+		{Options{Only: regexp.MustCompile("second")}, []string{"other  [s-two]", "other second [s-two]"}, []string{"s-two"}},
+		{Options{Focus: regexp.MustCompile("one")}, []string{"p  [s-one]", "other  [s-one]", "p first [s-one]",
+			"other first [s-one]"}, []string{"s-one"}},
+		{Options{Focus: regexp.MustCompile("two"), Only: regexp.MustCompile("second"), Everything: true},
+			[]string{"other  [s-two]", "other second [s-two]"}, []string{"s-two"}},
+	} {
+		var jobs []string
+		o := c.options
+		o.Faults, o.Scenarios, o.Proxiers = twoFaults(), scenariosNamed("s-one", "s-two", "s-three"), []string{"p", "other"}
+		o.Run = func(ctx context.Context, j Job) (Outcome, error) {
+			jobs = append(jobs, fmt.Sprintf("%s %s %v", j.Proxier, j.Fault, j.Scenarios))
+			return world{}.run(ctx, j)
+		}
+		p, err := Do(t.Context(), o)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(jobs).To(Equal(c.jobs))
+		var ids []string
+		for _, s := range p.Scenarios {
+			ids = append(ids, s.ID)
+		}
+		g.Expect(ids).To(Equal(c.ids))
 	}
 }
 

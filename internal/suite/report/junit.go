@@ -8,27 +8,67 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/onsi/ginkgo/v2/reporters"
-
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// WriteJUnit writes junit.xml into the folder: a suite for each proxier. A run in Ginkgo leaves its own.
+// The elements of a JUnit file that build servers agree on.
+type (
+	junitSuites struct {
+		XMLName  xml.Name     `xml:"testsuites"`
+		Tests    int          `xml:"tests,attr"`
+		Disabled int          `xml:"disabled,attr"`
+		Errors   int          `xml:"errors,attr"`
+		Failures int          `xml:"failures,attr"`
+		Time     float64      `xml:"time,attr"`
+		Suites   []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Package  string      `xml:"package,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Skipped  int         `xml:"skipped,attr"`
+		Errors   int         `xml:"errors,attr"`
+		Failures int         `xml:"failures,attr"`
+		Time     float64     `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name       string          `xml:"name,attr"`
+		Class      string          `xml:"classname,attr"`
+		Status     spec.Verdict    `xml:"status,attr"`
+		Time       float64         `xml:"time,attr"`
+		Properties []junitProperty `xml:"properties>property"`
+		Skipped    *junitMessage   `xml:"skipped,omitempty"`
+		Error      *junitMessage   `xml:"error,omitempty"`
+		Failure    *junitMessage   `xml:"failure,omitempty"`
+	}
+	junitProperty struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
+	}
+	junitMessage struct {
+		Message string `xml:"message,attr"`
+		Type    string `xml:"type,attr,omitempty"`
+		Text    string `xml:",chardata"`
+	}
+)
+
+// WriteJUnit writes junit.xml into the folder: a suite for each proxier.
 func (r Report) WriteJUnit(folder string) error {
-	var all reporters.JUnitTestSuites
+	var all junitSuites
 	for _, p := range r.Proxiers {
-		s := reporters.JUnitTestSuite{
+		s := junitSuite{
 			Name: p.Name, Package: r.Cluster, Tests: p.Passed + p.Failed + p.Skipped + p.Broken, Skipped: p.Skipped,
 			Errors: p.Broken, Failures: p.Failed, Time: float64(p.TookMS) / 1000,
 		}
 		for _, x := range r.Results {
 			if x.Proxier == p.Name {
-				s.TestCases = append(s.TestCases, testCase(x))
+				s.Cases = append(s.Cases, x.junit())
 			}
 		}
 		all.Tests, all.Errors, all.Failures = all.Tests+s.Tests, all.Errors+s.Errors, all.Failures+s.Failures
 		all.Disabled, all.Time = all.Disabled+s.Skipped, all.Time+s.Time
-		all.TestSuites = append(all.TestSuites, s)
+		all.Suites = append(all.Suites, s)
 	}
 	data, err := xml.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -37,18 +77,24 @@ func (r Report) WriteJUnit(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "junit.xml"), append([]byte(xml.Header), append(data, '\n')...), 0o644)
 }
 
-func testCase(x Result) reporters.JUnitTestCase {
-	c := reporters.JUnitTestCase{
-		Name: fmt.Sprintf("%s on %s", x.Scenario, x.Proxier), Classname: x.Proxier, Status: string(x.Verdict),
+func (x Result) junit() junitCase {
+	c := junitCase{
+		Name: fmt.Sprintf("%s on %s", x.Scenario, x.Proxier), Class: x.Proxier, Status: x.Verdict,
 		Time: float64(x.TookMS) / 1000,
+		Properties: []junitProperty{
+			{"group", x.scenario.Group}, {"priority", string(x.Priority)}, {"why", x.scenario.Why},
+		},
+	}
+	for _, f := range x.scenario.Needs {
+		c.Properties = append(c.Properties, junitProperty{"feature", string(f)})
 	}
 	switch x.Verdict {
 	case spec.Fail:
-		c.Failure = &reporters.JUnitFailure{Message: x.Scenario + " fails", Type: "failed", Description: x.Reason}
+		c.Failure = &junitMessage{x.Scenario + " fails", "failed", x.Reason}
 	case spec.Broken:
-		c.Error = &reporters.JUnitError{Message: x.Scenario + " could not be judged", Type: "broken", Description: x.Reason}
+		c.Error = &junitMessage{x.Scenario + " could not be judged", "broken", x.Reason}
 	case spec.Skip:
-		c.Skipped = &reporters.JUnitSkipped{Message: x.Reason}
+		c.Skipped = &junitMessage{Message: x.Reason}
 	}
 	return c
 }

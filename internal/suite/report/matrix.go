@@ -16,9 +16,31 @@ import (
 
 var symbols = map[spec.Verdict]string{spec.Pass: "✓", spec.Fail: "✗", spec.Skip: "–", spec.Broken: "!"}
 
-// WriteMatrix prints scenarios by proxiers, then the counts, profiles and the reasons of skips.
+// WriteFailures prints each scenario that failed or was broken: what it is about and what went wrong.
+func (r Report) WriteFailures(w io.Writer, colour bool) error {
+	var b strings.Builder
+	for _, x := range r.Results {
+		if x.Verdict != spec.Fail && x.Verdict != spec.Broken {
+			continue
+		}
+		title := fmt.Sprintf("%s %s on %s", symbols[x.Verdict], x.Scenario, x.Proxier)
+		if colour {
+			title = "\033[31m" + title + "\033[0m"
+		}
+		text := x.scenario.Why + "\n" + x.Reason
+		if x.Verdict == spec.Broken {
+			text = "BROKEN (the harness, not the proxier): " + x.Reason
+		}
+		fmt.Fprintf(&b, "%s\n  %s\n\n", title, strings.ReplaceAll(text, "\n", "\n  "))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteMatrix prints scenarios by proxiers, then the counts, remarks, the slowest scenarios and the reasons of skips.
 func (r Report) WriteMatrix(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprint(t, "scenario\t")
 	for _, p := range r.Proxiers {
 		fmt.Fprintf(t, "\t%s", p.Name)
@@ -37,23 +59,19 @@ func (r Report) WriteMatrix(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t\t%s: %d passed, %d failed, %d skipped, %d broken\n",
 			p.Name, p.Verdict, p.Passed, p.Failed, p.Skipped, p.Broken)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if err := r.writeProfiles(w); err != nil {
-		return err
-	}
-	if err := r.writeSlowest(w); err != nil {
-		return err
-	}
-	return r.writeSkips(w)
+	t.Flush()
+	r.writeRemarks(&b)
+	r.writeSlowest(&b)
+	r.writeSkips(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // slowest is how many scenarios are named that took longest.
 const slowest = 10
 
 // writeSlowest names, for each proxier, the scenarios that took longest. They run side by side.
-func (r Report) writeSlowest(w io.Writer) error {
+func (r Report) writeSlowest(b *strings.Builder) {
 	for _, p := range r.Proxiers {
 		var ran []Result
 		for _, x := range r.Results {
@@ -61,34 +79,27 @@ func (r Report) writeSlowest(w io.Writer) error {
 				ran = append(ran, x)
 			}
 		}
-		slices.SortStableFunc(ran, func(a, b Result) int { return cmp.Compare(b.TookMS, a.TookMS) })
+		slices.SortStableFunc(ran, func(x, y Result) int { return cmp.Compare(y.TookMS, x.TookMS) })
 		var texts []string
 		for _, x := range ran[:min(len(ran), slowest)] {
 			texts = append(texts, x.Scenario+" "+took(x))
 		}
-		if len(texts) == 0 {
-			continue
-		}
-		if _, err := fmt.Fprintf(w, "slowest on %s: %s\n", p.Name, strings.Join(texts, ", ")); err != nil {
-			return err
+		if len(texts) > 0 {
+			fmt.Fprintf(b, "slowest on %s: %s\n", p.Name, strings.Join(texts, ", "))
 		}
 	}
-	return nil
 }
 
-// writeProfiles prints what passes have to say of their proxiers: how they behave where they have a choice.
-func (r Report) writeProfiles(w io.Writer) error {
+// writeRemarks prints how proxiers behave where they have a choice, as scenarios that passed remarked.
+func (r Report) writeRemarks(b *strings.Builder) {
 	for _, x := range r.Results {
 		if x.Verdict != spec.Pass || x.Reason == "" {
 			continue
 		}
-		for line := range strings.Lines(x.Reason) {
-			if _, err := fmt.Fprintf(w, "· %s on %s: %s\n", x.Scenario, x.Proxier, strings.TrimSuffix(line, "\n")); err != nil {
-				return err
-			}
+		for line := range strings.SplitSeq(x.Reason, "\n") {
+			fmt.Fprintf(b, "· %s on %s: %s\n", x.Scenario, x.Proxier, line)
 		}
 	}
-	return nil
 }
 
 func took(c Result) string {
@@ -121,7 +132,7 @@ func (r Report) row(id string) []Result {
 }
 
 // writeSkips prints each reason once, with the scenarios that it kept from running.
-func (r Report) writeSkips(w io.Writer) error {
+func (r Report) writeSkips(b *strings.Builder) {
 	var reasons []string
 	skipped := map[string][]string{}
 	for _, x := range r.Results {
@@ -133,14 +144,12 @@ func (r Report) writeSkips(w io.Writer) error {
 		}
 		skipped[x.Reason] = append(skipped[x.Reason], x.Scenario)
 	}
+	all := len(r.scenarios())
 	for _, reason := range reasons {
-		what := strings.Join(skipped[reason], ", ")
-		if all := len(r.scenarios()); all > 1 && len(skipped[reason]) == all {
-			what = fmt.Sprintf("all %d scenarios", all)
+		names := strings.Join(skipped[reason], ", ")
+		if all > 1 && len(skipped[reason]) == all {
+			names = fmt.Sprintf("all %d scenarios", all)
 		}
-		if _, err := fmt.Fprintf(w, "– %s: %s\n", reason, what); err != nil {
-			return err
-		}
+		fmt.Fprintf(b, "– %s: %s\n", reason, names)
 	}
-	return nil
 }

@@ -56,6 +56,8 @@ type Result struct {
 	Files    []string       `json:"files"`
 	// Probed is what was sent, wanted and seen. Nothing was where a scenario did not run.
 	Probed []spec.Probed `json:"probed,omitempty"`
+
+	scenario spec.Scenario // zero in a report that was read from a file
 }
 
 // New sums up results. Proxiers and scenarios are told in the order in which they first come.
@@ -65,7 +67,7 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
 			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files),
-			Probed: x.Probed,
+			Probed: x.Probed, scenario: x.Scenario,
 		})
 	}
 	r.sumUp()

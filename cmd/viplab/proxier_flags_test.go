@@ -15,9 +15,9 @@ import (
 )
 
 // parse reads flags as "viplab conform" does.
-func parse(t *testing.T, words ...string) (*judgedFlags, []spec.Proxier, error) {
+func parse(t *testing.T, words ...string) (*proxierFlags, []spec.Proxier, error) {
 	t.Helper()
-	f, flags := &judgedFlags{}, pflag.NewFlagSet("conform", pflag.ContinueOnError)
+	f, flags := &proxierFlags{}, pflag.NewFlagSet("conform", pflag.ContinueOnError)
 	f.add(flags, "iptables")
 	if err := flags.Parse(words); err != nil {
 		t.Fatal(err)
@@ -43,14 +43,14 @@ func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 			t.Fatalf("%q: %d proxiers, %v", c.words, len(found), err)
 		}
 		for i, p := range found {
-			words, err := exec.Split(f.of(p)) // as a shell does
+			words, err := exec.Split(f.quoted(p)) // as a shell does
 			if err != nil {
 				t.Fatal(err)
 			}
 			g, again, err := parse(t, words...)
 			if err != nil || g.enforcerName != f.enforcerName || len(again) != 1 || again[0].Name() != c.names[i] ||
 				!slices.Equal(again[0].Features().List(), p.Features().List()) {
-				t.Errorf("%q: %s gives %v, %v; want %s alone, with the same features", c.words, f.of(p), again, err, c.names[i])
+				t.Errorf("%q: %s gives %v, %v; want %s alone, with the same features", c.words, f.quoted(p), again, err, c.names[i])
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		{[]string{"--exec", "/bin/p", "--features", "-hairpins"}, `unknown feature "hairpins"`},
 		{[]string{"--exec", "/bin/p", "--features", "hairpin"}, "want +hairpin or -hairpin"},
 		{[]string{"--enforcer", "calico"}, `unknown enforcer "calico": there are policy-nftables`},
-		{[]string{"--name", "mine"}, "speak of --exec, which is not given"},
+		{[]string{"--name", "mine"}, "--name and --features require --exec"},
 	} {
 		_, _, err := parse(t, c.words...)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -27,17 +25,16 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// A fault is in a whole process, so "viplab prove" is many: each is "viplab seeded", which prints a prove.Outcome.
+// A fault is in a whole process, so "viplab prove" starts "viplab trial" for each trial, which prints a prove.Outcome.
 
-// children starts them.
-type children struct {
+// trials runs the jobs of "viplab prove".
+type trials struct {
 	flags    *proveFlags
 	proxiers []spec.Proxier
-	stderr   io.Writer
 }
 
-// self is this program once more, with other arguments. The end of the context asks it to end, and 10 seconds later
-// kills it.
+// self returns a command that runs this program with other arguments. The end of the context asks it to end, and kills
+// it 10 seconds later.
 func self(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
@@ -45,7 +42,7 @@ func self(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// exactly is a regular expression that matches the names and nothing else.
+// exactly returns a regular expression that matches the names and nothing else.
 func exactly(names []string) string {
 	var quoted []string
 	for _, n := range names {
@@ -55,11 +52,10 @@ func exactly(names []string) string {
 }
 
 // run carries a job out in a process of its own.
-func (c children) run(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
-	i := slices.IndexFunc(c.proxiers, func(p spec.Proxier) bool { return p.Name() == job.Proxier })
-	args := append([]string{"seeded"}, c.flags.judged.arguments(c.proxiers[i])...)
-	args = append(args, c.flags.cluster.arguments()...)
-	args = append(args, "--fault", job.Fault, "--rows", strings.Join(job.Scenarios, ","))
+func (t trials) run(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
+	i := slices.IndexFunc(t.proxiers, func(p spec.Proxier) bool { return p.Name() == job.Proxier })
+	args := slices.Concat([]string{"trial"}, t.flags.proxiers.arguments(t.proxiers[i]), t.flags.cluster.arguments(),
+		[]string{"--fault", job.Fault, "--focus", exactly(job.Scenarios)})
 	cmd := self(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -72,50 +68,38 @@ func (c children) run(ctx context.Context, job prove.Job) (out prove.Outcome, er
 	return out, nil
 }
 
-// newSeeded is the command of the children.
-func newSeeded() *cobra.Command {
+// newTrial is the command that trials start.
+func newTrial() *cobra.Command {
 	var f conformFlags
-	var rows []string
 	cmd := &cobra.Command{
-		Use:    "seeded",
-		Short:  "Run scenarios with a fault and print what came of it, for viplab prove",
+		Use:    "trial",
+		Short:  "Run scenarios with a fault and print the outcome, for viplab prove",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return seeded(cmd.Context(), &f, rows, cmd.OutOrStdout())
+			o, err := f.options()
+			if err != nil {
+				return err
+			}
+			if err := sandbox.Enter(); err != nil {
+				return err
+			}
+			if o.Scenarios, err = scenarios.All(); err != nil {
+				return err
+			}
+			o.Hasty, o.Out = f.fault != "", ""
+			outcome, err := runTrial(cmd.Context(), o, f.fault)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(outcome)
 		},
 	}
-	f.judged.add(cmd.Flags())
+	f.proxiers.add(cmd.Flags())
 	f.cluster.add(cmd)
 	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
-	cmd.Flags().StringSliceVar(&rows, "rows", nil, "the scenarios")
+	cmd.Flags().StringVar(&f.focus, "focus", "", "the scenarios")
 	return cmd
-}
-
-func seeded(ctx context.Context, f *conformFlags, rows []string, stdout io.Writer) error {
-	o := engine.Options{Hasty: f.fault != ""}
-	o.Focus = regexp.MustCompile(exactly(rows))
-	var err, unknown, wrong error
-	o.Scenarios, wrong = scenarios.All()
-	o.Proxiers, err = f.judged.proxiers()
-	o.Enforcer, unknown = f.judged.enforcer()
-	if err := errors.Join(wrong, err, unknown, f.cluster.set(&o)); err != nil {
-		return err
-	}
-	if err := sandbox.Enter(); err != nil {
-		return err
-	}
-	var s *faults.Seeding
-	if f.fault != "" {
-		if s, err = seed(ctx, f.fault, &o); err != nil {
-			return err
-		}
-	}
-	outcome, err := judge(ctx, o, s)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(stdout).Encode(outcome)
 }
 
 // seed puts a fault into the proxiers of a run, and into the enforcer.
@@ -139,22 +123,26 @@ func seed(ctx context.Context, fault string, o *engine.Options) (*faults.Seeding
 	return s, nil
 }
 
-func judge(ctx context.Context, o engine.Options, s *faults.Seeding) (out prove.Outcome, err error) {
-	cells, err := engine.Plan(ctx, o)
+func runTrial(ctx context.Context, o engine.Options, fault string) (out prove.Outcome, err error) {
+	var seeding *faults.Seeding
+	if fault != "" {
+		if seeding, err = seed(ctx, fault, &o); err != nil {
+			return out, err
+		}
+	}
+	run, err := engine.Start(ctx, o)
 	if err != nil {
 		return out, err
 	}
-	run := engine.NewRun(cells, o)
-	run.Do(ctx)
 	out.Results = report.New(version(), kernelRelease(), run.Note(), run.Results()).Results
-	if s != nil {
-		out.Touched = s.Touched()
-		for _, err := range s.Refused() {
+	if seeding != nil {
+		out.Touched = seeding.Touched()
+		for _, err := range seeding.Refused() {
 			out.Refused = append(out.Refused, err.Error())
 		}
 	}
-	if err := run.Close(context.WithoutCancel(ctx)); err != nil && s == nil {
-		return out, err // a proxier with a fault may well not leave as it should
+	if err := run.Close(context.WithoutCancel(ctx)); err != nil && seeding == nil {
+		return out, err // a proxier with a fault may leave its node in disorder
 	}
 	return out, nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -25,27 +26,46 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	complete(cmd, "pods", "bridge", "routed")
 }
 
-// set puts the choices into options, and tells all mistakes at once.
+// set puts the choices into options and returns all mistakes at once.
 func (f *clusterFlags) set(o *engine.Options) error {
 	var errs [3]error
 	o.Stack, errs[0] = lab.ParseStack(f.ip)
 	o.Overlay, errs[1] = lab.ParseOverlay(f.overlay)
 	o.PodNetwork, errs[2] = lab.ParsePodNetwork(f.pods)
-	for i, flag := range []string{"ip", "overlay", "pods"} {
-		if errs[i] != nil {
-			errs[i] = fmt.Errorf("--%s: %w", flag, errs[i])
-		}
-	}
-	return errors.Join(errs[:]...)
+	return errors.Join(inFlag("ip", errs[0]), inFlag("overlay", errs[1]), inFlag("pods", errs[2]))
 }
 
-// arguments are the flags that make the same choices.
+// inFlag names the flag that an error is about.
+func inFlag(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("--%s: %w", flag, err)
+}
+
+// matching compiles the regular expression of a flag. An empty one is nil, which stands for everything.
+func matching(flag, text string) (*regexp.Regexp, error) {
+	if text == "" {
+		return nil, nil
+	}
+	r, err := regexp.Compile(text)
+	return r, inFlag(flag, err)
+}
+
+// arguments returns the flags that make the same choices.
 func (f *clusterFlags) arguments() []string {
 	return []string{"--ip", f.ip, "--overlay", f.overlay, "--pods", f.pods}
 }
 
 // complete offers values for a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	// fails for an unknown flag
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	completeWith(cmd, flag, func() []string { return values })
+}
+
+// completeWith offers values for a flag to the shell, and computes them only when the shell asks.
+func completeWith(cmd *cobra.Command, flag string, values func() []string) {
+	offer := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), cobra.ShellCompDirectiveNoFileComp
+	}
+	_ = cmd.RegisterFlagCompletionFunc(flag, offer) // fails for an unknown flag
 }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/exec"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// proxierFlags say which proxiers to judge, built-in ones, releases of kube-proxy, and any command, and beside which
+// enforcer.
+type proxierFlags struct {
+	names            []string
+	exec             string
+	name             string
+	features         string
+	kubeProxyVersion string
+	kubeProxyBinary  string
+	enforcerName     string
+
+	given func(flag string) bool // reports whether the command line has the flag
+}
+
+// add adds the flags. Unless others are named, the defaults are judged.
+func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
+	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words "+
+		"are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
+	flags.StringVar(&f.name, "name", "", "name of the command of --exec in reports (default: the name of its program)")
+	flags.StringVar(&f.features, "features", "",
+		"features that the command of --exec has or lacks: +feature,-feature (default: all but those of a mechanism)")
+	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "",
+		"release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
+	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
+	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node: "+
+		strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
+	f.given = flags.Changed
+}
+
+// complete offers the values of the flags to the shell.
+func (f *proxierFlags) complete(cmd *cobra.Command) {
+	completeWith(cmd, "proxier", proxierNames)
+	completeWith(cmd, "enforcer", enforcerNames)
+}
+
+// filter reports whether the command line says which proxiers or enforcer to judge.
+func (f *proxierFlags) filter() bool {
+	return f.given("proxier") || f.given("exec") || f.given("enforcer")
+}
+
+// enforcerNames returns the values of --enforcer.
+func enforcerNames() []string {
+	var names []string
+	for _, e := range proxiers.Enforcers() {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// enforcer returns what --enforcer names, nil if it names nothing.
+func (f *proxierFlags) enforcer() (spec.Proxier, error) {
+	if f.enforcerName == "" {
+		return nil, nil
+	}
+	return enforcerNamed(f.enforcerName)
+}
+
+// proxierNames returns the values of --proxier.
+func proxierNames() []string {
+	names := proxiers.Names()
+	for _, m := range kubeproxy.Modes {
+		names = append(names, kubeProxyPrefix+string(m))
+	}
+	return names
+}
+
+const kubeProxyPrefix = "kube-proxy-"
+
+// proxiers returns those that the flags name. With --exec, there is no default.
+func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
+	var found []spec.Proxier
+	var errs []error
+	if !f.given("exec") || f.given("proxier") {
+		for _, name := range f.names {
+			p, err := f.proxier(name)
+			found, errs = append(found, p), append(errs, inFlag("proxier", err))
+		}
+	}
+	if f.given("exec") {
+		p, err := f.command()
+		found, errs = append(found, p), append(errs, err)
+	} else if f.name != "" || f.features != "" {
+		errs = append(errs, errors.New("--name and --features require --exec"))
+	}
+	return found, errors.Join(errs...)
+}
+
+// proxier returns the built-in one, or the mode of kube-proxy, of that name.
+func (f *proxierFlags) proxier(name string) (spec.Proxier, error) {
+	if !slices.Contains(proxierNames(), name) {
+		return nil, fmt.Errorf("unknown proxier %q: there are %s", name, strings.Join(proxierNames(), ", "))
+	}
+	if mode, ok := strings.CutPrefix(name, kubeProxyPrefix); ok {
+		return kubeproxy.New(kubeproxy.Mode(mode), f.kubeProxyVersion, f.kubeProxyBinary)
+	}
+	builtIn, err := proxiers.Find(name)
+	if err != nil {
+		return nil, err
+	}
+	return builtIn[0], nil
+}
+
+// command returns the proxier of --exec.
+func (f *proxierFlags) command() (spec.Proxier, error) {
+	argv, err := exec.Split(f.exec)
+	if err != nil {
+		return nil, inFlag("exec", err)
+	}
+	f.name = cmp.Or(f.name, filepath.Base(argv[0]))
+	features, err := adjusted(spec.Features(spec.AllFeatures...), f.features)
+	if err != nil {
+		return nil, inFlag("features", err)
+	}
+	p, err := exec.New(exec.Command{Name: f.name, Argv: argv, Features: features})
+	return p, inFlag("exec", err)
+}
+
+// quoted returns the arguments that name one of the proxiers, as a shell takes them.
+func (f *proxierFlags) quoted(p spec.Proxier) string {
+	words := f.arguments(p)
+	for i, word := range words {
+		if quoted, err := syntax.Quote(word, syntax.LangPOSIX); err == nil {
+			words[i] = quoted
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// arguments returns the flags that name one of the proxiers alone, and the enforcer beside it.
+func (f *proxierFlags) arguments(p spec.Proxier) []string {
+	flags := []string{"--proxier", p.Name()}
+	switch {
+	case f.given("exec") && p.Name() == f.name:
+		flags = []string{"--exec", f.exec, "--name", f.name}
+		if f.features != "" {
+			flags = append(flags, "--features", f.features)
+		}
+	case !strings.HasPrefix(p.Name(), kubeProxyPrefix):
+	case f.kubeProxyBinary != "":
+		flags = append(flags, "--kube-proxy-binary", f.kubeProxyBinary)
+	case f.kubeProxyVersion != "":
+		flags = append(flags, "--kube-proxy-version", f.kubeProxyVersion)
+	}
+	if f.enforcerName != "" {
+		flags = append(flags, "--enforcer", f.enforcerName)
+	}
+	return flags
+}
+
+// adjusted takes the features of mechanisms out of a set, and then adds and removes those of a list like
+// "+hairpin,-nodeport-localhost".
+func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
+	for _, f := range spec.Mechanisms {
+		delete(set, f)
+	}
+	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
+		feature := spec.Feature(strings.TrimLeft(word, "+-"))
+		if !feature.Known() {
+			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, joinFeatures(spec.AllFeatures()))
+		}
+		switch word[0] {
+		case '+':
+			set[feature] = true
+		case '-':
+			delete(set, feature)
+		default:
+			return nil, fmt.Errorf("%q: want +%s or -%s", word, feature, feature)
+		}
+	}
+	return set, nil
+}
+
+func joinFeatures(fs []spec.Feature) string {
+	var names []string
+	for _, f := range fs {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}
+
+// prepare builds what proxiers need from the network, which the sandbox does not have.
+func prepare(ctx context.Context, programs []spec.Proxier, progress io.Writer) error {
+	if sandbox.Inside() {
+		return nil
+	}
+	for _, p := range programs {
+		if needs, ok := p.(kubeproxy.Preparer); ok {
+			if err := needs.Prepare(ctx, progress); err != nil {
+				return fmt.Errorf("%s: %w", p.Name(), err)
+			}
+		}
+	}
+	return nil
+}
