@@ -207,7 +207,7 @@ func (l *Lab) connectNode(ctx context.Context, n *Node) error {
 		}
 	}
 	for _, peer := range l.nodes {
-		err := errors.Join(peer.apply(l.peerOps(peer, n)...), link.Exempt(peer.NS, n.addrs...))
+		err := errors.Join(peer.apply(l.peerOps(peer, n)...), link.ExemptFromMasquerade(peer.NS, n.addrs...))
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (l *Lab) disconnectNode(n *Node) error {
 	}
 	for _, peer := range l.nodes {
 		if peer != n {
-			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...), link.Unexempt(peer.NS, n.addrs...))
+			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...), link.EndMasqueradeExemption(peer.NS, n.addrs...))
 		}
 	}
 	return errors.Join(errs...)

@@ -46,18 +46,6 @@ func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
 	return direct{}, "this kernel has neither ipip nor vxlan", nil
 }
 
-// Supports says why this kernel cannot join nodes by an overlay, nil if it can.
-func Supports(o Overlay, s Stack) error {
-	switch o {
-	case IPIP:
-		return missing(ipip{}, s)
-	case VXLAN:
-		return missing(vxlan{}, s)
-	default:
-		return nil
-	}
-}
-
 func wanting(name string, missing error) error {
 	if missing == nil {
 		return nil

@@ -133,7 +133,7 @@ func (f *proxierFlags) command() (spec.Proxier, error) {
 		return nil, inFlag("exec", err)
 	}
 	f.name = cmp.Or(f.name, filepath.Base(argv[0]))
-	features, err := adjusted(spec.Features(spec.AllFeatures...), f.features)
+	features, err := adjusted(spec.Assumed(), f.features)
 	if err != nil {
 		return nil, inFlag("features", err)
 	}
@@ -173,12 +173,9 @@ func (f *proxierFlags) arguments(p spec.Proxier) []string {
 	return flags
 }
 
-// adjusted takes the features of mechanisms out of a set, and then adds and removes those of a list like
+// adjusted adds to a set, or removes from it, the features of a list like
 // "+hairpin,-nodeport-localhost".
 func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
-	for _, f := range spec.Mechanisms {
-		delete(set, f)
-	}
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
 		feature := spec.Feature(strings.TrimLeft(word, "+-"))
 		if !feature.Known() {

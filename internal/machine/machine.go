@@ -9,6 +9,7 @@
 package machine
 
 import (
+	"math"
 	"os/exec"
 	"sync"
 	"time"
@@ -32,20 +33,16 @@ func stretch(limit, start time.Duration) time.Duration {
 	return time.Duration(float64(limit) * min(max(float64(start)/float64(usual), 1), most))
 }
 
-// start is how long a program takes to start: the quickest of five, or the first that is quick enough to stretch no limit.
+// start is how long a program takes to start: the first that starts as usual, or the quickest of a few. It is measured
+// once.
 var start = sync.OnceValue(func() time.Duration {
-	best := time.Duration(-1)
-	for range 5 {
+	best := time.Duration(math.MaxInt64)
+	for tries := 0; tries < 5 && best > usual; tries++ {
 		began := time.Now()
 		if err := exec.Command("true").Run(); err != nil {
 			return 0 // nothing is known
 		}
-		if took := time.Since(began); best < 0 || took < best {
-			best = took
-		}
-		if best <= usual {
-			break
-		}
+		best = min(best, time.Since(began))
 	}
 	return best
 })

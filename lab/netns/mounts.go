@@ -4,7 +4,6 @@ package netns
 
 import (
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,10 +12,7 @@ import (
 // child process that f starts inherits both. The thread ends afterwards, and with it, and its children, the mounts.
 func (n *NS) WithMounts(mount, f func() error) error {
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the Go runtime ends the thread together with the goroutine
-		done <- n.withMounts(mount, f)
-	}()
+	onThread(func() { done <- n.withMounts(mount, f) }) // the thread is not unlocked, so it ends
 	return <-done
 }
 

@@ -19,6 +19,25 @@ var home = sync.OnceValues(func() (int, error) {
 	return unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
+// onThread runs f in a goroutine that is locked to a thread, and not to the main one: /proc/self shows the main thread,
+// which therefore stays at home. The Go runtime ends the thread with the goroutine unless f unlocks it.
+func onThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		defer runtime.UnlockOSThread()
+		done := make(chan struct{})
+		onThread(func() { // the main thread is occupied meanwhile
+			defer close(done)
+			f()
+		})
+		<-done
+	}()
+}
+
 // away runs f on a thread that f may move to another network namespace, and brings the thread home. A thread that
 // cannot be brought home is left locked, so that the Go runtime ends it with its goroutine.
 func away(f func() error) error {
@@ -27,8 +46,7 @@ func away(f func() error) error {
 		return fmt.Errorf("open the namespace of the process: %w", err)
 	}
 	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	onThread(func() {
 		err := f()
 		if home := unix.Setns(back, unix.CLONE_NEWNET); home != nil {
 			done <- errors.Join(err, fmt.Errorf("return to the namespace of the process: %w", home))
@@ -36,7 +54,7 @@ func away(f func() error) error {
 		}
 		runtime.UnlockOSThread()
 		done <- err
-	}()
+	})
 	return <-done
 }
 

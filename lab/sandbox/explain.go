@@ -52,6 +52,9 @@ func explainWith(step string, err error, root bool, setting func(string) string)
 		refusal.Cause = "parts of /proc are masked here, as container engines do, and the kernel does not let a fresh " +
 			"/proc unmask them"
 		refusal.Cure = "docker run --privileged, or --security-opt systempaths=unconfined"
+	case step == "mount tmpfs on /run" && errors.Is(err, unix.ENOENT):
+		refusal.Cause = "the root file system has no folder /run"
+		refusal.Cure = "mkdir /run"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		refusal.Cause = "a seccomp filter, a missing CAP_SYS_ADMIN or a security module forbids it, as container engines do"
 		refusal.Cure = "run with sudo; in a container: docker run --privileged"

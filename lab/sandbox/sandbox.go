@@ -17,8 +17,11 @@
 // with init the kernel ends everything in its process namespace.
 //
 // The new namespaces are pid, mount, net, uts and ipc; a user who is not root gets a user namespace too, with one user,
-// root. Importing this package locks the main goroutine to the main thread: Pdeathsig is tied to the thread that
-// forked, and /proc/self shows the main thread, which therefore must never visit another network namespace.
+// root.
+//
+// A command calls Enter, a test binary calls Main. Importing the package changes nothing in a process that neither of
+// them started. In process 1, which they did start, the package takes over as soon as it is initialised: process 1
+// needs none of the packages that the program is made of, and their initialisation is most of the cost of a start.
 package sandbox
 
 import (
@@ -39,8 +42,8 @@ const StateDir = "/run/viplab"
 // Hostname is what uname says in the sandbox.
 const Hostname = "viplab"
 
-// marker is the environment variable that tells the next process its stage. It is taken away as soon as it is read, so
-// that children of the program can make a sandbox of their own.
+// marker is the environment variable that tells the next process its stage. Enter removes it, so that children of the
+// program can make a sandbox of their own.
 const marker = "VIPLAB_SANDBOX"
 
 type stage string
@@ -59,18 +62,18 @@ type identity struct {
 	init     string // the process number of init, as the machine counts; of the stage program only
 }
 
-var self identity
+var self = identify(os.Getenv(marker))
 
 func init() {
-	runtime.LockOSThread()
-	self = identify(os.Getenv(marker))
-	_ = os.Unsetenv(marker) // fails for an empty name only
+	if self.stage == stageInit {
+		os.Exit(runInit())
+	}
 }
 
-// Inside says whether this process is the program in a sandbox of this package.
+// Inside reports whether this process is the program in a sandbox of this package.
 func Inside() bool { return self.stage == stageProgram }
 
-// Rootless says whether the sandbox has a user namespace of its own: its root is an ordinary user of the machine. It is
+// Rootless reports whether the sandbox has a user namespace of its own: its root is an ordinary user of the machine. It is
 // false outside.
 func Rootless() bool { return self.rootless }
 
@@ -107,18 +110,16 @@ func Main(m interface{ Run() int }) {
 
 // Enter returns nil in the sandbox, and an error where none can be made. On the machine itself it does not return
 // otherwise: it waits for the program inside and exits with its code, or with 128 plus the number of the signal that
-// ended it. Call it before anything that can be seen: what runs before it runs three times.
+// ended it. Call it before anything that can be seen: what runs before it runs twice.
 //
 // The first interrupt (Ctrl-C) goes to the program, which may end in its own time; the second ends the sandbox at once.
 // The program is not in the terminal's foreground group, so that it gets each interrupt exactly once; for the same
 // reason a terminal as standard input is replaced by /dev/null. Pipes and files pass through.
 func Enter() error {
-	switch self.stage {
-	case stageProgram:
-		return nil
-	case stageInit:
-		os.Exit(runInit())
+	if Inside() {
+		return os.Unsetenv(marker)
 	}
+	runtime.LockOSThread() // Pdeathsig is tied to the thread that forks, and this one lives as long as the process
 	code, err := supervise()
 	if err != nil {
 		return fmt.Errorf("sandbox: %w", err)
@@ -147,6 +148,7 @@ func environ(next identity) []string {
 	if next.rootless {
 		user = "rootless"
 	}
+	_ = os.Unsetenv(marker) // of this stage; fails for an empty name only
 	env := os.Environ()
 	for i, e := range env {
 		if path, ok := strings.CutPrefix(e, "PATH="); ok {

@@ -280,6 +280,7 @@ func TestExplain(t *testing.T) {
 			map[string]string{"user/max_user_namespaces": "0", "kernel/unprivileged_userns_clone": "0"}, []string{"seccomp"}},
 		{"limit", "create namespaces", unix.ENOSPC, true, nil, []string{"limit"}},
 		{"masked proc", "mount proc", unix.EPERM, true, nil, []string{"masked", "systempaths=unconfined"}},
+		{"minimal root", "mount tmpfs on /run", unix.ENOENT, true, nil, []string{"no folder /run", "mkdir /run"}},
 		{"container", "create namespaces", unix.EPERM, true, nil, []string{"seccomp", "--privileged"}},
 		{"kernel without", "create namespaces", unix.EINVAL, true, nil, []string{"built without"}},
 	} {

@@ -12,7 +12,7 @@ import (
 	"sync"
 )
 
-// errDropped is why a silence is not one.
+// errDropped means that silence proves nothing: the queue of a CPU overflowed and packets were lost.
 var errDropped = errors.New(
 	"too busy to tell: meanwhile a CPU's queue was full and packets were thrown away (net.core.netdev_max_backlog)")
 

@@ -24,12 +24,10 @@ type loop struct {
 	scratch [maxDatagram + 1]byte
 }
 
-// member is a socket in the loop. Its methods are called with loop.mu held.
+// member is a socket in the loop.
 type member interface {
-	// ready serves what can be served without waiting.
+	// ready serves what can be served without waiting. It is called with loop.mu held.
 	ready()
-	// drop closes the socket.
-	drop()
 }
 
 // ticket is what a probe learns of its request from a server in the same process.

@@ -18,7 +18,7 @@ import (
 
 // Probe is one request of a client, as data.
 type Probe struct {
-	// From is the client's namespace.
+	// From is the client's namespace. It is required.
 	From *netns.NS
 	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one
 	// that this process has not used lately, so that no old conntrack entry can answer for a new one.
@@ -30,7 +30,7 @@ type Probe struct {
 	Low bool
 	// To is where the request goes.
 	To netip.AddrPort
-	// Proto is "tcp" or "udp".
+	// Proto is "tcp" or "udp". It is required.
 	Proto string
 	// Fences are addresses that answer ICMP echo over an allowed path, of the family of To. They prove silence at once.
 	// Without them silence is assumed when the context ends. For what comes after a TCP handshake, and for UDP, they are
@@ -52,6 +52,9 @@ type Probe struct {
 }
 
 func (p Probe) String() string {
+	if p.From == nil {
+		return fmt.Sprintf("%s to %s", p.Proto, p.To)
+	}
 	return fmt.Sprintf("%s: %s to %s", p.From.Name(), p.Proto, p.To)
 }
 
@@ -83,6 +86,9 @@ func (p Probe) Open(ctx context.Context) (*Conn, Answer) {
 }
 
 func (p Probe) prepare() (*Conn, error) {
+	if p.From == nil {
+		return nil, errors.New("want a namespace to send from")
+	}
 	if !p.To.IsValid() || p.To.Port() == 0 {
 		return nil, errors.New("want an address and a port")
 	}

@@ -32,6 +32,21 @@ func TestReply(t *testing.T) {
 	})
 }
 
+// A probe that says too little is a fault of its own, not a crash.
+func TestIncompleteProbe(t *testing.T) {
+	w := newWorld(t)
+	to := netip.AddrPortFrom(families[0].server, 80)
+	for want, p := range map[string]Probe{
+		"want a namespace":           {To: to, Proto: "tcp"},
+		"want an address and a port": {From: w.client, Proto: "tcp"},
+		"protocol":                   {From: w.client, To: to},
+	} {
+		if a := p.Do(Within(t)); a.Outcome != 0 || a.Fault == nil || !strings.Contains(a.Fault.Error(), want) {
+			t.Errorf("%v, want a fault that says %q", a, want)
+		}
+	}
+}
+
 // Low ports are those that the kernel would give to a masqueraded connection from a port like them, and to no other.
 func TestLow(t *testing.T) {
 	w := newWorld(t)

@@ -20,8 +20,6 @@ type listener struct {
 	fd     int
 }
 
-func (l *listener) drop() { servers.remove(l.fd) }
-
 func (l *listener) ready() {
 	for {
 		fd, peer, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)

@@ -42,8 +42,6 @@ func (d *datagrams) ready() {
 	}
 }
 
-func (d *datagrams) drop() { servers.remove(d.fd) }
-
 func (d *datagrams) serveOne() bool {
 	buf := servers.scratch[:]
 	n, oobn, _, from, err := unix.Recvmsg(d.fd, buf, d.oob[:], 0)

@@ -66,6 +66,9 @@ func (f *floor) build(threads int) error {
 	return ports.send(f.fds[0])
 }
 
+// The workers move their threads for good. The main thread is not for them: /proc/self shows it.
+func init() { runtime.LockOSThread() }
+
 // worker builds nodes on a thread that ends with it. The first one builds the switch for all.
 func (f *floor) worker(first bool, ready chan room, threads int, work <-chan int, keep func(room)) error {
 	runtime.LockOSThread()

@@ -3,6 +3,9 @@
 // Package link changes the network of a namespace: devices, addresses, routes, neighbours and tunnels. A change is a
 // small value, an Op; Apply hands a list of them to the kernel in one request, which is what makes a lab of a hundred
 // namespaces a matter of a tenth of a second. What the kernel refuses comes back as an error that names the change.
+//
+// The messages are encoded here for speed: a lab of ten nodes with ten pods each takes 1.0 to 1.4 times what the kernel
+// itself needs, and 1.7 times with one request per change of a netlink library.
 package link
 
 import (

@@ -309,19 +309,19 @@ func TestMasquerade(t *testing.T) {
 		}
 	}
 	node := []netip.Addr{netip.MustParseAddr("192.168.7.12"), netip.MustParseAddr("fd00:7::12")}
-	if err := Exempt(a, node...); err != nil {
+	if err := ExemptFromMasquerade(a, node...); err != nil {
 		t.Fatal(err)
 	}
 	if now := list(a); !strings.Contains(now, "192.168.7.12") || !strings.Contains(now, "fd00:7::12") {
 		t.Errorf("the exempted node is missing in\n%s", now)
 	}
-	if err := Unexempt(a, node...); err != nil {
+	if err := EndMasqueradeExemption(a, node...); err != nil {
 		t.Fatal(err)
 	}
 	if now := list(a); now != got {
 		t.Errorf("after the opposite:\n%s\nbefore:\n%s", now, got)
 	}
-	if err := Unexempt(a, node...); !errors.Is(err, unix.ENOENT) {
+	if err := EndMasqueradeExemption(a, node...); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("an address that is not in the set: %v, want %v", err, unix.ENOENT)
 	}
 }

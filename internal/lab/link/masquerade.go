@@ -29,56 +29,48 @@ import (
 type Masquerade struct {
 	// Pods and Cluster are the pod ranges of the node and of all nodes, family by family; their lengths are whole bytes.
 	Pods, Cluster []netip.Prefix
-	// Nodes are the addresses of the nodes. Exempt and Unexempt change them later.
+	// Nodes are the addresses of the nodes. ExemptFromMasquerade and EndMasqueradeExemption change them later.
 	Nodes []netip.Addr
 }
 
 const masqueradeTable = "viplab"
 
-// Install writes the rules. It speaks to the kernel itself: to run nft would take longer than to build the node.
+// Install writes the rules. The messages are encoded here: an nft process for each node (20 ms) takes longer than the
+// node itself.
 func (m Masquerade) Install(ns *netns.NS) error {
 	return transact(ns, "masquerade pods", func(r *request) {
-		r.nft(nftNewTable, unix.NLM_F_CREATE, func() {
-			r.text(1, masqueradeTable)
+		r.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func() {
+			r.text(unix.NFTA_TABLE_NAME, masqueradeTable)
 		})
-		r.nft(nftNewChain, unix.NLM_F_CREATE, func() {
-			r.text(1, masqueradeTable)
-			r.text(3, "postrouting")
-			r.nest(4, func() { r.u32be(1, unix.NF_INET_POST_ROUTING); r.u32be(2, 110) })
-			r.text(7, "nat")
+		r.nft(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func() {
+			r.text(unix.NFTA_CHAIN_TABLE, masqueradeTable)
+			r.text(unix.NFTA_CHAIN_NAME, "postrouting")
+			r.nest(unix.NFTA_CHAIN_HOOK, func() {
+				r.u32be(unix.NFTA_HOOK_HOOKNUM, unix.NF_INET_POST_ROUTING)
+				r.u32be(unix.NFTA_HOOK_PRIORITY, 110)
+			})
+			r.text(unix.NFTA_CHAIN_TYPE, "nat")
 		})
 		for i, pods := range m.Pods {
 			r.nftNodeSet(pods.Addr(), uint32(i+1))
 			r.nftRule(pods, m.Cluster[i], uint32(i+1))
 		}
-		r.nftElements(nftNewElements, unix.NLM_F_CREATE, m.Nodes)
+		r.nftElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, m.Nodes)
 	})
 }
 
-// Exempt adds addresses of nodes, which pods talk to as they are.
-func Exempt(ns *netns.NS, nodes ...netip.Addr) error {
+// ExemptFromMasquerade adds addresses of nodes, to which pods talk without translation.
+func ExemptFromMasquerade(ns *netns.NS, nodes ...netip.Addr) error {
 	return transact(ns, "exempt node from masquerade", func(r *request) {
-		r.nftElements(nftNewElements, unix.NLM_F_CREATE,
-			nodes)
+		r.nftElements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, nodes)
 	})
 }
 
-// Unexempt takes addresses of nodes away.
-func Unexempt(ns *netns.NS, nodes ...netip.Addr) error {
+// EndMasqueradeExemption removes addresses of nodes.
+func EndMasqueradeExemption(ns *netns.NS, nodes ...netip.Addr) error {
 	return transact(ns, "stop exempting node from masquerade",
-		func(r *request) { r.nftElements(nftDelElements, 0, nodes) })
+		func(r *request) { r.nftElements(unix.NFT_MSG_DELSETELEM, 0, nodes) })
 }
-
-// Message types and values of include/uapi/linux/netfilter/nf_tables.h and nfnetlink.h. The numbers of attributes stand
-// bare in the code below, each beside the only value of its kind.
-const (
-	nftNewTable    = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE
-	nftNewChain    = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
-	nftNewRule     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE
-	nftNewSet      = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSET
-	nftNewElements = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM
-	nftDelElements = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM
-)
 
 // nftNodeSet makes the set of node addresses of a family. The type number is what nft prints as ipv4_addr or ipv6_addr.
 func (r *request) nftNodeSet(like netip.Addr, id uint32) {
@@ -86,12 +78,12 @@ func (r *request) nftNodeSet(like netip.Addr, id uint32) {
 	if like.Is6() {
 		typ = 8
 	}
-	r.nft(nftNewSet, unix.NLM_F_CREATE, func() {
-		r.text(1, masqueradeTable)
-		r.text(2, nodeSet(like))
-		r.u32be(4, typ)
-		r.u32be(5, uint32(len(like.AsSlice())))
-		r.u32be(10, id)
+	r.nft(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, func() {
+		r.text(unix.NFTA_SET_TABLE, masqueradeTable)
+		r.text(unix.NFTA_SET_NAME, nodeSet(like))
+		r.u32be(unix.NFTA_SET_KEY_TYPE, typ)
+		r.u32be(unix.NFTA_SET_KEY_LEN, uint32(len(like.AsSlice())))
+		r.u32be(unix.NFTA_SET_ID, id)
 	})
 }
 
@@ -115,11 +107,13 @@ func (r *request) nftElements(typ, flags uint16, nodes []netip.Addr) {
 			continue
 		}
 		r.nft(typ, flags, func() {
-			r.text(1, masqueradeTable)
-			r.text(2, nodeSet(of[0]))
-			r.nest(3, func() {
+			r.text(unix.NFTA_SET_ELEM_LIST_TABLE, masqueradeTable)
+			r.text(unix.NFTA_SET_ELEM_LIST_SET, nodeSet(of[0]))
+			r.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS, func() {
 				for _, a := range of {
-					r.nest(1, func() { r.nest(1, func() { r.addr(1, a) }) })
+					r.nest(unix.NFTA_LIST_ELEM, func() {
+						r.nest(unix.NFTA_SET_ELEM_KEY, func() { r.addr(unix.NFTA_DATA_VALUE, a) })
+					})
 				}
 			})
 		})
@@ -136,17 +130,17 @@ func (r *request) nftRule(pods, cluster netip.Prefix, set uint32) {
 	const register, equal, unequal = unix.NFT_REG_1, unix.NFT_CMP_EQ, unix.NFT_CMP_NEQ
 	load := func(offset, length uint32) {
 		r.nftExpr("payload", func() {
-			r.u32be(1, register)
-			r.u32be(2, unix.NFT_PAYLOAD_NETWORK_HEADER)
-			r.u32be(3, offset)
-			r.u32be(4, length)
+			r.u32be(unix.NFTA_PAYLOAD_DREG, register)
+			r.u32be(unix.NFTA_PAYLOAD_BASE, unix.NFT_PAYLOAD_NETWORK_HEADER)
+			r.u32be(unix.NFTA_PAYLOAD_OFFSET, offset)
+			r.u32be(unix.NFTA_PAYLOAD_LEN, length)
 		})
 	}
 	compare := func(op uint32, with []byte) {
 		r.nftExpr("cmp", func() {
-			r.u32be(1, register)
-			r.u32be(2, op)
-			r.nest(3, func() { r.bytes(1, with) })
+			r.u32be(unix.NFTA_CMP_SREG, register)
+			r.u32be(unix.NFTA_CMP_OP, op)
+			r.nest(unix.NFTA_CMP_DATA, func() { r.bytes(unix.NFTA_DATA_VALUE, with) })
 		})
 	}
 	within := func(offset uint32, op uint32, p netip.Prefix) {
@@ -154,20 +148,23 @@ func (r *request) nftRule(pods, cluster netip.Prefix, set uint32) {
 		load(offset, uint32(whole))
 		compare(op, p.Addr().AsSlice()[:whole])
 	}
-	r.nft(nftNewRule, unix.NLM_F_CREATE|unix.NLM_F_APPEND, func() {
-		r.text(1, masqueradeTable)
-		r.text(2, "postrouting")
-		r.nest(4, func() {
-			r.nftExpr("meta", func() { r.u32be(1, register); r.u32be(2, unix.NFT_META_NFPROTO) })
+	r.nft(unix.NFT_MSG_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, func() {
+		r.text(unix.NFTA_RULE_TABLE, masqueradeTable)
+		r.text(unix.NFTA_RULE_CHAIN, "postrouting")
+		r.nest(unix.NFTA_RULE_EXPRESSIONS, func() {
+			r.nftExpr("meta", func() {
+				r.u32be(unix.NFTA_META_DREG, register)
+				r.u32be(unix.NFTA_META_KEY, unix.NFT_META_NFPROTO)
+			})
 			compare(equal, []byte{proto})
 			within(source, equal, pods)
 			within(destination, unequal, cluster)
 			load(destination, size)
 			r.nftExpr("lookup", func() {
-				r.text(1, nodeSet(pods.Addr()))
-				r.u32be(2, register)
-				r.u32be(4, set)
-				r.u32be(5, unix.NFT_LOOKUP_F_INV)
+				r.text(unix.NFTA_LOOKUP_SET, nodeSet(pods.Addr()))
+				r.u32be(unix.NFTA_LOOKUP_SREG, register)
+				r.u32be(unix.NFTA_LOOKUP_SET_ID, set)
+				r.u32be(unix.NFTA_LOOKUP_FLAGS, unix.NFT_LOOKUP_F_INV)
 			})
 			r.nftExpr("masq", func() {})
 		})
@@ -175,15 +172,15 @@ func (r *request) nftRule(pods, cluster netip.Prefix, set uint32) {
 }
 
 func (r *request) nftExpr(name string, body func()) {
-	r.nest(1, func() {
-		r.text(1, name)
-		r.nest(2, body)
+	r.nest(unix.NFTA_LIST_ELEM, func() {
+		r.text(unix.NFTA_EXPR_NAME, name)
+		r.nest(unix.NFTA_EXPR_DATA, body)
 	})
 }
 
 // nft adds one message about the inet family.
 func (r *request) nft(typ, flags uint16, body func()) {
-	m := r.begin(typ, flags)
+	m := r.begin(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags)
 	r.b = append(r.b, unix.NFPROTO_INET, 0, 0, 0) // struct nfgenmsg
 	body()
 	r.end(m)

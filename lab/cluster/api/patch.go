@@ -8,12 +8,12 @@ import (
 	"mime"
 	"net/http"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -157,66 +157,38 @@ func (p *patch) applyJSON(before []byte, gvk schema.GroupVersionKind) ([]byte, e
 	case types.MergePatchType, types.ApplyYAMLPatchType:
 		// Of the lists in the specs that people apply, most are atomic, and the ports of a Service have keys that a
 		// strategic merge does not know (two of one number). What their items leave out, the store completes.
-		var doc, change any
-		if err := json.Unmarshal(before, &doc); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(p.text, &change); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-		return json.Marshal(mergeJSON(doc, change))
+		return asBadRequest(jsonpatch.MergePatch(before, p.text))
 	default:
 		typed, err := scheme.New(gvk)
 		if err != nil {
 			return nil, err
 		}
-		after, err := strategicpatch.StrategicMergePatch(before, p.text, typed)
-		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-		return after, nil
+		return asBadRequest(strategicpatch.StrategicMergePatch(before, p.text, typed))
 	}
 }
 
-func (p *patch) operations(before []byte) ([]byte, error) {
-	var doc any
-	if err := json.Unmarshal(before, &doc); err != nil {
-		return nil, err
-	}
-	ops, err := parseOperations(p.text)
+func asBadRequest(after []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	for _, op := range ops {
-		if doc, err = op.apply(doc); err != nil {
-			return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid,
-				message: err.Error()}
-		}
+	return after, nil
+}
+
+// operations applies a JSON patch (RFC 6902).
+func (p *patch) operations(before []byte) ([]byte, error) {
+	operations, err := jsonpatch.DecodePatch(p.text)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	return json.Marshal(doc)
+	after, err := operations.Apply(before)
+	if err != nil {
+		return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid,
+			message: err.Error()}
+	}
+	return after, nil
 }
 
 func (p *patch) invalid(value string, err error) error {
 	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value,
 		err.Error())})
-}
-
-// mergeJSON applies a JSON merge patch (RFC 7386).
-func mergeJSON(doc, change any) any {
-	changes, ok := change.(map[string]any)
-	if !ok {
-		return change
-	}
-	fields, ok := doc.(map[string]any)
-	if !ok {
-		fields = map[string]any{}
-	}
-	for k, v := range changes {
-		if v == nil {
-			delete(fields, k)
-		} else {
-			fields[k] = mergeJSON(fields[k], v)
-		}
-	}
-	return fields
 }

@@ -15,13 +15,12 @@ type DecodeError struct {
 	Document int    // from 1
 	Line     int    // on which the document begins
 	Object   string // "Service \"shop/web\"", or empty if that is not known
-	Field    string // "spec.ports[0].port", or empty
 	Detail   string
 }
 
 func (e *DecodeError) Error() string {
 	parts := []string{fmt.Sprintf("%s: document %d (line %d)", e.Source, e.Document, e.Line)}
-	for _, s := range []string{e.Object, e.Field, e.Detail} {
+	for _, s := range []string{e.Object, e.Detail} {
 		if s != "" {
 			parts = append(parts, s)
 		}
@@ -56,27 +55,27 @@ type decoder struct {
 	errs    []error
 }
 
-func (d *decoder) fail(object, field, format string, args ...any) {
+func (d *decoder) fail(object, format string, args ...any) {
 	d.errs = append(d.errs, &DecodeError{
 		Source: d.source, Document: d.doc.number, Line: d.doc.line,
-		Object: object, Field: field, Detail: fmt.Sprintf(format, args...),
+		Object: object, Detail: fmt.Sprintf(format, args...),
 	})
 }
 
 func (d *decoder) decode(doc document) {
 	d.doc = doc
-	v, problems, err := doc.value()
+	v, duplicates, err := doc.value()
 	if err != nil {
-		d.fail("", "", "%v", err)
+		d.fail("", "%v", err)
 		return
 	}
 	object, ok := v.(map[string]any)
 	if !ok {
-		d.fail("", "", "wants an object with apiVersion and kind, got %s", describe(v))
+		d.fail("", "wants an object with apiVersion and kind, got %s", describe(v))
 		return
 	}
-	for _, p := range problems {
-		d.fail(nameOf(object), p.field, "%s", p.detail)
+	for _, twice := range duplicates {
+		d.fail(nameOf(object), "%s", twice)
 	}
 	d.object("", object)
 }
@@ -106,26 +105,36 @@ func (d *decoder) object(where string, object map[string]any) {
 	name := strings.TrimPrefix(where+" "+nameOf(object), " ")
 	r, detail := resourceFor(object)
 	if r == nil {
-		d.fail(name, "", "%s", detail)
-		return
-	}
-	problems := checkValue("", object, r.typ)
-	for _, p := range problems {
-		d.fail(name, p.field, "%s", p.detail)
-	}
-	if len(problems) > 0 {
+		d.fail(name, "%s", detail)
 		return
 	}
 	obj := r.New()
 	text, err := json.Marshal(object)
-	if err == nil {
-		err = json.Unmarshal(text, obj)
-	}
 	if err != nil {
-		d.fail(name, "", "%v", err)
+		d.fail(name, "%v", err)
+		return
+	}
+	if mistakes := unmarshalStrict(text, obj); len(mistakes) > 0 {
+		for _, m := range mistakes {
+			d.fail(name, "%s", m)
+		}
 		return
 	}
 	d.objects = append(d.objects, obj)
+}
+
+// describe names a value that is not what was wanted.
+func describe(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "a list"
+	case string:
+		return fmt.Sprintf("the string %q", v)
+	default:
+		return fmt.Sprintf("the value %v", v)
+	}
 }
 
 func isList(object map[string]any) bool {
@@ -137,7 +146,7 @@ func isList(object map[string]any) bool {
 func (d *decoder) list(where string, object map[string]any) {
 	items, ok := object["items"].([]any)
 	if !ok {
-		d.fail(where, "items", "wants a list, got %s", describe(object["items"]))
+		d.fail(where, "items: wants a list, got %s", describe(object["items"]))
 		return
 	}
 	kind := strings.TrimSuffix(object["kind"].(string), "List")
@@ -145,7 +154,7 @@ func (d *decoder) list(where string, object map[string]any) {
 		at := fmt.Sprintf("%sitem %d", where, i+1)
 		o, ok := item.(map[string]any)
 		if !ok {
-			d.fail(at, "", "wants an object, got %s", describe(item))
+			d.fail(at, "wants an object, got %s", describe(item))
 			continue
 		}
 		if kind != "" && o["kind"] == nil { // the items of a ServiceList need not say that they are Services

@@ -104,12 +104,12 @@ func hasContent(text []byte) bool {
 	return false
 }
 
-// value parses a document. The problems are fields given twice; the error, that it does not parse at all.
-func (d document) value() (v any, problems []problem, err error) {
+// value parses a document. The duplicates are fields given twice; the error, that it does not parse at all.
+func (d document) value() (v any, duplicates []string, err error) {
 	text := d.text
 	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
 		if text, err = yaml.YAMLToJSONStrict(d.text); err != nil {
-			problems = d.duplicates(err)
+			duplicates = d.duplicates(err)
 			if text, err = yaml.YAMLToJSON(d.text); err != nil {
 				return nil, nil, d.inFile(err)
 			}
@@ -120,9 +120,9 @@ func (d document) value() (v any, problems []problem, err error) {
 		return nil, nil, err
 	}
 	for _, e := range twice {
-		problems = append(problems, problem{"", e.Error()})
+		duplicates = append(duplicates, e.Error())
 	}
-	return v, problems, nil
+	return v, duplicates, nil
 }
 
 var (
@@ -131,10 +131,10 @@ var (
 )
 
 // duplicates reads the fields given twice out of what the YAML parser says.
-func (d document) duplicates(err error) []problem {
-	var out []problem
+func (d document) duplicates(err error) []string {
+	var out []string
 	for _, m := range yamlDuplicate.FindAllStringSubmatch(err.Error(), -1) {
-		out = append(out, problem{"", fmt.Sprintf("line %d: field %q is given twice", d.lineInFile(m[1]), m[2])})
+		out = append(out, fmt.Sprintf("line %d: field %q is given twice", d.lineInFile(m[1]), m[2]))
 	}
 	return out
 }
