@@ -112,6 +112,7 @@ func everyLab(t *testing.T, nodes, pods int, test func(t *testing.T, l *Lab)) {
 		for _, network := range []PodNetwork{Bridge, Routed} {
 			for _, o := range []Overlay{IPIP, VXLAN, Direct} {
 				t.Run(fmt.Sprintf("%s/%s/%s", stack, network, o), func(t *testing.T) {
+					t.Parallel()
 					if _, _, err := chooseOverlay(o, stack); err != nil {
 						t.Skip(err)
 					}
@@ -138,6 +139,7 @@ func bridgePossible(t *testing.T) error {
 }
 
 func TestFirstPacketsArrive(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 3, 2, func(t *testing.T, l *Lab) {
 		for _, from := range podHosts(l) {
 			pingAll(t, from, podHosts(l)...)
@@ -159,6 +161,7 @@ func TestFirstPacketsArrive(t *testing.T) {
 // The path that was idle longest is the first to be used: labs follow each other at once, while the kernel is still
 // busy taking the last ones apart.
 func TestFreshLabs(t *testing.T) {
+	t.Parallel()
 	for range 30 {
 		topology := grid(2, 1)
 		topology.Stack = Dual
@@ -173,6 +176,7 @@ func TestFreshLabs(t *testing.T) {
 
 // Both ends are asked: the sender's kernel must let a packet of the full size go, and the path must carry it.
 func TestPathsCarryFullPackets(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 1, func(t *testing.T, l *Lab) {
 		a, b := l.Pod("n1-p1"), l.Pod("n2-p1")
 		for _, f := range l.Stack().Families() {
@@ -252,6 +256,7 @@ func TestOverlaysLeaveAllTheyCan(t *testing.T) {
 }
 
 func TestClientCannotReachPods(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 1, 1, func(t *testing.T, l *Lab) {
 		for _, a := range l.Pod("n1-p1").Addrs() {
 			got, err := pingOnce(t, l.Client(), a, 64)

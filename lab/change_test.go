@@ -25,6 +25,7 @@ func addPod(t *testing.T, l *Lab, node, name string) *Pod {
 }
 
 func TestAddPod(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 1, func(t *testing.T, l *Lab) {
 		p := addPod(t, l, "n1", "shop/web-1")
 		if l.Pod("shop/web-1") != p || p.Node() != l.Node("n1") {
@@ -40,6 +41,7 @@ func TestAddPod(t *testing.T) {
 
 // A node may start without pods: its bridge then has no port, and is ready all the same.
 func TestAddFirstPod(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 0, func(t *testing.T, l *Lab) {
 		a, b := addPod(t, l, "n1", "a"), addPod(t, l, "n2", "b")
 		pingAll(t, &a.Host, &b.Host)
@@ -48,6 +50,7 @@ func TestAddFirstPod(t *testing.T) {
 }
 
 func TestRemovedPodsAddressIsFree(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 3, func(t *testing.T, l *Lab) {
 		old := l.Pod("n1-p2")
 		addr := old.Addrs()[0]
@@ -88,6 +91,7 @@ func TestRemovedPodsAddressIsFree(t *testing.T) {
 
 // Pods that were removed are held until there are many; then all of them are let go of.
 func TestRemovedPodsGoTogether(t *testing.T) {
+	t.Parallel()
 	l := build(t, grid(1, 0))
 	var gone []*Pod
 	for range manyRetired {
@@ -119,6 +123,7 @@ func portIndex(t *testing.T, p *Pod) int {
 }
 
 func TestAddAndRemoveNodes(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 1, func(t *testing.T, l *Lab) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -160,6 +165,7 @@ func TestAddAndRemoveNodes(t *testing.T) {
 }
 
 func TestConcurrentChanges(t *testing.T) {
+	t.Parallel()
 	topology := grid(2, 1)
 	topology.Stack = Dual
 	l := build(t, topology)
@@ -210,6 +216,7 @@ func TestConcurrentChanges(t *testing.T) {
 }
 
 func TestRefusedChanges(t *testing.T) {
+	t.Parallel()
 	l := build(t, grid(1, 1))
 	ctx := t.Context()
 	for _, row := range []struct {
@@ -236,6 +243,7 @@ func TestRefusedChanges(t *testing.T) {
 
 // A change that fails halfway leaves nothing that stands in the way of the next.
 func TestCancelledChangeLeavesNothing(t *testing.T) {
+	t.Parallel()
 	l := build(t, grid(2, 1))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -254,6 +262,7 @@ func TestCancelledChangeLeavesNothing(t *testing.T) {
 }
 
 func TestFullNode(t *testing.T) {
+	t.Parallel()
 	l := build(t, grid(1, 1))
 	n, only := l.Node("n1"), l.Pod("n1-p1")
 	for host := firstPod; host <= lastPod; host++ { // as many pods for real would take long to take down
@@ -269,6 +278,7 @@ func TestFullNode(t *testing.T) {
 }
 
 func TestClosedLab(t *testing.T) {
+	t.Parallel()
 	l, err := Build(t.Context(), grid(1, 1))
 	if err != nil {
 		t.Fatal(err)

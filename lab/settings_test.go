@@ -16,6 +16,7 @@ import (
 )
 
 func TestSysctls(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 1, 1, func(t *testing.T, l *Lab) {
 		n, p := l.Node("n1"), l.Pod("n1-p1")
 		rows := []struct {
@@ -95,6 +96,7 @@ func TestInheritedSettingsAreOverruled(t *testing.T) {
 }
 
 func TestEveryBridgePortHasHairpinMode(t *testing.T) {
+	t.Parallel()
 	l := build(t, grid(1, 2))
 	addPod(t, l, "n1", "another")
 	n := l.Node("n1")
@@ -115,6 +117,7 @@ func TestEveryBridgePortHasHairpinMode(t *testing.T) {
 
 // Every refused datagram is answered, however many come at once: the kernel's limits on ICMP errors are off.
 func TestRefusalsAreNotRationed(t *testing.T) {
+	t.Parallel()
 	topology := grid(1, 1)
 	topology.Stack = Dual
 	topology.PodNetwork = Routed
@@ -161,6 +164,7 @@ func refused(t *testing.T, from *Host, to netip.Addr) error {
 
 // A host's further addresses are there to be talked to, not from.
 func TestSpareAddressesAreNoSources(t *testing.T) {
+	t.Parallel()
 	topology := grid(2, 0)
 	topology.Stack = Dual
 	l := build(t, topology)
@@ -174,6 +178,7 @@ func TestSpareAddressesAreNoSources(t *testing.T) {
 }
 
 func TestLocalAddrs(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 1, func(t *testing.T, l *Lab) {
 		n := l.Node("n1")
 		got, err := n.LocalAddrs()

@@ -10,6 +10,7 @@ import (
 
 // TestWhoSeesWhom asks receivers for the source address of what they got.
 func TestWhoSeesWhom(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 2, func(t *testing.T, l *Lab) {
 		n1, n2 := l.Node("n1"), l.Node("n2")
 		p, near, far := l.Pod("n1-p1"), l.Pod("n1-p2"), l.Pod("n2-p1")
@@ -80,6 +81,7 @@ func seenBy(t *testing.T, from, to *Host, at netip.Addr) netip.Addr {
 
 // The address of a tunnel is one of the node's pod range, so that what is masqueraded into the tunnel finds back.
 func TestEgressAddr(t *testing.T) {
+	t.Parallel()
 	everyLab(t, 2, 1, func(t *testing.T, l *Lab) {
 		n1 := l.Node("n1")
 		kind, _ := l.Overlay()

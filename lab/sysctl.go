@@ -129,7 +129,7 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	if t.Stack != IPv4 {
 		s.pod = append(s.pod, noRouterSolicitation)
 	}
-	lacking, err := fresh.Differing(s.node) // which has all that the others have
+	lacking, err := fresh.UnmetSettings(s.node) // which has all that the others have
 	if err != nil {
 		return settings{}, fmt.Errorf("read the settings of a new namespace: %w", err)
 	}

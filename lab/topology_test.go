@@ -12,6 +12,7 @@ import (
 )
 
 func TestBadTopologies(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("x", 64)
 	for _, row := range []struct {
 		what     string
@@ -115,6 +116,7 @@ func TestChosenOverlay(t *testing.T) {
 }
 
 func TestBuildHonoursItsContext(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if l, err := Build(ctx, grid(2, 2)); !errors.Is(err, context.Canceled) {

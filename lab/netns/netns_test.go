@@ -207,11 +207,11 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
-func TestDiffering(t *testing.T) {
+func TestUnmetSettings(t *testing.T) {
 	ns := newNS(t, netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "3"})
 	differ := netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "1"}
 	missing := netns.Setting{Key: "net.ipv4.no_such_thing", Value: "1"}
-	got, err := ns.Differing([]netns.Setting{
+	got, err := ns.UnmetSettings([]netns.Setting{
 		differ,
 		{Key: "net.ipv4.tcp_orphan_retries", Value: "3"},
 		missing,

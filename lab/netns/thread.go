@@ -58,9 +58,9 @@ func away(f func() error) error {
 	return <-done
 }
 
-// Tour runs f on one thread, which f moves from namespace to namespace with enter, and brings the thread home. It is
+// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and brings the thread home. It is
 // for whoever opens sockets in many namespaces at once, or has to do so without changing threads.
-func Tour(f func(enter func(*NS) error) error) error {
+func VisitMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {
 			if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {

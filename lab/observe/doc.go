@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe observes what a network does: the conntrack table and its events, the packets on every device, the
-// generations of the ruleset. And it waits: Await is the one place where something is asked again and again.
+// Package observe shows what happens in a network namespace: the entries of its conntrack table and their events, the
+// packets on its devices, the packets that rules log, and the generations of its nftables ruleset. Await waits for a
+// state: it checks again at every event, and returns the last mismatch when the context ends.
 package observe

@@ -60,7 +60,7 @@ type Hit struct {
 // whatever becomes of the shots; the ways there and back are to be as long as those of any shot together.
 func NewVolley(targets []Target, fence *netns.NS, fences []netip.Addr) (*Volley, error) {
 	v := &Volley{fence: fence, fences: fences}
-	err := netns.Tour(func(enter func(*netns.NS) error) error {
+	err := netns.VisitMany(func(enter func(*netns.NS) error) error {
 		for i, t := range targets {
 			if err := enter(t.NS); err != nil {
 				return err
@@ -138,7 +138,7 @@ func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
 			part = append(part, senders[j])
 		}
 		all.Go(func() {
-			errs[i] = netns.Tour(func(enter func(*netns.NS) error) error {
+			errs[i] = netns.VisitMany(func(enter func(*netns.NS) error) error {
 				var failed error
 				err := onCPU(numbers[i], func(cpus) { failed = v.fire(ctx, part, enter) })
 				return errors.Join(err, failed)

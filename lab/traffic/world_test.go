@@ -48,7 +48,15 @@ var families = []family{
 
 var addr = netip.MustParseAddr
 
-func newWorld(t testing.TB) *world {
+// newWorld makes the test parallel: its world is its own, and making one is mostly waiting.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newSerialWorld(t)
+}
+
+// newSerialWorld is for benchmarks, and for tests that look at what all servers of the process share.
+func newSerialWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{client: NewNS(t, "client"), router: NewNS(t, "router"), lan: NewNS(t, "lan"), server: NewNS(t, "server")}
 	for _, ns := range []*netns.NS{w.client, w.router, w.lan, w.server} {

@@ -65,7 +65,7 @@ func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (b *Bench, 
 		return nil, err
 	}
 	b = &Bench{options: o, cluster: c, old: legacy{}, enforcer: enforcer, volleys: map[lab.Family]*traffic.Volley{}}
-	b.view = c.Store().Through(b.old.see)
+	b.view = c.Store().View(b.old.see)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.Close(ctx))

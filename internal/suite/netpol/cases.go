@@ -88,7 +88,7 @@ func (c *Case) judgeAt(where Placement, stack lab.Stack) (*oracle.Cluster, error
 			return nil, fmt.Errorf("policy %d: %w", i+1, err)
 		}
 	}
-	return oracle.FromSnapshot(store.Through(old.see).Snapshot()), nil
+	return oracle.FromSnapshot(store.View(old.see).Snapshot()), nil
 }
 
 // tableOf is what the oracle says of each cell in one IP family.

@@ -55,13 +55,13 @@ func (h *history) since(after, newest uint64) ([]Event, error) {
 	return tail[:len(tail):len(tail)], nil
 }
 
-// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed. Through
-// a view, an event of what is out of sight has a revision and nothing else.
+// EventsSince returns the changes after a revision, oldest first, or ErrTooOld. The slice must not be changed. In a
+// View, the event of a hidden object has a revision and nothing else.
 func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	events, err := s.history.since(revision, s.revision)
-	return s.lens.events(events), err
+	return s.view.events(events), err
 }
 
 // Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or
@@ -101,7 +101,7 @@ func (s *Store) existing(kinds []Kind) ([]Event, uint64) {
 			continue
 		}
 		for _, o := range s.tables[r.Kind].objectsInOrder() {
-			if o = s.lens.object(o); o != nil {
+			if o = s.view.object(o); o != nil {
 				out = append(out, Event{Revision: revisionOf(o), Type: watch.Added, Kind: r.Kind, Object: o})
 			}
 		}

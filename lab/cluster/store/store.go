@@ -39,7 +39,7 @@ type Config struct {
 // Store holds the state of a cluster. All methods may be called concurrently.
 type Store struct {
 	*state
-	lens *lens // nil: what is read is what there is
+	view *view // nil: objects are read as they are
 }
 
 // state is what all views of a store share.
@@ -151,7 +151,7 @@ func (s *Store) Snapshot() *Snapshot {
 			NetworkPolicies: s.policies.list(),
 		}
 	}
-	return s.lens.snapshot(s.newest)
+	return s.view.snapshot(s.newest)
 }
 
 // Get returns an object of the store, which must not be changed. Namespace is ignored for Namespaces and Nodes.
@@ -180,7 +180,7 @@ func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
 	if !ok {
 		return nil, false
 	}
-	o = s.lens.object(o)
+	o = s.view.object(o)
 	return o, o != nil
 }
 

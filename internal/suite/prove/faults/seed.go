@@ -88,7 +88,7 @@ func (s *Seeding) view(of *store.Store) *store.Store {
 	defer s.mu.Unlock()
 	if s.views[of] == nil {
 		see := s.fault.State()
-		s.views[of] = of.Through(func(o store.Object) store.Object {
+		s.views[of] = of.View(func(o store.Object) store.Object {
 			seen := see(o)
 			if equality.Semantic.DeepEqual(seen, o) {
 				return o

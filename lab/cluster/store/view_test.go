@@ -33,7 +33,7 @@ func serviceForView(labels map[string]string) *corev1.Service {
 
 func TestAViewShowsWhatItsLensMakesOfThings(t *testing.T) {
 	s := New(Config{})
-	view := s.Through(lookElsewhere)
+	view := s.View(lookElsewhere)
 	if err := s.Apply(serviceForView(nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAViewShowsWhatItsLensMakesOfThings(t *testing.T) {
 
 func TestAViewTellsOfWhatComesIntoSightAndGoes(t *testing.T) {
 	s := New(Config{})
-	view := s.Through(lookElsewhere)
+	view := s.View(lookElsewhere)
 	for _, step := range []struct {
 		do   func() error
 		want []watch.EventType
