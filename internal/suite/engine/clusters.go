@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -22,38 +24,38 @@ const parallel = 24
 // scenarios wait for proxiers to start and for what these do now and then, up to half a minute.
 const clustersBeside = 5
 
-// tenants are cells that have a cluster together.
-type tenants struct {
+// group is the cells that share a cluster.
+type group struct {
 	own   spec.ClusterConfig
 	cells []*Cell
 }
 
-// alone says whether the cell has a cluster that it shares with nobody.
+// alone reports whether the cell has a cluster for itself.
 func (c *Cell) alone() bool {
 	own := c.Scenario.Cluster
 	return own != nil && !own.Shared
 }
 
-// housed sorts cells by the clusters that they run in: first those that share the default one, if there are any, then
-// those that share another, then those that have one each.
-func housed(cells []*Cell) (common *tenants, others []*tenants) {
-	var alone []*tenants
+// grouped sorts cells by the clusters that they run in: common share the default one, if there are any; of the others,
+// those that share a cluster come first, then those that have one each.
+func grouped(cells []*Cell) (common *group, others []*group) {
+	var alone []*group
 	for _, c := range cells {
 		own := c.Scenario.Cluster
 		if c.alone() {
-			alone = append(alone, &tenants{own: *own, cells: []*Cell{c}})
+			alone = append(alone, &group{own: *own, cells: []*Cell{c}})
 			continue
 		}
 		if own == nil {
 			if common == nil {
-				common = &tenants{}
+				common = &group{}
 			}
 			common.cells = append(common.cells, c)
 			continue
 		}
-		i := slices.IndexFunc(others, func(t *tenants) bool { return reflect.DeepEqual(t.own, *own) })
+		i := slices.IndexFunc(others, func(g *group) bool { return reflect.DeepEqual(g.own, *own) })
 		if i < 0 {
-			i, others = len(others), append(others, &tenants{own: *own})
+			i, others = len(others), append(others, &group{own: *own})
 		}
 		others[i].cells = append(others[i].cells, c)
 	}
@@ -69,7 +71,7 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 			cells = append(cells, c)
 		}
 	}
-	common, others := housed(cells)
+	common, others := grouped(cells)
 	var wg sync.WaitGroup
 	if common != nil {
 		wg.Go(func() { r.inCluster(ctx, p, common) })
@@ -79,22 +81,22 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
 		beside = 1
 	}
-	each(others, beside, func(t *tenants) { r.inCluster(ctx, p, t) })
+	each(others, beside, func(g *group) { r.inCluster(ctx, p, g) })
 	wg.Wait()
 }
 
 // inCluster builds a cluster and runs the cells in it.
-func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
-	env, err := r.build(ctx, p, t.own)
+func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group) {
+	env, err := r.build(ctx, p, g.own)
 	if err != nil {
-		for _, c := range t.cells {
-			r.end(c, placing(err))
+		for _, c := range g.cells {
+			r.end(c, notBuilt(err))
 		}
 		return
 	}
 	keep := false
 	var mu sync.Mutex
-	each(t.cells, parallel, func(c *Cell) {
+	each(g.cells, parallel, func(c *Cell) {
 		result := r.runCell(ctx, env, c)
 		if r.options.KeepFailed && (result.Verdict == spec.Fail || result.Verdict == spec.Broken) {
 			mu.Lock()
@@ -110,16 +112,15 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, t *tenants) {
 		return
 	}
 	how := (*agent).stop
-	if t.cells[0].alone() {
-		how = (*agent).kill // what it leaves behind on its nodes is nobody's
+	if g.cells[0].alone() {
+		how = (*agent).kill // the nodes go with the cluster
 	}
 	r.leaving.Go(func() { r.retire(ctx, env, how) })
 }
 
-// manyRetired is how many clusters in which nothing happens any more may wait to be taken down; they take some 5 MiB
-// each. The kernel takes a quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for
-// each bridge, synchronize_rcu in vxlan_sock_release for each tunnel) with the lock over all network configuration in
-// its hand.
+// manyRetired is how many clusters in which nothing happens any more may wait to be taken down; each takes some 5 MiB.
+// The kernel takes a quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each
+// bridge, synchronize_rcu in vxlan_sock_release for each tunnel) while it holds the lock on all network configuration.
 const manyRetired = 32
 
 // retire ends what runs in a cluster. It is taken down when there are many, or at the end of the run.
@@ -147,14 +148,10 @@ func (r *Run) noteLocked(err error) {
 
 // each calls f for every item, at most limit at once, and returns when all calls have.
 func each[T any](items []T, limit int, f func(T)) {
-	slots := make(chan struct{}, limit)
-	var wg sync.WaitGroup
+	var calls errgroup.Group
+	calls.SetLimit(limit)
 	for _, item := range items {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			f(item)
-		})
+		calls.Go(func() error { f(item); return nil })
 	}
-	wg.Wait()
+	_ = calls.Wait() // no call returns an error
 }

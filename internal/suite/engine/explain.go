@@ -50,8 +50,8 @@ func (f failedRows) Error() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// explain leaves what explains a failure in a folder of its own and adds its place to the result. What cannot be had is
-// written there instead; it never changes the verdict.
+// explain writes the evidence of a failure into a folder of its own and adds its path to the result. In place of what
+// is not available it writes why; it never changes the verdict.
 func (w *world) explain(ctx context.Context, result *spec.Result) {
 	out := w.cell.out
 	if out == "" {
@@ -161,9 +161,7 @@ func (w *world) dumpCluster(b io.Writer) error {
 // recapture probes the rows that did not hold once more, with every packet of the cluster captured. The state is still
 // the one they failed in.
 func (w *world) recapture(ctx context.Context, b io.Writer) error {
-	w.mu.Lock()
-	failures := w.failures
-	w.mu.Unlock()
+	failures := w.failures // nothing else works on it any more
 	if len(failures) == 0 {
 		return fmt.Errorf("no row failed")
 	}

@@ -4,16 +4,14 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// play runs the scenario's steps. An error is a failure of the proxier, or a spec.HarnessError.
+// play runs the scenario's steps. An error is a failure of the proxier unless it is a spec.HarnessError.
 func (w *world) play(ctx context.Context) error {
 	for i, step := range w.cell.Scenario.Steps {
 		if err := w.step(ctx, step); err != nil {
@@ -34,7 +32,7 @@ func dashed(name string) string {
 }
 
 func (w *world) step(ctx context.Context, step spec.Step) error {
-	w.stepName = step.Name
+	w.record.stepName = step.Name
 	for _, a := range step.Do {
 		if err := a.Run(ctx, w); err != nil {
 			return spec.HarnessErrorf("%s: %w", a.Name, err)
@@ -64,22 +62,19 @@ func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
 	}
 	probes := w.expand(rows)
 	each(probes, atOnce, func(p *probed) { p.seen, p.fault = w.probeRow(ctx, p.row, p.family) })
+	return w.judge(probes)
+}
+
+// judge judges rows that have been probed.
+func (w *world) judge(probes []*probed) error {
 	facts, err := w.facts()
 	if err != nil {
-		return &spec.HarnessError{Err: err}
+		return err
 	}
-	return w.judge(probes, facts)
+	return w.record.judge(probes, facts, func(p *probed) []spec.Hop { return w.path(p, facts) })
 }
 
-// probed is a row in one family and what came of it.
-type probed struct {
-	row    spec.Row
-	family lab.Family
-	seen   []spec.Observation
-	fault  error
-	wrong  []string
-}
-
+// expand returns each row that concerns this cluster once for each of its families.
 func (w *world) expand(rows []spec.Row) []*probed {
 	var out []*probed
 	for _, r := range rows {
@@ -95,41 +90,7 @@ func (w *world) expand(rows []spec.Row) []*probed {
 	return out
 }
 
-func (w *world) facts() (spec.Facts, error) {
-	names, err := w.env.names(w.namespace)
-	return spec.Facts{
-		Names:  names,
-		Egress: func(node string, to netip.Addr) netip.Addr { return w.Lab().Node(node).EgressAddr(to) },
-	}, err
-}
-
-func (w *world) judge(probes []*probed, facts spec.Facts) error {
-	var faults []error
-	failed := false
-	for _, p := range probes {
-		if p.fault != nil {
-			faults = append(faults, p.fault)
-			continue
-		}
-		p.wrong = p.row.Judge(p.seen, facts)
-		failed = failed || len(p.wrong) > 0
-		w.remark(p)
-	}
-	w.record(probes, facts)
-	if len(faults) > 0 {
-		return &spec.HarnessError{Err: errors.Join(faults...)}
-	}
-	if failed {
-		f := failedRows{probes: probes, facts: facts}
-		w.mu.Lock()
-		w.failures = append(w.failures, f)
-		w.mu.Unlock()
-		return f
-	}
-	return nil
-}
-
-// Observe probes a row that nothing judges.
+// Observe implements spec.World.
 func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, error) {
 	var all []spec.Observation
 	for _, p := range w.expand([]spec.Row{row}) {
@@ -142,7 +103,7 @@ func (w *world) Observe(ctx context.Context, row spec.Row) ([]spec.Observation, 
 	return all, nil
 }
 
-// Probe sends one probe that no row judges.
+// Probe implements spec.World.
 func (w *world) Probe(ctx context.Context, from string, to spec.Target, family lab.Family,
 	proto string) (*traffic.Conn, traffic.Answer, error) {
 	row := spec.Row{From: from, To: to, Proto: proto}

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/viplab/viplab/lab"
@@ -29,102 +30,156 @@ const patience = 5 * time.Second
 const hastyPatience = 2 * time.Second
 
 // unwantedLimit is how many probes of one row may come to an unwanted outcome before the rest is not sent: the row has
-// failed, and each further one might cost its patience.
+// failed, and each further one might cost its patience. In a hasty run it is 1.
 const unwantedLimit = 3
 
-// unwantedLimit is that of the run.
-func (c *Cell) unwantedLimit() int {
-	if c.hasty {
-		return 1
-	}
-	return unwantedLimit
+// prober sends the probes of a scenario.
+type prober struct {
+	*scope
+	patience      time.Duration
+	unwantedLimit int
+
+	mu   sync.Mutex
+	kept map[string]*keptConn // by Row.Conn and family
 }
 
-// probeOf is what a row sends in one family, as often as it says.
-func (w *world) probeOf(row spec.Row, family lab.Family) (p traffic.Probe, err error) {
-	to, err := w.Resolve(row.To, family, row.Protocol())
+// keptConn is a connection that stays open between rows.
+type keptConn struct {
+	conn  *traffic.Conn
+	first string // the server that answered first
+}
+
+func newProber(s *scope, hasty bool) *prober {
+	p := &prober{scope: s, patience: patience, unwantedLimit: unwantedLimit, kept: map[string]*keptConn{}}
+	if hasty {
+		p.patience, p.unwantedLimit = hastyPatience, 1
+	}
+	return p
+}
+
+// close closes the connections that were kept.
+func (p *prober) close() error {
+	var errs []error
+	for _, k := range p.kept {
+		errs = append(errs, k.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// probeOf returns the probe that a row sends in one family, as often as it says.
+func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, err error) {
+	to, err := p.Resolve(row.To, family, row.Protocol())
 	if err != nil {
-		return p, err
+		return probe, err
 	}
-	from, err := w.Host(row.From)
+	from, err := p.Host(row.From)
 	if err != nil {
-		return p, err
+		return probe, err
 	}
-	if err := w.mayAsk(row, from); err != nil {
-		return p, err
+	if err := p.checkProxier(row, from); err != nil {
+		return probe, err
 	}
-	source, err := w.source(row, family)
+	source, err := p.source(row, family)
 	if err != nil {
-		return p, err
+		return probe, err
 	}
-	p = traffic.Probe{
+	probe = traffic.Probe{
 		From: from.NS, Source: source, To: to, Proto: row.Protocol(), Payload: row.Payload,
-		Patience: w.cell.patience(), IfAccepted: row.Want.Allows(traffic.Silence),
+		Patience: p.patience, IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 		// What is masqueraded on a node has that node's address, too.
-		Low: w.Lab().Node(row.From) != nil && row.SeenAs == spec.Itself(),
+		Low:    p.Lab().Node(row.From) != nil && row.SeenAs == spec.Itself(),
+		Fences: p.fences(from, family, row.By),
 	}
-	w.fence(&p, from, family, row.By)
-	return p, nil
+	// Network policies may keep a pod from sending echoes, but not its node, which sends them from the same CPU.
+	if pod := p.Lab().Pod(from.Name()); pod != nil && p.Features()[spec.NetworkPolicy] {
+		probe.FencesFrom = pod.Node().NS
+	}
+	return probe, nil
 }
 
-// mayAsk refuses a row that would judge a node on which no proxier was placed.
-func (w *world) mayAsk(row spec.Row, from *lab.Host) error {
+// checkProxier refuses a row that would judge a node without a proxier.
+func (p *prober) checkProxier(row spec.Row, from *lab.Host) error {
 	at := ""
 	switch row.To.Kind {
 	case spec.NodePortOf:
 		at = row.To.Host
 	case spec.VIP, spec.Ingress:
-		at = w.nodeOf(from)
+		at = p.nodeOf(from)
 	}
-	if at == "" || w.env.hasProxier(at) {
+	if at == "" || p.env.hasProxier(at) {
 		return nil
 	}
 	return spec.HarnessErrorf("%s has no proxier: the scenario has asked for a cluster with proxiers on %s alone", at,
-		strings.Join(w.env.own.Nodes, ", "))
+		strings.Join(p.env.own.Nodes, ", "))
 }
 
-// nodeOf is the name of the node that a host is, or whose pod it is; empty if it is outside of the cluster.
-func (w *world) nodeOf(h *lab.Host) string {
-	if p := w.Lab().Pod(h.Name()); p != nil {
-		return p.Node().Name()
+// source returns the address and port that a row sends from; the zero values leave them to the probe.
+func (p *prober) source(row spec.Row, family lab.Family) (netip.AddrPort, error) {
+	if row.As == (spec.Target{}) {
+		return netip.AddrPortFrom(netip.Addr{}, row.SourcePort), nil
 	}
-	if n := w.Lab().Node(h.Name()); n != nil {
-		return n.Name()
+	addr, err := p.address(row.As, family)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("send as %s: %w", row.As, err)
 	}
-	return ""
+	return netip.AddrPortFrom(addr, row.SourcePort), nil
 }
 
-// once makes a fresh connection.
-func (w *world) once(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) error {
-	conn, err := w.open(ctx, row, p, o)
+// fences returns addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its
+// way: every node, and from inside the cluster, unless policies may isolate them, the pods that may answer too, or, if
+// none may, every pod of the scenario. A pod that has nothing to do with the probe may be taken down at any time.
+func (p *prober) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
+	l := p.Lab()
+	var out []netip.Addr
+	for _, n := range l.Nodes() {
+		out = append(out, n.Addr(family))
+	}
+	if from == l.Client() || from == l.Router() || p.Features()[spec.NetworkPolicy] {
+		return out
+	}
+	for _, pod := range l.Pods() {
+		name := shortName(p.namespace, pod.Name())
+		if pod.Name() != from.Name() && name != pod.Name() && (len(by) == 0 || slices.Contains(by, name)) {
+			out = append(out, pod.Addr(family))
+		}
+	}
+	return out
+}
+
+// send sends one probe of a row: on the row's connection, or on a fresh one.
+func (p *prober) send(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) error {
+	if row.Conn != "" {
+		return p.sendKept(ctx, row, probe, o)
+	}
+	conn, err := p.open(ctx, row, probe, o)
 	if conn == nil {
 		return err
 	}
 	return errors.Join(err, conn.Close())
 }
 
-// onKept sends on the kept connection of the row, or opens it.
-func (w *world) onKept(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) error {
+// sendKept sends on the kept connection of the row, or opens it.
+func (p *prober) sendKept(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) error {
 	key := fmt.Sprintf("%s/%s", row.Conn, o.Family)
-	w.mu.Lock()
-	k := w.kept[key]
-	w.mu.Unlock()
+	p.mu.Lock()
+	k := p.kept[key]
+	p.mu.Unlock()
 	if k == nil {
-		conn, err := w.open(ctx, row, p, o)
+		conn, err := p.open(ctx, row, probe, o)
 		if conn != nil {
-			w.mu.Lock()
-			w.kept[key] = &keptConn{conn, o.Server}
-			w.mu.Unlock()
+			p.mu.Lock()
+			p.kept[key] = &keptConn{conn, o.Server}
+			p.mu.Unlock()
 		}
 		return err
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	k.conn.SetPatience(p.Patience, p.IfAccepted)
+	k.conn.SetPatience(probe.Patience, probe.IfAccepted)
 	o.Answer = k.conn.Exchange(ctx)
 	o.First = k.first
-	if err := w.finish(row, o); err != nil {
+	if err := p.complete(row, o); err != nil {
 		return err
 	}
 	if o.Outcome == traffic.Reply && (row.Moves || k.first == "") {
@@ -135,12 +190,12 @@ func (w *world) onKept(ctx context.Context, row spec.Row, p traffic.Probe, o *sp
 
 // open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any
 // case.
-func (w *world) open(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) (*traffic.Conn, error) {
+func (p *prober) open(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) (*traffic.Conn, error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	conn, answer := p.Open(ctx)
+	conn, answer := probe.Open(ctx)
 	o.Answer = answer
-	return conn, w.finish(row, o)
+	return conn, p.complete(row, o)
 }
 
 // limited is the context of one probe.
@@ -148,93 +203,32 @@ func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
 }
 
-// patience is how long a probe of the run waits for an answer beyond the fence.
-func (c *Cell) patience() time.Duration {
-	if c.hasty {
-		return hastyPatience
-	}
-	return patience
-}
-
-// source is the address and port that a row sends from; the zero values leave them to the probe.
-func (w *world) source(row spec.Row, family lab.Family) (netip.AddrPort, error) {
-	if row.As == (spec.Target{}) {
-		return netip.AddrPortFrom(netip.Addr{}, row.SourcePort), nil
-	}
-	addr, err := w.address(row.As, family)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("send as %s: %w", row.As, err)
-	}
-	return netip.AddrPortFrom(addr, row.SourcePort), nil
-}
-
-// finish adds to an observation what the client cannot see, and speaks of pods as the scenario does.
-func (w *world) finish(row spec.Row, o *spec.Observation) error {
+// complete adds to an observation what the client cannot see, and names pods as the scenario does.
+func (p *prober) complete(row spec.Row, o *spec.Observation) error {
 	if o.Fault != nil {
 		return o.Fault
 	}
-	o.Server = shortName(w.namespace, o.Server)
+	o.Server = shortName(p.namespace, o.Server)
 	if o.Outcome != traffic.Reply {
-		o.Strays = w.strays(o.Nonce)
+		o.Strays = p.strays(o.Nonce)
 		return nil
 	}
 	if row.Flow.Node == "" {
 		return nil
 	}
-	flow, ok, err := w.Flow(row.Flow.Node, row.Protocol(), observe.Tuple{Src: o.Source, Dst: o.To})
+	flow, ok, err := p.Flow(row.Flow.Node, row.Protocol(), observe.Tuple{Src: o.Source, Dst: o.To})
 	if ok {
 		o.Flow = &flow
 	}
 	return err
 }
 
-// strays are the servers that received a request although its client got no answer.
-func (w *world) strays(nonce string) []string {
+// strays returns the servers that received a request although its client got no answer.
+func (p *prober) strays(nonce string) []string {
 	var out []string
-	for _, s := range w.allServers() {
+	for _, s := range p.allServers() {
 		if slices.ContainsFunc(s.Seen(), func(x traffic.Seen) bool { return x.Nonce == nonce }) {
-			out = append(out, shortName(w.namespace, s.Name()))
-		}
-	}
-	return out
-}
-
-// allServers are the servers of all pods, and those on other hosts.
-func (w *world) allServers() []*traffic.Server {
-	var out []*traffic.Server
-	for _, ns := range w.namespaces() {
-		out = append(out, w.env.Servers(ns)...)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append(out, w.servers...)
-}
-
-// fence gives a probe its fences. Network policies may keep a pod from sending echoes, but not its node, which sends
-// them from the same CPU.
-func (w *world) fence(p *traffic.Probe, from *lab.Host, family lab.Family, by []string) {
-	p.Fences = w.fences(from, family, by)
-	if pod := w.Lab().Pod(from.Name()); pod != nil && w.Features()[spec.NetworkPolicy] {
-		p.FencesFrom = pod.Node().NS
-	}
-}
-
-// fences are addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its
-// way: every node, and from inside the cluster, unless policies may isolate them, the pods that may answer too, or, if
-// none may, every pod of the scenario. A pod that has nothing to do with the probe may be taken down at any time.
-func (w *world) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
-	l := w.Lab()
-	var out []netip.Addr
-	for _, n := range l.Nodes() {
-		out = append(out, n.Addr(family))
-	}
-	if from == l.Client() || from == l.Router() || w.Features()[spec.NetworkPolicy] {
-		return out
-	}
-	for _, p := range l.Pods() {
-		name := shortName(w.namespace, p.Name())
-		if p.Name() != from.Name() && name != p.Name() && (len(by) == 0 || slices.Contains(by, name)) {
-			out = append(out, p.Addr(family))
+			out = append(out, shortName(p.namespace, s.Name()))
 		}
 	}
 	return out

@@ -3,55 +3,94 @@
 package engine
 
 import (
-	"net/netip"
+	"errors"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// record keeps what was judged, for the report.
-func (w *world) record(probes []*probed, facts spec.Facts) {
-	var out []spec.Probed
+// record keeps what a scenario showed.
+type record struct {
+	stepName string // of the step that is played
+
+	mu       sync.Mutex
+	probed   []spec.Probed // every row that was judged, for the report
+	remarks  []string      // printed with the verdict of a pass
+	failures []failedRows  // what did not hold, for the evidence of a failure
+}
+
+// probed is a row in one family and what was seen of it.
+type probed struct {
+	row    spec.Row
+	family lab.Family
+	seen   []spec.Observation
+	fault  error
+	wrong  []string
+}
+
+// judge judges rows and records them. The error is of type failedRows if one does not hold, and a HarnessError if one
+// could not be probed.
+func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []spec.Hop) error {
+	var faults []error
+	failed := false
 	for _, p := range probes {
 		if p.fault != nil {
+			faults = append(faults, p.fault)
 			continue
 		}
-		out = append(out, spec.Probed{
-			Step: w.stepName, Probe: p.row.Probe(p.family), Want: p.row.Wants(), Got: p.got(facts), Holds: len(p.wrong) == 0,
-			Path: w.path(p, facts),
+		p.wrong = p.row.Judge(p.seen, facts)
+		failed = failed || len(p.wrong) > 0
+		r.add(spec.Probed{
+			Step: r.stepName, Probe: p.row.Probe(p.family), Want: p.row.Wants(), Got: p.got(facts), Holds: len(p.wrong) == 0,
+			Path: path(p),
 		})
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.probed = append(w.probed, out...)
-}
-
-// remark keeps what a row of a profile has found out. What families agree on is said once.
-func (w *world) remark(p *probed) {
-	if p.row.Choice == "" {
-		return
-	}
-	var outcomes []string
-	for _, o := range p.seen {
-		if text := o.Outcome.String(); !slices.Contains(outcomes, text) {
-			outcomes = append(outcomes, text)
+		if p.row.Choice != "" {
+			r.Note(p.row.Choice + ": " + p.outcomes())
 		}
 	}
-	w.Note(p.row.Choice + ": " + strings.Join(outcomes, ", "))
+	if len(faults) > 0 {
+		return &spec.HarnessError{Err: errors.Join(faults...)}
+	}
+	if !failed {
+		return nil
+	}
+	f := failedRows{probes: probes, facts: facts}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, f)
+	return f
 }
 
-func (w *world) Note(text string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !slices.Contains(w.remarks, text) {
-		w.remarks = append(w.remarks, text)
+func (r *record) add(p spec.Probed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.probed = append(r.probed, p)
+}
+
+// Note implements spec.World. It keeps each text once: families mostly agree.
+func (r *record) Note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.remarks, text) {
+		r.remarks = append(r.remarks, text)
 	}
 }
 
-// got is what was seen, with what is wrong about it where that does not speak for itself.
+// outcomes names each outcome that was seen once.
+func (p *probed) outcomes() string {
+	var texts []string
+	for _, o := range p.seen {
+		if text := o.Outcome.String(); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// got describes what was seen, and what is wrong about it where the description does not show that.
 func (p *probed) got(facts spec.Facts) string {
 	got := p.row.Got(p.seen, facts)
 	if extra := strings.Join(p.wrong, "; "); extra != "" && !strings.Contains("got "+got, extra) {
@@ -60,60 +99,11 @@ func (p *probed) got(facts spec.Facts) string {
 	return got
 }
 
-// path is the way of a probe, found out from the routes of the hosts that it passes: from where it starts to the first
-// node, which may translate it, and on to the server that answered.
-func (w *world) path(p *probed, facts spec.Facts) []spec.Hop {
-	o := p.telling()
-	if o == nil {
-		return nil
-	}
-	hops := []spec.Hop{w.hop(p.row.From)}
-	reach := func(name string) {
-		if name != "" && hops[len(hops)-1].Host != name {
-			hops = append(hops, w.hop(name))
-		}
-	}
-	reach(hops[0].Node)
-	if at := hops[len(hops)-1].Host; w.Lab().Node(at) == nil {
-		for _, name := range w.toFirstNode(at, o.To.Addr(), facts) {
-			reach(name)
-		}
-	}
-	if o.Outcome == traffic.Reply {
-		server := w.hop(o.Server)
-		reach(server.Node)
-		reach(server.Host)
-	}
-	return hops
-}
-
-// telling is the first observation that is not as wanted, or the first of all.
-func (p *probed) telling() *spec.Observation {
+// decisive returns the first observation that is not as wanted, or the first of all.
+func (p *probed) decisive() *spec.Observation {
 	if len(p.seen) == 0 {
 		return nil
 	}
 	i := slices.IndexFunc(p.seen, func(o spec.Observation) bool { return !p.row.Want.Allows(o.Outcome) })
 	return &p.seen[max(i, 0)]
-}
-
-// toFirstNode are the hosts outside of the cluster that a packet passes, and the node or other host that it then comes
-// to.
-func (w *world) toFirstNode(from string, to netip.Addr, facts spec.Facts) []string {
-	var names []string
-	outside := map[string]*lab.Host{"client": w.Lab().Client(), "router": w.Lab().Router()}
-	for at := outside[from]; at != nil; at = outside[from] {
-		from = facts.Names[at.NextHop(to)]
-		if from == "" || slices.Contains(names, from) {
-			break
-		}
-		names = append(names, from)
-	}
-	return names
-}
-
-func (w *world) hop(name string) spec.Hop {
-	if p := w.Lab().Pod(w.podName(name)); p != nil {
-		return spec.Hop{Host: name, Node: p.Node().Name()}
-	}
-	return spec.Hop{Host: name}
 }

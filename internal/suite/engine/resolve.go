@@ -15,12 +15,12 @@ import (
 )
 
 // Resolve turns a target into an address of the family. A Service that has been deleted keeps its addresses here.
-func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
-	addr, err := w.address(to, family)
+func (s *scope) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
+	addr, err := s.address(to, family)
 	port := to.Port
 	if err == nil && (to.Kind == spec.VIP && !to.RawPort || to.Kind == spec.NodePortOf) {
 		var p corev1.ServicePort
-		p, err = w.servicePort(to, proto)
+		p, err = s.servicePort(to, proto)
 		if to.Kind == spec.NodePortOf {
 			port = uint16(p.NodePort)
 		}
@@ -34,17 +34,17 @@ func (w *world) Resolve(to spec.Target, family lab.Family, proto string) (netip.
 	return netip.AddrPortFrom(addr, port), nil
 }
 
-// address is a target without its port.
-func (w *world) address(to spec.Target, family lab.Family) (addr netip.Addr, err error) {
+// address returns a target without its port.
+func (s *scope) address(to spec.Target, family lab.Family) (addr netip.Addr, err error) {
 	switch to.Kind {
 	case spec.VIP:
-		addr, err = w.clusterIP(to.Service, family)
+		addr, err = s.clusterIP(to.Service, family)
 	case spec.Ingress:
-		addr, err = w.ingress(to.Service, family)
+		addr, err = s.ingress(to.Service, family)
 	case spec.Literal:
 		addr, err = netip.ParseAddr(map[lab.Family]string{lab.V4: to.V4, lab.V6: to.V6}[family])
 	default:
-		addr, err = w.hostAddr(to, family)
+		addr, err = s.hostAddr(to, family)
 	}
 	if err == nil && !addr.IsValid() {
 		err = fmt.Errorf("it has no %s address", family)
@@ -52,47 +52,46 @@ func (w *world) address(to spec.Target, family lab.Family) (addr netip.Addr, err
 	return addr, err
 }
 
-// service finds a Service; one that is gone is what it was when it was last asked for.
-func (w *world) service(name string) (*corev1.Service, error) {
-	s, ok := store.Get[*corev1.Service](w.Store(), w.namespace, name)
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// service returns a Service; one that is gone is returned as it was when it was last resolved.
+func (s *scope) service(name string) (*corev1.Service, error) {
+	svc, ok := store.Get[*corev1.Service](s.Store(), s.namespace, name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if ok {
-		w.former[name] = s
-		return s, nil
+		s.lastSeen[name] = svc
 	}
-	if s := w.former[name]; s != nil {
-		return s, nil
+	if svc = s.lastSeen[name]; svc != nil {
+		return svc, nil
 	}
 	return nil, fmt.Errorf("there is no Service %s", name)
 }
 
-func (w *world) clusterIP(service string, family lab.Family) (netip.Addr, error) {
-	s, err := w.service(service)
+func (s *scope) clusterIP(service string, family lab.Family) (netip.Addr, error) {
+	svc, err := s.service(service)
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	return addrOf(s.Spec.ClusterIPs, family), nil
+	return addrOf(svc.Spec.ClusterIPs, family), nil
 }
 
-func (w *world) ingress(service string, family lab.Family) (netip.Addr, error) {
-	s, err := w.service(service)
+func (s *scope) ingress(service string, family lab.Family) (netip.Addr, error) {
+	svc, err := s.service(service)
 	if err != nil {
 		return netip.Addr{}, err
 	}
 	var ips []string
-	for _, i := range s.Status.LoadBalancer.Ingress {
+	for _, i := range svc.Status.LoadBalancer.Ingress {
 		ips = append(ips, i.IP)
 	}
 	return addrOf(ips, family), nil
 }
 
-func (w *world) servicePort(to spec.Target, proto string) (corev1.ServicePort, error) {
-	s, err := w.service(to.Service)
+func (s *scope) servicePort(to spec.Target, proto string) (corev1.ServicePort, error) {
+	svc, err := s.service(to.Service)
 	if err != nil {
 		return corev1.ServicePort{}, err
 	}
-	for _, p := range s.Spec.Ports {
+	for _, p := range svc.Spec.Ports {
 		if p.Port == int32(to.Port) && strings.EqualFold(string(p.Protocol), proto) {
 			return p, nil
 		}
@@ -100,8 +99,8 @@ func (w *world) servicePort(to spec.Target, proto string) (corev1.ServicePort, e
 	return corev1.ServicePort{}, fmt.Errorf("the Service has no port %d/%s", to.Port, proto)
 }
 
-func (w *world) hostAddr(to spec.Target, family lab.Family) (netip.Addr, error) {
-	h, err := w.Host(to.Host)
+func (s *scope) hostAddr(to spec.Target, family lab.Family) (netip.Addr, error) {
+	h, err := s.Host(to.Host)
 	if err != nil {
 		return netip.Addr{}, err
 	}

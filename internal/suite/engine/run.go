@@ -155,7 +155,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	result = verdictOf(err)
 	result.Took = time.Since(began)
 	if w != nil {
-		result.Probed = w.probed
+		result.Probed = w.record.probed
 		if result.Verdict == spec.Pass {
 			result.Reason = strings.Join(w.remarks, "\n")
 		}
@@ -163,7 +163,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 			w.explain(context.WithoutCancel(ctx), &result)
 		}
 		keep := c.alone() || r.options.KeepFailed && result.Verdict != spec.Pass
-		if err := w.leave(keep); err != nil && result.Verdict == spec.Pass {
+		if err := w.close(keep); err != nil && result.Verdict == spec.Pass {
 			result = verdictOf(spec.HarnessErrorf("clean up after the scenario: %w", err))
 		}
 	}
@@ -184,8 +184,8 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// placing is the verdict where no cluster could be had: skip if the proxier says that it cannot be configured so.
-func placing(err error) spec.Result {
+// notBuilt returns the result where no cluster could be built: a skip if the proxier cannot be configured so.
+func notBuilt(err error) spec.Result {
 	var cannot *spec.UnusableError
 	if errors.As(err, &cannot) {
 		return spec.Result{Verdict: spec.Skip, Reason: err.Error()}

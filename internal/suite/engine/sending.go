@@ -18,12 +18,12 @@ import (
 const lane = 50
 
 // probeRow sends the probes of a row in one family, one after another, or in lanes.
-func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
-	p, err := w.probeOf(row, family)
+func (p *prober) probeRow(ctx context.Context, row spec.Row, family lab.Family) ([]spec.Observation, error) {
+	probe, err := p.probeOf(row, family)
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{world: w, row: row, probe: p, family: family, left: row.Count()}
+	s := &sending{prober: p, row: row, probe: probe, family: family, left: row.Count()}
 	lanes := 1
 	if row.Even && row.Conn == "" {
 		lanes = (row.Count() + lane - 1) / lane
@@ -32,15 +32,15 @@ func (w *world) probeRow(ctx context.Context, row spec.Row, family lab.Family) (
 	return s.seen, s.err
 }
 
-// sending is the probes of a row in one family, and what has come of them.
+// sending is the probes of a row in one family, and what was seen.
 type sending struct {
-	world  *world
+	prober *prober
 	row    spec.Row
 	probe  traffic.Probe
 	family lab.Family
 
 	mu       sync.Mutex
-	left     int // are still to be sent
+	left     int // how many are still to be sent
 	unwanted int
 	seen     []spec.Observation
 	err      error
@@ -50,17 +50,17 @@ type sending struct {
 func (s *sending) send(ctx context.Context) {
 	for s.take() {
 		o := spec.Observation{Family: s.family, To: s.probe.To}
-		err := s.world.sendOne(ctx, s.row, s.probe, &o)
+		err := s.prober.send(ctx, s.row, s.probe, &o)
 		s.note(o, err)
 	}
 }
 
-// take says whether one more probe is to be sent.
+// take reports whether one more probe is to be sent.
 func (s *sending) take() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left--
-	return s.left >= 0 && s.err == nil && s.unwanted < s.world.cell.unwantedLimit()
+	return s.left >= 0 && s.err == nil && s.unwanted < s.prober.unwantedLimit
 }
 
 func (s *sending) note(o spec.Observation, err error) {
@@ -74,12 +74,4 @@ func (s *sending) note(o spec.Observation, err error) {
 	if !s.row.Want.Allows(o.Outcome) {
 		s.unwanted++
 	}
-}
-
-// sendOne sends one probe of a row: on the row's connection, or on a fresh one.
-func (w *world) sendOne(ctx context.Context, row spec.Row, p traffic.Probe, o *spec.Observation) error {
-	if row.Conn != "" {
-		return w.onKept(ctx, row, p, o)
-	}
-	return w.once(ctx, row, p, o)
 }

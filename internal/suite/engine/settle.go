@@ -10,48 +10,43 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-func (w *world) Settle(ctx context.Context) error {
-	if err := w.waitPods(ctx); err != nil {
+func (s *scope) Settle(ctx context.Context) error {
+	if err := s.waitPods(ctx); err != nil {
 		return err
 	}
-	return w.env.settle(ctx, w.newest())
+	return s.env.settle(ctx, s.newest())
 }
 
 // waitPods returns when the scenario's pods run.
-func (w *world) waitPods(ctx context.Context) error {
-	for _, ns := range w.namespaces() {
-		if err := w.env.WaitPods(ctx, ns); err != nil {
+func (s *scope) waitPods(ctx context.Context) error {
+	for _, ns := range s.namespaces() {
+		if err := s.env.WaitPods(ctx, ns); err != nil {
 			return spec.HarnessErrorf("wait for the pods: %w", err)
 		}
 	}
 	return nil
 }
 
-// newest is the newest revision that the scenario has to do with. What others change all the time beside it is nothing
-// that it has to wait for, and neither is a state that it has waited for before.
-func (w *world) newest() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	events, err := w.env.Store().EventsSince(w.read)
+// newest returns the newest revision that changed an object of the scenario or a cluster-wide one. The scenario need not
+// wait for the changes that others make all the time.
+func (s *scope) newest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	events, err := s.Store().EventsSince(s.revision)
 	if err != nil { // the history does not reach back so far
-		w.read = w.env.Store().Snapshot().Revision
-		w.concerns = w.read
-		return w.concerns
+		s.revision = s.Store().Snapshot().Revision
+		s.ownRevision = s.revision
+		return s.ownRevision
 	}
 	for _, e := range events {
-		w.read = e.Revision
-		if w.concernedLocked(e) {
-			w.concerns = e.Revision
+		s.revision = e.Revision
+		ns := e.Object.GetNamespace()
+		if e.Kind == store.KindNamespace {
+			ns = e.Object.GetName()
+		}
+		if ns == "" || slices.Contains(s.namespacesLocked(), ns) {
+			s.ownRevision = e.Revision
 		}
 	}
-	return w.concerns
-}
-
-// concernedLocked says whether a change is one of the scenario's own objects, or of the nodes that all share.
-func (w *world) concernedLocked(e store.Event) bool {
-	ns := e.Object.GetNamespace()
-	if e.Kind == store.KindNamespace {
-		ns = e.Object.GetName()
-	}
-	return ns == "" || slices.Contains(w.namespacesLocked(), ns)
+	return s.ownRevision
 }
