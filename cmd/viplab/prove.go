@@ -59,7 +59,7 @@ broke, a proxier could not work at all with a fault, nothing was tried, or bad u
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.list {
-				return listFaults(cmd.OutOrStdout())
+				return listFaults(cmd.OutOrStdout(), faults.All())
 			}
 			return f.prove(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -87,9 +87,9 @@ func faultNames() []string {
 	return names
 }
 
-func listFaults(w io.Writer) error {
+func listFaults(w io.Writer, all []faults.Fault) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, f := range faults.All() {
+	for _, f := range all {
 		on := "all"
 		if len(f.On) > 0 {
 			on = strings.Join(f.On, ", ")
@@ -141,18 +141,23 @@ func (f *proveFlags) prove(ctx context.Context, stdout, stderr io.Writer) error 
 	children := children{flags: f, proxiers: judged, stderr: stderr}
 	o.Run = children.run
 	o.Listen = told(stderr)
+	return proveAndReport(ctx, o, f.out, stdout)
+}
+
+// proveAndReport runs all trials, and reports what they show on standard output and in the folder.
+func proveAndReport(ctx context.Context, o prove.Options, folder string, stdout io.Writer) error {
 	proof, err := prove.Do(ctx, o)
 	if err != nil {
 		return err
 	}
 	proof.Version, proof.Kernel = version(), kernelRelease()
-	if err := proof.WriteJSON(f.out); err != nil {
+	if err := proof.WriteJSON(folder); err != nil {
 		return err
 	}
 	if err := proof.Write(stdout, isTerminal(stdout)); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(f.out, "prove.json"))
+	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(folder, "prove.json"))
 	if code := proof.ExitCode(); code != 0 {
 		return exitCode(code)
 	}

@@ -60,6 +60,11 @@ func (c children) run(ctx context.Context, job prove.Job) (out prove.Outcome, er
 	args := append([]string{"seeded"}, c.flags.judged.arguments(c.proxiers[i])...)
 	args = append(args, c.flags.cluster.arguments()...)
 	args = append(args, "--fault", job.Fault, "--rows", strings.Join(job.Scenarios, ","))
+	return outcomeOf(ctx, args...)
+}
+
+// outcomeOf runs this program with other arguments, with which it prints an outcome.
+func outcomeOf(ctx context.Context, args ...string) (out prove.Outcome, err error) {
 	cmd := self(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

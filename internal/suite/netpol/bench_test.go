@@ -71,8 +71,7 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN,
-		Placement: netpol.ByNamespace, NamedPorts: names})
+	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN, NamedPorts: names})
 	if err != nil {
 		t.Fatal(err)
 	}

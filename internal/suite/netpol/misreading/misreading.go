@@ -5,7 +5,7 @@
 //
 // Nearly all of them are told by the policies that someone who reads so would take the given ones for. So they can be
 // shown to the oracle and, just as well, be given to a real enforcer instead of the policies that it should have got.
-package misread
+package misreading
 
 import (
 	"fmt"
