@@ -211,22 +211,34 @@ func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, c
 	return nil
 }
 
-// skippedTests are the runs that try the skipped tests again, one for each top-level test.
+// skippedTests returns the runs that try the skipped tests again. A process takes long to start in an emulated machine,
+// so tests of a package share one if their subtests have the same names, or if they have none.
 func skippedTests(ctx context.Context, skipped []test) ([]binary, error) {
-	type top struct{ pkg, name string }
-	names := map[top][]string{}
+	subtests := map[test][]string{} // by top-level test
 	for _, t := range skipped {
-		name, _, _ := strings.Cut(t.name, "/")
-		names[top{t.pkg, name}] = append(names[top{t.pkg, name}], t.name)
+		top, sub, _ := strings.Cut(t.name, "/")
+		subtests[test{t.pkg, top}] = append(subtests[test{t.pkg, top}], sub)
+	}
+	shared := map[test][]string{} // the names of the tests, by package and the pattern of their subtests
+	var order []test
+	for _, top := range slices.SortedFunc(maps.Keys(subtests), compareTests) {
+		key := test{top.pkg, pattern(subtests[top])}
+		if shared[key] == nil {
+			order = append(order, key)
+		}
+		shared[key] = append(shared[key], top.name)
 	}
 	var runs []binary
-	keys := slices.SortedFunc(maps.Keys(names), func(a, b top) int { return strings.Compare(a.pkg+a.name, b.pkg+b.name) })
-	for _, k := range keys {
-		b, err := build(ctx, k.pkg)
+	for _, key := range order {
+		b, err := build(ctx, key.pkg)
 		if err != nil {
 			return nil, err
 		}
-		b.args = []string{"-test.run", pattern(names[k])}
+		run := pattern(shared[key])
+		if key.name != pattern([]string{""}) {
+			run += "/" + key.name
+		}
+		b.args = []string{"-test.run", run}
 		runs = append(runs, b)
 	}
 	return runs, nil
@@ -256,7 +268,7 @@ func pattern(names []string) string {
 // conformanceRuns are the runs of the suite under a kernel for what this one lacks. They are none if the suite was not
 // asked for.
 func conformanceRuns(ctx context.Context, kernel string, here *results) ([]binary, error) {
-	const suite = "github.com/viplab/viplab/suite"
+	const suite = module + "/suite"
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(here.verdict)), func(t test) bool { return t.pkg == suite }) {
 		return nil, nil
 	}
@@ -284,8 +296,15 @@ func conformanceRuns(ctx context.Context, kernel string, here *results) ([]binar
 	return runs, nil
 }
 
-// build makes a test binary that needs no library of the host.
+// built are the test binaries of packages, which all kernels share.
+var built = map[string]binary{}
+
+// build makes a test binary that needs no library of the host. Without debugging information it is half as large, and
+// starts sooner.
 func build(ctx context.Context, pkg string) (binary, error) {
+	if b, ok := built[pkg]; ok {
+		return b, nil
+	}
 	dir, err := output(ctx, "go", "list", "-f", "{{.Dir}}", pkg)
 	if err != nil {
 		return binary{}, err
@@ -294,11 +313,12 @@ func build(ctx context.Context, pkg string) (binary, error) {
 	if err != nil {
 		return binary{}, err
 	}
-	cmd := command(ctx, "go", "test", "-c", "-o", path, pkg)
+	cmd := command(ctx, "go", "test", "-c", "-ldflags=-s -w", "-o", path, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout = os.Stderr
 	if err := cmd.Run(); err != nil {
 		return binary{}, fmt.Errorf("build the tests of %s: %w", pkg, err)
 	}
-	return binary{pkg: pkg, dir: dir[0], path: path}, nil
+	built[pkg] = binary{pkg: pkg, dir: dir[0], path: path}
+	return built[pkg], nil
 }
