@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what a table of network policies costs, and all static cases, and tells what the same probes
-// would take where a denied one costs a time-out.
+// Command netpolbench measures how long a table of network policies takes, and all static cases. It compares them with a
+// tool that waits for a timeout on each denied probe.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"runtime"
-	"slices"
 	"time"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -22,18 +20,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-func main() {
-	if err := sandbox.Enter(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := measure(ctx, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main(measure) }
 
 // Cyclonus at its defaults: 15 workers, each waits 10 s for an answer, and 5 s for policies to take effect in each
 // case.
@@ -43,7 +30,11 @@ const (
 	cyclonusPause   = 5 * time.Second
 )
 
-func measure(ctx context.Context, w io.Writer) error {
+func measure(ctx context.Context) error {
+	if err := sandbox.Enter(); err != nil {
+		return err
+	}
+	w := os.Stdout
 	cases, err := netpol.Static()
 	if err != nil {
 		return err
@@ -74,7 +65,7 @@ func measure(ctx context.Context, w io.Writer) error {
 		}
 		fmt.Fprintf(w, "  %-16s a table of %d probes %v (median; 95 %%: %v); all cases %.1f s on %d CPUs\n", e.Name(),
 			netpol.Cells,
-			tables[len(tables)/2].Round(100*time.Microsecond), tables[len(tables)*95/100].Round(100*time.Microsecond),
+			bench.Median(tables).Round(100*time.Microsecond), bench.Percentile(tables, 95).Round(100*time.Microsecond),
 			whole.Seconds(), runtime.GOMAXPROCS(0))
 	}
 	waiting := time.Duration(denied)*cyclonusTimeout/cyclonusWorkers + time.Duration(len(cases))*cyclonusPause
@@ -83,7 +74,7 @@ func measure(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// alone are the times of the tables of all cases, one at a time, in order.
+// alone returns the times of the tables of all cases, judged one at a time.
 func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took []time.Duration,
 	err error) {
 	b, err := netpol.NewBench(ctx, e, o)
@@ -100,11 +91,10 @@ func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol
 			took = append(took, v.Took)
 		}
 	}
-	slices.Sort(took)
 	return took, nil
 }
 
-// together is the time of all cases, on as many clusters as there are CPUs, which are built before.
+// together returns the time of all cases on as many clusters as there are CPUs, without that of building them.
 func together(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took time.Duration,
 	err error) {
 	pool, err := netpol.NewPool(ctx, runtime.GOMAXPROCS(0), e, o)
