@@ -98,10 +98,11 @@ or bad usage.`,
 		"small as possible and written to a file for --cases")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
-	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers: a misreading of the API, or a fault in the "+
-		"rules that they write (--prove --list shows them); with --prove, only faults with this name or, if none has it, "+
-		"that match this regular expression")
-	flags.BoolVar(&f.prove, "prove", false, "put one fault after another into the enforcers, and show which cases catch it")
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers: a misreading of the API, or a fault in "+
+		"the rules that they write (--prove --list shows them); with --prove, only the fault with this name or, if none has "+
+		"it, those that match this regular expression")
+	flags.BoolVar(&f.prove, "prove", false,
+		"put one fault after another into the enforcers, and show which cases catch it")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
 	flags.BoolVar(&f.list, "list", false, "list the cases instead of running them; with --prove, the faults")
 	flags.BoolVar(&f.outcome, "outcome", false, "print the outcome for viplab netpol --prove")

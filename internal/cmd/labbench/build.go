@@ -113,7 +113,8 @@ func summarize(s size, name string, samples, floor []sample) buildRow {
 	middle := bench.Median(builds)
 	return buildRow{
 		Nodes: s.nodes, Pods: s.pods, Lab: name,
-		Median: bench.Milliseconds(middle), Min: bench.Milliseconds(builds[0]), Max: bench.Milliseconds(builds[len(builds)-1]),
+		Median: bench.Milliseconds(middle), Min: bench.Milliseconds(builds[0]),
+		Max:     bench.Milliseconds(builds[len(builds)-1]),
 		Ratio:   float64(middle) / float64(bench.Median(column(floor, func(s sample) time.Duration { return s.build }))),
 		CPU:     bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.cpu }))),
 		Close:   bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.close }))),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command labbench measures the cost of building a lab, and in the same run the least that the kernel takes for a network
-// of that shape. Milliseconds depend on the machine more than on the lab; the ratio of the two does not.
+// Command labbench measures the cost of building a lab, and in the same run the least that the kernel takes for a
+// network of that shape. Milliseconds depend on the machine more than on the lab; the ratio of the two does not.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command netpolbench measures how long a table of network policies takes, and all static cases. It compares them with a
-// tool that waits for a timeout on each denied probe.
+// Command netpolbench measures how long a table of network policies takes, and all static cases. It compares them with
+// a tool that waits for a timeout on each denied probe.
 package main
 
 import (
