@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/viplab/viplab/internal/cmd/bench"
@@ -55,11 +56,11 @@ func measure(ctx context.Context) error {
 			continue
 		}
 		o := netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, NamedPorts: names}
-		tables, err := alone(ctx, e, o, cases)
+		tables, _, err := judge(ctx, 1, e, o, cases)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		whole, err := together(ctx, e, o, cases)
+		_, whole, err := judge(ctx, runtime.GOMAXPROCS(0), e, o, cases)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
@@ -74,46 +75,28 @@ func measure(ctx context.Context) error {
 	return nil
 }
 
-// alone returns the times of the tables of all cases, judged one at a time.
-func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took []time.Duration,
-	err error) {
-	b, err := netpol.NewBench(ctx, e, o)
+// judge returns the times of the tables of all cases, and the time of all together, on a number of clusters. It does not
+// count the time of building them.
+func judge(ctx context.Context, clusters int, e spec.Proxier, o netpol.Options,
+	cases []netpol.Case) (tables []time.Duration, took time.Duration, err error) {
+	pool, err := netpol.NewPool(ctx, clusters, e, o)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.Close(context.WithoutCancel(ctx))) }()
-	for _, c := range cases {
-		verdicts, err := judge(ctx, b, c)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range verdicts {
-			took = append(took, v.Took)
-		}
-	}
-	return took, nil
-}
-
-// together returns the time of all cases on as many clusters as there are CPUs, without that of building them.
-func together(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took time.Duration,
-	err error) {
-	pool, err := netpol.NewPool(ctx, runtime.GOMAXPROCS(0), e, o)
-	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, pool.Close(context.WithoutCancel(ctx))) }()
+	var mu sync.Mutex
 	began := time.Now()
 	err = pool.Each(len(cases), func(i int, b *netpol.Bench) error {
-		_, err := judge(ctx, b, cases[i])
-		return err
+		verdicts, err := b.Judge(ctx, cases[i])
+		if _, err := netpol.SumUp(verdicts, err); err != nil {
+			return fmt.Errorf("%s: %w", cases[i].ID, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, v := range verdicts {
+			tables = append(tables, v.Took)
+		}
+		return nil
 	})
-	return time.Since(began), err
-}
-
-func judge(ctx context.Context, b *netpol.Bench, c netpol.Case) ([]netpol.Verdict, error) {
-	verdicts, err := b.Judge(ctx, c)
-	if _, err := netpol.SumUp(verdicts, err); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.ID, err)
-	}
-	return verdicts, nil
+	return tables, time.Since(began), err
 }
