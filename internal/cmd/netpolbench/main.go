@@ -75,8 +75,8 @@ func measure(ctx context.Context) error {
 	return nil
 }
 
-// judge returns the times of the tables of all cases, and the time of all together, on a number of clusters. It does not
-// count the time of building them.
+// judge returns the times of the tables of all cases, and the time of all together, on a number of clusters. It does
+// not count the time of building them.
 func judge(ctx context.Context, clusters int, e spec.Proxier, o netpol.Options,
 	cases []netpol.Case) (tables []time.Duration, took time.Duration, err error) {
 	pool, err := netpol.NewPool(ctx, clusters, e, o)

@@ -68,9 +68,9 @@ func (r *results) goTest(ctx context.Context, env, packages []string, flags ...s
 	return nil
 }
 
-// splitPackages separates the packages whose tests work in memory only. They are tested with the race detector. In a lab
-// most of the time passes in the kernel, so the detector would cost much and find little. It needs a C compiler, which
-// is optional.
+// splitPackages separates the packages whose tests work in memory only. They are tested with the race detector. In a
+// lab most of the time passes in the kernel, so the detector would cost much and find little. It needs a C compiler,
+// which is optional.
 func splitPackages(ctx context.Context, patterns []string) (inMemory, inLab []string, err error) {
 	const format = `{{.ImportPath}} {{join .TestImports ","}},{{join .XTestImports ","}}`
 	lines, err := output(ctx, "go", append([]string{"list", "-f", format}, patterns...)...)

@@ -98,8 +98,8 @@ func (v *vms) start(ctx context.Context, i int, runs []binary) {
 	})
 }
 
-// finish tries the tests that were skipped here under all kernels, with the runs that have not been started, and returns
-// all results.
+// finish tries the tests that were skipped here under all kernels, with the runs that have not been started, and
+// returns all results.
 func (v *vms) finish(ctx context.Context, here *results) []*results {
 	skipped, err := skippedTests(ctx, here.leaves("skip"))
 	for i, kernel := range kernels {
@@ -289,8 +289,8 @@ func pattern(names []string) string {
 	return strings.Join(parts, "/")
 }
 
-// conformanceRuns returns the runs of the suite under a kernel, for features that this kernel lacks. They are none if the
-// patterns of packages leave the suite out.
+// conformanceRuns returns the runs of the suite under a kernel, for features that this kernel lacks. They are none if
+// the patterns of packages leave the suite out.
 func conformanceRuns(ctx context.Context, kernel string, patterns []string) ([]binary, error) {
 	const suite = module + "/suite"
 	packages, err := output(ctx, "go", append([]string{"list"}, patterns...)...)

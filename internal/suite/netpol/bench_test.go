@@ -71,7 +71,8 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN, NamedPorts: names})
+	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN,
+		NamedPorts: names})
 	if err != nil {
 		t.Fatal(err)
 	}

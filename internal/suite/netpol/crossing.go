@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// crossing is the evidence on enforcers that log nothing: the packets on the devices of the pods. A packet that has left
-// its sender and has not reached its target was dropped in between: without policies, every pod reaches every pod.
+// crossing is the evidence on enforcers that log nothing: the packets on the devices of the pods. A packet that has
+// left its sender and has not reached its target was dropped in between: without policies, every pod reaches every pod.
 type crossing []*observe.Capture
 
 func watchCrossing(pods []*netns.NS) (crossing, error) {

@@ -110,8 +110,8 @@ func benchOf(t *testing.T, e spec.Proxier, o netpol.Options) (*netpol.Bench, map
 	return b, byID
 }
 
-// Tables of an enforcer that does not report convergence are fired until they are right. Its denied cells have evidence,
-// too.
+// Tables of an enforcer that does not report convergence are fired until they are right. Its denied cells have
+// evidence, too.
 func TestAnEnforcerThatConvergesLateAndLogsNothing(t *testing.T) {
 	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
 		Patience: time.Minute})

@@ -77,8 +77,9 @@ func (t *Table) block(line string) error {
 
 // podsNamed returns the numbers of the pods that a list names.
 func podsNamed(list string) ([]int, error) {
-	return numbersOf(list, "pod", fmt.Sprintf("%s, %s/* and *", strings.Join(Pods, ", "), strings.Join(Namespaces, "/*, ")),
-		len(Pods), func(word string, i int) bool {
+	known := fmt.Sprintf("%s, %s/* and *", strings.Join(Pods, ", "), strings.Join(Namespaces, "/*, "))
+	return numbersOf(list, "pod", known, len(Pods),
+		func(word string, i int) bool {
 			prefix, all := strings.CutSuffix(word, "*")
 			return word == Pods[i] || all && strings.HasPrefix(Pods[i], prefix)
 		})
