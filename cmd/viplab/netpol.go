@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/internal/suite/netpol"
+	"github.com/viplab/viplab/internal/suite/prove"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
@@ -44,6 +46,8 @@ type netpolFlags struct {
 	parallel  int
 	tables    bool
 	prove     bool
+	list      bool
+	outcome   bool
 }
 
 func newNetpol() *cobra.Command {
@@ -51,23 +55,26 @@ func newNetpol() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "netpol",
 		Short: "Prove with real packets that an enforcer of NetworkPolicy opens and blocks what it must",
-		Long: `netpol builds three namespaces of three pods on three nodes, places the enforcer on every node, and applies the policies
-of one case after another. After each, every pod sends to every pod on two ports, with TCP and UDP: 324 probes, each of which
-must be answered by the right pod or be dropped. A drop counts only with evidence: the enforcer has logged this very
-packet, or, where it logs nothing, the packet was seen leaving its pod and nowhere else.
+		Long: `netpol builds three namespaces of three pods on three nodes, starts the enforcer on every node, and applies the
+policies of one case after another. After each, every pod sends to every pod on two ports, with TCP and UDP. Each of
+these 324 probes must be answered by the right pod or be dropped. A drop counts only with evidence: the enforcer has
+logged this very packet, or, if it logs nothing, the packet has left its pod and has not arrived.
 
 A line of a table is a sender, a column a target, and a cell has a mark for each of ` + portList() + `:
   .  the right pod answered        X  dropped, and logged as such     R  refused (RST or ICMP)
-  ?  silence that nobody owns up to                                   W  another pod answered
+  ?  no answer, and no evidence of a drop                             W  another pod answered
   A  arrived, but no answer came back                                 (blank)  not probed
-A case that fails is printed with its policies in words, the cells that are wrong, and a dash for all others.
+For a case that fails, netpol describes its policies and prints the wrong cells, with a dash for all others.
 
-Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
+Exit code: 0 all cases passed, or, with --prove, all faults were caught; 1 a failure; 2 the harness broke, nothing ran,
+or bad usage.`,
 		Example: `  viplab netpol
   viplab netpol --enforcer policy-nftables --ip 4 --pods routed --focus '^IPB-' --tables
   viplab netpol --cases my-policies.yaml --tables
   viplab netpol --random 1000 --seed 7
-  viplab netpol --prove --ip 4`,
+  viplab netpol --list --focus '^IPB-'
+  viplab netpol --prove --ip 4
+  viplab netpol --prove --ip 4 --fault endPort-ignored --list`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -75,27 +82,32 @@ Exit code: 0 all cases passed, or, with --prove, all faults were noticed; 1 a fa
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.enforcers, "enforcer", enforcerNames(), "enforcers to judge")
-	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig, as that "+
-		"of viplab conform; what it drops is known by packets that leave a pod and come nowhere")
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig, as with "+
+		"viplab conform; a packet that leaves a pod and does not arrive counts as dropped")
 	flags.StringVar(&f.name, "name", "", "what reports call the command of --exec (default: the name of its program)")
-	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long the command of --exec may take to obey a change")
+	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long the command of --exec may take to converge")
 	flags.StringVar(&f.proxier, "proxier", "",
-		"place this proxier beside the enforcer, and fire each table through Services as well: "+strings.Join(proxierNames(),
-			", "))
+		"start this proxier beside the enforcer, and fire each table through Services as well: "+
+			strings.Join(proxierNames(), ", "))
 	f.cluster.add(cmd)
-	_ = flags.Set("pods", "routed") // which every enforcer takes
+	_ = flags.Set("pods", "routed") // every enforcer supports them
 	flags.Lookup("pods").DefValue = "routed"
 	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of those that come with the program: a file like "+
 		"scenarios/networkpolicy/cases.json, or a manifest of NetworkPolicies, whose table is computed")
-	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first that fails is made as "+
-		"small as it can be, and left as a file for --cases")
+	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first failing one is made as "+
+		"small as possible and written to a file for --cases")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
-	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers, to see what notices it: the policies of "+
-		"someone who reads the API wrongly, or something in what they write (--prove lists them)")
-	flags.BoolVar(&f.prove, "prove", false, "put one fault after another into the enforcers, and show which cases notice")
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers: a misreading of the API, or a fault in "+
+		"the rules that they write (--prove --list shows them); with --prove, only the fault with this name or, if none has "+
+		"it, those that match this regular expression")
+	flags.BoolVar(&f.prove, "prove", false,
+		"put one fault after another into the enforcers, and show which cases catch it")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
-	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json and junit.xml")
+	flags.BoolVar(&f.list, "list", false, "list the cases instead of running them; with --prove, the faults")
+	flags.BoolVar(&f.outcome, "outcome", false, "print the outcome for viplab netpol --prove")
+	_ = flags.MarkHidden("outcome")
+	flags.StringVar(&f.out, "out", "viplab-out", "folder for report.json and junit.xml, or prove.json")
 	flags.IntVar(&f.parallel, "parallel", runtime.GOMAXPROCS(0), "how many clusters work at the same time")
 	flags.BoolVar(&f.tables, "tables", false, "print the table of every case")
 	complete(cmd, "enforcer", enforcerNames()...)
@@ -116,78 +128,78 @@ func portList() string {
 type netpolRun struct {
 	enforcers []spec.Proxier
 	cases     []netpol.Case
-	random    int // this many generated cases instead, of this seed and focus
+	generated bool // the cases
 	seed      uint64
-	focus     *regexp.Regexp
-	file      string        // of cases
-	fault     *faults.Fault // in what enforcers write
+	fault     *faults.Fault // in the rules that enforcers write
+	proved    []faults.Fault
+	only      *regexp.Regexp // names of faults, nil for all
 	options   netpol.Options
 	parallel  int
 	tables    bool
 	out       string
+	refused   []string // errors of enforcers that could not apply policies
 	stdout    io.Writer
 	progress  io.Writer
 }
 
-// plan checks all flags before anything is built and tells every mistake at once.
+// plan checks all flags before anything is built, and reports every mistake at once.
 func (f *netpolFlags) plan() (*netpolRun, error) {
-	r := &netpolRun{tables: f.tables, parallel: f.parallel, random: f.random, seed: f.seed, file: f.cases}
-	var cluster engine.Options
-	errs := []error{f.cluster.set(&cluster)}
-	r.options = netpol.Options{Stack: cluster.Stack, PodNetwork: cluster.PodNetwork, Overlay: cluster.Overlay}
-	if f.exec == "" {
-		for _, name := range f.enforcers {
-			e, err := enforcerNamed(name)
-			errs = append(errs, err)
-			r.enforcers = append(r.enforcers, e)
+	r := &netpolRun{tables: f.tables, parallel: f.parallel, generated: f.random > 0, seed: f.seed}
+	var errs []error
+	check := func(flag string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
 		}
 	}
-	errs = append(errs, f.outside(r), f.beside(r))
+	var cluster engine.Options
+	errs = append(errs, f.cluster.set(&cluster), f.selectEnforcers(r), f.selectProxier(r), f.selectFault(r))
+	r.options.Stack, r.options.PodNetwork, r.options.Overlay = cluster.Stack, cluster.PodNetwork, cluster.Overlay
 	if f.parallel < 1 {
-		errs = append(errs, fmt.Errorf("--parallel: %d: want 1 or more", f.parallel))
+		check("parallel", fmt.Errorf("%d: want 1 or more", f.parallel))
 	}
-	errs = append(errs, r.seedWith(f.fault))
-	var err error
-	if r.focus, err = regexp.Compile(f.focus); err != nil {
-		errs = append(errs, fmt.Errorf("--focus: %w", err))
-	}
-	if f.prove && (f.random > 0 || f.fault != "") {
-		errs = append(errs, errors.New("--prove: puts in all faults, on written cases: no --random and no --fault beside it"))
+	if f.prove && f.random > 0 {
+		check("prove", errors.New("faults name written cases, so it cannot be combined with --random"))
 	}
 	if f.prove && cluster.Stack == lab.IPv6 {
-		errs = append(errs, errors.New("--prove: which cases must notice is known for IPv4: want --ip 4 or dual"))
+		check("prove", errors.New("faults name the cases that must catch them for IPv4: want --ip 4 or dual"))
 	}
 	if f.random < 0 || f.random > 0 && f.cases != "" {
-		errs = append(errs, errors.New("--random: want a number of cases, and no --cases beside it"))
+		check("random", errors.New("want a positive number of cases, without --cases"))
 	}
-	if r.cases, err = f.load(); err != nil {
-		errs = append(errs, err)
-	}
-	if r.out, err = filepath.Abs(f.out); err != nil {
-		errs = append(errs, fmt.Errorf("--out: %w", err))
-	}
+	focus, err := regexp.Compile(f.focus)
+	check("focus", err)
+	r.out, err = filepath.Abs(f.out)
+	check("out", err)
+	all, err := f.load()
+	check("cases", err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if r.random > 0 {
-		r.options.NamedPorts = netpol.Random(r.seed, 0).NamedPorts
-		return r, nil
-	}
-	r.cases = slices.DeleteFunc(r.cases, func(c netpol.Case) bool { return !r.focus.MatchString(c.ID) })
+	r.cases = slices.DeleteFunc(slices.Clone(all), func(c netpol.Case) bool { return !focus.MatchString(c.ID) })
 	if len(r.cases) == 0 {
 		return nil, fmt.Errorf("--focus: no case matches %q", f.focus)
+	}
+	if f.prove {
+		return r, r.selectProved(all)
 	}
 	r.options.NamedPorts, err = netpol.NamesOf(r.cases)
 	return r, err
 }
 
-func (f *netpolFlags) load() ([]netpol.Case, error) {
+// load returns the cases: written, generated, or those that come with the program.
+func (f *netpolFlags) load() (cases []netpol.Case, err error) {
+	for i := range f.random {
+		cases = append(cases, netpol.Random(f.seed, uint64(i)))
+	}
+	if f.random > 0 {
+		return cases, nil
+	}
 	if f.cases == "" {
 		return netpol.Static()
 	}
 	data, err := os.ReadFile(f.cases)
 	if err != nil {
-		return nil, fmt.Errorf("--cases: %w", err)
+		return nil, err
 	}
 	return netpol.Load(f.cases, data)
 }
@@ -198,34 +210,37 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	r.stdout, r.progress = stdout, stderr
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
-		return err
+	if f.list {
+		return r.list()
 	}
 	if p := r.options.Proxier; p != nil {
 		if err := prepare(ctx, []spec.Proxier{p}, stderr); err != nil {
 			return err
 		}
 	}
+	if f.prove {
+		return r.prove(ctx, f)
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
-	if f.prove {
-		return r.prove(ctx)
-	}
+	touched := func() int { return 1 }
 	if r.fault != nil {
 		s, err := faults.Seed(ctx, *r.fault, r.enforcers...)
 		if err != nil {
 			return err
 		}
-		r.enforcers = s.Proxiers
+		r.enforcers, touched = s.Proxiers, s.Touched
+	}
+	if f.outcome {
+		r.stdout = io.Discard
 	}
 	var results []spec.Result
 	for _, e := range r.enforcers {
-		judge := r.judge
-		if r.random > 0 {
-			judge = r.judgeRandom
-		}
-		judged, err := judge(ctx, e)
+		judged, err := r.judge(ctx, e)
 		if err != nil {
 			return err
 		}
@@ -233,12 +248,28 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	note := fmt.Sprintf("%s pods, overlay %s, %s", r.options.PodNetwork, r.options.Overlay, r.options.Stack)
 	all := report.New(version(), kernelRelease(), note, results)
+	if f.outcome {
+		return json.NewEncoder(stdout).Encode(prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused})
+	}
 	if err := errors.Join(all.WriteJSON(r.out), all.WriteJUnit(r.out)); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "report: %s and junit.xml\n", filepath.Join(r.out, "report.json"))
 	if code := all.ExitCode(); code != 0 {
 		return exitCode(code)
+	}
+	return nil
+}
+
+// list prints the cases of the run, or the faults with --prove.
+func (r *netpolRun) list() error {
+	if r.proved != nil {
+		return listFaults(r.stdout, r.proved)
+	}
+	for _, c := range r.cases {
+		if _, err := fmt.Fprintf(r.stdout, "%-12s %s  %s\n", c.ID, c.Priority, c.Given); err != nil {
+			return err
+		}
 	}
 	return nil
 }

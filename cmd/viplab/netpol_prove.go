@@ -3,139 +3,64 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/viplab/viplab/internal/suite/netpol"
-	"github.com/viplab/viplab/internal/suite/netpol/misread"
 	"github.com/viplab/viplab/internal/suite/prove"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
-	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// proof shows that the cases can fail: with wrong readings in clusters that are built once, with faults in what
-// enforcers write in a process for each.
-type proof struct {
-	*netpolRun
-	benches map[string]chan *netpol.Bench // by enforcer, those that are free
-}
-
-// prove puts faults into the enforcers, and shows which cases notice.
-func (r *netpolRun) prove(ctx context.Context) error {
-	all, err := netpol.Faults(r.cases)
+// selectProved selects the faults to prove, those of the flags that name a case of the run, and the cases that these
+// name. Which of all cases a fault names does not depend on the flags.
+func (r *netpolRun) selectProved(all []netpol.Case) error {
+	known, err := netpol.Faults(all)
 	if err != nil {
 		return err
 	}
-	p := &proof{r, map[string]chan *netpol.Bench{}}
-	o := prove.Options{Faults: all, Parallel: r.parallel, Listen: printTrials(r.progress), Run: p.run}
-	o.Scenarios = scenariosOf(r.cases, all)
-	var pools []netpol.Pool
-	for _, e := range r.enforcers {
-		pool, _, err := r.build(ctx, e)
-		if err != nil {
-			return err
+	names := func(f faults.Fault, c netpol.Case) bool { return slices.Contains(f.Scenarios, c.ID) }
+	for _, f := range known {
+		named := slices.ContainsFunc(r.cases, func(c netpol.Case) bool { return names(f, c) })
+		if named && (r.only == nil || r.only.MatchString(f.Name)) && slices.ContainsFunc(r.enforcers,
+			func(e spec.Proxier) bool { return f.For(e.Name()) }) {
+			r.proved = append(r.proved, f)
 		}
-		if pool == nil {
-			continue
-		}
-		pools = append(pools, pool)
-		o.Proxiers = append(o.Proxiers, e.Name())
-		free := make(chan *netpol.Bench, len(pool))
-		for _, b := range pool {
-			free <- b
-		}
-		p.benches[e.Name()] = free
 	}
-	result, err := prove.Do(ctx, o)
-	for _, pool := range pools {
-		err = errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
+	if len(r.proved) == 0 {
+		return fmt.Errorf("--prove: no fault that matches names a case that matches: nothing would be proved")
 	}
-	if err != nil {
-		return err
-	}
-	result.Version, result.Kernel = version(), kernelRelease()
-	if err := errors.Join(result.WriteJSON(r.out), result.Write(r.stdout, isTerminal(r.stdout))); err != nil {
-		return err
-	}
-	fmt.Fprintf(r.stdout, "report: %s\n", filepath.Join(r.out, "prove.json"))
-	if code := result.ExitCode(); code != 0 {
-		return exitCode(code)
-	}
+	r.cases = slices.DeleteFunc(r.cases, func(c netpol.Case) bool {
+		return !slices.ContainsFunc(r.proved, func(f faults.Fault) bool { return names(f, c) })
+	})
 	return nil
 }
 
-// scenariosOf are the cases that faults name.
-func scenariosOf(cases []netpol.Case, all []faults.Fault) []spec.Scenario {
-	var out []spec.Scenario
-	for _, c := range cases {
-		if slices.ContainsFunc(all, func(f faults.Fault) bool { return slices.Contains(f.Scenarios, c.ID) }) {
-			out = append(out, spec.Scenario{ID: c.ID, Priority: c.Priority})
-		}
+// prove puts faults into the enforcers and shows which cases catch them. Each trial is a process of its own, as with
+// "viplab prove".
+func (r *netpolRun) prove(ctx context.Context, f *netpolFlags) error {
+	o := prove.Options{Faults: r.proved, Only: r.only, Parallel: r.parallel, Listen: printTrials(r.progress)}
+	o.Run = func(ctx context.Context, job prove.Job) (prove.Outcome, error) {
+		return outcomeOf(ctx, f.arguments(job)...)
 	}
-	return out
+	for _, c := range r.cases {
+		o.Scenarios = append(o.Scenarios, spec.Scenario{ID: c.ID, Priority: c.Priority})
+	}
+	for _, e := range r.enforcers {
+		o.Proxiers = append(o.Proxiers, e.Name())
+	}
+	return proveAndReport(ctx, o, r.out, r.stdout)
 }
 
-// run carries a job out.
-func (p *proof) run(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
-	var reading *misread.Reading
-	if job.Fault != "" {
-		r, err := misread.Find(job.Fault)
-		if err != nil {
-			return p.child(ctx, job)
-		}
-		reading = &r
-	}
-	var b *netpol.Bench
-	select {
-	case b = <-p.benches[job.Proxier]:
-	case <-ctx.Done():
-		return out, ctx.Err()
-	}
-	defer func() { p.benches[job.Proxier] <- b }()
-	var cases []netpol.Case
-	for _, c := range p.cases {
-		if slices.Contains(job.Scenarios, c.ID) {
-			cases = append(cases, c)
+// arguments are those of the process that carries out a job.
+func (f *netpolFlags) arguments(job prove.Job) []string {
+	args := append([]string{"netpol", "--outcome", "--parallel", "1", "--enforcer", job.Proxier, "--focus",
+		exactly(job.Scenarios), "--out", f.out}, f.cluster.arguments()...)
+	for flag, value := range map[string]string{"--fault": job.Fault, "--cases": f.cases, "--proxier": f.proxier} {
+		if value != "" {
+			args = append(args, flag, value)
 		}
 	}
-	return b.Prove(ctx, cases, reading)
-}
-
-// child carries out a job with a fault in what the enforcer writes.
-func (p *proof) child(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
-	folder, err := os.MkdirTemp(p.out, "fault-")
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	args := []string{
-		"netpol", "--enforcer", job.Proxier, "--fault", job.Fault, "--focus", exactly(job.Scenarios), "--parallel", "1", "--out",
-		folder,
-		"--ip", p.options.Stack.String(), "--pods", p.options.PodNetwork.String(), "--overlay", p.options.Overlay.String(),
-	}
-	if p.file != "" {
-		args = append(args, "--cases", p.file)
-	}
-	cmd := self(ctx, args...)
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	_ = cmd.Run() // it fails, as it should; the report tells more
-	read, err := report.Read(folder)
-	if err != nil {
-		return out, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(said.String()))
-	}
-	out = prove.Outcome{Results: read.Results, Touched: 1}
-	for _, x := range read.Results {
-		if refused := netpol.Refusal(x); refused != "" {
-			out.Refused = append(out.Refused, refused)
-		}
-	}
-	return out, nil
+	return args
 }

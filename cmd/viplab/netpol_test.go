@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/viplab/viplab/internal/suite/netpol"
+	"github.com/viplab/viplab/internal/suite/prove"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/suite/spec"
@@ -130,6 +132,60 @@ func TestNetpolProve(t *testing.T) {
 	if code, _, stderr := outcome(t, "netpol", "--prove", "--ip", "6", "--random", "3"); code != 2 ||
 		strings.Count(stderr, "--prove:") != 2 {
 		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// --list shows what would run, with every filter.
+func TestNetpolLists(t *testing.T) {
+	for args, want := range map[string][]string{
+		"--focus ^DIR-0[12]$": {"DIR-01", "DIR-02"},
+		"--focus x --cases " + writeCases(t, "x.yaml", denyXA):                  {"x"},
+		"--random 30 --seed 7 --focus -7-(1|12)$":                               {"random-7-1", "random-7-12"},
+		"--prove --fault endPort-ignored":                                       {"endPort-ignored"},
+		"--prove --fault ^cali-(mark|profile)":                                  {"cali-mark-stays", "cali-profile-after-policies"},
+		"--prove --focus ^TGT-02$ --fault ^cali-":                               {"cali-mark-stays", "cali-ingress-not-asked"},
+		"--prove --fault (mark-stays|skips-ingress) --enforcer policy-nftables": {"nft-egress-skips-ingress"},
+	} {
+		code, stdout, stderr := outcome(t, append([]string{"netpol", "--list"}, strings.Fields(args)...)...)
+		var got []string
+		for line := range strings.Lines(stdout) {
+			if !strings.HasPrefix(line, " ") {
+				got = append(got, strings.Fields(line)[0])
+			}
+		}
+		if code != 0 || !slices.Equal(got, want) {
+			t.Errorf("%s: exit code %d, lists %v, want %v\n%s", args, code, got, want, stderr)
+		}
+	}
+	refused(t, "netpol --random 3 --seed 1 --focus ^DIR", "no case matches")
+	refused(t, "netpol --prove --focus ^DIR-01$ --fault ^cali-mark-stays$", "nothing would be proved")
+}
+
+// --fault and --focus limit --prove to what they name.
+func TestNetpolProvesWhatIsAskedFor(t *testing.T) {
+	for args, want := range map[string]struct{ faults, cases []string }{
+		"--fault cali-mark-stays":               {[]string{"cali-mark-stays"}, []string{"TGT-02"}},
+		"--focus ^TGT-02$ --fault ^cali-ingres": {[]string{"cali-ingress-not-asked"}, []string{"TGT-02"}},
+	} {
+		folder := t.TempDir()
+		code, stdout, stderr := outcome(t, append([]string{"netpol", "--prove", "--ip", "4", "--enforcer", "policy-calico",
+			"--out", folder}, strings.Fields(args)...)...)
+		var proof prove.Proof
+		text, err := os.ReadFile(filepath.Join(folder, "prove.json"))
+		if err == nil {
+			err = json.Unmarshal(text, &proof)
+		}
+		var faults, cases []string
+		for _, x := range proof.Trials {
+			faults = append(faults, x.Fault)
+		}
+		for _, x := range proof.Scenarios {
+			cases = append(cases, x.ID)
+		}
+		if code != 0 || err != nil || !slices.Equal(faults, want.faults) || !slices.Equal(cases, want.cases) {
+			t.Errorf("%s: exit code %d, %v, faults %v, cases %v, want %v\n%s%s", args, code, err, faults, cases, want, stdout,
+				stderr)
+		}
 	}
 }
 

@@ -97,11 +97,15 @@ func (f *proveFlags) listFaults(w io.Writer, o prove.Options) error {
 	if err != nil {
 		return err
 	}
+	if f.proxiers.filter() {
+		chosen = slices.DeleteFunc(chosen, func(x faults.Fault) bool { return !slices.ContainsFunc(o.Proxiers, x.For) })
+	}
+	return listFaults(w, chosen)
+}
+
+func listFaults(w io.Writer, chosen []faults.Fault) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, x := range chosen {
-		if f.proxiers.filter() && !slices.ContainsFunc(o.Proxiers, x.For) {
-			continue
-		}
 		on := "all"
 		if len(x.On) > 0 {
 			on = strings.Join(x.On, ", ")
@@ -147,15 +151,20 @@ func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec
 	}
 	o.Run = trials{flags: f, proxiers: programs}.run
 	o.Listen = printTrials(stderr)
+	return proveAndReport(ctx, o, f.out, stdout)
+}
+
+// proveAndReport runs all trials, and reports what they show on standard output and in the folder.
+func proveAndReport(ctx context.Context, o prove.Options, folder string, stdout io.Writer) error {
 	proof, err := prove.Do(ctx, o)
 	if err != nil {
 		return err
 	}
 	proof.Version, proof.Kernel = version(), kernelRelease()
-	if err := errors.Join(proof.WriteJSON(f.out), proof.Write(stdout, isTerminal(stdout))); err != nil {
+	if err := errors.Join(proof.WriteJSON(folder), proof.Write(stdout, isTerminal(stdout))); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(f.out, "prove.json"))
+	fmt.Fprintf(stdout, "report: %s\n", filepath.Join(folder, "prove.json"))
 	return exitWith(proof.ExitCode())
 }
 

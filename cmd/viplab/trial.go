@@ -54,8 +54,12 @@ func exactly(names []string) string {
 // run carries a job out in a process of its own.
 func (t trials) run(ctx context.Context, job prove.Job) (out prove.Outcome, err error) {
 	i := slices.IndexFunc(t.proxiers, func(p spec.Proxier) bool { return p.Name() == job.Proxier })
-	args := slices.Concat([]string{"trial"}, t.flags.proxiers.arguments(t.proxiers[i]), t.flags.cluster.arguments(),
-		[]string{"--fault", job.Fault, "--focus", exactly(job.Scenarios)})
+	return outcomeOf(ctx, slices.Concat([]string{"trial"}, t.flags.proxiers.arguments(t.proxiers[i]),
+		t.flags.cluster.arguments(), []string{"--fault", job.Fault, "--focus", exactly(job.Scenarios)})...)
+}
+
+// outcomeOf runs this program with other arguments, with which it prints an outcome.
+func outcomeOf(ctx context.Context, args ...string) (out prove.Outcome, err error) {
 	cmd := self(ctx, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

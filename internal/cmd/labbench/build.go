@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/lab"
 )
 
@@ -109,14 +110,15 @@ func summarize(s size, name string, samples, floor []sample) buildRow {
 		return out
 	}
 	builds := column(samples, func(s sample) time.Duration { return s.build })
-	middle := median(builds)
+	middle := bench.Median(builds)
 	return buildRow{
 		Nodes: s.nodes, Pods: s.pods, Lab: name,
-		Median: ms(middle), Min: ms(builds[0]), Max: ms(builds[len(builds)-1]),
-		Ratio:   float64(middle) / float64(median(column(floor, func(s sample) time.Duration { return s.build }))),
-		CPU:     ms(median(column(samples, func(s sample) time.Duration { return s.cpu }))),
-		Close:   ms(median(column(samples, func(s sample) time.Duration { return s.close }))),
-		Drained: ms(median(column(samples, func(s sample) time.Duration { return s.drained }))),
+		Median: bench.Milliseconds(middle), Min: bench.Milliseconds(builds[0]),
+		Max:     bench.Milliseconds(builds[len(builds)-1]),
+		Ratio:   float64(middle) / float64(bench.Median(column(floor, func(s sample) time.Duration { return s.build }))),
+		CPU:     bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.cpu }))),
+		Close:   bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.close }))),
+		Drained: bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.drained }))),
 	}
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what a lab costs, beside the least that the kernel would take for a network of that shape, in
-// the same run: a figure in milliseconds says more about the machine than about the lab, a ratio does not.
+// Command labbench measures the cost of building a lab, and in the same run the least that the kernel takes for a
+// network of that shape. Milliseconds depend on the machine more than on the lab; the ratio of the two does not.
 package main
 
 import (
@@ -11,33 +11,30 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-func main() {
+func main() { bench.Main(run) }
+
+func run(ctx context.Context) error {
 	if err := sandbox.Enter(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
+		return err
 	}
 	asJSON := flag.Bool("json", false, "print JSON instead of tables")
 	rounds := flag.Int("rounds", 5, "how often each build is measured; the median counts")
 	fresh := flag.Int("fresh", 1000, "how many labs of 3 x 3 are built one after the other to look for late or lost "+
 		"first packets")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	r, err := measure(ctx, *rounds, *fresh)
-	if err == nil && *asJSON {
-		err = json.NewEncoder(os.Stdout).Encode(r)
-	} else if err == nil {
-		err = r.print(os.Stdout)
-	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return err
 	}
+	if *asJSON {
+		return json.NewEncoder(os.Stdout).Encode(r)
+	}
+	return r.print(os.Stdout)
 }
 
 // measure runs everything.

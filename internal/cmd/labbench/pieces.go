@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -28,7 +29,7 @@ func measurePieces(ctx context.Context) ([]pieceRow, error) {
 	}
 	var rows []pieceRow
 	for _, name := range m.names {
-		rows = append(rows, pieceRow{name, float64(median(m.times[name])) / float64(time.Microsecond)})
+		rows = append(rows, pieceRow{name, bench.Microseconds(bench.Median(m.times[name]))})
 	}
 	return rows, nil
 }

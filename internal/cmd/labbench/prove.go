@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/lab"
 )
 
@@ -111,7 +112,8 @@ func measureProof(ctx context.Context, d *drain, s size, rounds int) (proofRow, 
 		builds, proofs, sums = append(builds, built), append(proofs, sum-built), append(sums, sum)
 		row.Pairs, row.Lost = pairs, row.Lost+missing
 	}
-	row.Build, row.Proof, row.Median = ms(median(builds)), ms(median(proofs)), ms(median(sums))
+	row.Build, row.Proof = bench.Milliseconds(bench.Median(builds)), bench.Milliseconds(bench.Median(proofs))
+	row.Median = bench.Milliseconds(bench.Median(sums))
 	return row, nil
 }
 
@@ -180,7 +182,7 @@ func measureFresh(ctx context.Context, labs int) (freshRow, error) {
 			return row, err
 		}
 	}
-	row.Labs, row.Build = labs, ms(median(builds))
+	row.Labs, row.Build = labs, bench.Milliseconds(bench.Median(builds))
 	return row, nil
 }
 
@@ -226,5 +228,5 @@ func (row *freshRow) count(answered bool, took time.Duration) {
 	case took > late:
 		row.Late++
 	}
-	row.Worst = max(row.Worst, ms(took))
+	row.Worst = max(row.Worst, bench.Milliseconds(took))
 }

@@ -5,9 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
-	"time"
 )
 
 // report is all that was measured. Times are in milliseconds, those of pieces in microseconds.
@@ -75,15 +73,4 @@ func (r report) print(to io.Writer) error {
 		"the slowest took %.1f ms\n",
 		r.Fresh.Labs, r.Fresh.Build, r.Fresh.Packets, r.Fresh.Late, late, r.Fresh.Lost, r.Fresh.Worst)
 	return err
-}
-
-func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// median sorts d.
-func median(d []time.Duration) time.Duration {
-	if len(d) == 0 {
-		return 0
-	}
-	slices.Sort(d)
-	return d[len(d)/2]
 }

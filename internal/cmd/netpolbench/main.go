@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what a table of network policies costs, and all static cases, and tells what the same probes
-// would take where a denied one costs a time-out.
+// Command netpolbench measures how long a table of network policies takes, and all static cases. It compares them with
+// a tool that waits for a timeout on each denied probe.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"runtime"
-	"slices"
+	"sync"
 	"time"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -22,18 +21,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-func main() {
-	if err := sandbox.Enter(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := measure(ctx, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main(measure) }
 
 // Cyclonus at its defaults: 15 workers, each waits 10 s for an answer, and 5 s for policies to take effect in each
 // case.
@@ -43,7 +31,11 @@ const (
 	cyclonusPause   = 5 * time.Second
 )
 
-func measure(ctx context.Context, w io.Writer) error {
+func measure(ctx context.Context) error {
+	if err := sandbox.Enter(); err != nil {
+		return err
+	}
+	w := os.Stdout
 	cases, err := netpol.Static()
 	if err != nil {
 		return err
@@ -64,17 +56,17 @@ func measure(ctx context.Context, w io.Writer) error {
 			continue
 		}
 		o := netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed, NamedPorts: names}
-		tables, err := alone(ctx, e, o, cases)
+		tables, _, err := judge(ctx, 1, e, o, cases)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
-		whole, err := together(ctx, e, o, cases)
+		_, whole, err := judge(ctx, runtime.GOMAXPROCS(0), e, o, cases)
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
 		fmt.Fprintf(w, "  %-16s a table of %d probes %v (median; 95 %%: %v); all cases %.1f s on %d CPUs\n", e.Name(),
 			netpol.Cells,
-			tables[len(tables)/2].Round(100*time.Microsecond), tables[len(tables)*95/100].Round(100*time.Microsecond),
+			bench.Median(tables).Round(100*time.Microsecond), bench.Percentile(tables, 95).Round(100*time.Microsecond),
 			whole.Seconds(), runtime.GOMAXPROCS(0))
 	}
 	waiting := time.Duration(denied)*cyclonusTimeout/cyclonusWorkers + time.Duration(len(cases))*cyclonusPause
@@ -83,47 +75,28 @@ func measure(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// alone are the times of the tables of all cases, one at a time, in order.
-func alone(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took []time.Duration,
-	err error) {
-	b, err := netpol.NewBench(ctx, e, o)
+// judge returns the times of the tables of all cases, and the time of all together, on a number of clusters. It does
+// not count the time of building them.
+func judge(ctx context.Context, clusters int, e spec.Proxier, o netpol.Options,
+	cases []netpol.Case) (tables []time.Duration, took time.Duration, err error) {
+	pool, err := netpol.NewPool(ctx, clusters, e, o)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.Close(context.WithoutCancel(ctx))) }()
-	for _, c := range cases {
-		verdicts, err := judge(ctx, b, c)
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range verdicts {
-			took = append(took, v.Took)
-		}
-	}
-	slices.Sort(took)
-	return took, nil
-}
-
-// together is the time of all cases, on as many clusters as there are CPUs, which are built before.
-func together(ctx context.Context, e spec.Proxier, o netpol.Options, cases []netpol.Case) (took time.Duration,
-	err error) {
-	pool, err := netpol.NewPool(ctx, runtime.GOMAXPROCS(0), e, o)
-	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, pool.Close(context.WithoutCancel(ctx))) }()
+	var mu sync.Mutex
 	began := time.Now()
 	err = pool.Each(len(cases), func(i int, b *netpol.Bench) error {
-		_, err := judge(ctx, b, cases[i])
-		return err
+		verdicts, err := b.Judge(ctx, cases[i])
+		if _, err := netpol.SumUp(verdicts, err); err != nil {
+			return fmt.Errorf("%s: %w", cases[i].ID, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, v := range verdicts {
+			tables = append(tables, v.Took)
+		}
+		return nil
 	})
-	return time.Since(began), err
-}
-
-func judge(ctx context.Context, b *netpol.Bench, c netpol.Case) ([]netpol.Verdict, error) {
-	verdicts, err := b.Judge(ctx, c)
-	if _, err := netpol.SumUp(verdicts, err); err != nil {
-		return nil, fmt.Errorf("%s: %w", c.ID, err)
-	}
-	return verdicts, nil
+	return tables, time.Since(began), err
 }

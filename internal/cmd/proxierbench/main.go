@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures what it costs proxiers to serve many Services: how long the first sync takes, and a change of
-// one Service among many, from the moment it is in the cluster's state to the first packet that shows it; memory; and
-// what a connection through the last of the Services costs. kube-proxy is measured in the same run, on the same
-// machine.
+// Command proxierbench measures proxiers that serve many Services: the first sync; a change of one Service among many,
+// from the change of the cluster's state to the first packet that shows it; memory; and a connection through the last
+// Service. It measures kube-proxy in the same run on the same machine.
 package main
 
 import (
@@ -14,21 +13,17 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-func main() {
-	if err := run(os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { bench.Main(run) }
 
-func run(stdout, stderr io.Writer) error {
+func run(ctx context.Context) error {
+	stdout, stderr := os.Stdout, os.Stderr
 	names := flag.String("proxiers", strings.Join(defaultSubjects(), ","),
 		"what to measure, of "+strings.Join(subjectNames(), ", "))
 	sizes := flag.String("sizes", "100,1000,10000", "numbers of Services, with five endpoints each")
@@ -40,8 +35,6 @@ func run(stdout, stderr io.Writer) error {
 	if err := errors.Join(err, wrong); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	if !sandbox.Inside() {
 		for _, s := range subjects {
 			if err := s.prepare(ctx, stderr); err != nil {

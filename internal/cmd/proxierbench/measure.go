@@ -10,11 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
@@ -77,13 +77,13 @@ func measure(ctx context.Context, s subject, services, rounds int) (r row, err e
 	defer func() {
 		began := time.Now()
 		err = errors.Join(err, stop())
-		r.Stop = ms(time.Since(began))
+		r.Stop = bench.Milliseconds(time.Since(began))
 	}()
 	first, err := w.until(ctx, began, last, answered)
 	if err != nil {
 		return r, err
 	}
-	r.First = ms(first)
+	r.First = bench.Milliseconds(first)
 	if err := r.changes(ctx, w, rounds); err != nil {
 		return r, err
 	}
@@ -161,7 +161,8 @@ func (r *row) changes(ctx context.Context, w *world, rounds int) error {
 			*s.took = append(*s.took, took)
 		}
 	}
-	r.Added, r.Changed, r.Removed = ms(median(added)), ms(median(changed)), ms(median(removed))
+	r.Added, r.Changed = bench.Milliseconds(bench.Median(added)), bench.Milliseconds(bench.Median(changed))
+	r.Removed = bench.Milliseconds(bench.Median(removed))
 	return nil
 }
 
@@ -185,18 +186,11 @@ func (r *row) connect(ctx context.Context, w *world, vip netip.AddrPort) error {
 			*took = append(*took, a.Took)
 		}
 	}
-	r.Connect, r.Direct = us(median(through)), us(median(past))
+	r.Connect, r.Direct = bench.Microseconds(bench.Median(through)), bench.Microseconds(bench.Median(past))
 	return nil
 }
 
-func median(d []time.Duration) time.Duration {
-	slices.Sort(d)
-	return d[len(d)/2]
-}
-
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-func us(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
-func mib(bytes int64) float64    { return float64(bytes) / (1 << 20) }
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // heap is what is in use after everything that is not has been freed.
 func heap() int64 {

@@ -95,7 +95,7 @@ func service(name, app string) *corev1.Service {
 	}
 }
 
-// crowd are Services that nobody connects to, with endpoints that nobody has.
+// crowd returns Services without clients, with endpoints at unused addresses.
 func crowd(n int) []store.Object {
 	var out []store.Object
 	for i := range n {

@@ -13,46 +13,65 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // timeout is for a package's tests on a slow machine.
 const timeout = "40m"
 
-// testHere runs the tests of packages on this kernel.
+const module = "github.com/viplab/viplab"
+
+// slow are the packages whose tests take longest. They start first, so that none of them runs alone at the end.
+var slow = []string{"/suite", "/cmd/viplab", "/internal/suite/engine", "/internal/suite/netpol"}
+
+// testHere runs the tests of packages on this kernel: those with the race detector and the others at the same time,
+// because most tests in a lab wait more than they compute.
 func testHere(ctx context.Context, patterns []string) (*results, error) {
-	quick, rest, err := splitPackages(ctx, patterns)
+	inMemory, inLab, err := splitPackages(ctx, patterns)
 	if err != nil {
 		return nil, err
 	}
-	r := newResults("here")
-	for _, part := range []struct {
-		packages []string
-		flags    []string
-	}{{quick, []string{"-race"}}, {rest, nil}} {
-		if len(part.packages) == 0 {
-			continue
-		}
-		args := slices.Concat([]string{"test", "-json", "-count=1", "-timeout=" + timeout}, part.flags, part.packages)
-		cmd := command(ctx, "go", args...)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			return nil, err
-		}
-		if err := cmd.Start(); err != nil {
-			return nil, err
-		}
-		readErr := r.read(out, os.Stdout)
-		err = cmd.Wait() // a failed test is an error too, and is in the results
-		if exit := (*exec.ExitError)(nil); readErr != nil || err != nil && !errors.As(err, &exit) {
-			return nil, errors.Join(readErr, err)
-		}
+	// The virtual machines need binaries without C libraries. The same here means that all packages are compiled once.
+	withoutC := append(os.Environ(), "CGO_ENABLED=0")
+	parts := []*results{newResults("here"), newResults("here")}
+	var all errgroup.Group
+	all.Go(func() error { return parts[0].goTest(ctx, withoutC, inLab) })
+	all.Go(func() error { return parts[1].goTest(ctx, os.Environ(), inMemory, "-race") })
+	if err := all.Wait(); err != nil {
+		return nil, err
 	}
-	return r, nil
+	parts[0].merge(parts[1])
+	return parts[0], nil
 }
 
-// splitPackages puts those apart that are tested with the race detector: those that work in memory only. In a lab most
-// of the time passes in the kernel, and the detector's cost buys little. It needs a C compiler, which is not demanded.
-func splitPackages(ctx context.Context, patterns []string) (quick, rest []string, err error) {
+// goTest runs "go test" and reads the results.
+func (r *results) goTest(ctx context.Context, env, packages []string, flags ...string) error {
+	if len(packages) == 0 {
+		return nil
+	}
+	args := slices.Concat([]string{"test", "-json", "-count=1", "-timeout=" + timeout}, flags, packages)
+	cmd := command(ctx, "go", args...)
+	cmd.Env = env
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	readErr := r.read(out, os.Stdout)
+	err = cmd.Wait() // a failed test is an error too, and is in the results
+	if exit := (*exec.ExitError)(nil); readErr != nil || err != nil && !errors.As(err, &exit) {
+		return errors.Join(readErr, err)
+	}
+	return nil
+}
+
+// splitPackages separates the packages whose tests work in memory only. They are tested with the race detector. In a
+// lab most of the time passes in the kernel, so the detector would cost much and find little. It needs a C compiler,
+// which is optional.
+func splitPackages(ctx context.Context, patterns []string) (inMemory, inLab []string, err error) {
 	const format = `{{.ImportPath}} {{join .TestImports ","}},{{join .XTestImports ","}}`
 	lines, err := output(ctx, "go", append([]string{"list", "-f", format}, patterns...)...)
 	if err != nil {
@@ -62,12 +81,22 @@ func splitPackages(ctx context.Context, patterns []string) (quick, rest []string
 	for _, line := range lines {
 		pkg, imports, _ := strings.Cut(line, " ")
 		if noCompiler != nil || imports == "," || strings.Contains(imports, "/lab/sandbox") {
-			rest = append(rest, pkg)
+			inLab = append(inLab, pkg)
 		} else {
-			quick = append(quick, pkg)
+			inMemory = append(inMemory, pkg)
 		}
 	}
-	return quick, rest, nil
+	slices.SortStableFunc(inLab, func(a, b string) int { return startOrder(a) - startOrder(b) })
+	return inMemory, inLab, nil
+}
+
+// startOrder is lower for a package that is to start earlier.
+func startOrder(pkg string) int {
+	i := slices.IndexFunc(slow, func(s string) bool { return pkg == module+s })
+	if i < 0 {
+		return len(slow)
+	}
+	return i
 }
 
 // event is a line of "go test -json" (go doc test2json).
@@ -75,7 +104,7 @@ type event struct {
 	Action, Package, Test, Output, ImportPath, FailedBuild string
 }
 
-// read takes the events of a test run. It shows the line with which each package ends, and all that failed tests said.
+// read reads the events of a test run. It shows the last line of each package and all output of failed tests.
 func (r *results) read(events io.Reader, show io.Writer) error {
 	said := map[test][]string{}
 	lines := bufio.NewReader(events)
@@ -96,7 +125,7 @@ func (r *results) read(events io.Reader, show io.Writer) error {
 		switch e.Action {
 		case "output":
 			said[t] = append(said[t], e.Output)
-			if e.Test == "" && isPackageLine(e.Output) || isTally(e.Output) {
+			if e.Test == "" && isPackageLine(e.Output) || isSummary(e.Output) {
 				fmt.Fprint(show, e.Output)
 			}
 		case "build-output":
@@ -123,7 +152,7 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 		}
 		return
 	}
-	// A package fails by its tests, or by itself: it crashed, hung, or its TestMain refused.
+	// A package fails because of a test, or as a whole: it crashed, hung, or its TestMain refused.
 	byTest := false
 	for x, v := range r.verdict {
 		byTest = byTest || x.pkg == t.pkg && v == "fail"
@@ -150,12 +179,12 @@ func isPackageLine(line string) bool {
 	return false
 }
 
-// isTally finds the lines in which the conformance suite counts.
-func isTally(line string) bool {
+// isSummary finds the lines with the counts of the conformance suite.
+func isSummary(line string) bool {
 	return strings.Contains(line, " passed, ") && strings.Contains(line, " broken") && !strings.HasPrefix(line, " ")
 }
 
-// skipReason is the last thing that a test said before it was skipped, without where in the source it said so.
+// skipReason returns the last output of a test before it was skipped, without the position in the source.
 func skipReason(said []string) string {
 	for _, line := range slices.Backward(said) {
 		line = strings.TrimSpace(line)

@@ -3,9 +3,12 @@
 // Command testall runs all tests: here, and in virtual machines with Debian's kernels those that this kernel cannot
 // run. It is what "make test" calls.
 //
-// A test skips itself where it cannot run. Each one skipped here is tried in the virtual machines; what is skipped
-// there too is reported as skipped. The conformance suite adapts to the kernel instead of skipping, so what it needs
-// the virtual machines for is asked of "viplab doctor".
+// A test skips itself where it cannot run. Each one skipped here is tried in the virtual machines; one that is skipped
+// there too is reported as skipped. The conformance suite adapts to the kernel instead of skipping, so "viplab doctor"
+// says what it needs the virtual machines for.
+//
+// All binaries of the virtual machines are compiled once. The conformance suite starts in one of them at the beginning,
+// beside the tests here, and skipped tests follow as soon as all tests here have ended.
 package main
 
 import (
@@ -39,14 +42,21 @@ func run(ctx context.Context) int {
 		packages = []string{"./..."}
 	}
 	start := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	var virtual *vms
+	if *where != "here" {
+		virtual = startVMs(ctx, packages)
+		defer virtual.running.Wait()
+	}
+	defer cancel()
 	here, err := testHere(ctx, packages)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test:", err)
 		return 2
 	}
 	all := []*results{here}
-	if *where != "here" {
-		all = append(all, testInVMs(ctx, here)...)
+	if virtual != nil {
+		all = append(all, virtual.finish(ctx, here)...)
 	}
 	fmt.Printf("\n%s\n", summary(all, time.Since(start)))
 	for _, r := range all {
@@ -61,7 +71,7 @@ func run(ctx context.Context) int {
 	return 0
 }
 
-// command is a command whose group gets the caller's interrupts, and whose errors name it.
+// command returns a command that is interrupted, and not killed, when the context ends.
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stderr = os.Stderr

@@ -5,30 +5,42 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// test names one test: "TestX/sub" of a package.
+// test identifies one test: "TestX/sub" of a package.
 type test struct{ pkg, name string }
 
-// results are what became of tests in one place.
+func compareTests(a, b test) int {
+	return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
+}
+
+// results are the results of tests in one place.
 type results struct {
 	place   string
 	verdict map[test]string // "pass", "fail", "skip"
 	reasons map[test]string // of those skipped
-	broken  []string        // what ended without a verdict: packages that do not build, that crash, that hang
+	broken  []string        // packages that do not build, crash or hang
 }
 
 func newResults(place string) *results {
 	return &results{place: place, verdict: map[test]string{}, reasons: map[test]string{}}
 }
 
+// merge adds the results of other packages.
+func (r *results) merge(other *results) {
+	maps.Copy(r.verdict, other.verdict)
+	maps.Copy(r.reasons, other.reasons)
+	r.broken = append(r.broken, other.broken...)
+}
+
 func (r *results) fault(err error) { r.broken = append(r.broken, err.Error()) }
 
-// leaves are the tests without subtests, in order: a test that only groups others would count twice.
+// leaves returns the tests without subtests, in order. A test that only groups others would count twice.
 func (r *results) leaves(verdict string) []test {
 	groups := map[test]bool{}
 	for t := range r.verdict {
@@ -43,14 +55,14 @@ func (r *results) leaves(verdict string) []test {
 			out = append(out, t)
 		}
 	}
-	slices.SortFunc(out, func(a, b test) int { return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(out, compareTests)
 	return out
 }
 
-type tally struct{ passed, failed, skipped, broken int }
+type counts struct{ passed, failed, skipped, broken int }
 
-func (r *results) count() tally {
-	c := tally{len(r.leaves("pass")), len(r.leaves("fail")), len(r.leaves("skip")), len(r.broken)}
+func (r *results) count() counts {
+	c := counts{len(r.leaves("pass")), len(r.leaves("fail")), len(r.leaves("skip")), len(r.broken)}
 	if c.failed == 0 {
 		for _, v := range r.verdict {
 			if v == "fail" { // a group that failed outside of its subtests
@@ -61,12 +73,12 @@ func (r *results) count() tally {
 	return c
 }
 
-// summary tells what ran where. Its last line counts each test once: as skipped only if no place could run it.
+// summary reports what ran where. Its last line counts each test once: as skipped only if no place could run it.
 func summary(all []*results, took time.Duration) string {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "WHERE\tPASSED\tFAILED\tSKIPPED\tBROKEN")
-	total := tally{}
+	total := counts{}
 	for _, r := range all {
 		c := r.count()
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\n", r.place, c.passed, c.failed, c.skipped, c.broken)
@@ -84,12 +96,12 @@ func summary(all []*results, took time.Duration) string {
 	skipped := skippedEverywhere(all)
 	total.skipped = len(skipped)
 	b.WriteString(grouped(skipped, all[0].reasons))
-	// A broken one is counted among the failed here: it is one for whoever only reads this line.
+	// A broken package counts as failed here, for readers of this line alone.
 	fmt.Fprintf(&b, "\n%d passed, %d failed, %d skipped", total.passed, total.failed+total.broken, total.skipped)
 	return fmt.Sprintf("all tests, %v\n%s", took.Round(time.Second), b.String())
 }
 
-// grouped tells of skipped tests in a line for each reason, since what a kernel lacks skips many.
+// grouped returns a line for each reason for which tests were skipped: a feature that a kernel lacks skips many.
 func grouped(skipped []test, reasons map[test]string) string {
 	type cause struct{ pkg, reason string }
 	var order []cause

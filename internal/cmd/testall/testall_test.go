@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func readEvents(t *testing.T) (*results, string) {
 
 func TestEventsAreCounted(t *testing.T) {
 	r, shown := readEvents(t)
-	if got, want := r.count(), (tally{passed: 2, failed: 1, skipped: 1, broken: 1}); got != want {
+	if got, want := r.count(), (counts{passed: 2, failed: 1, skipped: 1, broken: 1}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
 	if reason := r.reasons[test{"p", "TestA/y"}]; reason != "needs ipip: no such device" {
@@ -109,6 +110,24 @@ func TestPatternMatchesWhatWasSkipped(t *testing.T) {
 	}
 }
 
+// Tests share a process if the same pattern selects their subtests, but the subtests of none are mixed up.
+func TestSkippedTestsShareProcesses(t *testing.T) {
+	for _, pkg := range []string{"p", "q"} {
+		built[pkg] = binary{pkg: pkg}
+	}
+	runs, err := skippedTests(t.Context(), []test{
+		{"p", "TestA"}, {"p", "TestB/ipip"}, {"p", "TestB/4/ipip"}, {"p", "TestC"}, {"p", "TestD/ipip"}, {"p", "TestE/ipip"}, {"q", "TestF"},
+	})
+	var got []string
+	for _, r := range runs {
+		got = append(got, r.pkg+" "+r.args[1])
+	}
+	want := []string{"p ^(TestA|TestC)$", "p ^(TestB)$/^(ipip|4)$/^(ipip)$", "p ^(TestD|TestE)$/^(ipip)$", "q ^(TestF)$"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v: %q, want %q", err, got, want)
+	}
+}
+
 // The script is run by a shell, and its output read back, as in the virtual machine.
 func TestSectionsFromAScript(t *testing.T) {
 	dir := t.TempDir()
@@ -142,7 +161,7 @@ func TestSectionsFromAScript(t *testing.T) {
 	if err := r.readSections(t.Context(), strings.NewReader(good), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.count(); got != (tally{passed: 1}) {
+	if got := r.count(); got != (counts{passed: 1}) {
 		t.Errorf("counted %+v", got)
 	}
 }

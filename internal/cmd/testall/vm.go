@@ -47,40 +47,74 @@ type binary struct {
 	args           []string
 }
 
-// testInVMs runs under the other kernels what could not run here, side by side if the machine is large enough.
-func testInVMs(ctx context.Context, here *results) []*results {
-	all := make([]*results, len(kernels))
-	runs := make([][]binary, len(kernels))
-	for i, kernel := range kernels { // all is built before anything runs: it is the same binaries that they run
-		all[i] = newResults("Linux " + kernel + " (VM)")
-		var err error
-		if runs[i], err = runsUnder(ctx, kernel, here); err != nil {
-			all[i].lost(kernel, err)
-		}
-	}
-	slots := make(chan struct{}, machines())
-	var running sync.WaitGroup
-	for i, kernel := range kernels {
-		if len(runs[i]) == 0 {
-			continue
-		}
-		fmt.Printf("\nunder Linux %s, in a virtual machine:\n", kernel)
-		for _, b := range runs[i] {
-			fmt.Printf("  %s %s\n", b.pkg, strings.Join(b.args, " "))
-		}
-		running.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			if err := all[i].testInVM(ctx, kernel, runs[i]); err != nil {
-				all[i].lost(kernel, err)
-			}
-		})
-	}
-	running.Wait()
-	return all
+// vms are the runs in virtual machines.
+type vms struct {
+	kept    [][]binary    // runs of the suite that have not been started, by kernel
+	slots   chan struct{} // of virtual machines that run at the same time
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	results []*results // by kernel
 }
 
-// lost tells that not all was tested under a kernel, and why.
+// startVMs starts runs of the conformance suite, because what they need is known before any test has been skipped here.
+// It leaves one processor to the tests that run here at the same time.
+func startVMs(ctx context.Context, patterns []string) *vms {
+	v := &vms{slots: make(chan struct{}, machines()), kept: make([][]binary, len(kernels))}
+	for i, kernel := range kernels {
+		v.results = append(v.results, newResults("Linux "+kernel+" (VM)"))
+		var err error
+		if v.kept[i], err = conformanceRuns(ctx, kernel, patterns); err != nil {
+			v.results[i].lost(kernel, err)
+		}
+	}
+	for i := max(0, len(kernels)-machines()+1); i < len(kernels); i++ {
+		v.start(ctx, i, v.kept[i])
+		v.kept[i] = nil
+	}
+	return v
+}
+
+// start starts runs under a kernel, by its number.
+func (v *vms) start(ctx context.Context, i int, runs []binary) {
+	if len(runs) == 0 {
+		return
+	}
+	fmt.Printf("\nunder Linux %s, in a virtual machine:\n", kernels[i])
+	for _, b := range runs {
+		fmt.Printf("  %s %s\n", b.pkg, strings.Join(b.args, " "))
+	}
+	v.running.Go(func() {
+		v.slots <- struct{}{}
+		defer func() { <-v.slots }()
+		part := newResults("")
+		err := part.testInVM(ctx, kernels[i], runs)
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.results[i].merge(part)
+		if err != nil {
+			v.results[i].lost(kernels[i], err)
+		}
+	})
+}
+
+// finish tries the tests that were skipped here under all kernels, with the runs that have not been started, and
+// returns all results.
+func (v *vms) finish(ctx context.Context, here *results) []*results {
+	skipped, err := skippedTests(ctx, here.leaves("skip"))
+	for i, kernel := range kernels {
+		if err != nil {
+			v.mu.Lock()
+			v.results[i].lost(kernel, err)
+			v.mu.Unlock()
+		}
+		v.start(ctx, i, slices.Concat(skipped, v.kept[i]))
+	}
+	v.running.Wait()
+	return v.results
+}
+
+// lost notes and prints why not everything was tested under a kernel.
 func (r *results) lost(kernel string, err error) {
 	fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", kernel, err)
 	r.fault(err)
@@ -97,17 +131,7 @@ func machines() int {
 	return max(1, min(runtime.NumCPU(), int(host.Totalram*uint64(host.Unit)/memory)))
 }
 
-// runsUnder are what could not run here and is to be tried under another kernel.
-func runsUnder(ctx context.Context, kernel string, here *results) ([]binary, error) {
-	runs, err := skippedTests(ctx, here.leaves("skip"))
-	if err != nil {
-		return nil, err
-	}
-	suite, err := conformanceRuns(ctx, kernel, here)
-	return append(runs, suite...), err
-}
-
-// testInVM takes the results of binaries that run under another kernel.
+// testInVM runs binaries under another kernel and adds their results.
 func (r *results) testInVM(ctx context.Context, kernel string, runs []binary) error {
 	cmd := command(ctx, "scripts/vm", "--kernel", kernel, "bash", "-c", script(runs))
 	out, err := cmd.StdoutPipe()
@@ -120,7 +144,7 @@ func (r *results) testInVM(ctx context.Context, kernel string, runs []binary) er
 	readErr := r.readSections(ctx, out, labelled{"Linux " + kernel + " | ", os.Stdout})
 	err = cmd.Wait()
 	if readErr == nil && err != nil {
-		readErr = fmt.Errorf("scripts/vm: %w", err) // failed tests are told by sections, not by the exit code
+		readErr = fmt.Errorf("scripts/vm: %w", err) // sections report failed tests, the exit code does not
 	}
 	return readErr
 }
@@ -163,7 +187,7 @@ func script(runs []binary) string {
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// readSections takes the output of script, and shows what is worth it.
+// readSections reads the output of script, and shows failures and counts.
 func (r *results) readSections(ctx context.Context, out io.Reader, show io.Writer) error {
 	lines := bufio.NewReader(out)
 	pkg, text := "", &bytes.Buffer{}
@@ -193,7 +217,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader, show io.Write
 	}
 }
 
-// section turns a binary's output into the events that "go test" would have made of it, and takes those.
+// section converts a binary's output into the events of "go test -json", and reads those.
 func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, code string, show io.Writer) error {
 	before := len(r.broken) + len(r.leaves("fail"))
 	cmd := command(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
@@ -211,22 +235,34 @@ func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, c
 	return nil
 }
 
-// skippedTests are the runs that try the skipped tests again, one for each top-level test.
+// skippedTests returns the runs that try the skipped tests again. A process takes long to start in an emulated machine,
+// so tests of a package share one if their subtests have the same names, or if they have none.
 func skippedTests(ctx context.Context, skipped []test) ([]binary, error) {
-	type top struct{ pkg, name string }
-	names := map[top][]string{}
+	subtests := map[test][]string{} // by top-level test
 	for _, t := range skipped {
-		name, _, _ := strings.Cut(t.name, "/")
-		names[top{t.pkg, name}] = append(names[top{t.pkg, name}], t.name)
+		top, sub, _ := strings.Cut(t.name, "/")
+		subtests[test{t.pkg, top}] = append(subtests[test{t.pkg, top}], sub)
+	}
+	shared := map[test][]string{} // the names of the tests, by package and the pattern of their subtests
+	var order []test
+	for _, top := range slices.SortedFunc(maps.Keys(subtests), compareTests) {
+		key := test{top.pkg, pattern(subtests[top])}
+		if shared[key] == nil {
+			order = append(order, key)
+		}
+		shared[key] = append(shared[key], top.name)
 	}
 	var runs []binary
-	keys := slices.SortedFunc(maps.Keys(names), func(a, b top) int { return strings.Compare(a.pkg+a.name, b.pkg+b.name) })
-	for _, k := range keys {
-		b, err := build(ctx, k.pkg)
+	for _, key := range order {
+		b, err := build(ctx, key.pkg)
 		if err != nil {
 			return nil, err
 		}
-		b.args = []string{"-test.run", pattern(names[k])}
+		run := pattern(shared[key])
+		if key.name != pattern([]string{""}) {
+			run += "/" + key.name
+		}
+		b.args = []string{"-test.run", run}
 		runs = append(runs, b)
 	}
 	return runs, nil
@@ -253,12 +289,13 @@ func pattern(names []string) string {
 	return strings.Join(parts, "/")
 }
 
-// conformanceRuns are the runs of the suite under a kernel for what this one lacks. They are none if the suite was not
-// asked for.
-func conformanceRuns(ctx context.Context, kernel string, here *results) ([]binary, error) {
-	const suite = "github.com/viplab/viplab/suite"
-	if !slices.ContainsFunc(slices.Collect(maps.Keys(here.verdict)), func(t test) bool { return t.pkg == suite }) {
-		return nil, nil
+// conformanceRuns returns the runs of the suite under a kernel, for features that this kernel lacks. They are none if
+// the patterns of packages leave the suite out.
+func conformanceRuns(ctx context.Context, kernel string, patterns []string) ([]binary, error) {
+	const suite = module + "/suite"
+	packages, err := output(ctx, "go", append([]string{"list"}, patterns...)...)
+	if err != nil || !slices.Contains(packages, suite) {
+		return nil, err
 	}
 	report, err := command(ctx, "bin/viplab", "doctor", "--json").Output()
 	var found struct {
@@ -284,8 +321,15 @@ func conformanceRuns(ctx context.Context, kernel string, here *results) ([]binar
 	return runs, nil
 }
 
-// build makes a test binary that needs no library of the host.
+// built are the test binaries of packages, which all kernels share.
+var built = map[string]binary{}
+
+// build makes a test binary that needs no library of the host. Without debugging information it is half as large, and
+// starts sooner.
 func build(ctx context.Context, pkg string) (binary, error) {
+	if b, ok := built[pkg]; ok {
+		return b, nil
+	}
 	dir, err := output(ctx, "go", "list", "-f", "{{.Dir}}", pkg)
 	if err != nil {
 		return binary{}, err
@@ -294,11 +338,12 @@ func build(ctx context.Context, pkg string) (binary, error) {
 	if err != nil {
 		return binary{}, err
 	}
-	cmd := command(ctx, "go", "test", "-c", "-o", path, pkg)
+	cmd := command(ctx, "go", "test", "-c", "-ldflags=-s -w", "-o", path, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	cmd.Stdout = os.Stderr
 	if err := cmd.Run(); err != nil {
 		return binary{}, fmt.Errorf("build the tests of %s: %w", pkg, err)
 	}
-	return binary{pkg: pkg, dir: dir[0], path: path}, nil
+	built[pkg] = binary{pkg: pkg, dir: dir[0], path: path}
+	return built[pkg], nil
 }

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -187,32 +189,23 @@ func unpackImage(bzImage, elf string) error {
 func newest(names []string, pattern *regexp.Regexp) string {
 	best := ""
 	for _, name := range names {
-		if m := pattern.FindStringSubmatch(name); m != nil && naturalLess(best, m[1]) {
+		if m := pattern.FindStringSubmatch(name); m != nil && slices.Compare(numbers(best), numbers(m[1])) < 0 {
 			best = m[1]
 		}
 	}
 	return best
 }
 
-var digitsOrNot = regexp.MustCompile(`\d+|\D+`)
+var digits = regexp.MustCompile(`\d+`)
 
-// naturalLess compares with runs of digits taken as numbers.
-func naturalLess(a, b string) bool {
-	as, bs := digitsOrNot.FindAllString(a, -1), digitsOrNot.FindAllString(b, -1)
-	for i := range min(len(as), len(bs)) {
-		x, y := as[i], bs[i]
-		if x == y {
-			continue
-		}
-		if isDigit(x[0]) && isDigit(y[0]) && len(x) != len(y) {
-			return len(x) < len(y)
-		}
-		return x < y
+// numbers returns the numbers in a release, in which two releases of a pattern differ.
+func numbers(release string) (out []int) {
+	for _, text := range digits.FindAllString(release, -1) {
+		n, _ := strconv.Atoi(text) // digits alone
+		out = append(out, n)
 	}
-	return len(as) < len(bs)
+	return out
 }
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 // findProgram looks where administrators' programs are too; a user's PATH often lacks those folders.
 func findProgram(name string) string {

@@ -6,99 +6,103 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/viplab/viplab/internal/suite/netpol/misread"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/viplab/viplab/internal/suite/netpol/misreading"
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
-	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Options say what to build.
+// Options configure a bench.
 type Options struct {
 	Stack      lab.Stack
 	PodNetwork lab.PodNetwork
 	Overlay    lab.Overlay
-	Placement  Placement
 	NamedPorts NamedPorts
-	// Proxier, if not nil, serves Services beside the enforcer, and tables are fired through a Service for each pod as
-	// well.
+	// Proxier, if not nil, serves Services beside the enforcer. Each table is then also fired through a Service for
+	// each pod.
 	Proxier spec.Proxier
-	// Patience is how long an enforcer may take to obey that does not tell when it does, on a machine of usual
-	// speed. None: it obeys when it has been told.
+	// Patience is for enforcers that do not report when they have converged: how long they may take on a machine of
+	// usual speed. Zero: the enforcer has converged when Apply returns.
 	Patience time.Duration
-	// Misread is how the API is read wrongly on the way to the enforcers. Nil: rightly.
-	Misread *misread.Reading
+	// Misreading changes the policies on their way to the enforcers. Nil: they get the policies as written.
+	Misreading *misreading.Reading
 }
 
 // Bench is the grid as a cluster, with an enforcer on every node.
 type Bench struct {
-	options   Options
-	cluster   *cluster.Cluster
-	old       legacy
-	view      *store.Store // the cluster's state as enforcers are told of it
-	enforcer  spec.Proxier
-	instances []spec.Instance
-	states    []string // folders of programs
-	volleys   map[lab.Family]*traffic.Volley
-	services  services
-	evidence  evidence
-	tracked   []*observe.Conntrack // what every node knows of connections
-	applied   int                  // cases
+	options    Options
+	cluster    *cluster.Cluster
+	hostBits   hostBits
+	view       *store.Store // the cluster's state as enforcers see it
+	enforcer   spec.Proxier
+	instances  []spec.Instance // of the enforcer
+	volleys    map[lab.Family]*traffic.Volley
+	clusterIPs map[lab.Family][]netip.Addr // of the pods' Services, in the order of Pods
+	evidence   evidence
+	conntracks []*observe.Conntrack // of all nodes
+	applied    int                  // cases
+	closers    []func(context.Context) error
 }
 
-// NewBench builds it.
-func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (b *Bench, err error) {
+// NewBench builds the cluster and starts the enforcer on every node.
+func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (*Bench, error) {
 	c, err := cluster.New(ctx, lab.Topology{Nodes: nodes, Stack: o.Stack, PodNetwork: o.PodNetwork, Overlay: o.Overlay})
 	if err != nil {
 		return nil, err
 	}
-	b = &Bench{options: o, cluster: c, old: legacy{}, enforcer: enforcer, volleys: map[lab.Family]*traffic.Volley{}}
-	b.view = c.Store().View(b.old.see)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.Close(ctx))
-			b = nil
-		}
-	}()
-	for _, step := range []func(context.Context) error{b.startPods, b.serve, b.listen, b.place, b.gather, b.control} {
+	b := &Bench{options: o, cluster: c, hostBits: hostBits{}, enforcer: enforcer,
+		volleys: map[lab.Family]*traffic.Volley{}, clusterIPs: map[lab.Family][]netip.Addr{}}
+	b.view = c.Store().View(b.hostBits.restore)
+	b.closing(c.Close)
+	for _, step := range []func(context.Context) error{
+		b.startPods, b.startProxier, b.startServers, b.startEnforcer, b.startEvidence, b.checkAllOpen,
+	} {
 		if err := step(ctx); err != nil {
-			return b, err
+			return nil, errors.Join(err, b.Close(context.WithoutCancel(ctx)))
 		}
 	}
 	return b, nil
 }
 
-// startPods starts the pods in an order in which they get their planned addresses: each node's, one after the other.
+// closing adds what Close has to do, before everything that was added earlier.
+func (b *Bench) closing(f func() error) {
+	b.closers = append(b.closers, func(context.Context) error { return f() })
+}
+
+// Close takes everything down.
+func (b *Bench) Close(ctx context.Context) error {
+	var errs []error
+	for _, f := range slices.Backward(b.closers) {
+		errs = append(errs, f(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// startPods starts the pods in an order in which they get their planned addresses: one on each node at a time.
 func (b *Bench) startPods(ctx context.Context) error {
-	store := b.cluster.Store()
-	if err := store.Apply(namespaceObjects()...); err != nil {
+	if err := b.cluster.Store().Apply(namespaceObjects()...); err != nil {
 		return err
 	}
-	left := slices.Clone(Pods)
-	for len(left) > 0 {
-		used := map[string]bool{}
-		var later []string
-		for _, pod := range left {
-			i := slices.Index(Pods, pod)
-			node := b.options.Placement.node(i)
-			if used[node] {
-				later = append(later, pod)
-				continue
-			}
-			used[node] = true
-			if err := store.Apply(podObject(pod, node, b.options.NamedPorts[pod])); err != nil {
+	for nth := range podsPerNode {
+		for node := range nodes {
+			pod := Pods[node*podsPerNode+nth]
+			object := podObject(pod, nodes[node].Name, b.options.NamedPorts[pod])
+			if err := b.cluster.Store().Apply(object); err != nil {
 				return err
 			}
 		}
@@ -107,25 +111,28 @@ func (b *Bench) startPods(ctx context.Context) error {
 				return err
 			}
 		}
-		left = later
 	}
 	for i, pod := range Pods {
-		if want, got := b.options.Placement.planned(i, b.options.Stack),
-			b.cluster.Lab().Pod(pod).Addrs(); !slices.Equal(want, got) {
-			return fmt.Errorf("pod %s has the addresses %v, not %v as cases have it", pod, got, want)
+		want, got := plannedAddrs(i, b.options.Stack), b.cluster.Lab().Pod(pod).Addrs()
+		if !slices.Equal(want, got) {
+			return fmt.Errorf("pod %s has the addresses %v, but cases expect %v", pod, got, want)
 		}
 	}
 	return nil
 }
 
-// listen makes the pods answer.
-func (b *Bench) listen(context.Context) error {
+// startServers makes the pods answer on their ports.
+func (b *Bench) startServers(context.Context) error {
 	l := b.cluster.Lab()
+	var ports []traffic.Port
+	for _, p := range Ports {
+		ports = append(ports, traffic.Port{Proto: protoOf(p), Number: uint16(p.Number)})
+	}
 	for _, f := range b.options.Stack.Families() {
 		var targets []traffic.Target
 		for _, pod := range Pods {
 			p := l.Pod(pod)
-			targets = append(targets, traffic.Target{NS: p.NS, Addrs: []netip.Addr{p.Addr(f)}, Ports: targetPorts()})
+			targets = append(targets, traffic.Target{NS: p.NS, Addrs: []netip.Addr{p.Addr(f)}, Ports: ports})
 		}
 		var fences []netip.Addr
 		for _, n := range l.Nodes() {
@@ -136,46 +143,89 @@ func (b *Bench) listen(context.Context) error {
 			return err
 		}
 		b.volleys[f] = v
+		b.closing(v.Close)
 	}
 	return nil
 }
 
-func targetPorts() []traffic.Port {
-	var out []traffic.Port
-	for _, p := range Ports {
-		out = append(out, traffic.Port{Proto: protoOf(p), Number: uint16(p.Number)})
+// startEnforcer starts the enforcer on every node.
+func (b *Bench) startEnforcer(ctx context.Context) error {
+	for _, n := range b.cluster.Lab().Nodes() {
+		in, err := b.start(ctx, b.enforcer, n)
+		if err != nil {
+			return err
+		}
+		b.instances = append(b.instances, in)
+		conntrack, err := observe.NewConntrack(n.NS)
+		if err != nil {
+			return err
+		}
+		b.conntracks = append(b.conntracks, conntrack)
+		b.closing(conntrack.Close)
 	}
-	return out
+	return nil
 }
 
-// forget makes the nodes forget the connections of former cases, every now and then: a volley ends without a packet, so
-// that they would be taken for alive, and a node can know only so many. That takes time, but less than policies do.
-func (b *Bench) forget() error {
-	const often = 16 // cases, of some hundred connections in each family
-	if b.applied++; b.applied%often != 0 {
+// start starts a program on a node.
+func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.Instance, error) {
+	state, err := sandbox.TempDir(p.Name() + "-" + n.Name() + "-")
+	if err != nil {
+		return nil, err
+	}
+	b.closing(func() error { return os.RemoveAll(state) })
+	node := spec.NodeOf(b.cluster.Lab(), n, b.view)
+	node.StateDir, node.Log = state, slog.New(slog.DiscardHandler)
+	in, err := p.Start(ctx, node)
+	if err != nil {
+		return nil, fmt.Errorf("%s: start %s: %w", n.Name(), p.Name(), err)
+	}
+	b.closers = append(b.closers, in.Stop)
+	return in, nil
+}
+
+// startEvidence begins to gather evidence of dropped packets.
+func (b *Bench) startEvidence(context.Context) (err error) {
+	if b.enforcer.Features()[spec.PolicyDropLog] {
+		b.evidence, err = openDropLog(b.cluster.Lab().Nodes())
+	} else {
+		var pods []*netns.NS
+		for i := range Pods {
+			pods = append(pods, b.ns(i))
+		}
+		b.evidence, err = watchCrossing(pods)
+	}
+	if err == nil {
+		b.closing(b.evidence.Close)
+	}
+	return err
+}
+
+// checkAllOpen shows that every pod reaches every pod while there are no policies. An enforcer that logs no drops can
+// be blamed for a drop only because of this.
+func (b *Bench) checkAllOpen(ctx context.Context) error {
+	if b.enforcer.Features()[spec.PolicyDropLog] {
 		return nil
 	}
-	var errs []error
-	for _, c := range b.tracked {
-		errs = append(errs, c.Flush())
+	judge := b.fireTables
+	if b.options.Patience > 0 {
+		judge = b.fireUntilRight
 	}
-	return errors.Join(errs...)
+	verdicts, err := judge(ctx, oracle.FromSnapshot(b.view.Snapshot()))
+	if _, wrong := SumUp(verdicts, err); wrong != nil {
+		return fmt.Errorf("with %s and without policies, not every pod reaches every pod: %w", b.enforcer.Name(), wrong)
+	}
+	return nil
 }
 
-// Apply makes the policies of a case the only ones, and returns when every node obeys them.
-func (b *Bench) Apply(ctx context.Context, c Case) (*oracle.Cluster, error) {
-	return b.apply(ctx, c, b.options.Misread)
-}
-
-// apply gives the enforcers what a reading takes the policies of the case for, and the caller what they are.
-func (b *Bench) apply(ctx context.Context, c Case, reading *misread.Reading) (*oracle.Cluster, error) {
-	clear(b.old)
-	told := translated(c.Policies, b.options.Stack)
-	if reading != nil {
+// apply replaces the policies by others, as a reading takes them, and returns when every enforcer has applied them.
+func (b *Bench) apply(ctx context.Context, policies []*networkingv1.NetworkPolicy, r *misreading.Reading) error {
+	policies = forStack(policies, b.options.Stack)
+	if r != nil {
 		pods := oracle.FromSnapshot(b.view.Snapshot())
 		pods.Policies = nil
-		told = reading.Policies(pods, told)
+		policies = r.Policies(pods, policies)
 	}
+	clear(b.hostBits)
 	former := b.cluster.Store().Snapshot().NetworkPolicies
 	err := b.cluster.Store().Do(func(tx *store.Tx) error {
 		for _, p := range former {
@@ -183,81 +233,61 @@ func (b *Bench) apply(ctx context.Context, c Case, reading *misread.Reading) (*o
 				return err
 			}
 		}
-		for _, p := range told {
-			if err := tx.Apply(b.old.admissible(p)); err != nil {
+		for _, p := range policies {
+			if err := tx.Apply(b.hostBits.strip(p)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	snapshot := b.view.Snapshot()
-	errs := make([]error, len(b.instances))
-	var all sync.WaitGroup
-	var forgot error
-	all.Go(func() { forgot = b.forget() })
-	for i, in := range b.instances {
-		all.Go(func() {
-			if err := in.Apply(ctx, snapshot); err != nil {
-				errs[i] = &ApplyError{nodes[i].Name, err}
-			}
-		})
-	}
-	judged, err := oracle.FromSnapshot(snapshot), error(nil)
-	if reading != nil {
-		c.NamedPorts = b.options.NamedPorts
-		judged, err = c.judgeAt(b.options.Placement, b.options.Stack)
-	}
-	all.Wait()
-	return judged, errors.Join(append(errs, err, forgot)...)
+	return together(len(b.instances)+1, func(i int) error {
+		if i == len(b.instances) {
+			return b.flushConntrack()
+		}
+		if err := b.instances[i].Apply(ctx, snapshot); err != nil {
+			return &ApplyError{nodes[i].Name, err}
+		}
+		return nil
+	})
 }
 
-// ApplyError is an enforcer's failure to take policies.
+// flushConntrack makes the nodes forget the connections of earlier cases, now and then. A volley closes no
+// connection, so entries stay, and a node's table is limited. Flushing takes less time than applying policies.
+func (b *Bench) flushConntrack() error {
+	const interval = 16 // cases, of a few hundred connections in each family
+	if b.applied++; b.applied%interval != 0 {
+		return nil
+	}
+	return together(len(b.conntracks), func(i int) error { return b.conntracks[i].Flush() })
+}
+
+// ApplyError is an enforcer's failure to apply policies.
 type ApplyError struct {
 	Node string
 	Err  error
 }
 
 func (e *ApplyError) Error() string {
-	return fmt.Sprintf("%s: %s: %v", e.Node, notApplied, e.Err)
+	return fmt.Sprintf("%s: the policies were not applied: %v", e.Node, e.Err)
 }
 
-const notApplied = "the policies were not applied"
-
-// Refusal is why a case has failed if that was because the enforcer has not taken its policies. Otherwise it is empty.
-func Refusal(r report.Result) string {
-	if strings.Contains(r.Reason, notApplied) {
-		return r.Reason
-	}
-	return ""
-}
-
-// Unwrap is what the enforcer said.
+// Unwrap returns the enforcer's error.
 func (e *ApplyError) Unwrap() error { return e.Err }
-
-// Close takes everything down.
-func (b *Bench) Close(ctx context.Context) error {
-	var errs []error
-	for _, in := range b.instances {
-		errs = append(errs, in.Stop(ctx))
-	}
-	errs = append(errs, b.services.stop(ctx))
-	if b.evidence != nil {
-		errs = append(errs, b.evidence.close())
-	}
-	for _, c := range b.tracked {
-		errs = append(errs, c.Close())
-	}
-	for _, v := range b.volleys {
-		errs = append(errs, v.Close())
-	}
-	for _, folder := range b.states {
-		errs = append(errs, os.RemoveAll(folder))
-	}
-	return errors.Join(append(errs, b.cluster.Close())...)
-}
 
 // ns is the namespace of a pod, by its number in Pods.
 func (b *Bench) ns(pod int) *netns.NS { return b.cluster.Lab().Pod(Pods[pod]).NS }
+
+// together calls f for 0 to n-1 at the same time and joins the errors.
+func together(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = f(i) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

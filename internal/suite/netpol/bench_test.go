@@ -72,7 +72,7 @@ func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := netpol.NewBench(t.Context(), none.New(), netpol.Options{Stack: lab.Dual, Overlay: lab.VXLAN,
-		Placement: netpol.ByNamespace, NamedPorts: names})
+		NamedPorts: names})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,13 +24,13 @@ import (
 type Case struct {
 	ID       string
 	Priority spec.Priority
-	// Given says what the policies are, in a phrase. Why and Source are who owes the table, and in what words.
+	// Given describes the policies in a phrase. Source is the document that promises the table, Why what it says.
 	Given, Why, Source string
-	// Policies are as written: neither defaulted nor in any form of the cluster.
+	// Policies are as written, for IPv4: not yet defaulted.
 	Policies []*networkingv1.NetworkPolicy
-	// NamedPorts are names of ports that pods have beside those of the grid.
+	// NamedPorts are names of ports in addition to those of the grid.
 	NamedPorts NamedPorts
-	// Blocked is the table for IPv4. Cases without one of their own are judged by the oracle alone.
+	// Blocked is the table for IPv4. Nil: the case is judged by the oracle alone.
 	Blocked *Table
 }
 
@@ -38,7 +38,7 @@ type Case struct {
 func Static() ([]Case, error) { return Load("cases.json", networkpolicy.Cases) }
 
 // Load reads cases: a file in the form of the built-in one, or a manifest of NetworkPolicies, which is one case without
-// a table. All mistakes are told at once. Policies are checked as the API server would.
+// a table. It checks policies as the API server would, and reports all mistakes at once.
 func Load(source string, data []byte) ([]Case, error) {
 	cases, err := decode(source, data)
 	if err != nil {
@@ -74,27 +74,25 @@ func (c *Case) check() error {
 	return nil
 }
 
-// judge is the grid at its planned addresses with the policies of the case.
-func (c *Case) judge(stack lab.Stack) (*oracle.Cluster, error) { return c.judgeAt(ByNamespace, stack) }
-
-func (c *Case) judgeAt(where Placement, stack lab.Stack) (*oracle.Cluster, error) {
-	store, err := planStore(where, stack, c.NamedPorts)
+// judge returns the grid at its planned addresses with the policies of the case.
+func (c *Case) judge(stack lab.Stack) (*oracle.Cluster, error) {
+	store, err := planStore(stack, c.NamedPorts)
 	if err != nil {
 		return nil, err
 	}
-	old := legacy{}
-	for i, p := range translated(c.Policies, stack) {
-		if err := store.Apply(old.admissible(p)); err != nil {
+	bits := hostBits{}
+	for i, p := range forStack(c.Policies, stack) {
+		if err := store.Apply(bits.strip(p)); err != nil {
 			return nil, fmt.Errorf("policy %d: %w", i+1, err)
 		}
 	}
-	return oracle.FromSnapshot(store.View(old.see).Snapshot()), nil
+	return oracle.FromSnapshot(store.View(bits.restore).Snapshot()), nil
 }
 
-// tableOf is what the oracle says of each cell in one IP family.
+// tableOf returns the oracle's table in one IP family.
 func tableOf(c *oracle.Cluster, f lab.Family) Table { return tableBy(c, f, c.Allows) }
 
-// tableBy is the table of any judge.
+// tableBy returns the table of any judge.
 func tableBy(c *oracle.Cluster, f lab.Family, allows func(oracle.Flow) bool) (t Table) {
 	ends := endsOf(c, f)
 	for i := range t {
@@ -105,7 +103,7 @@ func tableBy(c *oracle.Cluster, f lab.Family, allows func(oracle.Flow) bool) (t 
 	return t
 }
 
-// endsOf are the pods of the grid as ends of connections.
+// endsOf returns the pods of the grid as ends of connections.
 func endsOf(c *oracle.Cluster, f lab.Family) [9]oracle.End {
 	var ends [9]oracle.End
 	for _, p := range c.Pods {
@@ -156,7 +154,7 @@ type writtenCase struct {
 	Source          string                         `json:"source"`
 	Policies        []json.RawMessage              `json:"policies"`
 	ExtraNamedPorts map[string][][]json.RawMessage `json:"extraNamedPorts"`
-	// how many cells blocked has: against slips of the pen
+	// the number of cells in blocked, against typing mistakes
 	BlockedNonSelf *int      `json:"blockedNonSelf"`
 	Blocked        *[]string `json:"blocked"`
 	KillsMutants   []string  `json:"killsMutants"` // for the reader
@@ -177,7 +175,7 @@ func decode(source string, data []byte) ([]Case, error) {
 	var errs []error
 	for i, text := range file.Cases {
 		var name struct{ ID string }
-		_ = json.Unmarshal(text, &name) // the strict decoder tells of mistakes
+		_ = json.Unmarshal(text, &name) // the strict decoder reports mistakes
 		at := fmt.Sprintf("%s: case %s", source, name.ID)
 		if name.ID == "" {
 			at = fmt.Sprintf("%s: cases[%d]", source, i)
@@ -197,7 +195,7 @@ func decode(source string, data []byte) ([]Case, error) {
 	return out, errors.Join(errs...)
 }
 
-// strictly decodes JSON, and takes no field that is not known or is given twice.
+// strictly decodes JSON and refuses unknown and repeated fields.
 func strictly(data []byte, into any) error {
 	slips, err := kjson.UnmarshalStrict(data, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
@@ -254,7 +252,7 @@ func readNamedPort(pod string, words []json.RawMessage) (NamedPort, error) {
 	return NamedPort{name, port}, err
 }
 
-// decodeManifest makes a case of NetworkPolicies as people have them.
+// decodeManifest makes a case of a manifest.
 func decodeManifest(source string, data []byte) (Case, error) {
 	name := filepath.Base(source)
 	c := Case{ID: strings.TrimSuffix(name, filepath.Ext(name)), Priority: spec.P1, Given: "the policies of " + name,
@@ -264,7 +262,7 @@ func decodeManifest(source string, data []byte) (Case, error) {
 	return c, err
 }
 
-// policiesOf are the policies of a manifest. Those without a namespace are put into x.
+// policiesOf returns the policies of a manifest. Those without a namespace get x.
 func policiesOf(source string, data []byte) ([]*networkingv1.NetworkPolicy, error) {
 	objects, err := store.Decode(source, data)
 	if err != nil {

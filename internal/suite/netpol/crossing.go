@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// crossing is the evidence on enforcers that log nothing: what crosses the devices of the pods. A packet that has left
-// its sender and has not come to its target was dropped in between; all ways were open when there were no policies.
+// crossing is the evidence on enforcers that log nothing: the packets on the devices of the pods. A packet that has
+// left its sender and has not reached its target was dropped in between: without policies, every pod reaches every pod.
 type crossing []*observe.Capture
 
 func watchCrossing(pods []*netns.NS) (crossing, error) {
@@ -19,20 +19,20 @@ func watchCrossing(pods []*netns.NS) (crossing, error) {
 	for _, ns := range pods {
 		capture, err := observe.StartCapture(ns)
 		if err != nil {
-			return nil, errors.Join(err, c.close())
+			return nil, errors.Join(err, c.Close())
 		}
 		c = append(c, capture)
 	}
 	return c, nil
 }
 
-func (c crossing) collect() (func(sent, delivered flowKey) Mark, error) {
+func (c crossing) drain() (func(sent, delivered flowKey) Mark, error) {
 	left, arrived := map[flowKey]bool{}, map[flowKey]bool{}
 	for i, capture := range c {
 		for _, f := range capture.Take() {
 			p, err := observe.Decode(f)
 			if err != nil {
-				continue // not of IP
+				continue // not an IP packet
 			}
 			key := flowKey{p.Proto, p.Src, p.Dst}
 			if f.Direction == observe.Out {
@@ -60,4 +60,5 @@ func (c crossing) collect() (func(sent, delivered flowKey) Mark, error) {
 	}, nil
 }
 
-func (c crossing) close() error { return closeAll(c) }
+// Close ends all captures.
+func (c crossing) Close() error { return closeAll(c) }

@@ -13,24 +13,24 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// evidence tells what has become of a packet that nobody answered.
+// evidence shows the fate of requests that were not answered.
 type evidence interface {
-	// collect takes what has been seen since it was last asked, and returns what that says of a request, as it was sent
-	// and as its target would see it: Dropped, Arrived, or Lost if it says nothing.
-	collect() (func(sent, delivered flowKey) Mark, error)
-	close() error
+	// drain takes the evidence since the last call and returns a classifier of requests, given the flow as sent and as
+	// delivered: Dropped, Arrived, or Lost without evidence.
+	drain() (classify func(sent, delivered flowKey) Mark, err error)
+	io.Closer
 }
 
-// flowKey is what tells the packets of one cell from all others.
+// flowKey distinguishes the packets of one cell from all others.
 type flowKey struct {
 	proto    string
 	from, to netip.AddrPort
 }
 
-// reply is the way back.
+// reply returns the flow of the reply.
 func (k flowKey) reply() flowKey { return flowKey{k.proto, k.to, k.from} }
 
-// dropLog is the evidence on enforcers that log what they drop, before they do.
+// dropLog is the evidence on enforcers that log packets before they drop them.
 type dropLog []*observe.LogGroups
 
 // groups are the NFLOG groups of packets that ingress and egress rules deny.
@@ -41,14 +41,14 @@ func openDropLog(nodes []*lab.Node) (dropLog, error) {
 	for _, n := range nodes {
 		logs, err := observe.OpenLogGroups(n.NS, groups...)
 		if err != nil {
-			return nil, errors.Join(err, d.close())
+			return nil, errors.Join(err, d.Close())
 		}
 		d = append(d, logs)
 	}
 	return d, nil
 }
 
-func (d dropLog) collect() (func(sent, delivered flowKey) Mark, error) {
+func (d dropLog) drain() (func(sent, delivered flowKey) Mark, error) {
 	dropped := map[flowKey]bool{}
 	for _, l := range d {
 		packets, err := l.Drain()
@@ -77,7 +77,8 @@ func (d dropLog) collect() (func(sent, delivered flowKey) Mark, error) {
 	}, nil
 }
 
-func (d dropLog) close() error { return closeAll(d) }
+// Close closes the logs of all nodes.
+func (d dropLog) Close() error { return closeAll(d) }
 
 func closeAll[T io.Closer](all []T) error {
 	var errs []error

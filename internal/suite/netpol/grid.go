@@ -2,6 +2,13 @@
 
 // Package netpol judges enforcers of NetworkPolicy by truth tables: every pod of a grid sends to every pod, on every
 // port, with TCP and UDP, and each of the 324 cells must be open or blocked as the policies say.
+//
+// A table is not a step of the scenario engine (package engine), although the engine could express one as 324 rows.
+// Measured on the same machine at the same time (two busy processors, medians): the engine takes 160 ms for the rows
+// of a table that is all open and 385 ms for one with 288 denied cells, after 165 ms of waiting until the policies
+// are applied, because its agents batch the changes of scenarios that share a cluster for 150 ms. A Bench takes 22 ms
+// for a table, and applies policies directly. With the engine, the 163 cases would take a minute instead of a few
+// seconds. What goes on around the tables is shared: package prove, faults, package report and the flags of commands.
 package netpol
 
 import (
@@ -18,10 +25,9 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// The grid. Two labels are not everybody's, team on namespace z and tier on the pods b: on a grid where all are alike,
-// many a wrong selector selects the right pods.
+// The grid. Only namespace z has the label team, and only the pods b have tier: on a symmetric grid, many wrong
+// selectors would select the right pods.
 var (
-	// Namespaces are the namespaces.
 	Namespaces = []string{"x", "y", "z"}
 	// Pods are the pods, as "namespace/name", in the order of the tables.
 	Pods = []string{"x/a", "x/b", "x/c", "y/a", "y/b", "y/c", "z/a", "z/b", "z/c"}
@@ -52,7 +58,7 @@ type NamedPort struct {
 	Port Port
 }
 
-// NamesOf are the further names of ports of all cases.
+// NamesOf returns the further names of ports of all cases.
 func NamesOf(cases []Case) (NamedPorts, error) {
 	all := NamedPorts{}
 	for _, c := range cases {
@@ -63,14 +69,14 @@ func NamesOf(cases []Case) (NamedPorts, error) {
 	return all, nil
 }
 
-// add takes up the names of another case. A pod of the grid lives longer than a case, so the cases of a run have to
-// agree.
+// add adds the names of another case. A pod of the grid lives longer than a case, so the cases of a run must agree.
 func (n NamedPorts) add(more NamedPorts) error {
 	for pod, ports := range more {
 		for _, p := range ports {
 			for _, has := range n[pod] {
 				if has.Name == p.Name && has.Port.Protocol == p.Port.Protocol && has.Port != p.Port {
-					return fmt.Errorf("extraNamedPorts: %s of %s is %s here, and %s in a case before: run them apart",
+					return fmt.Errorf("extraNamedPorts: %s of %s is %s here, and %s in an earlier case: "+
+						"run them separately",
 						p.Name, pod, p.Port, has.Port)
 				}
 			}
@@ -123,45 +129,26 @@ func podObject(pod, node string, names []NamedPort) *corev1.Pod {
 // nodes are the nodes of the grid.
 var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
 
-// Placement says on which node each pod is.
-type Placement uint8
+// podsPerNode is how many pods each node has. A namespace has a node, and thus a range of addresses, as ipBlocks of
+// cases expect: x is 10.244.1.0/24 and its pods are .2, .3 and .4, and so on.
+const podsPerNode = 3
 
-// The placements. Both have pairs of pods on one node and on two.
-const (
-	// ByNamespace has a node for each namespace, so that a namespace is a range of addresses, as ipBlocks of cases want
-	// it: x is 10.244.1.0/24 and its pods are .2, .3 and .4, and so on.
-	ByNamespace Placement = iota
-	// Mixed has a node for each name: a namespace is spread over all nodes, and each node has pods of all namespaces.
-	Mixed
-)
-
-// node is where a pod, by its number in Pods, is placed.
-func (p Placement) node(pod int) string {
-	if p == Mixed {
-		return nodes[pod%len(nodes)].Name
-	}
-	return nodes[pod/len(nodes)].Name
-}
-
-// planned are the addresses of a pod, by its number in Pods.
-func (p Placement) planned(pod int, stack lab.Stack) []netip.Addr {
-	node, nth := pod/3+1, pod%3+2
-	if p == Mixed {
-		node, nth = pod%3+1, pod/3+2
-	}
+// plannedAddrs are the addresses of a pod, by its number in Pods.
+func plannedAddrs(pod int, stack lab.Stack) []netip.Addr {
+	node, host := pod/podsPerNode+1, pod%podsPerNode+2
 	var out []netip.Addr
 	for _, f := range stack.Families() {
-		text := fmt.Sprintf("10.244.%d.%d", node, nth)
+		text := fmt.Sprintf("10.244.%d.%d", node, host)
 		if f == lab.V6 {
-			text = fmt.Sprintf("fd00:10:244:%d::%d", node, nth)
+			text = fmt.Sprintf("fd00:10:244:%d::%d", node, host)
 		}
 		out = append(out, netip.MustParseAddr(text))
 	}
 	return out
 }
 
-// planStore is the grid without a network: its API, with every pod at its planned address.
-func planStore(p Placement, stack lab.Stack, names NamedPorts) (*store.Store, error) {
+// planStore returns the API of the grid without a network, with every pod at its planned address.
+func planStore(stack lab.Stack, names NamedPorts) (*store.Store, error) {
 	state := store.New(store.Config{Stack: stack})
 	return state, state.Do(func(tx *store.Tx) error {
 		for _, n := range nodes {
@@ -173,12 +160,12 @@ func planStore(p Placement, stack lab.Stack, names NamedPorts) (*store.Store, er
 			return err
 		}
 		for i, pod := range Pods {
-			o := podObject(pod, p.node(i), names[pod])
+			o := podObject(pod, nodes[i/podsPerNode].Name, names[pod])
 			if err := tx.Apply(o); err != nil {
 				return err
 			}
-			if err := store.UpdateStatus(tx, o.Namespace, o.Name, store.ReportRunning(true,
-				p.planned(i, stack)...)); err != nil {
+			if err := store.UpdateStatus(tx, o.Namespace, o.Name,
+				store.ReportRunning(true, plannedAddrs(i, stack)...)); err != nil {
 				return err
 			}
 		}

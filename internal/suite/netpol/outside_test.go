@@ -4,19 +4,22 @@ package netpol_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/viplab/viplab/internal/suite/netpol"
-	"github.com/viplab/viplab/internal/suite/netpol/misread"
+	"github.com/viplab/viplab/internal/suite/netpol/misreading"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/proxiers"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// late is an enforcer as one from outside is: it does not say what it drops, and obeys some time after it was told.
+// late is like an enforcer from outside: it does not log what it drops, and Apply returns before it has converged. It
+// applies a state only after the node has forwarded packets under the state before.
 type late struct{ spec.Proxier }
 
 func (l late) Features() spec.FeatureSet { return spec.Features(spec.NetworkPolicy) }
@@ -26,40 +29,60 @@ func (l late) Start(ctx context.Context, n spec.Node) (spec.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &lateInstance{Instance: in, told: make(chan *store.Snapshot, 16), done: make(chan error, 1)}
-	go i.obey()
+	packets, err := observe.StartCapture(n.Host.NS)
+	if err != nil {
+		return nil, err
+	}
+	i := &lateInstance{Instance: in, packets: packets, states: make(chan *store.Snapshot, 16), done: make(chan error, 1)}
+	stoppable, stop := context.WithCancel(context.WithoutCancel(ctx))
+	i.stop = stop
+	go func() { i.done <- i.run(stoppable) }()
 	return i, nil
 }
 
 type lateInstance struct {
 	spec.Instance
-	told chan *store.Snapshot
-	done chan error
+	packets *observe.Capture
+	states  chan *store.Snapshot
+	stop    context.CancelFunc
+	done    chan error
 }
 
 func (i *lateInstance) Apply(_ context.Context, s *store.Snapshot) error {
-	i.told <- s
+	i.packets.Take() // those before this state
+	i.states <- s
 	return nil
 }
 
-// obey does what it was told, each time after a while.
-func (i *lateInstance) obey() {
-	for s := range i.told {
-		<-time.After(150 * time.Millisecond)
-		if err := i.Instance.Apply(context.Background(), s); err != nil {
-			i.done <- err
-			return
+// run applies each state after the first packets that follow it.
+func (i *lateInstance) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-i.states:
+			if observe.Await(ctx, nil, i.hasForwarded) != nil {
+				return nil
+			}
+			if err := i.Instance.Apply(ctx, s); err != nil && ctx.Err() == nil {
+				return err
+			}
 		}
 	}
-	i.done <- nil
+}
+
+func (i *lateInstance) hasForwarded(context.Context) error {
+	for _, f := range i.packets.Take() {
+		if p, err := observe.Decode(f); err == nil && p.Proto == "udp" && p.Dst.Port() == uint16(netpol.Ports[1].Number) {
+			return nil
+		}
+	}
+	return errors.New("no packet to a pod yet")
 }
 
 func (i *lateInstance) Stop(ctx context.Context) error {
-	close(i.told)
-	if err := <-i.done; err != nil {
-		return err
-	}
-	return i.Instance.Stop(ctx)
+	i.stop()
+	return errors.Join(<-i.done, i.Instance.Stop(ctx), i.packets.Close())
 }
 
 func benchOf(t *testing.T, e spec.Proxier, o netpol.Options) (*netpol.Bench, map[string]netpol.Case) {
@@ -87,9 +110,9 @@ func benchOf(t *testing.T, e spec.Proxier, o netpol.Options) (*netpol.Bench, map
 	return b, byID
 }
 
-// Whoever does not say when he obeys is asked with packets until he does. Cells that he denies have evidence all the
-// same.
-func TestAnEnforcerThatObeysLateAndLogsNothing(t *testing.T) {
+// Tables of an enforcer that does not report convergence are fired until they are right. Its denied cells have
+// evidence, too.
+func TestAnEnforcerThatConvergesLateAndLogsNothing(t *testing.T) {
 	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
 		Patience: time.Minute})
 	for _, id := range []string{"BASE-01", "STK-16", "STK-15", "DIR-11", "PORT-I05"} {
@@ -105,15 +128,15 @@ func TestAnEnforcerThatObeysLateAndLogsNothing(t *testing.T) {
 	}
 }
 
-// The one that reads policies wrongly fails when patience ends, with cells that are open or dropped, but not lost.
+// An enforcer that misreads policies fails when patience ends, with cells that are open or dropped, but not lost.
 func TestPatienceEnds(t *testing.T) {
-	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
-		Patience: 5 * time.Second})
-	reading, err := misread.Find("ingress-not-implemented")
+	reading, err := misreading.Find("ingress-not-implemented")
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdicts, err := b.JudgeMisread(t.Context(), cases["TGT-02"], &reading)
+	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
+		Patience: 5 * time.Second, Misreading: &reading})
+	verdicts, err := b.Judge(t.Context(), cases["TGT-02"])
 	if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Fail ||
 		!strings.Contains(wrong.Error(), "x/b>x/a:80/TCP: ., want X") {
 		t.Errorf("%s: %v", verdict, wrong)

@@ -11,47 +11,39 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/internal/machine"
-	"github.com/viplab/viplab/internal/suite/netpol/misread"
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// judgePatiently judges an enforcer that does not say when it obeys. Packets say it: each table is fired until it is as
-// it has to be, and then once more. So that what is left of the case before is not taken for this one, something else
-// comes first that differs from it in as many cells as can be: everything is denied, or, if the case denies it all,
-// nothing.
-func (b *Bench) judgePatiently(ctx context.Context, c Case, reading *misread.Reading) ([]Verdict, error) {
-	first := Case{ID: "before " + c.ID, Policies: denyAll(), NamedPorts: c.NamedPorts}
-	judged, err := c.judgeAt(b.options.Placement, b.options.Stack)
+// applyOpposite brings an enforcer that does not report convergence to a state that differs from the case in as many
+// cells as possible: all denied, or, if the case denies everything, nothing. Rules that are left from the case before
+// then cannot pass for those of this one.
+func (b *Bench) applyOpposite(ctx context.Context, right *oracle.Cluster) error {
+	opposite := Case{Policies: denyAll(), NamedPorts: b.options.NamedPorts}
+	table := tableOf(right, b.options.Stack.Families()[0])
+	if table.Blocked() == Cells-len(Ports)*len(Pods) {
+		opposite.Policies = nil
+	}
+	want, err := opposite.judge(b.options.Stack)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	table := tableOf(judged, b.options.Stack.Families()[0])
-	if table.Blocked() == Cells-4*len(Pods) {
-		first.Policies = nil
+	if err := b.apply(ctx, opposite.Policies, nil); err != nil {
+		return err
 	}
-	verdicts, err := b.judgeInTime(ctx, first, nil)
+	verdicts, err := b.fireUntilRight(ctx, want)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if verdict, wrong := SumUp(verdicts, nil); verdict != spec.Pass {
-		return nil, &ApplyError{"all nodes", fmt.Errorf("%d policies that came before those of the case are not obeyed "+
-			"after %v: %w", len(first.Policies), b.options.Patience, wrong)}
+	if _, wrong := SumUp(verdicts, nil); wrong != nil {
+		return &ApplyError{"all nodes", fmt.Errorf("the enforcer has not converged on the %d policies before those of "+
+			"the case within %v: %w", len(opposite.Policies), b.options.Patience, wrong)}
 	}
-	return b.judgeInTime(ctx, c, reading)
+	return nil
 }
 
-// judgeInTime applies a case, and fires its tables until they are right or patience ends.
-func (b *Bench) judgeInTime(ctx context.Context, c Case, reading *misread.Reading) ([]Verdict, error) {
-	judged, err := b.apply(ctx, c, reading)
-	if err != nil {
-		return nil, err
-	}
-	return b.await(ctx, judged)
-}
-
-// denyAll are policies that isolate every pod in both directions.
+// denyAll returns policies that isolate every pod in both directions.
 func denyAll() []*networkingv1.NetworkPolicy {
 	var out []*networkingv1.NetworkPolicy
 	for _, ns := range Namespaces {
@@ -64,22 +56,22 @@ func denyAll() []*networkingv1.NetworkPolicy {
 	return out
 }
 
-// await fires tables until all are right, twice in a row, or patience ends; then it returns the last ones.
-func (b *Bench) await(ctx context.Context, judged *oracle.Cluster) (verdicts []Verdict, err error) {
+// fireUntilRight fires tables until all are right twice in a row, or patience ends. It returns the last ones.
+func (b *Bench) fireUntilRight(ctx context.Context, right *oracle.Cluster) (verdicts []Verdict, err error) {
 	patient, cancel := context.WithTimeout(ctx, machine.Limit(b.options.Patience))
 	defer cancel()
-	row := 0
+	inARow := 0
 	var broken error
-	err = observe.Await(patient, nil, func(context.Context) error {
-		if verdicts, broken = b.compare(ctx, judged); broken != nil {
+	// An error of Await means that patience has ended. What is wrong then is in the verdicts.
+	_ = observe.Await(patient, nil, func(context.Context) error {
+		if verdicts, broken = b.fireTables(ctx, right); broken != nil {
 			return nil
 		}
-		_, wrong := SumUp(verdicts, nil)
-		if wrong != nil {
-			row = 0
+		if verdict, wrong := SumUp(verdicts, nil); verdict != spec.Pass {
+			inARow = 0
 			return wrong
 		}
-		if row++; row < 2 {
+		if inARow++; inARow < 2 {
 			return errors.New("right for the first time")
 		}
 		return nil
@@ -87,6 +79,5 @@ func (b *Bench) await(ctx context.Context, judged *oracle.Cluster) (verdicts []V
 	if broken != nil || ctx.Err() != nil {
 		return nil, errors.Join(broken, ctx.Err())
 	}
-	_ = err // that patience has ended; what is wrong is in the verdicts
 	return verdicts, nil
 }

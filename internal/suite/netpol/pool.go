@@ -5,64 +5,45 @@ package netpol
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Pool is a number of benches that are alike, and work at the same time.
+// Pool is a number of equal benches that work at the same time.
 type Pool []*Bench
 
-// NewPool builds it.
+// NewPool builds the benches.
 func NewPool(ctx context.Context, size int, enforcer spec.Proxier, o Options) (Pool, error) {
-	p, errs := make(Pool, size), make([]error, size)
-	var all sync.WaitGroup
-	for i := range p {
-		all.Go(func() { p[i], errs[i] = NewBench(ctx, enforcer, o) })
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
+	p := make(Pool, size)
+	err := together(size, func(i int) (err error) { p[i], err = NewBench(ctx, enforcer, o); return err })
+	if err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}
 	return p, nil
 }
 
-// Each does n pieces of work, by number from 0, each on the bench that is free first. It begins no more after an error.
+// Each calls do for 0 to n-1, each time on the bench that is free first. After an error it starts no more calls.
 func (p Pool) Each(n int, do func(i int, b *Bench) error) error {
-	var (
-		mu     sync.Mutex
-		next   int
-		failed error
-		all    sync.WaitGroup
-	)
-	take := func(err error) (int, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		failed = errors.Join(failed, err)
-		i := next
-		next++
-		return i, i < n && failed == nil
-	}
-	for _, b := range p {
-		all.Go(func() {
-			for i, more := take(nil); more; {
-				i, more = take(do(i, b))
+	var next atomic.Int64
+	var failed atomic.Bool
+	return together(len(p), func(worker int) error {
+		for i := int(next.Add(1)) - 1; i < n && !failed.Load(); i = int(next.Add(1)) - 1 {
+			if err := do(i, p[worker]); err != nil {
+				failed.Store(true)
+				return err
 			}
-		})
-	}
-	all.Wait()
-	return failed
+		}
+		return nil
+	})
 }
 
 // Close takes all benches down.
 func (p Pool) Close(ctx context.Context) error {
-	errs := make([]error, len(p))
-	var all sync.WaitGroup
-	for i, b := range p {
-		if b != nil {
-			all.Go(func() { errs[i] = b.Close(ctx) })
+	return together(len(p), func(i int) error {
+		if p[i] == nil {
+			return nil
 		}
-	}
-	all.Wait()
-	return errors.Join(errs...)
+		return p[i].Close(ctx)
+	})
 }

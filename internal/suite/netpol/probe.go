@@ -10,28 +10,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/viplab/viplab/internal/suite/netpol/misread"
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Mark is what was seen of a cell.
+// Mark is the observation of a cell.
 type Mark byte
 
 // The marks, as tables print them.
 const (
-	Open    Mark = '.' // the right pod answered
-	Dropped Mark = 'X' // the packet was dropped, and there is evidence for it
-	Refused Mark = 'R' // a RST or an ICMP error came back
-	Lost    Mark = '?' // silence, and nobody can be shown to have dropped the packet
-	Wrong   Mark = 'W' // another pod answered
-	Arrived Mark = 'A' // the packet has arrived, and the answer was dropped
-	Unasked Mark = ' ' // the cell was not probed
+	Open     Mark = '.' // the right pod answered
+	Dropped  Mark = 'X' // the packet was dropped, and there is evidence for it
+	Refused  Mark = 'R' // a RST or an ICMP error came back
+	Lost     Mark = '?' // no answer, and no evidence of a drop
+	Wrong    Mark = 'W' // another pod answered
+	Arrived  Mark = 'A' // the packet arrived, and the answer was dropped
+	Unprobed Mark = ' ' // the cell was not probed
 )
 
-// Seen is what came of every cell.
+// Seen are the observations of all cells.
 type Seen [Cells]Mark
 
 func protoOf(p Port) string { return strings.ToLower(string(p.Protocol)) }
@@ -39,13 +38,13 @@ func protoOf(p Port) string { return strings.ToLower(string(p.Protocol)) }
 // Way is how a table reaches its targets.
 type Way string
 
-// The ways.
+// The ways to reach a target.
 const (
 	Direct   Way = ""                 // at the pods' own addresses
 	Services Way = "through Services" // at that of a Service of each pod
 )
 
-// ways are those of the bench.
+// ways returns the ways in which the bench fires tables.
 func (b *Bench) ways() []Way {
 	if b.options.Proxier == nil {
 		return []Way{Direct}
@@ -53,10 +52,10 @@ func (b *Bench) ways() []Way {
 	return []Way{Direct, Services}
 }
 
-// Probe fires a table in one family. What becomes of a pod that calls itself through its Service, the API leaves open:
-// those cells are not probed, and Unasked.
-func (b *Bench) Probe(ctx context.Context, f lab.Family, way Way) (*Seen, error) {
-	if _, err := b.evidence.collect(); err != nil { // what is left of the change of policies
+// probe fires a table in one family. The API leaves open whether a pod may reach itself through its own Service, so
+// those cells stay Unprobed.
+func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Seen, error) {
+	if _, err := b.evidence.drain(); err != nil { // leftovers of applying the policies
 		return nil, err
 	}
 	var seen Seen
@@ -64,7 +63,7 @@ func (b *Bench) Probe(ctx context.Context, f lab.Family, way Way) (*Seen, error)
 	var shots []traffic.Shot
 	for i := range seen {
 		c := CellAt(i)
-		seen[i] = Unasked
+		seen[i] = Unprobed
 		if way == Direct || !c.Self() {
 			cells, shots = append(cells, i), append(shots, b.shot(c, f, way))
 		}
@@ -73,7 +72,7 @@ func (b *Bench) Probe(ctx context.Context, f lab.Family, way Way) (*Seen, error)
 	if err != nil {
 		return nil, err
 	}
-	became, err := b.evidence.collect()
+	classify, err := b.evidence.drain()
 	if err != nil {
 		return nil, err
 	}
@@ -83,22 +82,22 @@ func (b *Bench) Probe(ctx context.Context, f lab.Family, way Way) (*Seen, error)
 		if seen[cells[i]] == Lost {
 			from := netip.AddrPortFrom(b.addr(c.From, f), hit.Port)
 			to := netip.AddrPortFrom(b.addr(c.To, f), shots[i].To.Port())
-			seen[cells[i]] = became(flowKey{shots[i].Proto, from, shots[i].To}, flowKey{shots[i].Proto, from, to})
+			seen[cells[i]] = classify(flowKey{shots[i].Proto, from, shots[i].To}, flowKey{shots[i].Proto, from, to})
 		}
 	}
 	return &seen, nil
 }
 
-// shot is the probe of a cell.
+// shot returns the probe of a cell.
 func (b *Bench) shot(c Cell, f lab.Family, way Way) traffic.Shot {
 	port, to := Ports[c.Port], b.addr(c.To, f)
 	if way == Services {
-		to = b.services.addrs[f][c.To]
+		to = b.clusterIPs[f][c.To]
 	}
 	return traffic.Shot{From: b.ns(c.From), To: netip.AddrPortFrom(to, uint16(port.Number)), Proto: protoOf(port)}
 }
 
-// addr is the address of a pod, by its number in Pods.
+// addr returns the address of a pod, by its number in Pods.
 func (b *Bench) addr(pod int, f lab.Family) netip.Addr { return b.cluster.Lab().Pod(Pods[pod]).Addr(f) }
 
 func markOf(c Cell, hit traffic.Hit) Mark {
@@ -113,14 +112,14 @@ func markOf(c Cell, hit traffic.Hit) Mark {
 	return Refused
 }
 
-// judge compares what was seen with what the policies say.
+// judge compares observations with the policies.
 func judge(want *Table, seen *Seen) (wrong []int, verdict spec.Verdict) {
 	verdict = spec.Pass
 	for i, mark := range seen {
 		switch {
-		case mark == Unasked:
+		case mark == Unprobed:
 			continue
-		case mark == Lost: // a drop that nobody owns up to may be a fault of the lab
+		case mark == Lost: // without evidence of a drop, the lab may have lost the packet
 			if verdict == spec.Pass {
 				verdict = spec.Broken
 			}
@@ -136,35 +135,31 @@ func judge(want *Table, seen *Seen) (wrong []int, verdict spec.Verdict) {
 
 // Judge applies a case and probes it in every family.
 func (b *Bench) Judge(ctx context.Context, c Case) ([]Verdict, error) {
-	return b.JudgeMisread(ctx, c, b.options.Misread)
-}
-
-// JudgeMisread judges enforcers that get what a reading takes the policies for.
-func (b *Bench) JudgeMisread(ctx context.Context, c Case, reading *misread.Reading) ([]Verdict, error) {
-	if b.options.Patience > 0 {
-		return b.judgePatiently(ctx, c, reading)
-	}
-	judged, err := b.apply(ctx, c, reading)
+	c.NamedPorts = b.options.NamedPorts
+	right, err := c.judge(b.options.Stack)
 	if err != nil {
 		return nil, err
 	}
-	return b.compare(ctx, judged)
-}
-
-// Passes is the verdict on a case in all families, with what is wrong as an error.
-func (b *Bench) Passes(ctx context.Context, c Case) (spec.Verdict, error) {
-	verdicts, err := b.Judge(ctx, c)
-	return SumUp(verdicts, err)
-}
-
-// SumUp is the verdict on what came of a case, with what is wrong as an error. An enforcer that does not take policies
-// fails.
-func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
-	if err != nil {
-		var refused *ApplyError
-		if errors.As(err, &refused) {
-			return spec.Fail, err
+	fire := b.fireTables
+	if b.options.Patience > 0 {
+		if err := b.applyOpposite(ctx, right); err != nil {
+			return nil, err
 		}
+		fire = b.fireUntilRight
+	}
+	if err := b.apply(ctx, c.Policies, b.options.Misreading); err != nil {
+		return nil, err
+	}
+	return fire(ctx, right)
+}
+
+// SumUp returns the verdict on a case in all its tables, and what is wrong as an error. An enforcer that cannot apply
+// the policies fails.
+func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
+	if refused := (*ApplyError)(nil); errors.As(err, &refused) {
+		return spec.Fail, err
+	}
+	if err != nil {
 		return spec.Broken, err
 	}
 	sum := spec.Pass
@@ -184,7 +179,7 @@ func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
 	return sum, errors.New(strings.Join(wrong, "\n"))
 }
 
-// Verdict is what came of a table in one family.
+// Verdict is the verdict on a table in one family.
 type Verdict struct {
 	Family  lab.Family
 	Way     Way
@@ -196,7 +191,7 @@ type Verdict struct {
 	Took time.Duration
 }
 
-// Differences names the first few cells that are not as the policies say.
+// Differences names the first few cells that contradict the policies.
 func (v *Verdict) Differences() string {
 	var out []string
 	for _, i := range v.Wrong {
@@ -213,16 +208,17 @@ func (v *Verdict) Differences() string {
 	return strings.Join(out, "; ")
 }
 
-// Title is the family, and the way if it is not the direct one.
+// Title returns the family, and the way if it is not the direct one.
 func (v *Verdict) Title() string { return strings.TrimSpace(fmt.Sprintf("%s %s", v.Family, v.Way)) }
 
-func (b *Bench) compare(ctx context.Context, judged *oracle.Cluster) ([]Verdict, error) {
+// fireTables fires the tables of all families and ways, and compares them with the oracle.
+func (b *Bench) fireTables(ctx context.Context, right *oracle.Cluster) ([]Verdict, error) {
 	var out []Verdict
 	for _, f := range b.options.Stack.Families() {
-		want := tableOf(judged, f)
+		want := tableOf(right, f)
 		for _, way := range b.ways() {
 			began := time.Now()
-			seen, err := b.Probe(ctx, f, way)
+			seen, err := b.probe(ctx, f, way)
 			if err != nil {
 				return nil, err
 			}

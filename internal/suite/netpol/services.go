@@ -4,7 +4,6 @@ package netpol
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -16,27 +15,20 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/suite/spec"
 )
 
-// services are a Service for each pod of the grid, with the pod's own ports, and the proxier that serves them.
-type services struct {
-	instances []spec.Instance
-	addrs     map[lab.Family][]netip.Addr // by the number of the pod
-}
-
-// serve makes Services and starts the proxier on every node, which has done its first work when it returns.
-func (b *Bench) serve(ctx context.Context) error {
+// startProxier makes a Service for each pod, with the pod's own ports, and starts the proxier on every node. It returns
+// when all nodes serve them.
+func (b *Bench) startProxier(ctx context.Context) error {
 	if b.options.Proxier == nil {
 		return nil
 	}
-	b.services.addrs = map[lab.Family][]netip.Addr{}
 	for _, pod := range Pods {
-		namespace, name, _ := strings.Cut(pod, "/")
-		if err := b.cluster.Store().Apply(serviceObject(namespace, name)); err != nil {
+		s := serviceObject(pod)
+		if err := b.cluster.Store().Apply(s); err != nil {
 			return err
 		}
-		s, ok := store.Get[*corev1.Service](b.cluster.Store(), namespace, serviceName(name))
+		s, ok := store.Get[*corev1.Service](b.cluster.Store(), s.Namespace, s.Name)
 		if !ok {
 			return fmt.Errorf("the Service of pod %s has vanished", pod)
 		}
@@ -45,7 +37,7 @@ func (b *Bench) serve(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("the Service of pod %s: %w", pod, err)
 			}
-			b.services.addrs[lab.FamilyOf(a)] = append(b.services.addrs[lab.FamilyOf(a)], a)
+			b.clusterIPs[lab.FamilyOf(a)] = append(b.clusterIPs[lab.FamilyOf(a)], a)
 		}
 	}
 	for _, n := range b.cluster.Lab().Nodes() {
@@ -53,7 +45,6 @@ func (b *Bench) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.services.instances = append(b.services.instances, in)
 		if err := in.Apply(ctx, b.view.Snapshot()); err != nil {
 			return fmt.Errorf("%s: %s: %w", n.Name(), b.options.Proxier.Name(), err)
 		}
@@ -61,12 +52,11 @@ func (b *Bench) serve(ctx context.Context) error {
 	return nil
 }
 
-func serviceName(pod string) string { return "to-" + pod }
-
-func serviceObject(namespace, pod string) *corev1.Service {
+func serviceObject(pod string) *corev1.Service {
+	namespace, name, _ := strings.Cut(pod, "/")
 	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: serviceName(pod)},
-		Spec: corev1.ServiceSpec{Selector: map[string]string{"pod": pod},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "to-" + name},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"pod": name},
 			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)},
 	}
 	for _, p := range Ports {
@@ -75,13 +65,4 @@ func serviceObject(namespace, pod string) *corev1.Service {
 		})
 	}
 	return s
-}
-
-// stop ends the proxier.
-func (s *services) stop(ctx context.Context) error {
-	var errs []error
-	for _, in := range s.instances {
-		errs = append(errs, in.Stop(ctx))
-	}
-	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ package netpol
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -13,16 +14,16 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Shrink makes the policies of a case that fails as small as they can be and still fail: none of them, no element of
-// any list and no field can be left out of what it returns. Fails is asked about valid cases alone.
+// Shrink makes the policies of a failing case as small as possible: without any one policy, list element or field, the
+// returned case would pass or be invalid. Shrink calls fails with valid cases only.
 //
-// A policy is taken as the tree that its JSON is, and whole branches are tried before twigs.
+// It treats policies as trees of JSON, and tries to leave out large branches first.
 func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, error) {
 	tree, err := treeOf(c.Policies)
 	if err != nil {
 		return c, err
 	}
-	c.Blocked = nil // it is of the policies as they were
+	c.Blocked = nil // it belongs to the original policies
 	tried := map[string]bool{}
 	for depth := 1; ; {
 		smaller, found, err := shrinkOnce(c, tree, depth, stack, tried, fails)
@@ -42,7 +43,7 @@ func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, erro
 	}
 }
 
-// shrinkOnce leaves one branch of a depth out. What has been tried before is not tried again.
+// shrinkOnce leaves out one branch of a depth. It does not try the same policies twice.
 func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]bool,
 	fails func(Case) (bool, error)) (Case, bool, error) {
 	for _, t := range without(tree, depth) {
@@ -68,7 +69,7 @@ func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]b
 	return c, false, nil
 }
 
-// policiesFrom reads policies, and takes nothing for one that would be written otherwise.
+// policiesFrom reads policies. Objects without a name, namespace or kind are an error.
 func policiesFrom(text []byte) (out []*networkingv1.NetworkPolicy, err error) {
 	if err := json.Unmarshal(text, &out); err != nil {
 		return nil, err
@@ -81,51 +82,55 @@ func policiesFrom(text []byte) (out []*networkingv1.NetworkPolicy, err error) {
 	return out, nil
 }
 
-// without are all trees that lack one branch of a depth: 1 is an element of the root.
-func without(tree any, depth int) []any {
-	var out []any
-	switch t := tree.(type) {
-	case []any:
-		for i, child := range t {
-			if depth == 1 {
-				out = append(out, slices.Concat(t[:i], t[i+1:]))
-				continue
-			}
-			for _, smaller := range without(child, depth-1) {
-				now := slices.Clone(t)
-				now[i] = smaller
-				out = append(out, now)
-			}
+// without returns all trees that lack one branch of a depth: 1 is an element of the root.
+func without(tree any, depth int) (out []any) {
+	for key, child := range children(tree) {
+		if depth == 1 {
+			out = append(out, with(tree, key))
+			continue
 		}
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(t)) {
-			now := maps.Clone(t)
-			if depth == 1 {
-				delete(now, key)
-				out = append(out, now)
-				continue
-			}
-			for _, smaller := range without(t[key], depth-1) {
-				now := maps.Clone(t)
-				now[key] = smaller
-				out = append(out, now)
-			}
+		for _, smaller := range without(child, depth-1) {
+			out = append(out, with(tree, key, smaller))
 		}
 	}
 	return out
 }
 
-func depthOf(tree any) int {
-	deepest := 0
-	switch t := tree.(type) {
-	case []any:
-		for _, child := range t {
-			deepest = max(deepest, 1+depthOf(child))
+// children are the elements of a list by index, or those of an object by name, in order.
+func children(tree any) iter.Seq2[any, any] {
+	return func(yield func(any, any) bool) {
+		list, _ := tree.([]any)
+		for i, child := range list {
+			if !yield(i, child) {
+				return
+			}
 		}
-	case map[string]any:
-		for _, child := range t {
-			deepest = max(deepest, 1+depthOf(child))
+		object, _ := tree.(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(object)) {
+			if !yield(name, object[name]) {
+				return
+			}
 		}
+	}
+}
+
+// with returns a copy of a tree with other values, one or none, in the place of a child.
+func with(tree, key any, values ...any) any {
+	if i, ok := key.(int); ok {
+		list := tree.([]any)
+		return slices.Concat(list[:i], values, list[i+1:])
+	}
+	object := maps.Clone(tree.(map[string]any))
+	delete(object, key.(string))
+	for _, v := range values {
+		object[key.(string)] = v
+	}
+	return object
+}
+
+func depthOf(tree any) (deepest int) {
+	for _, child := range children(tree) {
+		deepest = max(deepest, 1+depthOf(child))
 	}
 	return deepest
 }

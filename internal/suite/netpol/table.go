@@ -3,6 +3,7 @@
 package netpol
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,13 +18,13 @@ const Cells = 9 * 9 * 4
 // Cell is one probe of a table.
 type Cell struct{ From, To, Port int } // numbers in Pods, Pods and Ports
 
-// CellAt is the i-th cell: the tables' order is by sender, then target, then port.
+// CellAt returns the i-th cell: the tables' order is by sender, then target, then port.
 func CellAt(i int) Cell { return Cell{i / 36, i / 4 % 9, i % 4} }
 
-// Index is the number of the cell.
+// Index returns the number of the cell.
 func (c Cell) Index() int { return c.From*36 + c.To*4 + c.Port }
 
-// Self says that the cell is between a pod and itself, which no policy is asked about.
+// Self reports whether the cell is between a pod and itself. Policies do not apply to it.
 func (c Cell) Self() bool { return c.From == c.To }
 
 // String is "x/a>y/b:80/TCP".
@@ -31,7 +32,7 @@ func (c Cell) String() string {
 	return fmt.Sprintf("%s>%s:%s", Pods[c.From], Pods[c.To], Ports[c.Port])
 }
 
-// Table says of each cell whether it is blocked.
+// Table holds for each cell whether it is blocked.
 type Table [Cells]bool
 
 // Blocked counts the cells that are blocked.
@@ -53,16 +54,10 @@ func (t *Table) block(line string) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%q: want SENDERS > TARGETS: PORTS, for example %q", line, "x/b,y/* > x/a: 80/TCP")
 	}
-	senders, err := podsNamed(from)
-	if err != nil {
-		return fmt.Errorf("%q: %w", line, err)
-	}
-	targets, err := podsNamed(to)
-	if err != nil {
-		return fmt.Errorf("%q: %w", line, err)
-	}
-	numbers, err := portsNamed(ports)
-	if err != nil {
+	senders, errFrom := podsNamed(from)
+	targets, errTo := podsNamed(to)
+	numbers, errPorts := portsNamed(ports)
+	if err := cmp.Or(errFrom, errTo, errPorts); err != nil {
 		return fmt.Errorf("%q: %w", line, err)
 	}
 	if len(senders) == 1 && slices.Equal(senders, targets) {
@@ -80,38 +75,34 @@ func (t *Table) block(line string) error {
 	return nil
 }
 
-// podsNamed are the numbers of the pods that a list names.
+// podsNamed returns the numbers of the pods that a list names.
 func podsNamed(list string) ([]int, error) {
-	var out []int
-	for word := range strings.SplitSeq(list, ",") {
-		word = strings.TrimSpace(word)
-		found := false
-		for i, pod := range Pods {
-			if namespace, all := strings.CutSuffix(word, "*"); word == pod || all && strings.HasPrefix(pod, namespace) {
-				out, found = append(out, i), true
-			}
-		}
-		if !found {
-			return nil, fmt.Errorf("no pod %q in the grid: there are %s, %s/* and *", word, strings.Join(Pods, ", "),
-				strings.Join(Namespaces, "/*, "))
-		}
-	}
-	return out, nil
+	known := fmt.Sprintf("%s, %s/* and *", strings.Join(Pods, ", "), strings.Join(Namespaces, "/*, "))
+	return numbersOf(list, "pod", known, len(Pods),
+		func(word string, i int) bool {
+			prefix, all := strings.CutSuffix(word, "*")
+			return word == Pods[i] || all && strings.HasPrefix(Pods[i], prefix)
+		})
 }
 
-// portsNamed are the numbers of the ports that a list names.
+// portsNamed returns the numbers of the ports that a list names.
 func portsNamed(list string) ([]int, error) {
-	var out []int
+	return numbersOf(list, "port", fmt.Sprintf("%v and *", Ports), len(Ports),
+		func(word string, i int) bool { return word == "*" || word == Ports[i].String() })
+}
+
+// numbersOf returns, of 0 to n-1, those that match a word of the list. A word that matches none is an error.
+func numbersOf(list, kind, known string, n int, matches func(word string, i int) bool) (out []int, err error) {
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)
-		found := false
-		for i, port := range Ports {
-			if word == "*" || word == port.String() {
-				out, found = append(out, i), true
+		before := len(out)
+		for i := range n {
+			if matches(word, i) {
+				out = append(out, i)
 			}
 		}
-		if !found {
-			return nil, fmt.Errorf("no port %q in the grid: there are %v and *", word, Ports)
+		if len(out) == before {
+			return nil, fmt.Errorf("no %s %q in the grid: there are %s", kind, word, known)
 		}
 	}
 	return out, nil

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Cluster is what policies speak of.
+// Cluster holds the objects that policies select and the policies themselves.
 type Cluster struct {
 	// Namespaces are the labels of each namespace.
 	Namespaces map[string]map[string]string
@@ -24,7 +24,7 @@ type Cluster struct {
 	Policies   []*networkingv1.NetworkPolicy
 }
 
-// Pod is a pod in the cluster's network. A pod in its node's network is none: policies neither select nor name it.
+// Pod is a pod in the cluster's network. Policies neither select nor match pods in their node's network.
 type Pod struct {
 	Namespace, Name string
 	Labels          map[string]string
@@ -34,42 +34,41 @@ type Pod struct {
 
 // End is one end of a connection.
 type End struct {
-	// Addr is the address that it has there, after every translation towards the destination and before any of the source.
+	// Addr is its address after every translation of the destination and before any of the source.
 	Addr netip.Addr
-	// Pod is whose address that is; nil for everybody else's.
+	// Pod is the pod with this address, nil if there is none.
 	Pod *Pod
 }
 
-// Flow is a connection to be opened: what answers it is not asked about.
+// Flow is a connection to be opened. Policies do not apply to its replies.
 type Flow struct {
 	From, To End
 	Protocol corev1.Protocol
 	Port     int32 // of the destination
 }
 
-// Judgement is why a connection is allowed or not. Both sides have to agree.
+// Judgement is the verdict of both sides on a connection, and its reasons. Both have to allow it.
 type Judgement struct{ Egress, Ingress Side }
 
-// Allowed tells whether the connection may be opened.
+// Allowed reports whether the connection may be opened.
 func (j Judgement) Allowed() bool { return j.Egress.Allowed() && j.Ingress.Allowed() }
 
-// Side is what the policies of one end say.
+// Side is the verdict of the policies of one end.
 type Side struct {
 	// Isolating are the policies that isolate the pod in this direction. None: it is not isolated.
 	Isolating []*networkingv1.NetworkPolicy
-	// By is one of them with a rule that allows the connection, nil if none has; Rule is the rule's number, from 0.
-	By   *networkingv1.NetworkPolicy
-	Rule int
+	// By is the first of them with a rule that allows the connection, nil if none has.
+	By *networkingv1.NetworkPolicy
 }
 
-// Allowed tells whether this end has nothing against the connection: "if there are no policies that select a pod,
+// Allowed reports whether this end allows the connection: "if there are no policies that select a pod,
 // everything is allowed; if there are, it must match at least one rule of one of them".
 func (s Side) Allowed() bool { return len(s.Isolating) == 0 || s.By != nil }
 
-// Allows tells whether a connection may be opened.
+// Allows reports whether a connection may be opened.
 func (c *Cluster) Allows(f Flow) bool { return c.Judge(f).Allowed() }
 
-// Judge tells what both ends say about a connection. A pod cannot be kept from reaching itself.
+// Judge returns the verdicts of both ends on a connection. Policies cannot keep a pod from reaching itself.
 func (c *Cluster) Judge(f Flow) Judgement {
 	if f.From.Pod != nil && f.From.Pod == f.To.Pod {
 		return Judgement{}
@@ -80,7 +79,7 @@ func (c *Cluster) Judge(f Flow) Judgement {
 	}
 }
 
-// side asks the policies of one end about the other.
+// side applies the policies of one end to the other.
 func (c *Cluster) side(direction networkingv1.PolicyType, own, peer End, f Flow) Side {
 	var s Side
 	if own.Pod == nil {
@@ -95,10 +94,9 @@ func (c *Cluster) side(direction networkingv1.PolicyType, own, peer End, f Flow)
 			continue
 		}
 		s.Isolating = append(s.Isolating, p)
-		for i, r := range rules {
-			if s.By == nil && c.ruleAllows(r, p.Namespace, peer, f) {
-				s.By, s.Rule = p, i
-			}
+		allows := func(r Rule) bool { return c.ruleAllows(r, p.Namespace, peer, f) }
+		if s.By == nil && slices.ContainsFunc(rules, allows) {
+			s.By = p
 		}
 	}
 	return s
@@ -115,8 +113,9 @@ type Rule struct {
 	Ports []networkingv1.NetworkPolicyPort
 }
 
-// Rules are the rules of a policy for a direction, and whether it isolates its pods in that one: the rules of another
-// count for nothing. A policy without types, as it may be written, has Ingress, and Egress if it has rules for that.
+// Rules returns the rules of a policy for a direction, and whether it isolates its pods in that direction. Without
+// that, the rules have no effect. A policy without types, as it may be written, has Ingress, and Egress if it has rules
+// for that.
 func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (rules []Rule, isolates bool) {
 	isIngress := direction == networkingv1.PolicyTypeIngress
 	if isIngress {
@@ -144,9 +143,9 @@ func (c *Cluster) ruleAllows(r Rule, namespace string, peer End, f Flow) bool {
 	}))
 }
 
-// isPeer: an ipBlock is about addresses, whoever has them. Selectors are about pods: a podSelector alone about those of
-// the policy's namespace, a namespaceSelector alone about all pods of the namespaces it matches, both together about
-// the pods that the one matches in the namespaces that the other matches.
+// isPeer: an ipBlock matches addresses of pods and of anything else. Selectors are about pods: a podSelector alone
+// about those of the policy's namespace, a namespaceSelector alone about all pods of the namespaces it matches, both
+// together about the pods that the one matches in the namespaces that the other matches.
 func (c *Cluster) isPeer(p networkingv1.NetworkPolicyPeer, namespace string, peer End) bool {
 	if p.IPBlock != nil {
 		return inBlock(p.IPBlock, peer.Addr)
@@ -167,7 +166,7 @@ func inBlock(b *networkingv1.IPBlock, a netip.Addr) bool {
 }
 
 // isPort: the protocol, and of its ports all if none is given, the one given, those from port to endPort, or the one of
-// this name and protocol on the destination, which is nobody's where that is no pod.
+// this name and protocol on the destination, which must be a pod.
 func isPort(p networkingv1.NetworkPolicyPort, f Flow) bool {
 	if *p.Protocol != f.Protocol {
 		return false

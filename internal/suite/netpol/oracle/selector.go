@@ -10,21 +10,19 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Matches tells whether a label selector matches labels: every label of matchLabels is there with its value, and every
-// expression holds. An empty selector matches everything.
+// Matches reports whether a label selector matches labels: every label of matchLabels is there with its value, and
+// every expression holds. An empty selector matches everything.
 func Matches(s *metav1.LabelSelector, labels map[string]string) bool {
 	for key, want := range s.MatchLabels {
 		if has, ok := labels[key]; !ok || has != want {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
-		return !holds(r,
-			labels)
-	})
+	return !slices.ContainsFunc(s.MatchExpressions,
+		func(r metav1.LabelSelectorRequirement) bool { return !holds(r, labels) })
 }
 
-// holds: who does not carry the key is in no set of values, and so outside of every one.
+// holds: labels without the key are in no set of values, and so outside of every one.
 func holds(r metav1.LabelSelectorRequirement, labels map[string]string) bool {
 	has, carried := labels[r.Key]
 	in := carried && slices.Contains(r.Values, has)
@@ -41,9 +39,9 @@ func holds(r metav1.LabelSelectorRequirement, labels map[string]string) bool {
 	return false // the API takes no other operator
 }
 
-// contains tells whether a range holds an address. The API takes ranges whose address has bits behind the prefix, which
-// do not count, and in old objects leading zeros, which are decimal. An IPv4 range holds no IPv6 address, and the other
-// way round.
+// contains reports whether a range contains an address. The API takes ranges whose address has bits behind the prefix,
+// which do not count, and in old objects leading zeros, which are decimal. An IPv4 range holds no IPv6 address, and the
+// other way round.
 func contains(cidr string, a netip.Addr) bool {
 	_, block, err := netutils.ParseCIDRSloppy(cidr)
 	return err == nil && block.Contains(a.AsSlice())

@@ -11,8 +11,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// FromSnapshot is the cluster as its API tells of it. Pods that have no address, have ended, or are in their node's
-// network are left out.
+// FromSnapshot returns the cluster in a snapshot of its API. It leaves out pods that have no address, have ended, or
+// use their node's network.
 func FromSnapshot(s *store.Snapshot) *Cluster {
 	c := &Cluster{Namespaces: map[string]map[string]string{}, Policies: s.NetworkPolicies}
 	for _, ns := range s.Namespaces {
@@ -36,19 +36,9 @@ func podOf(p *corev1.Pod) *Pod {
 			pod.Addrs = append(pod.Addrs, a)
 		}
 	}
-	// Sidecars among the init containers serve for as long as the pod runs.
+	// Init containers may be sidecars, which serve as long as the pod runs.
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		pod.Ports = append(pod.Ports, container.Ports...)
 	}
 	return pod
-}
-
-// At is the end of a connection that has this address: the pod's that owns it, or nobody's.
-func (c *Cluster) At(a netip.Addr) End {
-	for _, p := range c.Pods {
-		if slices.Contains(p.Addrs, a) {
-			return End{Addr: a, Pod: p}
-		}
-	}
-	return End{Addr: a}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package misread
+package misreading
 
 import (
 	"net/netip"
@@ -15,20 +15,14 @@ import (
 
 func blocks() []Reading {
 	return []Reading{
-		eachBlock("except-ignored", func(p peer) []peer { p.IPBlock.Except = nil; return []peer{p} }),
-		eachBlock("except-first-only", func(p peer) []peer {
-			p.IPBlock.Except = first(p.IPBlock.Except,
-				1)
-			return []peer{p}
-		}),
-		eachBlock("ipBlock-ignores-pods", func(peer) []peer { return nil }),
-		eachBlock("ipBlock-is-everything", func(p peer) []peer { p.IPBlock.CIDR = "0.0.0.0/0"; return []peer{p} }),
-		eachBlock("host-bits-not-masked", func(p peer) []peer {
-			if block, err := netip.ParsePrefix(p.IPBlock.CIDR); err == nil && block != block.Masked() {
-				return nil
-			}
-			return []peer{p}
-		}),
+		eachBlock("except-ignored", change(func(p *peer) { p.IPBlock.Except = nil })),
+		eachBlock("except-first-only", change(func(p *peer) { p.IPBlock.Except = first(p.IPBlock.Except, 1) })),
+		eachBlock("ipBlock-ignores-pods", drop(func(peer) bool { return true })),
+		eachBlock("ipBlock-is-everything", change(func(p *peer) { p.IPBlock.CIDR = "0.0.0.0/0" })),
+		eachBlock("host-bits-not-masked", drop(func(p peer) bool {
+			block, err := netip.ParsePrefix(p.IPBlock.CIDR)
+			return err == nil && block != block.Masked()
+		})),
 		{Name: "lpm-no-inherit", Policies: func(_ *oracle.Cluster, given []*Policy) []*Policy {
 			var all []netip.Prefix
 			walk := func(visit func(*peer)) {
@@ -62,12 +56,7 @@ func blocks() []Reading {
 }
 
 func eachBlock(name string, edit func(peer) []peer) Reading {
-	return eachPeer(name, func(_ string, p peer) []peer {
-		if p.IPBlock == nil {
-			return []peer{p}
-		}
-		return edit(p)
-	})
+	return eachPeer(name, replace(func(p peer) bool { return p.IPBlock != nil }, edit))
 }
 
 func named(p port) bool { return p.Port != nil && p.Port.Type == intstr.String }
@@ -75,7 +64,7 @@ func named(p port) bool { return p.Port != nil && p.Port.Type == intstr.String }
 // protocols are those that a table probes.
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}
 
-// ofAnyProtocol is the port with every protocol.
+// ofAnyProtocol returns the port with every protocol.
 func ofAnyProtocol(p port) []port {
 	var now []port
 	for _, proto := range protocols {
@@ -88,73 +77,41 @@ func ofAnyProtocol(p port) []port {
 
 func ports() []Reading {
 	return []Reading{
-		eachPort("endPort-ignored", func(p port) []port { p.EndPort = nil; return []port{p} }),
-		eachPort("endPort-exclusive", func(p port) []port {
-			if p.EndPort == nil {
-				return []port{p}
-			}
+		eachPort("endPort-ignored", change(func(p *port) { p.EndPort = nil })),
+		eachPort("endPort-exclusive", replace(func(p port) bool { return p.EndPort != nil }, func(p port) []port {
 			if *p.EndPort == p.Port.IntVal {
 				return nil
 			}
 			p.EndPort = ptr.To(*p.EndPort - 1)
 			return []port{p}
-		}),
-		eachPort("endPort-opens-upwards", func(p port) []port {
+		})),
+		eachPort("endPort-opens-upwards", change(func(p *port) {
 			if p.EndPort != nil {
 				p.EndPort = ptr.To[int32](65535)
 			}
-			return []port{p}
-		}),
-		eachPort("sctp-is-tcp", func(p port) []port {
+		})),
+		eachPort("sctp-is-tcp", change(func(p *port) {
 			if ptr.Deref(p.Protocol, "") == corev1.ProtocolSCTP {
 				p.Protocol = ptr.To(corev1.ProtocolTCP)
 			}
-			return []port{p}
-		}),
+		})),
 		eachPort("protocol-ignored", ofAnyProtocol),
-		eachPort("nil-protocol-is-any", func(p port) []port {
-			if p.Protocol == nil {
-				return ofAnyProtocol(p)
-			}
-			return []port{p}
-		}),
-		eachPort("nil-port-matches-none", func(p port) []port {
-			if p.Port == nil {
-				return nil
-			}
-			return []port{p}
-		}),
-		eachPort("named-port-protocol-ignored", func(p port) []port {
-			if named(p) {
-				return ofAnyProtocol(p)
-			}
-			return []port{p}
-		}),
-		eachPort("named-port-ignored-allows-proto", func(p port) []port {
-			if named(p) {
+		eachPort("nil-protocol-is-any", replace(func(p port) bool { return p.Protocol == nil }, ofAnyProtocol)),
+		eachPort("nil-port-matches-none", drop(func(p port) bool { return p.Port == nil })),
+		eachPort("named-port-protocol-ignored", replace(named, ofAnyProtocol)),
+		eachPort("named-port-ignored-allows-proto", change(func(p *port) {
+			if named(*p) {
 				p.Port = nil
 			}
-			return []port{p}
-		}),
-		eachPort("named-port-not-implemented", func(p port) []port {
-			if named(p) {
-				return nil
-			}
-			return []port{p}
-		}),
+		})),
+		eachPort("named-port-not-implemented", drop(named)),
 		{Name: "named-port-any-pod", Policies: func(c *oracle.Cluster, given []*Policy) []*Policy {
-			r := eachPort("", func(p port) []port {
-				if !named(p) {
-					return []port{p}
-				}
-				return numbersOf(c, p)
-			})
-			return r.Policies(c, given)
+			return eachPort("", replace(named, func(p port) []port { return numbersOf(c, p) })).Policies(c, given)
 		}},
 	}
 }
 
-// numbersOf are the numbers that any pod has under the name of the port.
+// numbersOf returns the numbers that any pod has under the name of the port.
 func numbersOf(c *oracle.Cluster, p port) []port {
 	var now []port
 	for _, pod := range c.Pods {

@@ -18,8 +18,8 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// WriteWords says in sentences what the policies of a case mean.
-func WriteWords(w io.Writer, c Case) error {
+// Describe writes in sentences what the policies of a case mean.
+func Describe(w io.Writer, c Case) error {
 	var b strings.Builder
 	for _, p := range c.Policies {
 		fmt.Fprintf(&b, "Policy %s/%s is about %s in namespace %s (%s).\n", p.Namespace, p.Name,
@@ -41,7 +41,7 @@ func WriteWords(w io.Writer, c Case) error {
 	return err
 }
 
-// podsSelected are the pods of the grid that a policy isolates.
+// podsSelected returns the pods of the grid that a policy isolates.
 func podsSelected(p *networkingv1.NetworkPolicy) []string {
 	var out []string
 	for _, pod := range Pods {
@@ -67,12 +67,12 @@ func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
 	}
 	b.WriteByte('\n')
 	for _, r := range rules {
-		fmt.Fprintf(b, "  - %s %s, on %s\n", word, either(r.Peers, "anybody", peerWords),
-			either(r.Ports, "all ports", portWords))
+		fmt.Fprintf(b, "  - %s %s, on %s\n", word, either(r.Peers, "anybody", describePeer),
+			either(r.Ports, "all ports", describePort))
 	}
 }
 
-// either joins what is told of each with an "or".
+// either joins descriptions with "or".
 func either[T any](all []T, none string, words func(T) string) string {
 	if len(all) == 0 {
 		return none
@@ -84,7 +84,7 @@ func either[T any](all []T, none string, words func(T) string) string {
 	return strings.Join(out, "; or ")
 }
 
-func peerWords(p networkingv1.NetworkPolicyPeer) string {
+func describePeer(p networkingv1.NetworkPolicyPeer) string {
 	if p.IPBlock != nil {
 		text := "addresses of " + p.IPBlock.CIDR
 		if len(p.IPBlock.Except) > 0 {
@@ -102,7 +102,7 @@ func peerWords(p networkingv1.NetworkPolicyPeer) string {
 	return pods + " in " + where
 }
 
-func portWords(p networkingv1.NetworkPolicyPort) string {
+func describePort(p networkingv1.NetworkPolicyPort) string {
 	protocol := string(ptr.Deref(p.Protocol, corev1.ProtocolTCP))
 	switch {
 	case p.Port == nil:
@@ -115,7 +115,7 @@ func portWords(p networkingv1.NetworkPolicyPort) string {
 	return fmt.Sprintf("%s port %d", protocol, p.Port.IntVal)
 }
 
-// selected says which of some things a selector selects.
+// selected describes which of some things a selector selects.
 func selected(things string, s *metav1.LabelSelector) string {
 	var conditions []string
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {

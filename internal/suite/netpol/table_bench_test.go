@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package netpol_test
+package netpol
 
 import (
 	"testing"
 
-	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers"
 )
@@ -13,12 +12,12 @@ import (
 // BenchmarkTable measures one table after another: 324 probes of pods that nothing isolates, and of such that are
 // isolated.
 func BenchmarkTable(b *testing.B) {
-	cases, err := netpol.Static()
+	cases, err := Static()
 	if err != nil {
 		b.Fatal(err)
 	}
 	for _, e := range proxiers.Enforcers() {
-		bench, err := netpol.NewBench(b.Context(), e, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
+		bench, err := NewBench(b.Context(), e, Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
 			Overlay: lab.VXLAN})
 		if err != nil {
 			b.Fatal(err)
@@ -27,12 +26,12 @@ func BenchmarkTable(b *testing.B) {
 			if c.ID != "BASE-01" && c.ID != "STK-15" {
 				continue
 			}
-			if _, err := bench.Apply(b.Context(), c); err != nil {
+			if err := bench.apply(b.Context(), c.Policies, nil); err != nil {
 				b.Fatal(err)
 			}
 			b.Run(e.Name()+"/"+c.ID, func(b *testing.B) {
 				for b.Loop() {
-					if _, err := bench.Probe(b.Context(), lab.V4, netpol.Direct); err != nil {
+					if _, err := bench.probe(b.Context(), lab.V4, Direct); err != nil {
 						b.Fatal(err)
 					}
 				}

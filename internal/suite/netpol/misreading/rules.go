@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package misread
+package misreading
 
 import (
 	networkingv1 "k8s.io/api/networking/v1"
@@ -9,10 +9,22 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// wantsTypes tells whether the types of a policy are to be defaulted.
-func wantsTypes(p *Policy) bool { return len(p.Spec.PolicyTypes) == 0 }
+// eachUntyped is a reading of the policies without types, which the API defaults.
+func eachUntyped(name string, ingress, egress func(*Policy) bool) Reading {
+	return each(name, func(p *Policy) {
+		if len(p.Spec.PolicyTypes) == 0 {
+			setTypes(p, ingress(p), egress(p))
+		}
+	})
+}
 
-// setTypes gives the policy types. None at all is not possible: a policy that isolates nothing selects nobody.
+func yes(*Policy) bool { return true }
+func no(*Policy) bool  { return false }
+
+func listsIngress(p *Policy) bool { return len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0 }
+func listsEgress(p *Policy) bool  { return len(p.Spec.Egress) > 0 }
+
+// setTypes sets the types of the policy. It cannot have none: a policy that is to isolate nothing selects no pod.
 func setTypes(p *Policy, ingress, egress bool) {
 	p.Spec.PolicyTypes = nil
 	if ingress {
@@ -27,7 +39,7 @@ func setTypes(p *Policy, ingress, egress bool) {
 	}
 }
 
-// typesOf are the directions of a policy, defaulted as the API does.
+// typesOf returns the directions of a policy, defaulted as the API does.
 func typesOf(p *Policy) (ingress, egress bool) {
 	_, ingress = oracle.Rules(p, in)
 	_, egress = oracle.Rules(p, out)
@@ -36,29 +48,11 @@ func typesOf(p *Policy) (ingress, egress bool) {
 
 func types() []Reading {
 	return []Reading{
-		each("default-types-ingress-only", func(p *Policy) {
-			if wantsTypes(p) {
-				setTypes(p, true, false)
-			}
-		}),
-		each("default-types-only-listed-rules", func(p *Policy) {
-			if wantsTypes(p) {
-				setTypes(p, len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0, len(p.Spec.Egress) > 0)
-			}
-		}),
-		each("default-types-egress-if-key-present", func(p *Policy) {
-			if wantsTypes(p) {
-				setTypes(p, true, p.Spec.Egress != nil)
-			}
-		}),
-		each("default-types-both", func(p *Policy) {
-			if wantsTypes(p) {
-				setTypes(p, true, true)
-			}
-		}),
-		each("types-inferred-from-rules", func(p *Policy) {
-			setTypes(p, len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0, len(p.Spec.Egress) > 0)
-		}),
+		eachUntyped("default-types-ingress-only", yes, no),
+		eachUntyped("default-types-only-listed-rules", listsIngress, listsEgress),
+		eachUntyped("default-types-egress-if-key-present", yes, func(p *Policy) bool { return p.Spec.Egress != nil }),
+		eachUntyped("default-types-both", yes, yes),
+		each("types-inferred-from-rules", func(p *Policy) { setTypes(p, listsIngress(p), listsEgress(p)) }),
 		each("only-first-policyType", func(p *Policy) { p.Spec.PolicyTypes = first(p.Spec.PolicyTypes, 1) }),
 		each("ingress-policy-isolates-egress", func(p *Policy) {
 			if ingress, egress := typesOf(p); ingress && !egress {
@@ -112,12 +106,10 @@ func rules() []Reading {
 			return peers, ports, ports == nil || len(ports) > 0
 		}),
 		eachRule("only-first-peer", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			return first(peers, 1), ports,
-				true
+			return first(peers, 1), ports, true
 		}),
 		eachRule("only-first-port", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			return peers, first(ports, 1),
-				true
+			return peers, first(ports, 1), true
 		}),
 		eachRule("multiport-first-15", func(peers []peer, ports []port) ([]peer, []port, bool) {
 			slots, keep := 0, 0
@@ -169,37 +161,38 @@ func rules() []Reading {
 
 func peers() []Reading {
 	return []Reading{
-		eachPeer("nil-ns-is-all", func(_ string, p peer) []peer {
+		eachPeer("nil-ns-is-all", change(func(p *peer) {
 			if p.IPBlock == nil && p.NamespaceSelector == nil {
 				p.NamespaceSelector = &selector{}
 			}
-			return []peer{p}
-		}),
-		eachPeer("pod-selector-ignored-with-ns", func(_ string, p peer) []peer {
+		})),
+		eachPeer("pod-selector-ignored-with-ns", change(func(p *peer) {
 			if p.NamespaceSelector != nil {
 				p.PodSelector = nil
 			}
-			return []peer{p}
-		}),
-		eachPeer("ns-selector-ignored-with-pod", func(_ string, p peer) []peer {
+		})),
+		eachPeer("ns-selector-ignored-with-pod", change(func(p *peer) {
 			if p.PodSelector != nil {
 				p.NamespaceSelector = nil
 			}
-			return []peer{p}
-		}),
-		eachPeer("ns-and-pod-ORed", func(_ string, p peer) []peer {
-			if p.NamespaceSelector == nil || p.PodSelector == nil {
-				return []peer{p}
-			}
-			return []peer{{NamespaceSelector: p.NamespaceSelector}, {NamespaceSelector: &selector{}, PodSelector: p.PodSelector}}
-		}),
-		eachPeer("ns-selector-ignores-own-ns", func(namespace string, p peer) []peer {
-			if p.NamespaceSelector != nil {
-				p.NamespaceSelector.MatchExpressions = append(p.NamespaceSelector.MatchExpressions, requirement{
-					Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn, Values: []string{namespace},
-				})
-			}
-			return []peer{p}
+		})),
+		eachPeer("ns-and-pod-ORed", replace(
+			func(p peer) bool { return p.NamespaceSelector != nil && p.PodSelector != nil },
+			func(p peer) []peer {
+				return []peer{{NamespaceSelector: p.NamespaceSelector},
+					{NamespaceSelector: &selector{}, PodSelector: p.PodSelector}}
+			})),
+		each("ns-selector-ignores-own-ns", func(p *Policy) {
+			other := requirement{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn,
+				Values: []string{p.Namespace}}
+			editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
+				for _, x := range peers {
+					if s := x.NamespaceSelector; s != nil {
+						s.MatchExpressions = append(s.MatchExpressions, other)
+					}
+				}
+				return peers, ports, true
+			})
 		}),
 	}
 }

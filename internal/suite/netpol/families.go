@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Cases are written for IPv4. In a cluster of the other family the ranges of the one change places with those of the
-// other; in one of both, every IPv4 range gets its IPv6 twin beside it.
+// Cases are written for IPv4. For an IPv6 cluster, every range is replaced by its twin in the other family; for a
+// dual-stack cluster, every IPv4 range gets its IPv6 twin beside it.
 
 // podRange are the addresses of all pods.
 var podRange = map[lab.Family]netip.Prefix{
@@ -19,23 +19,23 @@ var podRange = map[lab.Family]netip.Prefix{
 	lab.V6: netip.MustParsePrefix("fd00:10:244::/48"),
 }
 
-// translated are the policies for a cluster of these families. The given ones stay as they are.
-func translated(policies []*networkingv1.NetworkPolicy, stack lab.Stack) []*networkingv1.NetworkPolicy {
+// forStack returns copies of the policies for a cluster of these families.
+func forStack(policies []*networkingv1.NetworkPolicy, stack lab.Stack) []*networkingv1.NetworkPolicy {
 	var out []*networkingv1.NetworkPolicy
 	for _, p := range policies {
 		p = p.DeepCopy()
 		for i := range p.Spec.Ingress {
-			p.Spec.Ingress[i].From = translatedPeers(p.Spec.Ingress[i].From, stack)
+			p.Spec.Ingress[i].From = peersForStack(p.Spec.Ingress[i].From, stack)
 		}
 		for i := range p.Spec.Egress {
-			p.Spec.Egress[i].To = translatedPeers(p.Spec.Egress[i].To, stack)
+			p.Spec.Egress[i].To = peersForStack(p.Spec.Egress[i].To, stack)
 		}
 		out = append(out, p)
 	}
 	return out
 }
 
-func translatedPeers(peers []networkingv1.NetworkPolicyPeer, stack lab.Stack) []networkingv1.NetworkPolicyPeer {
+func peersForStack(peers []networkingv1.NetworkPolicyPeer, stack lab.Stack) []networkingv1.NetworkPolicyPeer {
 	if stack == lab.IPv4 || len(peers) == 0 {
 		return peers
 	}
@@ -57,7 +57,7 @@ func isV4(cidr string) bool {
 	return err == nil && p.Addr().Is4()
 }
 
-// twinOf is the ipBlock in the other family, nil for other peers and for what no prefix is.
+// twinOf returns the ipBlock in the other family, nil for other peers and for ranges that cannot be parsed.
 func twinOf(p networkingv1.NetworkPolicyPeer) *networkingv1.NetworkPolicyPeer {
 	if p.IPBlock == nil {
 		return nil
@@ -75,7 +75,7 @@ func twinOf(p networkingv1.NetworkPolicyPeer) *networkingv1.NetworkPolicyPeer {
 	return &networkingv1.NetworkPolicyPeer{IPBlock: out}
 }
 
-// twin is the range of the other family that holds the same pods.
+// twin returns the range of the other family that holds the same pods.
 func twin(p netip.Prefix) netip.Prefix {
 	v4, v6 := podRange[lab.V4], podRange[lab.V6]
 	if p.Addr().Is6() {
@@ -100,6 +100,6 @@ func twin(p netip.Prefix) netip.Prefix {
 		a := [16]byte{}
 		b := p.Addr().As4()
 		copy(a[12:], b[:])
-		return netip.PrefixFrom(netip.AddrFrom16(a), 96+bits) // nobody's, as the range was
+		return netip.PrefixFrom(netip.AddrFrom16(a), 96+bits) // no pod is in it, as none was in the IPv4 range
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package misread
+package misreading
 
 import (
 	"maps"
@@ -15,7 +15,7 @@ type (
 )
 
 // never is a requirement that nothing meets: no name of a label has this value.
-var never = requirement{Key: "nobody-carries-this", Operator: metav1.LabelSelectorOpExists}
+var never = requirement{Key: "no-object-has-this", Operator: metav1.LabelSelectorOpExists}
 
 // eachSelector is a reading that takes every selector of a policy for another one.
 func eachSelector(name string, edit func(*selector)) Reading {
@@ -36,17 +36,8 @@ func eachSelector(name string, edit func(*selector)) Reading {
 
 // eachRequirement is a reading that takes every expression with one of the operators for some others.
 func eachRequirement(name string, op metav1.LabelSelectorOperator, edit func(requirement) []requirement) Reading {
-	return eachSelector(name, func(s *selector) {
-		var now []requirement
-		for _, r := range s.MatchExpressions {
-			if r.Operator == op {
-				now = append(now, edit(r)...)
-			} else {
-				now = append(now, r)
-			}
-		}
-		s.MatchExpressions = now
-	})
+	edit = replace(func(r requirement) bool { return r.Operator == op }, edit)
+	return eachSelector(name, func(s *selector) { s.MatchExpressions = all(s.MatchExpressions, edit) })
 }
 
 func ignored(requirement) []requirement { return nil }
@@ -56,24 +47,15 @@ func selectors() []Reading {
 		eachRequirement("NotIn-needs-key", metav1.LabelSelectorOpNotIn, func(r requirement) []requirement {
 			return []requirement{r, {Key: r.Key, Operator: metav1.LabelSelectorOpExists}}
 		}),
-		eachRequirement("NotIn-values-ORed", metav1.LabelSelectorOpNotIn, func(r requirement) []requirement {
-			if len(r.Values) > 1 { // every value differs from one of them
-				return nil
-			}
-			return []requirement{r}
-		}),
-		eachRequirement("NotIn-is-In", metav1.LabelSelectorOpNotIn, func(r requirement) []requirement {
-			r.Operator = metav1.LabelSelectorOpIn
-			return []requirement{r}
-		}),
+		eachRequirement("NotIn-values-ORed", metav1.LabelSelectorOpNotIn,
+			drop(func(r requirement) bool { return len(r.Values) > 1 })), // every value differs from one of them
+		eachRequirement("NotIn-is-In", metav1.LabelSelectorOpNotIn,
+			change(func(r *requirement) { r.Operator = metav1.LabelSelectorOpIn })),
 		eachRequirement("NotIn-ignored", metav1.LabelSelectorOpNotIn, ignored),
-		eachRequirement("In-first-value-only", metav1.LabelSelectorOpIn, func(r requirement) []requirement {
-			r.Values = first(r.Values, 1)
-			return []requirement{r}
-		}),
-		eachRequirement("In-is-Exists", metav1.LabelSelectorOpIn, func(r requirement) []requirement {
-			return []requirement{{Key: r.Key, Operator: metav1.LabelSelectorOpExists}}
-		}),
+		eachRequirement("In-first-value-only", metav1.LabelSelectorOpIn,
+			change(func(r *requirement) { r.Values = first(r.Values, 1) })),
+		eachRequirement("In-is-Exists", metav1.LabelSelectorOpIn,
+			change(func(r *requirement) { *r = requirement{Key: r.Key, Operator: metav1.LabelSelectorOpExists} })),
 		eachRequirement("Exists-always-true", metav1.LabelSelectorOpExists, ignored),
 		eachRequirement("DoesNotExist-ignored", metav1.LabelSelectorOpDoesNotExist, ignored),
 		eachSelector("matchExpressions-ignored", func(s *selector) { s.MatchExpressions = nil }),
@@ -94,19 +76,11 @@ func selectors() []Reading {
 				s.MatchExpressions = []requirement{never}
 			}
 		}),
-		each("requirements-ORed", func(p *Policy) {
-			editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
-				var now []peer
-				for _, x := range peers {
-					now = append(now, anyRequirement(x)...)
-				}
-				return now, ports, true
-			})
-		}),
+		eachPeer("requirements-ORed", anyRequirement),
 	}
 }
 
-// anyRequirement are peers that match where one expression of a selector does.
+// anyRequirement returns peers that match where one expression of a selector does.
 func anyRequirement(p peer) []peer {
 	for _, s := range []*selector{p.NamespaceSelector, p.PodSelector} {
 		if s == nil || len(s.MatchExpressions) < 2 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package misread lists wrong readings of the NetworkPolicy API: mistakes that enforcers have made, or could make. It
-// is the yardstick of the cases: each reading must differ from the right one in the table of one case at least.
+// Package misreading lists wrong readings of the NetworkPolicy API: mistakes that enforcers have made, or could make.
+// Each of them must change the table of at least one case.
 //
-// Nearly all of them are told by the policies that someone who reads so would take the given ones for. So they can be
-// shown to the oracle and, just as well, be given to a real enforcer instead of the policies that it should have got.
-package misread
+// Nearly all are written as a change of policies: a reader with this mistake reads the given policies as the changed
+// ones. So a reading can be tried on the oracle and, just as well, on a real enforcer, which gets the changed policies.
+package misreading
 
 import (
 	"fmt"
@@ -20,14 +20,14 @@ import (
 // Reading is a wrong reading. It has one of Policies and Allows.
 type Reading struct {
 	Name string
-	// Policies are what the given ones are taken for. It may change them: they are copies, as written and not yet
-	// defaulted.
+	// Policies returns the policies that the given ones are read as. It may change them: they are copies, as written and
+	// not yet defaulted.
 	Policies func(c *oracle.Cluster, given []*Policy) []*Policy
-	// Allows judges a connection, of a cluster with defaulted policies.
+	// Allows judges a connection in a cluster with defaulted policies.
 	Allows func(c *oracle.Cluster, f oracle.Flow) bool
 }
 
-// Policy saves breath.
+// Policy is a NetworkPolicy.
 type Policy = networkingv1.NetworkPolicy
 
 type (
@@ -43,21 +43,17 @@ const (
 	out = networkingv1.PolicyTypeEgress
 )
 
-// All are the readings.
+// All returns all readings.
 func All() []Reading {
-	var all []Reading
-	for _, family := range [][]Reading{selectors(), types(), rules(), peers(), blocks(), ports(), judges()} {
-		all = append(all, family...)
-	}
-	return all
+	return slices.Concat(selectors(), types(), rules(), peers(), blocks(), ports(), judges())
 }
 
-// Given are the readings that an enforcer can be given: those that are told by policies.
+// Given returns the readings that can be tried on an enforcer.
 func Given() []Reading {
 	return slices.DeleteFunc(All(), func(r Reading) bool { return r.Policies == nil })
 }
 
-// Names are the names of those.
+// Names returns the names of those.
 func Names() []string {
 	var names []string
 	for _, r := range Given() {
@@ -66,14 +62,14 @@ func Names() []string {
 	return names
 }
 
-// Find is the one of a name.
+// Find returns the reading with a name, of those that can be tried on an enforcer.
 func Find(name string) (Reading, error) {
-	all := Given()
-	i := slices.IndexFunc(all, func(r Reading) bool { return r.Name == name })
+	given := Given()
+	i := slices.IndexFunc(given, func(r Reading) bool { return r.Name == name })
 	if i < 0 {
-		return Reading{}, fmt.Errorf("unknown wrong reading %q: there are %s", name, strings.Join(Names(), ", "))
+		return Reading{}, fmt.Errorf("unknown misreading %q: there are %s", name, strings.Join(Names(), ", "))
 	}
-	return all[i], nil
+	return given[i], nil
 }
 
 // each is a reading that takes every policy for another one.
@@ -112,29 +108,47 @@ func editRules(p *Policy, edit ruleEdit) {
 	}
 }
 
-// eachPeer is a reading that takes every peer for some others. A rule whose peers are all gone allows nobody.
-func eachPeer(name string, edit func(namespace string, p peer) []peer) Reading {
-	return each(name, func(p *Policy) {
-		editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
-			var now []peer
-			for _, x := range peers {
-				now = append(now, edit(p.Namespace, x)...)
-			}
-			return now, ports, len(peers) == 0 || len(now) > 0
-		})
+// eachPeer is a reading that takes every peer for some others. A rule that loses all its peers allows nothing.
+func eachPeer(name string, edit func(peer) []peer) Reading {
+	return eachRule(name, func(peers []peer, ports []port) ([]peer, []port, bool) {
+		now := all(peers, edit)
+		return now, ports, len(peers) == 0 || len(now) > 0
 	})
 }
 
-// eachPort is a reading that takes every port for some others. A rule whose ports are all gone allows nothing.
+// eachPort is a reading that takes every port for some others. A rule that loses all its ports allows nothing.
 func eachPort(name string, edit func(port) []port) Reading {
 	return eachRule(name, func(peers []peer, ports []port) ([]peer, []port, bool) {
-		var now []port
-		for _, x := range ports {
-			now = append(now, edit(x)...)
-		}
+		now := all(ports, edit)
 		return peers, now, len(ports) == 0 || len(now) > 0
 	})
 }
 
-// first is the beginning of a list.
+// all applies an edit to the elements of a list.
+func all[T any](list []T, edit func(T) []T) (now []T) {
+	for _, x := range list {
+		now = append(now, edit(x)...)
+	}
+	return now
+}
+
+// change is an edit that replaces an element by one other.
+func change[T any](f func(*T)) func(T) []T {
+	return func(x T) []T { f(&x); return []T{x} }
+}
+
+// drop is an edit that removes elements.
+func drop[T any](is func(T) bool) func(T) []T { return replace(is, func(T) []T { return nil }) }
+
+// replace is an edit of some elements only.
+func replace[T any](is func(T) bool, by func(T) []T) func(T) []T {
+	return func(x T) []T {
+		if is(x) {
+			return by(x)
+		}
+		return []T{x}
+	}
+}
+
+// first returns the beginning of a list.
 func first[T any](list []T, n int) []T { return list[:min(n, len(list))] }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestWords(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	c, err := decodeManifest("p.yaml", []byte(`
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -40,7 +40,7 @@ Policy y/q is about pods whose label pod is "d" in namespace y (none).
   What they may send: nothing.
 `
 	var got strings.Builder
-	if err := WriteWords(&got, c); err != nil || got.String() != want {
+	if err := Describe(&got, c); err != nil || got.String() != want {
 		t.Errorf("%v:\n%s\nwant:\n%s", err, got.String(), want)
 	}
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/internal/suite/netpol/misreading"
+	"github.com/viplab/viplab/internal/suite/prove/faults"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/exec"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// enforcerNamed finds a built-in enforcer.
+func enforcerNamed(name string) (spec.Proxier, error) {
+	all := proxiers.Enforcers()
+	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == name })
+	if i < 0 {
+		return nil, fmt.Errorf("--enforcer: unknown enforcer %q: there are %s", name, strings.Join(enforcerNames(), ", "))
+	}
+	return all[i], nil
+}
+
+// selectEnforcers finds the enforcers to judge: those of --enforcer, or the command of --exec.
+func (f *netpolFlags) selectEnforcers(r *netpolRun) error {
+	switch {
+	case f.exec == "" && f.name != "":
+		return errors.New("--name: requires --exec")
+	case f.exec != "" && f.patience <= 0:
+		return fmt.Errorf("--patience: %v: want a positive time", f.patience)
+	case f.exec != "" && f.prove:
+		return errors.New("--prove: puts faults into built-in enforcers, so it cannot be combined with --exec")
+	}
+	if f.exec == "" {
+		var errs []error
+		for _, name := range f.enforcers {
+			e, err := enforcerNamed(name)
+			r.enforcers, errs = append(r.enforcers, e), append(errs, err)
+		}
+		return errors.Join(errs...)
+	}
+	argv, err := exec.Split(f.exec)
+	if err != nil {
+		return fmt.Errorf("--exec: %w", err)
+	}
+	e, err := exec.New(exec.Command{
+		Name: cmp.Or(f.name, filepath.Base(argv[0])), Argv: argv, Features: spec.Features(spec.NetworkPolicy),
+		Unconfirmed: true,
+	})
+	if err != nil {
+		return fmt.Errorf("--exec: %w", err)
+	}
+	r.enforcers, r.options.Patience = []spec.Proxier{e}, f.patience
+	return nil
+}
+
+// selectProxier finds the proxier of --proxier.
+func (f *netpolFlags) selectProxier(r *netpolRun) error {
+	if f.proxier == "" {
+		return nil
+	}
+	one := proxierFlags{names: []string{f.proxier}, given: func(string) bool { return false }}
+	found, err := one.proxiers()
+	if err != nil {
+		return err
+	}
+	if r.options.Proxier = found[0]; !found[0].Features()[spec.KernelNAT] {
+		return fmt.Errorf("--proxier: %s hides the client from the server, so policies cannot be judged through its Services",
+			f.proxier)
+	}
+	return nil
+}
+
+// selectFault finds the fault of --fault, a misreading or a fault in what enforcers write, or those that --prove tries.
+func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
+	i := slices.IndexFunc(faults.Enforced, func(x faults.Fault) bool { return x.Name == f.fault })
+	reading, unknown := misreading.Find(f.fault)
+	exists := i >= 0 || unknown == nil
+	switch {
+	case f.fault == "":
+	case f.prove && exists:
+		r.only = regexp.MustCompile(exactly([]string{f.fault}))
+	case f.prove:
+		if r.only, err = regexp.Compile(f.fault); err != nil {
+			return fmt.Errorf("--fault: %w", err)
+		}
+	case i >= 0:
+		r.fault = &faults.Enforced[i]
+	case unknown == nil:
+		r.options.Misreading = &reading
+	default:
+		return fmt.Errorf("--fault: unknown fault %q: there are %s", f.fault, strings.Join(enforcerFaults(), ", "))
+	}
+	return nil
+}
+
+// enforcerFaults are the values of --fault.
+func enforcerFaults() []string {
+	names := misreading.Names()
+	for _, f := range faults.Enforced {
+		names = append(names, f.Name)
+	}
+	return names
+}

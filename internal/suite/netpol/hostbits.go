@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netpol
+
+import (
+	"net/netip"
+	"reflect"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/viplab/viplab/lab/cluster/store"
+)
+
+// hostBits are policies with ranges whose address has bits behind the prefix, as written. An API server no longer
+// accepts them, but still serves those that an older one has accepted. The store gets them without these bits, and
+// readers of the store see them as written.
+type hostBits map[store.Key]*networkingv1.NetworkPolicy
+
+// strip returns the policy as the store accepts it.
+func (h hostBits) strip(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+	clean := p.DeepCopy()
+	for _, b := range blocksOf(clean) {
+		if block, err := netip.ParsePrefix(b.CIDR); err == nil && block != block.Masked() {
+			b.CIDR = block.Masked().String()
+		}
+	}
+	if !reflect.DeepEqual(clean, p) {
+		h[store.KeyOf(p)] = p
+	}
+	return clean
+}
+
+// restore returns an object as readers of the store see it.
+func (h hostBits) restore(o store.Object) store.Object {
+	p, ok := o.(*networkingv1.NetworkPolicy)
+	if !ok || h[store.KeyOf(p)] == nil {
+		return o
+	}
+	p = p.DeepCopy()
+	written := blocksOf(h[store.KeyOf(p)])
+	for i, b := range blocksOf(p) {
+		b.CIDR = written[i].CIDR
+	}
+	return p
+}
+
+func blocksOf(p *networkingv1.NetworkPolicy) (blocks []*networkingv1.IPBlock) {
+	var peers []networkingv1.NetworkPolicyPeer
+	for _, r := range p.Spec.Ingress {
+		peers = append(peers, r.From...)
+	}
+	for _, r := range p.Spec.Egress {
+		peers = append(peers, r.To...)
+	}
+	for _, x := range peers {
+		if x.IPBlock != nil {
+			blocks = append(blocks, x.IPBlock)
+		}
+	}
+	return blocks
+}
