@@ -156,8 +156,11 @@ func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 }
 
 func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
-	if lab.Supports(lab.IPIP, lab.Dual) == nil {
-		t.Skip("this kernel has ipip")
+	l, err := lab.Build(t.Context(), lab.Topology{
+		Stack: lab.Dual, Overlay: lab.IPIP, Nodes: []lab.NodeSpec{{Name: "n1"}},
+	})
+	if err == nil {
+		t.Skip("this kernel has ipip", l.Close())
 	}
 	code, stdout, _ := outcome(t, "conform", "--overlay", "ipip", "--focus", "^nodeport-every-node$", "--out", t.TempDir())
 	if code != 2 || !strings.Contains(stdout, "overlay ipip: this kernel cannot do it") {
