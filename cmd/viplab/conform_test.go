@@ -193,10 +193,11 @@ func TestListsObeyTheOtherFlags(t *testing.T) {
 }
 
 func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
-	l, err := lab.Build(t.Context(), lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}}, Overlay: lab.IPIP})
+	l, err := lab.Build(t.Context(), lab.Topology{
+		Stack: lab.Dual, Overlay: lab.IPIP, Nodes: []lab.NodeSpec{{Name: "n1"}},
+	})
 	if err == nil {
-		_ = l.Close()
-		t.Skip("this kernel has ipip")
+		t.Skip("this kernel has ipip", l.Close())
 	}
 	code, stdout, _ := outcome(t, "conform", "--overlay", "ipip", "--focus", "^nodeport-every-node$", "--out", t.TempDir())
 	if code != 2 || !strings.Contains(stdout, "overlay ipip: this kernel cannot do it") {

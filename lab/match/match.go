@@ -8,8 +8,8 @@
 //	Expect(flow).To(match.DNATTo(backend))
 //	Expect(recording.Packets()).To(ContainElement(And(match.From(client), match.Flags("SYN"))))
 //
-// A failure prints what was wanted above what was observed. A probe that did not work (traffic.Answer.Fault) is an error
-// for every matcher, so that neither To nor NotTo passes.
+// A failure prints what was wanted above what was observed. A probe that did not work (traffic.Answer.Fault) is an
+// error for every matcher, so that neither To nor NotTo passes.
 package match
 
 import (

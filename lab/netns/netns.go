@@ -207,8 +207,8 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
-// UnmetSettings returns those settings that the namespace does not already have. What a new namespace starts with is the
-// same for all of them, so who makes many need only write what one of them lacked; a write costs some 20 microseconds.
+// UnmetSettings returns those settings that the namespace does not already have. What a new namespace starts with is
+// the same for all of them, so who makes many need only write what one of them lacked. A write costs 20 microseconds.
 func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	var out []Setting
 	err := n.Do(func() error {

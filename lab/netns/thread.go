@@ -58,8 +58,8 @@ func away(f func() error) error {
 	return <-done
 }
 
-// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and brings the thread home. It is
-// for whoever opens sockets in many namespaces at once, or has to do so without changing threads.
+// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and brings the thread home. It
+// is for whoever opens sockets in many namespaces at once, or has to do so without changing threads.
 func VisitMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {

@@ -73,8 +73,8 @@ func init() {
 // Inside reports whether this process is the program in a sandbox of this package.
 func Inside() bool { return self.stage == stageProgram }
 
-// Rootless reports whether the sandbox has a user namespace of its own: its root is an ordinary user of the machine. It is
-// false outside.
+// Rootless reports whether the sandbox has a user namespace of its own: its root is an ordinary user of the machine. It
+// is false outside.
 func Rootless() bool { return self.rootless }
 
 // TempDir makes a folder whose name begins with prefix: in StateDir, so that it is gone with the sandbox however that

@@ -14,13 +14,14 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// unmarshalStrict decodes an object as API servers do, and returns what they would say: every field that does not exist,
-// or the first value of a wrong type. An unknown field comes with the fields that there are.
+// unmarshalStrict decodes an object as API servers do, and returns what they would say: every field that does not
+// exist, or the first value of a wrong type. An unknown field comes with the fields that there are.
 func unmarshalStrict(text []byte, into Object) (mistakes []string) {
 	unknown, err := kjson.UnmarshalStrict(text, into, kjson.DisallowUnknownFields)
 	wrong := (*json.UnmarshalTypeError)(nil)
 	switch {
-	case errors.As(err, &wrong) && wrong.Type.Kind() == reflect.String && (wrong.Value == "bool" || wrong.Value == "number"):
+	case errors.As(err, &wrong) && wrong.Type.Kind() == reflect.String &&
+		(wrong.Value == "bool" || wrong.Value == "number"):
 		return []string{fmt.Sprintf("%s: wants a string, got a %s; YAML reads 1, true, yes and off as strings in quotes only",
 			wrong.Field, wrong.Value)}
 	case errors.As(err, &wrong):
