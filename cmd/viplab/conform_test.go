@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +68,7 @@ func refused(t *testing.T, line string, reasons ...string) {
 }
 
 func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	code, stdout, stderr := outcome(t, "conform", "--focus", "^nodeport-(every-node|allocation-rules)$", "--proxier",
 		"iptables,none", "--out", folder)
@@ -111,6 +111,7 @@ func TestConformPrintsAMatrixAndLeavesAReport(t *testing.T) {
 
 // What a run that keeps its failures prints leads from the machine into the namespaces of its cluster.
 func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
+	t.Parallel()
 	cmd := viplab(t, "conform", "--proxier", "none", "--focus", "^nodeport-every-node$", "--keep-failed", "--out",
 		t.TempDir())
 	stdout, err := cmd.StdoutPipe()
@@ -146,6 +147,7 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 }
 
 func TestConformTellsAllMistakesAtOnce(t *testing.T) {
+	t.Parallel()
 	refused(t, "conform --proxier iptbles --ip 5 --overlay gre --pods flat --focus ( --shard 5/4",
 		`--proxier: unknown proxier "iptbles": there are iptables, iptables-legacy,`, "--ip:", "--overlay:", "--pods:",
 		"--focus:", "--shard:")
@@ -160,6 +162,7 @@ func TestConformTellsAllMistakesAtOnce(t *testing.T) {
 
 // A list has what the flags beside it choose, and what would run on no proxier that is named is not in it.
 func TestListsObeyTheOtherFlags(t *testing.T) {
+	t.Parallel()
 	g := NewWithT(t)
 	list := func(line string) []string {
 		code, stdout, stderr := outcome(t, strings.Fields(line)...)
@@ -193,6 +196,7 @@ func TestListsObeyTheOtherFlags(t *testing.T) {
 }
 
 func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
+	t.Parallel()
 	l, err := lab.Build(t.Context(), lab.Topology{
 		Stack: lab.Dual, Overlay: lab.IPIP, Nodes: []lab.NodeSpec{{Name: "n1"}},
 	})
@@ -220,7 +224,9 @@ func TestTheMachineIsUntouchedByConform(t *testing.T) {
 	}
 	run(hosttest.Ending{})
 	run(hosttest.Ending{Signal: unix.SIGINT, After: time.Second})
-	for range 50 {
-		run(hosttest.Ending{Signal: syscall.SIGKILL, After: rand.N(time.Second)})
+	// The sandbox's own test kills at many more moments.
+	const kills = 12
+	for i := range kills {
+		run(hosttest.Ending{Signal: syscall.SIGKILL, After: time.Duration(i) * time.Second / kills})
 	}
 }

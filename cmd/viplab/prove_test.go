@@ -54,6 +54,7 @@ func TestFaultsNameWhatThereIs(t *testing.T) {
 
 // One fault changes what the proxier is told, the other what it writes.
 func TestProveCatchesFaults(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	code, stdout, stderr := outcome(t, "prove", "--proxier", "iptables", "--ip", "4", "--out", folder,
 		"--fault", "^(nodeport-off-by-one|no-masquerade)$", "--focus",
@@ -80,6 +81,7 @@ func TestProveCatchesFaults(t *testing.T) {
 }
 
 func TestAFaultThatNobodyIsToNoticeIsNotCaught(t *testing.T) {
+	t.Parallel()
 	code, stdout, _ := outcome(t, "prove", "--proxier", "iptables,none", "--ip", "4", "--out", t.TempDir(),
 		"--fault", "^masquerade-everything$", "--focus", "^base-pod-and-node-no-nat$")
 	if code != 0 || !strings.Contains(stdout, "1 caught, 0 survived, 0 broken, 1 not applicable") {
@@ -88,12 +90,14 @@ func TestAFaultThatNobodyIsToNoticeIsNotCaught(t *testing.T) {
 }
 
 func TestProveTellsAllMistakesAtOnce(t *testing.T) {
+	t.Parallel()
 	refused(t, "prove --proxier iptbles --ip 5 --focus ( --fault [", "--proxier:", "--ip:", "--focus:", "--fault:")
 	refused(t, "prove --fault ^nothing$", "no fault")
 	refused(t, "prove --list --fault [", "--fault:")
 }
 
 func TestConformWithAFault(t *testing.T) {
+	t.Parallel()
 	code, stdout, _ := outcome(t, "conform", "--fault", "nodeport-off-by-one", "--focus", "^nodeport-every-node$", "--ip",
 		"4", "--out", t.TempDir())
 	for _, want := range []string{"✗", "again: viplab conform --proxier iptables --fault nodeport-off-by-one --focus " +
@@ -107,6 +111,7 @@ func TestConformWithAFault(t *testing.T) {
 
 // What a built-in proxier asks of the kernel itself is changed too, however it is wrapped.
 func TestProveReachesTheKeepers(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := outcome(t, "prove", "--proxier", "iptables,nftables", "--ip", "4", "--out", t.TempDir(),
 		"--fault", "^always-healthy$", "--focus", "^etp-local-lb-only-healthy-nodes$")
 	if code != 0 || !strings.Contains(stdout, "2 caught, 0 survived, 0 broken") {

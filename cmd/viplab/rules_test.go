@@ -28,6 +28,7 @@ spec:
 `
 
 func TestRulesAreAnnotated(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	if err := os.WriteFile(file, []byte(webManifest), 0o600); err != nil {
 		t.Fatal(err)
@@ -51,6 +52,7 @@ func TestRulesAreAnnotated(t *testing.T) {
 }
 
 func TestRulesOfNFTables(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	if err := os.WriteFile(file, []byte(webManifest), 0o600); err != nil {
 		t.Fatal(err)
@@ -72,6 +74,7 @@ func TestRulesOfNFTables(t *testing.T) {
 }
 
 func TestRulesOfAScenario(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := outcome(t, "rules", "n3", "--scenario", "nodeport-every-node")
 	if code != 0 || !strings.Contains(stdout, "nodeport-every-node/web") || !strings.Contains(stdout, "# IPv6") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
@@ -79,6 +82,7 @@ func TestRulesOfAScenario(t *testing.T) {
 }
 
 func TestMistakesInRules(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(file, []byte(strings.Replace(webManifest, "nodePort: 30077", "nodeport: 30077", 1)),
 		0o600); err != nil {

@@ -53,7 +53,7 @@ func runAndClose(t *testing.T, o engine.Options) (map[string]spec.Result, error)
 // and none fails for a reason of the harness.
 func TestAProxierThatDoesNothingFails(t *testing.T) {
 	for id, r := range run(t, engine.Options{
-		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Stack: lab.Dual, Hasty: true, Out: t.TempDir(),
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Stack: lab.Dual, Hasty: true,
 	}) {
 		want := spec.Fail
 		if r.Scenario.HoldsWithoutProxier {

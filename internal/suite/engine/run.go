@@ -139,14 +139,15 @@ func (r *Run) announce(c *Cell) {
 	}
 }
 
-// runCell runs one scenario and turns whatever comes of it into a result.
+// runCell runs one scenario and returns its result, also where the scenario panics.
 func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result spec.Result) {
 	if r.options.Listen != nil {
 		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
 	}
 	began := time.Now()
+	run := ctx
 	limit := machine.Limit(scenarioLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the scenario's limit of %s is over", limit))
+	ctx, cancel := context.WithTimeoutCause(run, limit, fmt.Errorf("the scenario's limit of %s is over", limit))
 	defer cancel()
 	w, err := newWorld(ctx, env, c)
 	if err == nil {
@@ -159,7 +160,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		if result.Verdict == spec.Pass {
 			result.Reason = strings.Join(w.remarks, "\n")
 		}
-		if result.Verdict == spec.Fail || result.Verdict == spec.Broken {
+		if (result.Verdict == spec.Fail || result.Verdict == spec.Broken) && run.Err() == nil { // not interrupted
 			w.explain(context.WithoutCancel(ctx), &result)
 		}
 		keep := c.alone() || r.options.KeepFailed && result.Verdict != spec.Pass
