@@ -137,8 +137,8 @@ func (k *kernel) commit(want *desired, t *touched) error {
 		return err
 	}
 	for fr := range t.servers {
-		if c, ok := want.servers.get(fr); ok {
-			if err := k.servers.set(fr, c.want); err != nil {
+		if server, ok := want.servers.Get(fr); ok {
+			if err := k.servers.set(fr, server); err != nil {
 				return err
 			}
 		}

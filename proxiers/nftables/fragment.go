@@ -27,11 +27,17 @@ func newFrontend(a netip.Addr, p *model.Port, port uint16) frontend {
 
 // claim is a Service's wish to serve a frontend, and what is needed if it does.
 type claim struct {
-	to      frontend
-	cluster bool   // it is a ClusterIP
-	by      string // the port's name
+	to   frontend
+	rank int    // rankClusterIP or rankExternal
+	by   string // the port's name
 	parts
 }
+
+// The ranks of claims to the same frontend.
+const (
+	rankClusterIP = iota
+	rankExternal
+)
 
 // renderer makes fragments.
 type renderer struct {
@@ -87,7 +93,7 @@ func (r renderer) port(f *fragment, p *model.Port) {
 
 // clusterIP is the claim to the ClusterIP.
 func (r renderer) clusterIP(p *model.Port) *claim {
-	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), cluster: true, by: p.ID.String()}
+	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), rank: rankClusterIP, by: p.ID.String()}
 	switch {
 	case len(p.Internal()) == 0:
 		c.unserved(p)
@@ -102,7 +108,7 @@ func (r renderer) clusterIP(p *model.Port) *claim {
 // external is the claim to any other frontend. Its traffic is masqueraded, as it may leave the node again; under policy
 // Local it does not, and only the node's own, which may have the frontend as its source, is.
 func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
-	c := &claim{to: newFrontend(ip, p, port), by: p.ID.String()}
+	c := &claim{to: newFrontend(ip, p, port), rank: rankExternal, by: p.ID.String()}
 	if len(p.FromOutside()) == 0 {
 		c.unserved(p)
 	}
