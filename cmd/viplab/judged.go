@@ -209,10 +209,8 @@ func prepare(ctx context.Context, judged []spec.Proxier, progress io.Writer) err
 		return nil
 	}
 	for _, p := range judged {
-		if needs, ok := p.(kubeproxy.Preparer); ok {
-			if err := needs.Prepare(ctx, progress); err != nil {
-				return fmt.Errorf("%s: %w", p.Name(), err)
-			}
+		if err := kubeproxy.Prepare(ctx, p, progress); err != nil {
+			return fmt.Errorf("%s: %w", p.Name(), err)
 		}
 	}
 	return nil

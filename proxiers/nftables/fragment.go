@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -140,7 +141,7 @@ func (r renderer) choice(c *claim, p *model.Port, s scope) string {
 		c.put(s.endpointMap(i), string(c.to), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
 		c.containers = append(c.containers, container{name: s.endpointMap(i)})
 		c.chains = append(c.chains, newChain(s.useChain(i), "",
-			fmt.Sprintf("dnat %s addr . port to %s map @%s", ipWord(r.family), key(r.family), s.endpointMap(i))))
+			fmt.Sprintf("dnat %s addr . port to %s map @%s", nft.Word(r.family), key(r.family), s.endpointMap(i))))
 		numbered = append(numbered, fmt.Sprintf("%d : goto %s", i, s.useChain(i)))
 	}
 	if len(among) == 1 {
@@ -166,7 +167,7 @@ func (r renderer) affinity(f *fragment, p *model.Port) {
 		var lines, numbered []string
 		for i, ep := range s.endpoints(p) {
 			to := "goto " + endpointChain(p.ID, ep.Addr)
-			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", ipWord(r.family), affinitySet(p, ep.Addr), to))
+			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", nft.Word(r.family), affinitySet(p, ep.Addr), to))
 			numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
 		}
 		f.own.chains = append(f.own.chains,
@@ -178,7 +179,7 @@ func (r renderer) affinity(f *fragment, p *model.Port) {
 		clients := affinitySet(p, ep.Addr)
 		f.own.containers = append(f.own.containers, container{clients, p.Affinity})
 		f.own.chains = append(f.own.chains, newChain(endpointChain(p.ID, ep.Addr), "",
-			fmt.Sprintf("update @%s { %s saddr }", clients, ipWord(r.family)),
+			fmt.Sprintf("update @%s { %s saddr }", clients, nft.Word(r.family)),
 			fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr)))
 	}
 }
@@ -214,7 +215,7 @@ func (r renderer) admit(c *claim, p *model.Port) {
 	}
 	name := prefixFirewall + portName(p.ID)
 	c.chains = append(c.chains, newChain(name, p.ID.String()+": loadBalancerSourceRanges",
-		fmt.Sprintf("%s saddr != { %s } drop", ipWord(r.family), strings.Join(list, ", "))))
+		fmt.Sprintf("%s saddr != { %s } drop", nft.Word(r.family), strings.Join(list, ", "))))
 	c.lead(mapFirewallIPs, name)
 }
 
@@ -232,9 +233,9 @@ func (c *claim) unserved(p *model.Port) {
 func (c *claim) lead(in, to string) { c.verdict(in, "goto "+to) }
 
 func (c *claim) verdict(in, verdict string) {
-	c.elements = append(c.elements, element{in: in, key: string(c.to), value: verdict, comment: c.by})
+	c.elements = append(c.elements, nft.Element{In: in, Key: string(c.to), Value: verdict, Comment: c.by})
 }
 
 func (p *parts) put(in, key, value string) {
-	p.elements = append(p.elements, element{in: in, key: key, value: value})
+	p.elements = append(p.elements, nft.Element{In: in, Key: key, Value: value})
 }

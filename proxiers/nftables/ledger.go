@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -18,13 +19,13 @@ type ledger struct {
 
 	containers *tally[container]
 	chains     *tally[chain]
-	elements   *tally[element]
+	elements   *tally[nft.Element]
 }
 
 func newLedger(r renderer) *ledger {
 	return &ledger{
 		renderer: r, fragments: map[*model.Service]*fragment{}, claims: kit.Ledger[frontend, *claim]{},
-		containers: newTally[container](), chains: newTally[chain](), elements: newTally[element](),
+		containers: newTally[container](), chains: newTally[chain](), elements: newTally[nft.Element](),
 	}
 }
 
