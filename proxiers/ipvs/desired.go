@@ -27,7 +27,8 @@ type desired struct {
 func newDesired() *desired {
 	return &desired{
 		fragments: map[*model.Service]*fragment{},
-		servers:   kit.Ledger[frontend, *server]{}, bound: kit.Ledger[netip.Addr, struct{}]{}, members: kit.Ledger[member, struct{}]{},
+		servers:   kit.Ledger[frontend, *server]{}, bound: kit.Ledger[netip.Addr, struct{}]{},
+		members: kit.Ledger[member, struct{}]{},
 	}
 }
 

@@ -104,7 +104,8 @@ func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endp
 	}
 	slices.SortFunc(s.backends, netip.AddrPort.Compare)
 	s.backends = slices.Compact(s.backends)
-	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, kit.Claim[*server]{By: r.by(what), Want: s}})
+	claim := kit.Claim[*server]{By: r.by(what), Want: s}
+	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, claim})
 }
 
 // bind puts an address on the device, unless the node has it already: then it stays where it is.

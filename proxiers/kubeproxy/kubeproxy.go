@@ -110,8 +110,8 @@ func (p *proxier) Other() spec.Proxier {
 	return &o
 }
 
-// Prepare builds the binary of a kube-proxy, if it does not exist; other proxiers need no preparation. It is called outside
-// of the sandbox, where there is a network. progress is for people.
+// Prepare builds the binary of a kube-proxy, if it does not exist; other proxiers need no preparation. It is called
+// outside of the sandbox, where there is a network. progress is for people.
 func Prepare(ctx context.Context, which spec.Proxier, progress io.Writer) error {
 	p, ok := which.(*proxier)
 	if !ok || !p.built {

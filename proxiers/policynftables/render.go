@@ -42,7 +42,8 @@ func render(s *policy.State) ([]chain, []nft.Element) {
 				verdict = "goto " + c.name
 			}
 			for _, a := range p.Addrs {
-				elements = append(elements, nft.Element{In: string(d) + lab.FamilyOf(a).String()[1:], Key: a.String(), Value: verdict,
+				elements = append(elements, nft.Element{In: string(d) + lab.FamilyOf(a).String()[1:], Key: a.String(),
+					Value:   verdict,
 					Comment: p.Label()})
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Ledger counts the references to keys: ports of a Service share an address, a pod may serve two Services. A key is held
-// as long as somebody claims it. Where claims differ, as those of two Services with the same external address and port,
-// the first in order decides, so that all nodes decide alike, whatever came first.
+// Ledger counts the references to keys: ports of a Service share an address, a pod may serve two Services. A key is
+// held as long as somebody claims it. Where claims differ, as those of two Services with the same external address and
+// port, the first in order decides, so that all nodes decide alike, whatever came first.
 type Ledger[K comparable, V any] map[K][]Claim[V]
 
 // Claim is a reference to a key, with the value that the key is to have.

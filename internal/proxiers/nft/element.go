@@ -26,8 +26,8 @@ func (e Element) Object() *knftables.Element {
 	return o
 }
 
-// maxComment is the longest comment that nft takes, without the final zero; a Service's name and that of its port may be
-// longer.
+// maxComment is the longest comment that nft takes, without the final zero; a Service's name and that of its port may
+// be longer.
 const maxComment = 127
 
 // Comment returns a comment, nil for an empty one.
