@@ -207,10 +207,8 @@ func prepare(ctx context.Context, programs []spec.Proxier, progress io.Writer) e
 		return nil
 	}
 	for _, p := range programs {
-		if needs, ok := p.(kubeproxy.Preparer); ok {
-			if err := needs.Prepare(ctx, progress); err != nil {
-				return fmt.Errorf("%s: %w", p.Name(), err)
-			}
+		if err := kubeproxy.Prepare(ctx, p, progress); err != nil {
+			return fmt.Errorf("%s: %w", p.Name(), err)
 		}
 	}
 	return nil

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exec lets any program be the proxier: it serves the Kubernetes API to it, starts it on each node, unmodified,
-// and judges by packets alone how far it has come.
+// Package exec makes a proxier of any program: it serves the Kubernetes API to the program, starts it on each node,
+// unmodified, and detects by packets alone when it has converged.
 //
-// A black box does not say when it has obeyed a change, and nothing here waits for some time and hopes. Instead a
-// canary is made: a Service of viplab's own, newer than the change. The API delivers in order, so once a connection
-// from the node to the canary is answered, the process has seen everything older and has programmed it as well.
-// Whatever else belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports
-// after it has written its rules - is done when the next round begins; so a second canary, which the first round cannot
-// have served, has to answer too, unless the program logs when a round is over. See canary.go, confirm.go and
-// rounds.go.
+// A black box does not report that it has programmed a change, and waiting for some time proves nothing. So viplab
+// makes a canary: a Service of its own, newer than the change. The API delivers in order, so once a connection from the
+// node to the canary is answered, the process has seen everything older and has programmed it as well. Whatever else
+// belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports after it has
+// written its rules - is done when the next round begins; so a second canary, which the first round cannot have served,
+// has to answer too, unless the program logs when a round is over. See canary.go, confirm.go and rounds.go.
 package exec
 
 import (
@@ -27,32 +26,32 @@ import (
 
 // Command is a program that serves Services.
 type Command struct {
-	// Name is what reports call it.
+	// Name is its name in reports.
 	Name string
 	// Argv is the program and its arguments. Each is a template over Values. Split makes it of a command line.
 	Argv []string
 	// Features are what it claims to do.
 	Features spec.FeatureSet
-	// Configure returns further arguments for a configuration, templates too. Nil means that the program takes none of
-	// it: scenarios that need a configuration cannot run on it.
+	// Configure returns further arguments for a configuration, templates too. Nil means that the program cannot be
+	// configured: scenarios that need a configuration are skipped.
 	Configure func(spec.ProxyConfig) []string
-	// Unconfirmed is a program that serves no Services, by which it could be told how far it has come. Applying a state
-	// then returns at once, and the caller finds out by packets of his own when it is obeyed.
+	// Unconfirmed is for programs that serve no Services, so that canaries cannot show progress. Apply returns at once,
+	// and the caller probes for itself.
 	Unconfirmed bool
-	// Rounds, if not nil, are how its log tells of the rounds of its work. With them, a change is known to be obeyed as
-	// soon as the round ends that has programmed it, and not only when another one has begun.
+	// Rounds, if not nil, recognizes the sync rounds in the program's log. Then a change is confirmed as soon as its round
+	// ends, and not only when another one has begun.
 	Rounds *Rounds
-	// Cleanup is the command that takes away what the program leaves behind when it ends, templates too. None means that
-	// there is no such command, and that spec.Cleanup cannot be claimed.
+	// Cleanup is the command that removes what the program leaves behind when it ends, templates too. Without one,
+	// Instance.Cleanup fails, and Features must not have spec.Cleanup.
 	Cleanup []string
-	// KeepFileLimit is for a program that insists on more open files than it needs, and that a machine need not allow: it
-	// is let believe that it has raised its limit. False means that it may change its limit as far as the machine allows.
+	// KeepFileLimit makes setrlimit of the number of open files succeed without effect. It is for a program that demands
+	// more files than it needs and than the machine may allow.
 	KeepFileLimit bool
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// New makes a proxier of a command. Mistakes in the command's templates are told now, before anything starts.
+// New returns the proxier of a command. Mistakes in the command's templates are errors, before anything starts.
 func New(c Command) (spec.Proxier, error) {
 	if !namePattern.MatchString(c.Name) {
 		return nil, fmt.Errorf("proxier %q: a name is lower case letters, digits and dashes", c.Name)
@@ -102,7 +101,7 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 	return i, nil
 }
 
-// templates are the arguments for a configuration.
+// templates returns the arguments for a configuration.
 func (p *proxier) templates(config spec.ProxyConfig) (words, error) {
 	argv := p.command.Argv
 	switch {
@@ -119,7 +118,7 @@ func (p *proxier) templates(config spec.ProxyConfig) (words, error) {
 
 func (i *instance) kubeconfig() string { return filepath.Join(i.node.StateDir, "kubeconfig") }
 
-// environment is the caller's own, and what programs of Kubernetes expect beside it.
+// environment returns the caller's own, and the variables that programs of Kubernetes expect.
 func (i *instance) environment() []string {
 	return append(os.Environ(), "KUBECONFIG="+i.kubeconfig(), "NODE_NAME="+i.node.Name)
 }

@@ -13,18 +13,17 @@ import (
 	"github.com/viplab/viplab/internal/machine"
 )
 
-// gate stands before the API and keeps back what it has to say about endpoints, until it is opened. It knows when the
-// process has been told of Services.
+// gate withholds the API's answers about endpoints until it is opened. It notices when the process has listed Services.
 type gate struct {
-	api  http.Handler
-	open <-chan struct{}
-	told chan struct{}
-	tell func() // closes told, once
+	api        http.Handler
+	open       <-chan struct{}
+	listed     chan struct{} // closed when Services have been listed
+	markListed func()        // closes listed, once
 }
 
 func newGate(api http.Handler, open <-chan struct{}) *gate {
-	g := &gate{api: api, open: open, told: make(chan struct{})}
-	g.tell = sync.OnceFunc(func() { close(g.told) })
+	g := &gate{api: api, open: open, listed: make(chan struct{})}
+	g.markListed = sync.OnceFunc(func() { close(g.listed) })
 	return g
 }
 
@@ -38,18 +37,18 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	case "services":
-		w = &telling{ResponseWriter: w, tell: g.tell}
-		defer g.tell() // a list is told once it is complete
+		w = &serviceAnswer{ResponseWriter: w, sent: g.markListed}
+		defer g.markListed() // a list is complete
 	}
 	g.api.ServeHTTP(w, r)
 }
 
-// wait returns when the process has been told of Services.
+// wait returns when the process has listed Services.
 func (g *gate) wait(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, machine.Limit(obeyLimit), errors.New("the limit for it is over"))
 	defer cancel()
 	select {
-	case <-g.told:
+	case <-g.listed:
 		return nil
 	case <-p.done:
 		return fmt.Errorf("it %s before it had asked for Services", p.end)
@@ -58,27 +57,28 @@ func (g *gate) wait(ctx context.Context, p *process) error {
 	}
 }
 
-// telling is the answer to a question about Services. A watch begins with those there are, and sends them off together.
-type telling struct {
+// serviceAnswer is the answer to a request for Services. A watch begins with those that exist, and flushes them
+// together.
+type serviceAnswer struct {
 	http.ResponseWriter
-	tell    func()
+	sent    func()
 	written bool
 }
 
-func (t *telling) Write(b []byte) (int, error) {
-	t.written = true
-	return t.ResponseWriter.Write(b)
+func (a *serviceAnswer) Write(b []byte) (int, error) {
+	a.written = true
+	return a.ResponseWriter.Write(b)
 }
 
-// FlushError is what http.ResponseController calls.
-func (t *telling) FlushError() error {
-	f, ok := t.ResponseWriter.(interface{ FlushError() error })
+// FlushError implements what http.ResponseController calls.
+func (a *serviceAnswer) FlushError() error {
+	f, ok := a.ResponseWriter.(interface{ FlushError() error })
 	if !ok {
 		return errors.ErrUnsupported
 	}
 	err := f.FlushError()
-	if t.written {
-		t.tell()
+	if a.written {
+		a.sent()
 	}
 	return err
 }

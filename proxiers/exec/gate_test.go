@@ -55,7 +55,7 @@ func TestGate(t *testing.T) {
 		}
 	}()
 	select {
-	case <-g.told:
+	case <-g.listed:
 		t.Error("told of Services before any was sent")
 	case <-done:
 		t.Error("the question about EndpointSlices was answered behind a closed gate")

@@ -40,7 +40,7 @@ type instance struct {
 	ready bool // some state has been obeyed
 }
 
-// open makes everything that the program needs.
+// open prepares everything that the program needs.
 func (i *instance) open(ctx context.Context) (err error) {
 	if i.log, err = newLogFile(filepath.Join(i.node.StateDir, "log")); err != nil {
 		return spec.HarnessErrorf("%s: %w", i.node.Name, err)
@@ -68,7 +68,7 @@ func (i *instance) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// close lets go of what open made, as far as it got.
+// close releases what open prepared, as far as it got.
 func (i *instance) close() error {
 	var errs []error
 	if i.cancel != nil {
@@ -83,7 +83,7 @@ func (i *instance) close() error {
 	return errors.Join(errs...)
 }
 
-// launch starts the program.
+// launch starts the program as configured.
 func (i *instance) launch() (*process, error) {
 	i.floor = i.cluster.canaries.newest()
 	return i.run(i.argv)
@@ -108,7 +108,7 @@ func (i *instance) current() (p *process, floor int) {
 	return i.life, i.floor
 }
 
-// Apply waits until packets show that the process obeys the state. The state itself reaches it through the API.
+// Apply waits until packets show that the process serves the state, which it gets through the API.
 func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	if p, _ := i.current(); p.ended() {
 		return i.dead(p)
@@ -123,7 +123,7 @@ func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	return nil
 }
 
-// dead is the verdict on a process that has ended.
+// dead returns the error for a process that has ended.
 func (i *instance) dead(p *process) error {
 	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())
 }
@@ -146,8 +146,7 @@ func (i *instance) Dump(_ context.Context, w io.Writer) error {
 	return err
 }
 
-// Stop ends the process. What a program leaves behind in the kernel stays there: kube-proxy leaves its rules on
-// purpose.
+// Stop ends the process with SIGTERM. What it leaves in the kernel stays there: kube-proxy leaves its rules on purpose.
 func (i *instance) Stop(ctx context.Context) error {
 	p, _ := i.current()
 	err := p.stop(ctx)
@@ -167,7 +166,7 @@ func (i *instance) Kill(context.Context) error {
 	return errors.Join(err, i.close())
 }
 
-// Cleanup ends the process and runs the command that takes away what it has left.
+// Cleanup ends the process and runs the command that removes what it has left.
 func (i *instance) Cleanup(ctx context.Context) error {
 	p, _ := i.current()
 	if err := p.stop(ctx); err != nil {

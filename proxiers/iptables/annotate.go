@@ -3,9 +3,10 @@
 package iptables
 
 import (
-	"bytes"
 	"fmt"
+	"maps"
 
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -23,32 +24,16 @@ var purposes = map[string]string{
 	chainMarkMasq:    "marks what is to be masqueraded: without that, replies would not come back this way",
 }
 
-// annotate says above the rules of each chain of ours what it is for.
+// annotate adds to the output of iptables-save what the chains of this proxier are for.
 func (d *desired) annotate(saved []byte) []byte {
 	about := d.purposes()
-	var out bytes.Buffer
-	last := ""
-	for line := range bytes.Lines(saved) {
-		if rest, ok := bytes.CutPrefix(line, []byte("-A ")); ok {
-			chain, _, _ := bytes.Cut(rest, []byte(" "))
-			if name := string(bytes.TrimSpace(chain)); name != last {
-				last = name
-				if why := about[name]; why != "" {
-					fmt.Fprintf(&out, "\n# %s: %s\n", name, why)
-				}
-			}
-		}
-		out.Write(line)
-	}
-	return out.Bytes()
+	return xtables.Annotate(saved, func(name string) string { return about[name] },
+		func(xtables.Rule) string { return "" })
 }
 
-// purposes adds the chains of all Services to those that exist once.
+// purposes returns what the chains that exist once and those of all Services are for.
 func (d *desired) purposes() map[string]string {
-	about := map[string]string{}
-	for chain, why := range purposes {
-		about[chain] = why
-	}
+	about := maps.Clone(purposes)
 	if d == nil {
 		return about
 	}

@@ -21,19 +21,22 @@ func (n *nodeRules) jumps() []xtables.Entry {
 		xtables.NewEntry(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
 		xtables.NewEntry(xtables.Filter, "INPUT", chainExternal, fresh,
 			xtables.Comment("kubernetes externally-visible service portals")),
-		xtables.NewEntry(xtables.Filter, "FORWARD", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainFirewall, fresh,
+			xtables.Comment("kubernetes load balancer firewall")),
 		xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
 		xtables.NewEntry(xtables.Filter, "FORWARD", chainServices, fresh, xtables.Comment("kubernetes service portals")),
 		xtables.NewEntry(xtables.Filter, "FORWARD", chainExternal, fresh,
 			xtables.Comment("kubernetes externally-visible service portals")),
-		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, fresh,
+			xtables.Comment("kubernetes load balancer firewall")),
 		xtables.NewEntry(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
 		xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
 		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
 		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
 	}
 	if n.localhost {
-		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet), xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet))
+		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet),
+			xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet))
 	}
 	return all
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -18,15 +19,16 @@ type desired struct {
 	at        place
 	fragments map[*model.Service]*fragment
 
-	servers ledger[frontend, *server]
-	bound   ledger[netip.Addr, struct{}]
-	members ledger[member, struct{}]
+	servers kit.Ledger[frontend, *server]
+	bound   kit.Ledger[netip.Addr, struct{}]
+	members kit.Ledger[member, struct{}]
 }
 
 func newDesired() *desired {
 	return &desired{
 		fragments: map[*model.Service]*fragment{},
-		servers:   ledger[frontend, *server]{}, bound: ledger[netip.Addr, struct{}]{}, members: ledger[member, struct{}]{},
+		servers:   kit.Ledger[frontend, *server]{}, bound: kit.Ledger[netip.Addr, struct{}]{},
+		members: kit.Ledger[member, struct{}]{},
 	}
 }
 
@@ -69,16 +71,16 @@ func (d *desired) advance(state *model.State, at place) *touched {
 	return t
 }
 
-func note[K comparable, V any](l ledger[K, V], wishes []wish[K, V], t map[K]bool) {
+func note[K comparable, V any](l kit.Ledger[K, V], wishes []wish[K, V], t map[K]bool) {
 	for _, w := range wishes {
-		l.put(w.key, w.claim)
+		l.Add(w.key, w.claim)
 		t[w.key] = true
 	}
 }
 
-func forget[K comparable, V any](l ledger[K, V], wishes []wish[K, V], t map[K]bool) {
+func forget[K comparable, V any](l kit.Ledger[K, V], wishes []wish[K, V], t map[K]bool) {
 	for _, w := range wishes {
-		l.drop(w.key, w.claim.by)
+		l.Drop(w.key, w.claim)
 		t[w.key] = true
 	}
 }

@@ -74,12 +74,12 @@ func TestOneFrontendOfTwoServices(t *testing.T) {
 		d := newDesired()
 		d.advance(state(first), testPlace)
 		d.advance(state(a, b), testPlace)
-		if c, _ := d.servers.get(fr); c.by != "test/a:http external IP" {
-			t.Errorf("after %s came first, %q has it", first.Name, c.by)
+		if by := d.servers.Claimants(fr)[0]; by != "test/a:http external IP" {
+			t.Errorf("after %s came first, %q has it", first.Name, by)
 		}
 		touched := d.advance(state(b), testPlace)
-		if c, _ := d.servers.get(fr); c.by != "test/b:http external IP" || !touched.servers[fr] {
-			t.Errorf("after the first has gone, %q has it", c.by)
+		if by := d.servers.Claimants(fr)[0]; by != "test/b:http external IP" || !touched.servers[fr] {
+			t.Errorf("after the first has gone, %q has it", by)
 		}
 		d.advance(state(), testPlace)
 		if len(d.servers)+len(d.bound)+len(d.members)+len(d.fragments) > 0 {

@@ -28,7 +28,7 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	}
 	fmt.Fprintf(&b, "\n# addresses on %s\n", deviceName)
 	for _, a := range slices.SortedFunc(maps.Keys(device.have), netip.Addr.Compare) {
-		line(&b, a.String(), want.bound.all(a))
+		line(&b, a.String(), want.bound.Claimants(a))
 	}
 	seen.dumpSets(&b, want)
 	for _, t := range k.rules.tables() {
@@ -54,7 +54,7 @@ func (k *kernel) dumpServers(b *bytes.Buffer, want *desired) error {
 		if v.affinity > 0 {
 			text += fmt.Sprintf(" persistent %d", v.affinity)
 		}
-		line(b, text, want.servers.all(fr))
+		line(b, text, want.servers.Claimants(fr))
 		backends, err := k.servers.backends(fr)
 		if err != nil {
 			return err
@@ -79,7 +79,7 @@ func (k *kernel) dumpSets(b *bytes.Buffer, want *desired) {
 		fmt.Fprintf(b, "\n# set %s: %s\n", setID(id).nameIn(k.family()), kinds[id].about)
 		slices.SortFunc(members, func(x, y member) int { return strings.Compare(x.entry.String(), y.entry.String()) })
 		for _, m := range members {
-			line(b, m.entry.String(), want.members.all(m))
+			line(b, m.entry.String(), want.members.Claimants(m))
 		}
 	}
 }

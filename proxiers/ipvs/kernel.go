@@ -106,8 +106,8 @@ func (k *kernel) writeRules(ctx context.Context) error {
 	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
 }
 
-// rulesIntact reports whether the rules are there, which somebody else may have deleted. It costs one message where nobody
-// has written any rule.
+// rulesIntact reports whether the rules are there, which somebody else may have deleted. It costs one message where
+// nobody has written any rule.
 func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
@@ -137,8 +137,8 @@ func (k *kernel) commit(want *desired, t *touched) error {
 		return err
 	}
 	for fr := range t.servers {
-		if c, ok := want.servers.get(fr); ok {
-			if err := k.servers.set(fr, c.want); err != nil {
+		if server, ok := want.servers.Get(fr); ok {
+			if err := k.servers.set(fr, server); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -47,7 +48,7 @@ type fragment struct {
 // wish is an entry for a ledger.
 type wish[K comparable, V any] struct {
 	key   K
-	claim claim[V]
+	claim kit.Claim[V]
 }
 
 // place is what of a node fragments depend on.
@@ -92,7 +93,7 @@ type rendering struct {
 func (r *rendering) by(what string) string { return r.port.ID.String() + " " + what }
 
 func (r *rendering) member(what string, id setID, e ipset.Entry) {
-	r.members = append(r.members, wish[member, struct{}]{member{id, e}, claim[struct{}]{by: r.by(what)}})
+	r.members = append(r.members, wish[member, struct{}]{member{id, e}, kit.Claim[struct{}]{By: r.by(what)}})
 }
 
 // serve makes a virtual server.
@@ -103,7 +104,8 @@ func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endp
 	}
 	slices.SortFunc(s.backends, netip.AddrPort.Compare)
 	s.backends = slices.Compact(s.backends)
-	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, claim[*server]{r.by(what), s}})
+	claim := kit.Claim[*server]{By: r.by(what), Want: s}
+	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, claim})
 }
 
 // bind puts an address on the device, unless the node has it already: then it stays where it is.
@@ -111,7 +113,7 @@ func (r *rendering) bind(what string, a netip.Addr) {
 	if slices.Contains(r.at.own, a) {
 		return
 	}
-	r.bound = append(r.bound, wish[netip.Addr, struct{}]{a, claim[struct{}]{by: r.by(what)}})
+	r.bound = append(r.bound, wish[netip.Addr, struct{}]{a, kit.Claim[struct{}]{By: r.by(what)}})
 	r.member(what, ipvsIPs, ipset.Entry{Addr: a})
 }
 

@@ -167,13 +167,13 @@ func TestRender(t *testing.T) {
 
 // describe is a virtual server in a line.
 func describe(d *desired, fr frontend) string {
-	c, _ := d.servers.get(fr)
+	c, _ := d.servers.Get(fr)
 	text := fr.String()
-	if c.want.affinity > 0 {
-		text += fmt.Sprintf(" persistent %d", c.want.affinity)
+	if c.affinity > 0 {
+		text += fmt.Sprintf(" persistent %d", c.affinity)
 	}
 	text += " ->"
-	for _, b := range c.want.backends {
+	for _, b := range c.backends {
 		text += " " + b.String()
 	}
 	return text

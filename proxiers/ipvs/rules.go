@@ -59,7 +59,8 @@ func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 // nat marks what is to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
 // with its new destination.
 func (r rules) nat() table {
-	services, balancer, nodePort := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}, xtables.Chain{Name: chainNodePort}
+	services, balancer := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}
+	nodePort := xtables.Chain{Name: chainNodePort}
 	mark := xtables.Jump(chainMarkMasq)
 
 	// The replies of pods come back this way by themselves; others might answer past the node. That takes in the node
@@ -114,7 +115,8 @@ func (r rules) nat() table {
 
 // filter lets through what comes back, and what load balancers ask.
 func (r rules) filter() table {
-	forward, nodePort, guard := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}, xtables.Chain{Name: chainIPVSFilter}
+	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
+	guard := xtables.Chain{Name: chainIPVSFilter}
 	forward.Add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
 	forward.Add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
 		xtables.Accept)

@@ -12,10 +12,10 @@ var since = []struct {
 	{26, []spec.Feature{spec.TerminatingFallback}}, // KEP-1669: beta, and on
 	// KEP-3836: /livez; kubernetes#118999: the number of endpoints is given as a weight
 	{28, []spec.Feature{spec.ProxierHealthz, spec.HealthCheckBody}},
-	// KEP-4444: before, hints counted for Services with an annotation alone. Before, the nftables mode was alpha, and a mode
-	// cleaned up after itself alone.
+	// KEP-4444: before, hints counted for Services with an annotation alone. Before, the nftables mode was alpha, and a
+	// mode cleaned up after itself alone.
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
-	{32, []spec.Feature{spec.UDPKeepsLast}},                   // kubernetes#127318: flows were flushed with the last endpoint
+	{32, []spec.Feature{spec.UDPKeepsLast}},                   // kubernetes#127318: before, the last endpoint took flows along
 	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, and on
 	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the shape of the table changed until then; KEP-5707
 }
@@ -24,14 +24,14 @@ var since = []struct {
 //
 // What none of the modes has is known, and stands in pkg/proxy/conntrack/cleanup.go and its callers:
 //   - ConntrackSparesOthers: a flow to the number of a NodePort is taken for one of the NodePort, whatever its address.
-//   - ConntrackFollowsFrontends: stale flows are looked for when the endpoints of a UDP Service have changed, and not when
-//     a Service has.
+//   - ConntrackFollowsFrontends: stale flows are looked for when the endpoints of a UDP Service have changed, not
+//     when a Service has.
 func (m Mode) features(minor int) spec.FeatureSet {
 	if m == Userspace {
 		return userspaceFeatures()
 	}
-	set := map[Mode]func() spec.FeatureSet{IPTables: iptablesFeatures, IPVS: ipvsFeatures, NFTables: nftablesFeatures}[m]().
-		With(spec.MasqueradeMark, spec.ProxierHealthz)
+	of := map[Mode]func() spec.FeatureSet{IPTables: iptablesFeatures, IPVS: ipvsFeatures, NFTables: nftablesFeatures}
+	set := of[m]().With(spec.MasqueradeMark, spec.ProxierHealthz)
 	if m.other() != "" {
 		set = set.With(spec.ModeSwitch)
 	}

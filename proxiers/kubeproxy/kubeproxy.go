@@ -41,13 +41,6 @@ const (
 // Modes are all modes, in the order in which they came to kube-proxy, the latest last.
 var Modes = []Mode{Userspace, IPTables, IPVS, NFTables}
 
-// Preparer is a proxier that needs something made before it can be judged, outside of the sandbox, where there is a
-// network.
-type Preparer interface {
-	// Prepare makes it, unless it is there, and tells a person what takes so long.
-	Prepare(ctx context.Context, progress io.Writer) error
-}
-
 // proxier is kube-proxy in one mode.
 type proxier struct {
 	spec.Proxier // the same as any other program
@@ -117,9 +110,11 @@ func (p *proxier) Other() spec.Proxier {
 	return &o
 }
 
-// Prepare builds the binary.
-func (p *proxier) Prepare(ctx context.Context, progress io.Writer) error {
-	if !p.built {
+// Prepare builds the binary of a kube-proxy, if it does not exist; other proxiers need no preparation. It is called
+// outside of the sandbox, where there is a network. progress is for people.
+func Prepare(ctx context.Context, which spec.Proxier, progress io.Writer) error {
+	p, ok := which.(*proxier)
+	if !ok || !p.built {
 		return nil
 	}
 	err := command(p.version).Build(ctx, progress)

@@ -56,7 +56,7 @@ func TestABinaryThatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.(Preparer).Prepare(t.Context(), nil); err != nil {
+	if err := Prepare(t.Context(), p, nil); err != nil {
 		t.Errorf("there is nothing to prepare: %v", err)
 	}
 	if got := p.(*proxier).version; got != "v1.29.1" {
@@ -117,7 +117,7 @@ func TestABuildWithoutGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var unusable *spec.UnusableError
-	if err := p.(Preparer).Prepare(t.Context(), io.Discard); !errors.As(err, &unusable) {
+	if err := Prepare(t.Context(), p, io.Discard); !errors.As(err, &unusable) {
 		t.Errorf("got %v", err)
 	}
 }

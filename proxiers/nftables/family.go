@@ -114,7 +114,7 @@ func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
 	tx := f.table.Transaction()
-	destroy(tx)
+	nft.Destroy(tx)
 	return f.table.Run(ctx, tx)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -27,11 +28,17 @@ func newFrontend(a netip.Addr, p *model.Port, port uint16) frontend {
 
 // claim is a Service's wish to serve a frontend, and what is needed if it does.
 type claim struct {
-	to      frontend
-	cluster bool   // it is a ClusterIP
-	by      string // the port's name
+	to   frontend
+	rank int    // rankClusterIP or rankExternal
+	by   string // the port's name
 	parts
 }
+
+// The ranks of claims to the same frontend.
+const (
+	rankClusterIP = iota
+	rankExternal
+)
 
 // renderer makes fragments.
 type renderer struct {
@@ -87,7 +94,7 @@ func (r renderer) port(f *fragment, p *model.Port) {
 
 // clusterIP is the claim to the ClusterIP.
 func (r renderer) clusterIP(p *model.Port) *claim {
-	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), cluster: true, by: p.ID.String()}
+	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), rank: rankClusterIP, by: p.ID.String()}
 	switch {
 	case len(p.Internal()) == 0:
 		c.unserved(p)
@@ -102,7 +109,7 @@ func (r renderer) clusterIP(p *model.Port) *claim {
 // external is the claim to any other frontend. Its traffic is masqueraded, as it may leave the node again; under policy
 // Local it does not, and only the node's own, which may have the frontend as its source, is.
 func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
-	c := &claim{to: newFrontend(ip, p, port), by: p.ID.String()}
+	c := &claim{to: newFrontend(ip, p, port), rank: rankExternal, by: p.ID.String()}
 	if len(p.FromOutside()) == 0 {
 		c.unserved(p)
 	}
@@ -134,7 +141,7 @@ func (r renderer) choice(c *claim, p *model.Port, s scope) string {
 		c.put(s.endpointMap(i), string(c.to), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
 		c.containers = append(c.containers, container{name: s.endpointMap(i)})
 		c.chains = append(c.chains, newChain(s.useChain(i), "",
-			fmt.Sprintf("dnat %s addr . port to %s map @%s", ipWord(r.family), key(r.family), s.endpointMap(i))))
+			fmt.Sprintf("dnat %s addr . port to %s map @%s", nft.Word(r.family), key(r.family), s.endpointMap(i))))
 		numbered = append(numbered, fmt.Sprintf("%d : goto %s", i, s.useChain(i)))
 	}
 	if len(among) == 1 {
@@ -160,7 +167,7 @@ func (r renderer) affinity(f *fragment, p *model.Port) {
 		var lines, numbered []string
 		for i, ep := range s.endpoints(p) {
 			to := "goto " + endpointChain(p.ID, ep.Addr)
-			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", ipWord(r.family), affinitySet(p, ep.Addr), to))
+			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", nft.Word(r.family), affinitySet(p, ep.Addr), to))
 			numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
 		}
 		f.own.chains = append(f.own.chains,
@@ -172,7 +179,7 @@ func (r renderer) affinity(f *fragment, p *model.Port) {
 		clients := affinitySet(p, ep.Addr)
 		f.own.containers = append(f.own.containers, container{clients, p.Affinity})
 		f.own.chains = append(f.own.chains, newChain(endpointChain(p.ID, ep.Addr), "",
-			fmt.Sprintf("update @%s { %s saddr }", clients, ipWord(r.family)),
+			fmt.Sprintf("update @%s { %s saddr }", clients, nft.Word(r.family)),
 			fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr)))
 	}
 }
@@ -208,7 +215,7 @@ func (r renderer) admit(c *claim, p *model.Port) {
 	}
 	name := prefixFirewall + portName(p.ID)
 	c.chains = append(c.chains, newChain(name, p.ID.String()+": loadBalancerSourceRanges",
-		fmt.Sprintf("%s saddr != { %s } drop", ipWord(r.family), strings.Join(list, ", "))))
+		fmt.Sprintf("%s saddr != { %s } drop", nft.Word(r.family), strings.Join(list, ", "))))
 	c.lead(mapFirewallIPs, name)
 }
 
@@ -226,9 +233,9 @@ func (c *claim) unserved(p *model.Port) {
 func (c *claim) lead(in, to string) { c.verdict(in, "goto "+to) }
 
 func (c *claim) verdict(in, verdict string) {
-	c.elements = append(c.elements, element{in: in, key: string(c.to), value: verdict, comment: c.by})
+	c.elements = append(c.elements, nft.Element{In: in, Key: string(c.to), Value: verdict, Comment: c.by})
 }
 
 func (p *parts) put(in, key, value string) {
-	p.elements = append(p.elements, element{in: in, key: key, value: value})
+	p.elements = append(p.elements, nft.Element{In: in, Key: key, Value: value})
 }

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 )
 
@@ -40,25 +41,10 @@ type frame struct {
 	masquerade bool           // all traffic to ClusterIPs
 }
 
-// ipWord and addrType are the words for the family in nft's language.
-func ipWord(f lab.Family) string {
-	if f == lab.V6 {
-		return "ip6"
-	}
-	return "ip"
-}
-
-func addrType(f lab.Family) string {
-	if f == lab.V6 {
-		return "ipv6_addr"
-	}
-	return "ipv4_addr"
-}
-
-func frontendType(f lab.Family) string { return addrType(f) + " . inet_proto . inet_service" }
+func frontendType(f lab.Family) string { return nft.AddrType(f) + " . inet_proto . inet_service" }
 
 // key is the frontend that a packet is sent to.
-func key(f lab.Family) string { return ipWord(f) + " daddr . meta l4proto . th dport" }
+func key(f lab.Family) string { return nft.Word(f) + " daddr . meta l4proto . th dport" }
 
 type baseChain struct {
 	name     string
@@ -109,9 +95,9 @@ func (f *frame) chains() []chain {
 
 // clusterIPsCheck gets what was not translated and goes to the ranges of ClusterIPs all the same.
 func (f *frame) clusterIPsCheck() []string {
-	lines := []string{ipWord(f.family) + " daddr @" + setClusterIPs + " reject"}
+	lines := []string{nft.Word(f.family) + " daddr @" + setClusterIPs + " reject"}
 	for _, p := range f.services {
-		lines = append(lines, ipWord(f.family)+" daddr "+p.String()+" drop")
+		lines = append(lines, nft.Word(f.family)+" daddr "+p.String()+" drop")
 	}
 	return lines
 }
@@ -120,7 +106,7 @@ func (f *frame) clusterIPsCheck() []string {
 // to all endpoints: it has not come through a load balancer that knows which nodes have some. A packet that finds
 // nothing here keeps its destination, and is dropped for it later.
 func (f *frame) externalLocal() []string {
-	ip, to := ipWord(f.family), key(f.family)
+	ip, to := nft.Word(f.family), key(f.family)
 	var lines []string
 	if f.podRange.IsValid() {
 		lines = append(lines, ip+" saddr "+f.podRange.String()+" "+to+" vmap @"+mapShortCircuit)
@@ -134,7 +120,7 @@ func (f *frame) externalLocal() []string {
 // to ClusterIPs that are not from pods, those to other frontends, and those of an endpoint to itself. The port that a
 // connection was made to has a type only where its protocol is known, hence a rule for each.
 func (f *frame) masquerading() []string {
-	ip := ipWord(f.family)
+	ip := nft.Word(f.family)
 	lines := []string{
 		ip + " saddr . " + ip + " daddr . meta l4proto . th dport @" + setHairpin + " goto " + chainToNode,
 	}
@@ -153,7 +139,7 @@ func (f *frame) masquerading() []string {
 
 // containers declare the sets and maps.
 func (f *frame) containers() []knftables.Object {
-	addr, frontend := addrType(f.family), frontendType(f.family)
+	addr, frontend := nft.AddrType(f.family), frontendType(f.family)
 	verdicts := func(name, comment string) *knftables.Map {
 		return &knftables.Map{Name: name, Type: frontend + " : verdict", Comment: &comment}
 	}

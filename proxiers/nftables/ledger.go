@@ -3,9 +3,8 @@
 package nftables
 
 import (
-	"cmp"
-	"slices"
-
+	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -15,18 +14,18 @@ type ledger struct {
 	state     *model.State
 	renderer  renderer
 	fragments map[*model.Service]*fragment
-	// claims are those to each frontend. The first one has it; the others wait.
-	claims map[frontend][]*claim
+	// claims are those to each frontend. A ClusterIP ranks before an address that a user wrote into a Service.
+	claims kit.Ledger[frontend, *claim]
 
 	containers *tally[container]
 	chains     *tally[chain]
-	elements   *tally[element]
+	elements   *tally[nft.Element]
 }
 
 func newLedger(r renderer) *ledger {
 	return &ledger{
-		renderer: r, fragments: map[*model.Service]*fragment{}, claims: map[frontend][]*claim{},
-		containers: newTally[container](), chains: newTally[chain](), elements: newTally[element](),
+		renderer: r, fragments: map[*model.Service]*fragment{}, claims: kit.Ledger[frontend, *claim]{},
+		containers: newTally[container](), chains: newTally[chain](), elements: newTally[nft.Element](),
 	}
 }
 
@@ -43,7 +42,7 @@ func (l *ledger) update(state *model.State, r renderer) (gone, come parts) {
 		delete(l.fragments, s)
 		l.need(f.own, -1)
 		for _, c := range f.claims {
-			l.withdraw(c)
+			l.claim(c, l.claims.Drop)
 		}
 	}
 	for _, s := range won {
@@ -51,7 +50,7 @@ func (l *ledger) update(state *model.State, r renderer) (gone, come parts) {
 		l.fragments[s] = f
 		l.need(f.own, +1)
 		for _, c := range f.claims {
-			l.file(c)
+			l.claim(c, l.claims.Add)
 		}
 	}
 	gone.containers, come.containers = l.containers.changes()
@@ -60,31 +59,19 @@ func (l *ledger) update(state *model.State, r renderer) (gone, come parts) {
 	return gone, come
 }
 
-// file puts a claim in line. It takes the frontend from one that comes after it.
-func (l *ledger) file(c *claim) {
-	line := l.claims[c.to]
-	i, _ := slices.BinarySearchFunc(line, c, (*claim).compare)
-	if i == 0 {
-		if len(line) > 0 {
-			l.need(line[0].parts, -1)
-		}
-		l.need(c.parts, +1)
+// claim adds or drops a claim. Where that gives the frontend to another claim, its parts change.
+func (l *ledger) claim(c *claim, do func(frontend, kit.Claim[*claim])) {
+	was, had := l.claims.Get(c.to)
+	do(c.to, kit.Claim[*claim]{Rank: c.rank, By: c.by, Want: c})
+	is, has := l.claims.Get(c.to)
+	if was == is {
+		return
 	}
-	l.claims[c.to] = slices.Insert(line, i, c)
-}
-
-// withdraw takes a claim out of the line. The frontend passes to the next one.
-func (l *ledger) withdraw(c *claim) {
-	line := l.claims[c.to]
-	i := slices.Index(line, c)
-	if line = slices.Delete(line, i, i+1); i == 0 {
-		l.need(c.parts, -1)
-		if len(line) > 0 {
-			l.need(line[0].parts, +1)
-		}
+	if had {
+		l.need(was.parts, -1)
 	}
-	if l.claims[c.to] = line; len(line) == 0 {
-		delete(l.claims, c.to)
+	if has {
+		l.need(is.parts, +1)
 	}
 }
 
@@ -98,16 +85,4 @@ func (l *ledger) need(p parts, n int) {
 	for _, e := range p.elements {
 		l.elements.change(e, n)
 	}
-}
-
-// compare orders claims to one frontend: a ClusterIP comes before an address that somebody just wrote into a Service,
-// and then the name decides, so that the outcome does not depend on who came first.
-func (c *claim) compare(o *claim) int {
-	if c.cluster != o.cluster {
-		if c.cluster {
-			return -1
-		}
-		return +1
-	}
-	return cmp.Compare(c.by, o.by)
 }

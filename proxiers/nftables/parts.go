@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 )
 
@@ -16,21 +17,14 @@ import (
 type parts struct {
 	containers []container
 	chains     []chain
-	elements   []element
-}
-
-// element is an element of a set, or of a map if it has a value.
-type element struct {
-	in         string // the set or map
-	key, value string
-	comment    string
+	elements   []nft.Element
 }
 
 // chain is a chain with its rules, one a line, and what it is for.
 type chain struct{ name, comment, rules string }
 
 func (c chain) object() *knftables.Chain {
-	return &knftables.Chain{Name: c.name, Comment: comment(c.comment)}
+	return &knftables.Chain{Name: c.name, Comment: nft.Comment(c.comment)}
 }
 
 func newChain(name, comment string, rules ...string) chain {
@@ -46,23 +40,19 @@ type container struct {
 
 func (c container) object(f lab.Family) knftables.Object {
 	if c.timeout == 0 {
-		return &knftables.Map{Name: c.name, Type: frontendType(f) + " : " + addrType(f) + " . inet_service"}
+		return &knftables.Map{Name: c.name, Type: frontendType(f) + " : " + nft.AddrType(f) + " . inet_service"}
 	}
 	return &knftables.Set{
-		Name: c.name, Type: addrType(f), Timeout: &c.timeout,
+		Name: c.name, Type: nft.AddrType(f), Timeout: &c.timeout,
 		Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag},
 	}
 }
-
-// The longest comment that nft takes is 128 bytes with the final zero; a Service's name and that of its port may be
-// longer.
-const maxComment = 127
 
 // write adds to a transaction the change from parts that go to parts that come. The order is that of references: an
 // element may name a chain, and a rule a chain or a set, so what is named comes before it and goes after it.
 func write(tx *knftables.Transaction, f lab.Family, gone, come parts) {
 	for _, e := range gone.elements {
-		tx.Delete(e.object())
+		tx.Delete(e.Object())
 	}
 	for _, c := range come.containers {
 		tx.Add(c.object(f))
@@ -81,7 +71,7 @@ func write(tx *knftables.Transaction, f lab.Family, gone, come parts) {
 		}
 	}
 	for _, e := range come.elements {
-		tx.Add(e.object())
+		tx.Add(e.Object())
 	}
 	for _, c := range gone.chains {
 		if !stays[c.name] {
@@ -91,22 +81,4 @@ func write(tx *knftables.Transaction, f lab.Family, gone, come parts) {
 	for _, c := range gone.containers {
 		tx.Delete(c.object(f))
 	}
-}
-
-func (e element) object() *knftables.Element {
-	o := &knftables.Element{Key: []string{e.key}, Comment: comment(e.comment)}
-	if e.value == "" {
-		o.Set = e.in
-	} else {
-		o.Map, o.Value = e.in, []string{e.value}
-	}
-	return o
-}
-
-func comment(text string) *string {
-	if text == "" {
-		return nil
-	}
-	text = text[:min(len(text), maxComment)]
-	return &text
 }

@@ -3,6 +3,7 @@
 package nftables
 
 import (
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"slices"
 
 	"sigs.k8s.io/knftables"
@@ -25,7 +26,7 @@ func (f *family) ways(former map[string][]string, all parts) [][]*knftables.Tran
 	ways := [][]*knftables.Transaction{{first}}
 	if former != nil {
 		second := f.table.Transaction()
-		destroy(second)
+		nft.Destroy(second)
 		f.frame.fill(second, all)
 		ways = append(ways, []*knftables.Transaction{second})
 	}
@@ -49,7 +50,7 @@ func (f *family) inBatches(all parts) []*knftables.Transaction {
 		return txs[len(txs)-1]
 	}
 	begin := next()
-	destroy(begin)
+	nft.Destroy(begin)
 	f.frame.addContainers(begin)
 
 	chains := slices.Concat(f.frame.chains(), all.chains)
@@ -104,12 +105,6 @@ func drop(tx *knftables.Transaction, kind, name string) {
 	}
 	tx.Flush(o)
 	tx.Delete(o)
-}
-
-// destroy deletes the table, and does not mind if there is none.
-func destroy(tx *knftables.Transaction) {
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
 }
 
 func (f *frame) addContainers(tx *knftables.Transaction) {

@@ -188,8 +188,8 @@ func TestOneFrontendForTwo(t *testing.T) {
 		l.update(&model.State{Services: step.services}, r)
 		var got []string
 		for e := range l.elements.count {
-			if e.in == everywhere.endpointMap(0) && e.key == "203.0.113.9 . tcp . 80" {
-				got = append(got, e.value)
+			if e.In == everywhere.endpointMap(0) && e.Key == "203.0.113.9 . tcp . 80" {
+				got = append(got, e.Value)
 			}
 		}
 		if want := []string{step.want + " . 8080"}; !slices.Equal(got, want) {
@@ -240,9 +240,9 @@ func TestFrame(t *testing.T) {
 func partsText(p parts) string {
 	var b strings.Builder
 	for _, e := range p.elements {
-		fmt.Fprintf(&b, "@%s %s", e.in, e.key)
-		if e.value != "" {
-			fmt.Fprintf(&b, " : %s", e.value)
+		fmt.Fprintf(&b, "@%s %s", e.In, e.Key)
+		if e.Value != "" {
+			fmt.Fprintf(&b, " : %s", e.Value)
 		}
 		b.WriteByte('\n')
 	}

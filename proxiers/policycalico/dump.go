@@ -12,8 +12,7 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// dump is the sets with what is in them, and the tables, where each chain is told what it is for, and each rule of a
-// policy where it stands in there.
+// dump returns the sets with their entries, and the tables, with a comment above each chain and each rule of a policy.
 func (f *family) dump(ctx context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,23 +38,8 @@ func (f *family) dump(ctx context.Context) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		last := ""
-		for line := range bytes.Lines(text) {
-			rest, isRule := bytes.CutPrefix(line, []byte("-A "))
-			if isRule {
-				name, rule, _ := bytes.Cut(rest, []byte(" "))
-				if chain := string(name); chain != last {
-					last = chain
-					if about[chain] != "" {
-						fmt.Fprintf(&out, "\n# %s: %s\n", chain, about[chain])
-					}
-				}
-				if reason := why[xtables.Rule(rule).Option("--comment")]; reason != "" {
-					fmt.Fprintf(&out, "# %s\n", reason)
-				}
-			}
-			out.Write(line)
-		}
+		out.Write(xtables.Annotate(text, func(name string) string { return about[name] },
+			func(r xtables.Rule) string { return why[r.Option("--comment")] }))
 	}
 	return out.Bytes(), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 )
@@ -41,12 +42,12 @@ func policyFrame(ranges []netip.Prefix) frame {
 		hook.add("fib saddr type local accept")
 		for _, ip := range []lab.Family{lab.V4, lab.V6} {
 			f.containers = append(f.containers, &knftables.Map{
-				Name: mapName(d, ip), Type: addrType(ip) + " : verdict", Comment: comment("pods of this node, by address"),
+				Name: mapName(d, ip), Type: nft.AddrType(ip) + " : verdict", Comment: nft.Comment("pods of this node, by address"),
 			})
-			hook.add("%s %s vmap @%s", ipWord(ip), side, mapName(d, ip))
+			hook.add("%s %s vmap @%s", nft.Word(ip), side, mapName(d, ip))
 		}
 		for _, r := range ranges {
-			hook.add("%s %s %s %s", ipWord(lab.FamilyOf(r.Addr())), side, r, drop(d, unknown))
+			hook.add("%s %s %s %s", nft.Word(lab.FamilyOf(r.Addr())), side, r, drop(d, unknown))
 		}
 		f.bases = append(f.bases, hook)
 	}
@@ -64,9 +65,9 @@ func (f *frame) addSources(ports string) {
 	c.add(podDiscovery)
 	for _, ip := range []lab.Family{lab.V4, lab.V6} {
 		f.containers = append(f.containers, &knftables.Set{
-			Name: portSet(ip), Type: "ifname . " + addrType(ip), Comment: comment("which address is whose"),
+			Name: portSet(ip), Type: "ifname . " + nft.AddrType(ip), Comment: nft.Comment("which address is whose"),
 		})
-		c.add("meta protocol %s iifname . %s saddr != @%s %s", ipWord(ip), ipWord(ip), portSet(ip),
+		c.add("meta protocol %s iifname . %s saddr != @%s %s", nft.Word(ip), nft.Word(ip), portSet(ip),
 			drop(policy.Egress, spoofed))
 	}
 	c.add("meta l4proto { 4, 41 } %s", drop(policy.Egress, tunnelled)) // IP and IPv6 in IP
@@ -78,18 +79,11 @@ func mapName(d policy.Direction, f lab.Family) string { return string(d) + f.Str
 func portSet(f lab.Family) string                     { return "ports" + f.String()[1:] }
 
 // portElements say which address is behind which port.
-func portElements(ports policy.Ports) []element {
-	var all []element
+func portElements(ports policy.Ports) []nft.Element {
+	var all []nft.Element
 	for a, dev := range ports {
-		all = append(all, element{in: portSet(lab.FamilyOf(a)), key: fmt.Sprintf("%q . %s", dev, a)})
+		all = append(all, nft.Element{In: portSet(lab.FamilyOf(a)), Key: fmt.Sprintf("%q . %s", dev, a)})
 	}
 	slices.SortFunc(all, compareElements)
 	return all
-}
-
-func addrType(f lab.Family) string {
-	if f == lab.V6 {
-		return "ipv6_addr"
-	}
-	return "ipv4_addr"
 }

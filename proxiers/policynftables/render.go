@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 )
@@ -26,9 +27,9 @@ func (c *chain) add(format string, args ...any) {
 
 // render is what depends on policies: the chains of pods and policies, those that are jumped to first, and the elements
 // that lead to them.
-func render(s *policy.State) ([]chain, []element) {
+func render(s *policy.State) ([]chain, []nft.Element) {
 	var chains []chain
-	var elements []element
+	var elements []nft.Element
 	for _, p := range s.Policies {
 		chains = append(chains, ofPolicy(p))
 	}
@@ -41,8 +42,9 @@ func render(s *policy.State) ([]chain, []element) {
 				verdict = "goto " + c.name
 			}
 			for _, a := range p.Addrs {
-				elements = append(elements, element{in: string(d) + lab.FamilyOf(a).String()[1:], key: a.String(), value: verdict,
-					comment: p.Label()})
+				elements = append(elements, nft.Element{In: string(d) + lab.FamilyOf(a).String()[1:], Key: a.String(),
+					Value:   verdict,
+					Comment: p.Label()})
 			}
 		}
 	}
@@ -122,7 +124,7 @@ func peerMatches(d policy.Direction, p policy.Peer) []match {
 	var out []match
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
 		if addrs := ofFamily(p.Addrs, f); len(addrs) > 0 {
-			out = append(out, match{f, fmt.Sprintf("%s %s %s", ipWord(f), side, set(addrs))})
+			out = append(out, match{f, fmt.Sprintf("%s %s %s", nft.Word(f), side, set(addrs))})
 		}
 	}
 	return out
@@ -136,15 +138,15 @@ func blockMatches(side string, p policy.Peer) []match {
 		if len(blocks) == 0 {
 			continue
 		}
-		m := match{f, fmt.Sprintf("%s %s %s", ipWord(f), side, set(blocks))}
+		m := match{f, fmt.Sprintf("%s %s %s", nft.Word(f), side, set(blocks))}
 		if len(blocks) == 1 {
-			m.text = fmt.Sprintf("%s %s %s", ipWord(f), side, blocks[0])
+			m.text = fmt.Sprintf("%s %s %s", nft.Word(f), side, blocks[0])
 		}
 		if blocks[0].Bits() == 0 {
 			m.text = "meta nfproto ip" + f.String()
 		}
 		if len(except) > 0 {
-			m.text += fmt.Sprintf(" %s %s != %s", ipWord(f), side, set(except))
+			m.text += fmt.Sprintf(" %s %s != %s", nft.Word(f), side, set(except))
 		}
 		out = append(out, m)
 	}
@@ -185,7 +187,7 @@ func portMatches(a policy.Allow) []match {
 			}
 		}
 		if len(to) > 0 {
-			out = append(out, match{f, fmt.Sprintf("%s daddr . %s dport { %s }", ipWord(f), proto, strings.Join(to, ", "))})
+			out = append(out, match{f, fmt.Sprintf("%s daddr . %s dport { %s }", nft.Word(f), proto, strings.Join(to, ", "))})
 		}
 	}
 	return out
@@ -201,12 +203,4 @@ func set[T fmt.Stringer](all []T) string {
 
 func ofFamily(all []netip.Addr, f lab.Family) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return lab.FamilyOf(a) != f })
-}
-
-// ipWord is the family in nft's language.
-func ipWord(f lab.Family) string {
-	if f == lab.V6 {
-		return "ip6"
-	}
-	return "ip"
 }

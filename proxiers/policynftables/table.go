@@ -12,22 +12,6 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/nft"
 )
 
-// element is an element of a set, or of a map if it has a value.
-type element struct{ in, key, value, comment string }
-
-func (e element) object() *knftables.Element {
-	o := &knftables.Element{Key: []string{e.key}}
-	if e.comment != "" {
-		o.Comment = comment(e.comment)
-	}
-	if e.value == "" {
-		o.Set = e.in
-	} else {
-		o.Map, o.Value = e.in, []string{e.value}
-	}
-	return o
-}
-
 // frame is the part of a table that stays as long as the enforcer does.
 type frame struct {
 	containers []knftables.Object // sets and maps
@@ -51,12 +35,12 @@ type table struct {
 // held is what the kernel holds beside the frame.
 type held struct {
 	chains   map[string][]string // rules by name
-	elements map[element]bool
+	elements map[nft.Element]bool
 }
 
 // program makes the table hold these chains and elements, in one transaction.
-func (t *table) program(ctx context.Context, chains []chain, elements []element) error {
-	next := &held{map[string][]string{}, map[element]bool{}}
+func (t *table) program(ctx context.Context, chains []chain, elements []nft.Element) error {
+	next := &held{map[string][]string{}, map[nft.Element]bool{}}
 	for _, c := range chains {
 		next.chains[c.name] = c.rules
 	}
@@ -76,7 +60,7 @@ func (t *table) program(ctx context.Context, chains []chain, elements []element)
 // take that, because it is of another make, it is replaced. In between a packet would be judged by a rule of the old
 // table that looks into a map whose elements have just gone: a rule is chosen when the packet comes, an element when it
 // is looked for.
-func (t *table) startOver(ctx context.Context, next *held, chains []chain, elements []element) error {
+func (t *table) startOver(ctx context.Context, next *held, chains []chain, elements []nft.Element) error {
 	former, err := t.Holdings(ctx)
 	if err != nil {
 		return err
@@ -91,7 +75,7 @@ func (t *table) startOver(ctx context.Context, next *held, chains []chain, eleme
 		}
 	}
 	tx := t.Transaction()
-	destroy(tx)
+	nft.Destroy(tx)
 	t.frame.add(tx)
 	(&held{}).change(tx, next, chains, elements)
 	return t.commit(ctx, tx, next)
@@ -126,10 +110,10 @@ func (f *frame) empty(tx *knftables.Transaction, former map[string][]string) *he
 }
 
 // change writes what differs. What is referred to comes first, and goes last.
-func (h *held) change(tx *knftables.Transaction, next *held, chains []chain, elements []element) {
+func (h *held) change(tx *knftables.Transaction, next *held, chains []chain, elements []nft.Element) {
 	for _, e := range slices.SortedFunc(maps.Keys(h.elements), compareElements) {
 		if !next.elements[e] {
-			tx.Delete(e.object())
+			tx.Delete(e.Object())
 		}
 	}
 	differs := func(c chain) bool {
@@ -138,7 +122,7 @@ func (h *held) change(tx *knftables.Transaction, next *held, chains []chain, ele
 	}
 	for _, c := range chains {
 		if differs(c) {
-			tx.Add(&knftables.Chain{Name: c.name, Comment: comment(c.comment)})
+			tx.Add(&knftables.Chain{Name: c.name, Comment: nft.Comment(c.comment)})
 			tx.Flush(&knftables.Chain{Name: c.name})
 		}
 	}
@@ -149,7 +133,7 @@ func (h *held) change(tx *knftables.Transaction, next *held, chains []chain, ele
 	}
 	for _, e := range elements {
 		if !h.elements[e] {
-			tx.Add(e.object())
+			tx.Add(e.Object())
 		}
 	}
 	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(h.chains)),
@@ -162,8 +146,8 @@ func (h *held) change(tx *knftables.Transaction, next *held, chains []chain, ele
 	}
 }
 
-func compareElements(a, b element) int {
-	return slices.Compare([]string{a.in, a.key, a.value, a.comment}, []string{b.in, b.key, b.value, b.comment})
+func compareElements(a, b nft.Element) int {
+	return slices.Compare([]string{a.In, a.Key, a.Value, a.Comment}, []string{b.In, b.Key, b.Value, b.Comment})
 }
 
 func (c chain) write(tx *knftables.Transaction) {
@@ -179,20 +163,8 @@ func (f *frame) add(tx *knftables.Transaction) {
 	}
 	for _, b := range f.bases {
 		filter := knftables.FilterType
-		tx.Add(&knftables.Chain{Name: b.name, Comment: comment(b.comment), Type: &filter, Hook: &b.hook,
+		tx.Add(&knftables.Chain{Name: b.name, Comment: nft.Comment(b.comment), Type: &filter, Hook: &b.hook,
 			Priority: &b.priority})
 		b.write(tx)
 	}
-}
-
-// destroy deletes the table, and does not mind if there is none.
-func destroy(tx *knftables.Transaction) {
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
-}
-
-// comment is a remark for people; nft takes 127 bytes.
-func comment(text string) *string {
-	text = text[:min(len(text), 127)]
-	return &text
 }

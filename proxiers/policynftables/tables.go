@@ -82,7 +82,7 @@ func (t *tables) Remove(ctx context.Context) error {
 	return t.each(func(t *table) error {
 		t.held = nil
 		tx := t.Transaction()
-		destroy(tx)
+		nft.Destroy(tx)
 		return t.Run(ctx, tx)
 	})
 }

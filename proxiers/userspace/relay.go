@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// relay carries what clients send to a port of a Service to one of a set of endpoints, and the answers back.
+// relay forwards what clients send to a port of a Service to one of its endpoints, and the answers back.
 type relay struct {
 	sockets  sockets
 	at       netip.Addr
@@ -69,7 +69,7 @@ func newRelay(s sockets, at netip.Addr, p corev1.Protocol, log *slog.Logger) *re
 	return r
 }
 
-// open lets clients in, by the same port as before if it is free. It does nothing if they are already.
+// open opens the door, at the same port as before if it is free. It does nothing if the door is open.
 func (r *relay) open(ctx context.Context) error {
 	if r.door != nil {
 		return nil
@@ -118,7 +118,8 @@ func (r *relay) addr() netip.AddrPort {
 	return netip.AddrPortFrom(r.at, r.port)
 }
 
-// pause waits a little, for resources that have run out, and says whether the relay goes on.
+// pause waits a little after an error such as EMFILE, and reports whether the relay goes on. No event tells when the
+// resource that ran out is available again.
 func (r *relay) pause() bool {
 	select {
 	case <-r.alive.Done():

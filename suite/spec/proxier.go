@@ -20,8 +20,8 @@ type Proxier interface {
 	// Features returns what it claims to do. Features are declared, never discovered: a claim that does not hold is a
 	// failure.
 	Features() FeatureSet
-	// Usable returns nil if it can run on this machine, an *UnusableError if something is missing, or another error if that
-	// cannot be decided.
+	// Usable returns nil if it can run on this machine, an *UnusableError if something is missing, or another error if
+	// that cannot be decided.
 	Usable(ctx context.Context) error
 	// Other returns the same program in another mode, nil if there is none. Either mode, when it starts, removes what the
 	// other has left on the node. A proxier with another mode declares ModeSwitch.

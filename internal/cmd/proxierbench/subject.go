@@ -78,8 +78,5 @@ func newSubject(name string) (subject, error) {
 
 // prepare builds what has to be built outside of the sandbox.
 func (s subject) prepare(ctx context.Context, progress io.Writer) error {
-	if p, ok := s.proxier.(kubeproxy.Preparer); ok {
-		return p.Prepare(ctx, progress)
-	}
-	return nil
+	return kubeproxy.Prepare(ctx, s.proxier, progress)
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package events keeps the Events that built-in proxiers report about Services. An external proxier posts its Events to
-// the API server of the lab; a built-in one has no client for it, so its Events stay with the node until they are dumped.
+// the API server of the lab; a built-in one has no client for it, so its Events stay with the node until they are
+// dumped.
 package events
 
 import (

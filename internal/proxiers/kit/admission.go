@@ -77,8 +77,9 @@ func (a *admission) admit(state *model.State) *model.State {
 	return admitted
 }
 
-// search bisects the Services that were not served before for those that the mechanism refuses, and programs all others.
-// It returns nil if the mechanism refuses even what it served before, or if more than mostRefused Services fail.
+// search bisects the Services that were not served before for those that the mechanism refuses, and programs all
+// others. It returns nil if the mechanism refuses even what it served before, or if more than mostRefused Services
+// fail.
 func (a *admission) search(ctx context.Context, state *model.State, at Place) map[*model.Service]error {
 	_, suspects := model.Diff(a.served, state)
 	out := map[*model.Service]bool{}

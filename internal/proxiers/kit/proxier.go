@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kit is what the built-in proxiers share. A proxier is a Definition: a name, features, a probe, and a Mechanism
-// that programs one IP family of a node. The kit makes a spec.Proxier of it and does everything else: it builds the
-// model of the cluster for each family, leaves out Services that the kernel refuses, serves health check ports, removes
-// connection tracking entries of removed endpoints, sets sysctls, and takes nodes over from another mode.
+// Package kit is what the built-in proxiers share. A proxier is a Definition: a name, features, a probe, and a
+// Mechanism that programs one IP family of a node. The kit makes a spec.Proxier of it and does everything else: it
+// builds the model of the cluster for each family, leaves out Services that the kernel refuses, serves health check
+// ports, removes connection tracking entries of removed endpoints, sets sysctls, and takes nodes over from another
+// mode.
 package kit
 
 import (
@@ -37,7 +38,8 @@ type Definition struct {
 	// Device names a device that the families of a node share, empty if there is none. Its addresses do not count as the
 	// node's own, and it is removed last.
 	Device string
-	// Present reports whether the namespace holds rules of the proxier. Only proxiers that are modes of each other need it.
+	// Present reports whether the namespace holds rules of the proxier. Only proxiers that are modes of each other need
+	// it.
 	Present func(ns *netns.NS, f lab.Family) (bool, error)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// Sample returns a Service port that uses most of what a mechanism can program, with one endpoint, and the range of pods.
-// Its addresses are reserved for documentation (RFC 5737, RFC 3849).
+// Sample returns a Service port that uses most of what a mechanism can program, with one endpoint, and the range of
+// pods. Its addresses are reserved for documentation (RFC 5737, RFC 3849).
 func Sample(f lab.Family) (*model.Port, netip.Prefix) {
 	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
 	if f == lab.V6 {

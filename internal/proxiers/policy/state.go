@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy is what enforcers of NetworkPolicy have in common: what the policies of a cluster come to on one node,
-// in addresses and ports, and an instance that keeps the node in step with it. What they do not have in common is a
-// Mechanism.
+// Package policy is what enforcers of NetworkPolicy share: it compiles the policies of a cluster into addresses and
+// ports for one node, and makes a spec.Proxier of a Mechanism that programs them.
 package policy
 
 import (

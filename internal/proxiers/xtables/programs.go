@@ -33,8 +33,8 @@ type Programs struct {
 	lock          string
 }
 
-// Find looks the programs up. A missing one is a *spec.UnusableError. lock is a file that programs of the same namespace
-// share, so that those of another namespace never wait for them; only the legacy back end uses it.
+// Find looks the programs up. A missing one is a *spec.UnusableError. lock is a file that programs of the same
+// namespace share, so that those of another namespace never wait for them; only the legacy back end uses it.
 func Find(ns *netns.NS, b Backend, f lab.Family, lock string) (*Programs, error) {
 	base := "iptables-"
 	if f == lab.V6 {

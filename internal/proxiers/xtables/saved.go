@@ -52,3 +52,24 @@ func parseAllSaved(out []byte) (Tables, error) {
 	}
 	return all, nil
 }
+
+// Annotate adds comments to the output of iptables-save: above the rules of each chain what the chain is for, and above
+// each rule what the rule is for. An empty text adds nothing.
+func Annotate(saved []byte, chain func(name string) string, rule func(Rule) string) []byte {
+	var out bytes.Buffer
+	last := ""
+	for line := range bytes.Lines(saved) {
+		if rest, ok := bytes.CutPrefix(line, []byte("-A ")); ok {
+			name, r, _ := strings.Cut(strings.TrimSpace(string(rest)), " ")
+			if why := chain(name); why != "" && name != last {
+				out.WriteString("\n# " + name + ": " + why + "\n")
+			}
+			last = name
+			if why := rule(Rule(r)); why != "" {
+				out.WriteString("# " + why + "\n")
+			}
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
+}

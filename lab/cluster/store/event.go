@@ -9,7 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// EventLine formats an Event as one line: when it was last seen (UTC), its type, what it regards, its reason and message.
+// EventLine formats an Event as one line: when it was last seen (UTC), its type, what it regards, its reason and
+// message.
 func EventLine(e *corev1.Event) string {
 	regards := e.InvolvedObject.Kind + " " + Key{Namespace: e.InvolvedObject.Namespace,
 		Name: e.InvolvedObject.Name}.String()

@@ -16,7 +16,8 @@ var sabotageFaults = []Fault{
 	},
 	{
 		Name: "never-healthy", Breaks: "Health-check ports say that there are no endpoints.",
-		On: builtIn, Scenarios: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints", "hc-port-lifecycle",
+		On: builtIn, Scenarios: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints",
+			"hc-port-lifecycle",
 			"hc-terminating-only", "hc-listen-scope", "hc-allowed-by-firewall", "hc-body-and-weight"},
 		Sabotage: spec.Sabotage{CountEndpoints: func(int) int { return 0 }},
 	},

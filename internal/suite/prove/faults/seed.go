@@ -48,8 +48,8 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 	return s, nil
 }
 
-// Touched returns how many objects, inputs of programs and nodes the fault has changed so far. After zero changes nothing
-// was broken.
+// Touched returns how many objects, inputs of programs and nodes the fault has changed so far. After zero changes
+// nothing was broken.
 func (s *Seeding) Touched() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

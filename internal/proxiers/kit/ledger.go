@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Ledger counts the references to keys: ports of a Service share an address, a pod may serve two Services. A key is
+// held as long as somebody claims it. Where claims differ, as those of two Services with the same external address and
+// port, the first in order decides, so that all nodes decide alike, whatever came first.
+type Ledger[K comparable, V any] map[K][]Claim[V]
+
+// Claim is a reference to a key, with the value that the key is to have.
+type Claim[V any] struct {
+	// Rank orders claims, lower ones first; By, the claimant, orders those of the same rank.
+	Rank int
+	By   string
+	Want V
+}
+
+// Add adds a claim.
+func (l Ledger[K, V]) Add(k K, c Claim[V]) {
+	i, _ := slices.BinarySearchFunc(l[k], c, compareClaims)
+	l[k] = slices.Insert(l[k], i, c)
+}
+
+// Drop removes a claim of the same rank and claimant.
+func (l Ledger[K, V]) Drop(k K, c Claim[V]) {
+	i, found := slices.BinarySearchFunc(l[k], c, compareClaims)
+	if !found {
+		return
+	}
+	if l[k] = slices.Delete(l[k], i, i+1); len(l[k]) == 0 {
+		delete(l, k)
+	}
+}
+
+// Get returns the value that a key is to have. It reports false if nobody claims it.
+func (l Ledger[K, V]) Get(k K) (v V, ok bool) {
+	if len(l[k]) == 0 {
+		return v, false
+	}
+	return l[k][0].Want, true
+}
+
+// Claimants returns the claimants of a key.
+func (l Ledger[K, V]) Claimants(k K) []string {
+	var names []string
+	for _, c := range l[k] {
+		names = append(names, c.By)
+	}
+	return names
+}
+
+func compareClaims[V any](a, b Claim[V]) int {
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.By, b.By))
+}
