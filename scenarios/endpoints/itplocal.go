@@ -19,8 +19,7 @@ const dropped = spec.Silence | spec.Refused
 func itplocal() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "itp-local-uses-local",
-			Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal, spec.SourceAddress},
+			ID: "itp-local-uses-local", Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal, spec.SourceAddress},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
 			},
@@ -29,8 +28,7 @@ func itplocal() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "itp-local-none-drops",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
+			ID: "itp-local-none-drops", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ITPLocal},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Service("web", ITPLocal()),
 				Service("exposed", NodePort(), ITPLocal(), Selecting("web")),
@@ -45,8 +43,7 @@ func itplocal() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "itp-local-host-and-hostnetwork",
-			Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+			ID: "itp-local-host-and-hostnetwork", Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
 				Pod("h1", "n1", HostNetwork(), App("host"), TCP(18082)), Pod("h2", "n2", HostNetwork(), App("host"), TCP(18082)),
@@ -106,8 +103,7 @@ func itplocal() []spec.Scenario {
 // toggle opens a connection and a flow while the only pod is on another node, and uses them all the time.
 func toggle() spec.Scenario {
 	return spec.Scenario{
-		ID:    "itp-toggle",
-		Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
+		ID: "itp-toggle", Needs: []spec.Feature{spec.ClusterIP, spec.ITPLocal},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080)),
 		},

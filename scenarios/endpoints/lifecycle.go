@@ -18,8 +18,7 @@ import (
 func lifecycle() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "ep-add-remove",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "ep-add-remove", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"),
 				Service("web", Port(80, 8080), UDPPort(80, 8080))},
 			Steps: []spec.Step{
@@ -29,8 +28,7 @@ func lifecycle() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "ep-multiple-slices",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "ep-multiple-slices", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("a1", "n1", TCP(8080), TCP(9090)), Pod("a2", "n2", TCP(8080)), Pod("a3", "n3", TCP(9090)),
 				Service("web", Selecting(""), ServicePort("http", corev1.ProtocolTCP, 80, 8080),
@@ -48,8 +46,7 @@ func lifecycle() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "ep-manual-endpoints",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "ep-manual-endpoints", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("h2", "n2", HostNetwork(), TCP(18080)),
 				Service("api", Selecting(""), Port(443, 18080)), Service("outside", Selecting(""), Port(80, 18081)),
@@ -98,8 +95,7 @@ func bothProtocols(by ...string) []spec.Row {
 
 func programmingLatency() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-programming-latency",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-programming-latency", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			for i := range 50 {
@@ -118,8 +114,7 @@ func programmingLatency() spec.Scenario {
 
 func externalNameTransitions() spec.Scenario {
 	return spec.Scenario{
-		ID:    "svc-externalname-transitions",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-externalname-transitions", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
@@ -172,8 +167,7 @@ const lifecycleDraws = 22
 // scaleToZeroAndBack takes endpoints away by their readiness: their pods run on and would answer.
 func scaleToZeroAndBack() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-scale-to-zero-and-back",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "ep-scale-to-zero-and-back", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 		},
@@ -203,8 +197,7 @@ func everyWay(r spec.Row) []spec.Row {
 
 func notReadyExcluded() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-not-ready-excluded",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-not-ready-excluded", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"),
 			Service("web", Port(80, 8080), UDPPort(80, 8080))},
 		Steps: []spec.Step{
@@ -222,8 +215,7 @@ func notReadyExcluded() spec.Scenario {
 
 func publishNotReady() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-publish-not-ready",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-publish-not-ready", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"),
 			Service("web", PublishNotReady())},
 		Steps: []spec.Step{

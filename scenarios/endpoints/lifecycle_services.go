@@ -17,8 +17,7 @@ import (
 
 func targetPortVariants() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-target-port-variants",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-target-port-variants", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("web"), Named("http", 8080), TCP(8181)),
 			Pod("a2", "n2", App("web"), Named("http", 9090), TCP(8181)),
@@ -59,8 +58,7 @@ func target(to intstr.IntOrString) func(*corev1.Service) {
 // deadBackend drops what comes to one pod and lets another have a closed port, while both are ready.
 func deadBackend() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-dead-backend-no-retry",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-dead-backend-no-retry", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web"),
 			Backend("b1", "n1", App("shut")), Pod("b2", "n2", App("shut")), Service("shut"),
@@ -91,8 +89,7 @@ func dead(pod string) spec.Action {
 // depends on names, so a Service that is deleted and made again gets what it had.
 func deleteRecreate() spec.Scenario {
 	return spec.Scenario{
-		ID: "svc-delete-recreate", NodePorts: []uint16{30052, 30053},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-delete-recreate", NodePorts: []uint16{30052, 30053}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("moved")), Service("web", NodePort()),
 		},
@@ -156,8 +153,7 @@ func nodePorts(ports ...int32) ServiceOption {
 // portsChange keeps the port http as it is, and uses it without a pause meanwhile: every connection and request counts.
 func portsChange() spec.Scenario {
 	return spec.Scenario{
-		ID: "svc-ports-change", NodePorts: []uint16{30054, 30055},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-ports-change", NodePorts: []uint16{30054, 30055}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)),
 			Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
@@ -233,8 +229,7 @@ func unchanged() []spec.Row {
 
 func proxyNameLabel() spec.Scenario {
 	return spec.Scenario{
-		ID:    "svc-proxy-name-label",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-proxy-name-label", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort()),
 			Service("other", Selecting("web"), NodePort(), handedOver),

@@ -36,8 +36,7 @@ func paths() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "etp-local-only-local-endpoints",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			ID: "etp-local-only-local-endpoints", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"),
 				Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
@@ -79,16 +78,14 @@ func paths() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "etp-local-clusterip-unaffected",
-			Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
+			ID: "etp-local-clusterip-unaffected", Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
 			Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c3", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
 			}}},
 		},
 		{
-			ID:    "etp-local-host-shortcut",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
+			ID: "etp-local-host-shortcut", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.12", "2001:db8:113::12")},
@@ -100,8 +97,7 @@ func paths() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "etp-local-imbalance",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			ID: "etp-local-imbalance", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
 			Given: []store.Object{
 				Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"), Backend("c2", "n2"),
 				Service("web", NodePort(), ETPLocal()),
@@ -133,8 +129,7 @@ func changes() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "etp-local-pod-to-other-node",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+			ID: "etp-local-pod-to-other-node", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a3", "n3"), Service("web", NodePort(), ETPLocal()),
 			},
@@ -159,8 +154,7 @@ func changes() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "etp-local-endpoint-moves",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			ID: "etp-local-endpoint-moves", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{
 				{Name: "a pod on n1", Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5,

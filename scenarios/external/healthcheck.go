@@ -26,8 +26,7 @@ var needs = []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNod
 func healthcheck() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "hc-reflects-local-endpoints",
-			Needs: needs,
+			ID: "hc-reflects-local-endpoints", Needs: needs,
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 			Steps: []spec.Step{
 				{Name: "a pod on n1", Check: says(codes{"n1": 200, "n2": 503, "n3": 503})},
@@ -41,8 +40,7 @@ func healthcheck() []spec.Scenario {
 		},
 		bodyAndWeight(),
 		{
-			ID:    "hc-terminating-only",
-			Needs: append([]spec.Feature{spec.TerminatingFallback}, needs...),
+			ID: "hc-terminating-only", Needs: append([]spec.Feature{spec.TerminatingFallback}, needs...),
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 			Steps: []spec.Step{
 				{Name: "running", Check: says(codes{"n1": 200, "n2": 200, "n3": 503})},
@@ -108,8 +106,7 @@ func setPolicy(to corev1.ServiceExternalTrafficPolicy) spec.Action {
 
 func bodyAndWeight() spec.Scenario {
 	return spec.Scenario{
-		ID:    "hc-body-and-weight",
-		Needs: append([]spec.Feature{spec.HealthCheckBody}, needs...),
+		ID: "hc-body-and-weight", Needs: append([]spec.Feature{spec.HealthCheckBody}, needs...),
 		Given: []store.Object{
 			Backend("a1", "n1", TCP(9090)), Backend("b1", "n1", TCP(9090)), Backend("a2", "n2", TCP(9090)),
 			Service("web", LoadBalancer(), ETPLocal(), Port(80, 8080), Port(81, 9090)),
@@ -164,8 +161,7 @@ func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods in
 
 func portLifecycle() spec.Scenario {
 	return spec.Scenario{
-		ID:    "hc-port-lifecycle",
-		Needs: needs,
+		ID: "hc-port-lifecycle", Needs: needs,
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			open := codes{"n1": 200, "n2": 503, "n3": 503}
@@ -209,10 +205,9 @@ func after(ctx context.Context, w spec.World, change spec.Action, port uint16, w
 // allowedByFirewall closes the INPUT chain of n1 to new TCP connections from outside.
 func allowedByFirewall() spec.Scenario {
 	return spec.Scenario{
-		ID:      "hc-allowed-by-firewall",
-		Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
-		Needs:   append([]spec.Feature{spec.HealthCheckAccept}, needs...),
-		Given:   []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		ID: "hc-allowed-by-firewall", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
+		Needs: append([]spec.Feature{spec.HealthCheckAccept}, needs...),
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{{
 			Do:    []spec.Action{Serve("n1", "tcp", 8031), closeInput("n1")},
 			Rows:  []spec.Row{{From: "client", To: spec.HostAt("n1", 8031), Want: spec.Silence}},
@@ -245,8 +240,7 @@ const busyPort = 30031
 
 func listenScope() spec.Scenario {
 	return spec.Scenario{
-		ID: "hc-listen-scope", NodePorts: []uint16{busyPort}, Cluster: OnPrimaryAddresses(),
-		Needs: needs,
+		ID: "hc-listen-scope", NodePorts: []uint16{busyPort}, Cluster: OnPrimaryAddresses(), Needs: needs,
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {

@@ -22,8 +22,7 @@ func loadbalancer() []spec.Scenario {
 	return []spec.Scenario{
 		fromExternal(),
 		{
-			ID:    "lb-vip-any-node",
-			Needs: []spec.Feature{spec.LoadBalancer},
+			ID: "lb-vip-any-node", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{
 				{Name: "by n1", Do: []spec.Action{
@@ -40,8 +39,7 @@ func loadbalancer() []spec.Scenario {
 		},
 		shortcut(),
 		{
-			ID:    "lb-ipmode-proxy",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
+			ID: "lb-ipmode-proxy", Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -56,8 +54,7 @@ func loadbalancer() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "lb-without-nodeports",
-			Needs: []spec.Feature{spec.LoadBalancer},
+			ID: "lb-without-nodeports", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.25", "2001:db8:113::25"),
@@ -74,8 +71,7 @@ func loadbalancer() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "lb-foreign-port-untouched",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -94,8 +90,7 @@ func loadbalancer() []spec.Scenario {
 		statusChanges(),
 		rollingUpdate(),
 		{
-			ID:    "lb-no-announcement",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			ID: "lb-no-announcement", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.30", "2001:db8:113::30"),
@@ -149,8 +144,7 @@ func nobodyAnswers(ctx context.Context, w spec.World) error {
 
 func fromExternal() spec.Scenario {
 	return spec.Scenario{
-		ID:    "lb-vip-from-external",
-		Needs: []spec.Feature{spec.LoadBalancer},
+		ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
 		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.27", "2001:db8:113::27"),
@@ -167,8 +161,7 @@ func fromExternal() spec.Scenario {
 
 func shortcut() spec.Scenario {
 	return spec.Scenario{
-		ID:    "lb-vip-shortcut-in-cluster",
-		Needs: []spec.Feature{spec.LoadBalancer},
+		ID: "lb-vip-shortcut-in-cluster", Needs: []spec.Feature{spec.LoadBalancer},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
@@ -211,8 +204,7 @@ var (
 
 func statusChanges() spec.Scenario {
 	return spec.Scenario{
-		ID:    "lb-status-changes",
-		Needs: []spec.Feature{spec.LoadBalancer},
+		ID: "lb-status-changes", Needs: []spec.Feature{spec.LoadBalancer},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), Service("web", LoadBalancer(), Port(80, 8080), UDPPort(80, 8081)),
 		},

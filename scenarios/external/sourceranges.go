@@ -28,8 +28,7 @@ var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
 func sourceranges() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "sr-allow-deny",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			ID: "sr-allow-deny", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
 			Steps: []spec.Step{{
 				Do: exposed("web", "203.0.113.40", "2001:db8:113::40"),
@@ -40,8 +39,7 @@ func sourceranges() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "sr-pod-clients",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
+			ID: "sr-pod-clients", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"),
 					from(nobody...)),
@@ -61,8 +59,7 @@ func sourceranges() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "sr-node-client",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			ID: "sr-node-client", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{
 				Backend("a2", "n2"), Service("web", LoadBalancer(), from("192.168.7.11/32", "fd00:7::11/128")),
 			},
@@ -100,8 +97,7 @@ func sourceranges() []spec.Scenario {
 		},
 		anyAndFormat(),
 		{
-			ID:    "sr-runtime-change",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			ID: "sr-runtime-change", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{
 				{Name: "no ranges", Do: exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
@@ -122,8 +118,7 @@ func sourceranges() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "sr-without-endpoints",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
+			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
 			Given: []store.Object{Service("web", LoadBalancer(), from(client4, client6))},
 			Steps: []spec.Step{{
 				Do: exposed("web", "203.0.113.50", "2001:db8:113::50"),
@@ -164,8 +159,7 @@ func listing(service, pod string) spec.Action {
 // anyAndFormat has a Service for each way to write ranges.
 func anyAndFormat() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sr-any-and-format",
-		Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		ID: "sr-any-and-format", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 		Given: []store.Object{
 			Backend("a2", "n2"),
 			Service("everybody", LoadBalancer(), Selecting("web"), from("198.18.0.0/15", "0.0.0.0/0", "2001:db8:ffff::/48",

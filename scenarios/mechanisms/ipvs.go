@@ -233,8 +233,7 @@ func schedulers() []spec.Scenario {
 
 func scheduler(name string, h habit) spec.Scenario {
 	return spec.Scenario{
-		ID:      "rs-ipvs-scheduler-" + name,
-		Needs:   []spec.Feature{spec.IPVS, spec.ClusterIP},
+		ID: "rs-ipvs-scheduler-" + name, Needs: []spec.Feature{spec.IPVS, spec.ClusterIP},
 		Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{IPVSScheduler: name}, Nodes: []string{"n1"}},
 		Given:   h.given(),
 		Steps:   []spec.Step{{Check: EachFamily(h.show)}},

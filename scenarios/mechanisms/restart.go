@@ -94,8 +94,7 @@ func noPartialFirstSync() spec.Scenario {
 
 func atomicUpdates() spec.Scenario {
 	return spec.Scenario{
-		ID:    "rr-atomic-updates",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "rr-atomic-updates", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
 			Service("restless", NodePort())),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {

@@ -19,8 +19,7 @@ import (
 // nftShape is about the table of an nftables proxier.
 func nftShape() spec.Scenario {
 	return spec.Scenario{
-		ID:    "rs-nft-table",
-		Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
+		ID: "rs-nft-table", Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
 		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()), Service("empty"),
 			Pod("l1", "n1", App("local"), TCP(8080)), Service("local", NodePort(), ETPLocal()),

@@ -23,8 +23,7 @@ import (
 func addresses() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-completed-pod", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-completed-pod", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("b2 runs", nil, open("a1", "b2"), shut("a1", "c2")),
@@ -33,8 +32,7 @@ func addresses() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-address-passed-on", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-address-passed-on", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("old", pod("a1"), ingress(allow(pods(pod("b2"))))),
 				policy("new", pod("b1"), ingress(allow(pods(pod("d2")))))),
 			Steps: []spec.Step{
@@ -45,8 +43,7 @@ func addresses() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-pending-pod",
-			Needs: enforced,
+			ID: "np-pending-pod", Needs: enforced,
 			Given: []store.Object{
 				echo("a1", "n1", App("target")), echo("b2", "n2", App("peer")), echo("c2", "n2"),
 				Pod("peer", "", App("peer")), Pod("target", "", App("target")),
@@ -59,8 +56,7 @@ func addresses() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-named-port-moves", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-named-port-moves", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(
 				echo("d1", "n1", App("named"), Named("web", 8090), TCP(8091)),
 				policy("p", labels("app", "named"), ingress(allow().onNamed("web"))),
@@ -148,8 +144,7 @@ func longName(end string) string { return strings.Repeat("very-long.", 25) + "x-
 func names() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-long-names",
-			Needs: enforced,
+			ID: "np-long-names", Needs: enforced,
 			Given: four(
 				policy(longName("a"), pod("a1"), ingress(allow(pods(pod("b1"))))),
 				policy(longName("b"), pod("a1"), ingress(allow(pods(pod("b2"))))),
@@ -162,8 +157,7 @@ func names() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-label-values",
-			Needs: enforced,
+			ID: "np-label-values", Needs: enforced,
 			Given: []store.Object{
 				echo("a1", "n1"), echo("b1", "n1"),
 				echo("empty", "n2", Labelled("tier", "")), echo("none", "n2"), echo("dotted", "n2", Labelled("tier", "a.b_c-d")),
@@ -178,8 +172,7 @@ func names() []spec.Scenario {
 			)},
 		},
 		{
-			ID:    "np-initializing-pod",
-			Needs: enforced,
+			ID: "np-initializing-pod", Needs: enforced,
 			Given: four(policy("p", pod("d1"), ingress(allow(pods(pod("b2")))), egress())),
 			Steps: []spec.Step{
 				step("it initializes", do(Apply(echo("d1", "n1")), settled(), initializes("d1")), shut("d1", "b1", "c2"),
@@ -194,9 +187,7 @@ func names() []spec.Scenario {
 func families() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:       "np-block-of-one-family",
-			Families: []lab.Family{lab.V4, lab.V6},
-			Needs:    enforced,
+			ID: "np-block-of-one-family", Families: []lab.Family{lab.V4, lab.V6}, Needs: enforced,
 			Given: four(
 				policy("four", pod("a1"), ingress(allow(block("0.0.0.0/0")))),
 				policy("six", pod("b1"), ingress(allow(block("::/0")))),
@@ -212,8 +203,7 @@ func families() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "np-neighbour-discovery", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-neighbour-discovery", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(zeroTrust()...),
 			Steps: []spec.Step{{
 				Name: "nobody knows anybody", Do: do(forgetNeighbours("a1", "b1", "b2", "c2")),

@@ -38,8 +38,7 @@ func atomic() []spec.Scenario {
 			Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
 		),
 		{
-			ID: "np-once-closed", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-once-closed", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{{Check: eachFlow(turns)}},
 		},
@@ -74,8 +73,7 @@ func manyBlocks(first int) store.Object {
 // unnoticed is a scenario in which changes go round so many times, under traffic that none of them is to touch.
 func unnoticed(id string, rounds int, changes ...spec.Action) spec.Scenario {
 	return spec.Scenario{
-		ID:    id,
-		Needs: enforced, Cluster: &spec.ClusterConfig{},
+		ID: id, Needs: enforced, Cluster: &spec.ClusterConfig{},
 		Given: untouched(toldBy("p", "")),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {

@@ -25,29 +25,25 @@ import (
 func connections() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-replies-pass",
-			Needs: enforced,
+			ID: "np-replies-pass", Needs: enforced,
 			Given: four(policy("mute", pod("a1"), egress()), policy("deaf", pod("c2"), ingress())),
 			Steps: []spec.Step{step("", nil, open("a1", "b1", "b2", "c2"), open("b1", "c2"), shut("b2", "a1"),
 				shut("c2", "b1", "b2"))},
 		},
 		{
-			ID:    "np-neighbours-judged-twice",
-			Needs: enforced,
+			ID: "np-neighbours-judged-twice", Needs: enforced,
 			Given: four(policy("out", pod("b1"), egress(allow(pods(labels())))), policy("none", pod("a1"), ingress()),
 				policy("none-there", pod("c2"), ingress())),
 			Steps: []spec.Step{step("", nil, shut("a1", "b1"), shut("c2", "b1"), open("b2", "b1"), open("b1", "a1", "b2"))},
 		},
 		{
-			ID:    "np-pinhole-one-way",
-			Needs: enforced,
+			ID: "np-pinhole-one-way", Needs: enforced,
 			Given: four(policy("deny", labels(), ingress(), egress()),
 				policy("out", pod("a1"), egress(allow(pods(pod("b2"))))), policy("in", pod("b2"), ingress(allow(pods(pod("a1")))))),
 			Steps: []spec.Step{step("", nil, open("b2", "a1"), shut("a1", "b2"), shut("b2", "b1", "c2"), shut("c2", "a1"))},
 		},
 		{
-			ID:    "np-denied-flow-opens",
-			Needs: enforced,
+			ID: "np-denied-flow-opens", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress())),
 			Steps: []spec.Step{
 				{Name: "denied", Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
@@ -60,8 +56,7 @@ func connections() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-connection-outlasts-updates",
-			Needs: enforced,
+			ID: "np-connection-outlasts-updates", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				rows := []spec.Row{
@@ -88,8 +83,7 @@ func connections() []spec.Scenario {
 func flows() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-open-connection-denied",
-			Needs: enforced,
+			ID: "np-open-connection-denied", Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{
 				{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
@@ -99,8 +93,7 @@ func flows() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-unanswered-flow-denied",
-			Needs: enforced,
+			ID: "np-unanswered-flow-denied", Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{{Check: eachFlow(oneWay)}},
 		},

@@ -21,8 +21,7 @@ import (
 func details() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-source-port",
-			Needs: enforced,
+			ID: "np-source-port", Needs: enforced,
 			Given: four(
 				Pod("p2", "n2"), Pod("q2", "n2"), // they serve nothing, and have the port 8080 for themselves
 				policy("in", pod("a1"), ingress(allow().on(corev1.ProtocolTCP, 8080).on(corev1.ProtocolUDP, 8080))),
@@ -31,8 +30,7 @@ func details() []spec.Scenario {
 			Steps: []spec.Step{{Rows: append(fromPort8080("p2", "a1"), fromPort8080("q2", "b1")...)}},
 		},
 		{
-			ID:    "np-fragments",
-			Needs: enforced,
+			ID: "np-fragments", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				if err := w.Settle(ctx); err != nil {
@@ -60,8 +58,7 @@ func details() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-errors-come-back",
-			Needs: enforced,
+			ID: "np-errors-come-back", Needs: enforced,
 			Given: four(policy("a", pod("a1"), ingress(), egress(allow(pods(pod("b2"))))), policy("b", pod("b2"), egress())),
 			Steps: []spec.Step{{Rows: append(shut("a1", "b2"),
 				spec.Row{From: "a1", To: spec.HostAt("b2", 9), Proto: "udp", Want: spec.Refused},
@@ -69,8 +66,7 @@ func details() []spec.Scenario {
 			)}},
 		},
 		{
-			ID:    "np-narrow-path",
-			Needs: append([]spec.Feature{spec.KernelNAT}, keepsSource...),
+			ID: "np-narrow-path", Needs: append([]spec.Feature{spec.KernelNAT}, keepsSource...),
 			Given: []store.Object{
 				echo("a1", "n1"), Pod("b2", "n2", App("dns"), UDP(5353), TCP(8080)), echo("c2", "n2"),
 				Service("dns", UDPPort(53, 5353)), Service("web", Selecting("dns")),
@@ -84,8 +80,7 @@ func details() []spec.Scenario {
 				}}},
 		},
 		{
-			ID:    "np-sctp",
-			Needs: enforced,
+			ID: "np-sctp", Needs: enforced,
 			Given: []store.Object{
 				echo("a1", "n1", SCTP(8080)), echo("b1", "n1", SCTP(8080)), echo("b2", "n2"), echo("c2", "n2"),
 				policy("a", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8080))),
@@ -97,8 +92,7 @@ func details() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "np-same-ports-again",
-			Needs: enforced,
+			ID: "np-same-ports-again", Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{
 				{Name: "allowed", Rows: []spec.Row{
@@ -113,8 +107,7 @@ func details() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-connection-outlasts-policy",
-			Needs: enforced,
+			ID: "np-connection-outlasts-policy", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("one policy", nil, ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
@@ -124,8 +117,7 @@ func details() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-forgotten-flow", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-forgotten-flow", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{
 				{Name: "UDP", Check: eachFlow(forgottenFlow)},

@@ -41,8 +41,7 @@ var Cases []byte
 func orders() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-order-independent", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-order-independent", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				random := rand.New(rand.NewPCG(1, 2)) // the same orders in each run
@@ -55,8 +54,7 @@ func orders() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-label-flips",
-			Needs: enforced,
+			ID: "np-label-flips", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
 			Steps: []spec.Step{
 				step("it ends with the label", flips("b2", 101), open("a1", "b2"), shut("a1", "c2")),

@@ -22,26 +22,22 @@ import (
 func scale() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-many-pods", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-many-pods", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: crowd(),
 			Steps: []spec.Step{{Rows: crowdRows()}},
 		},
 		{
-			ID: "np-hundred-pods", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-hundred-pods", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: hundred(),
 			Steps: []spec.Step{{Rows: hundredRows()}},
 		},
 		{
-			ID: "np-nothing-piles-up", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-nothing-piles-up", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("stays", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: thousandCycles}},
 		},
 		{
-			ID: "np-many-policies", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-many-policies", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: append(four(), manyPolicies(300)...),
 			Steps: []spec.Step{
 				{Name: "three hundred", Rows: []spec.Row{
@@ -61,8 +57,7 @@ func scale() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-many-blocks", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-many-blocks", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("b1"), ingress(allow(pods(pod("c2")))))),
 			Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"),
 				shut("a1", "b1", "c2"), open("b1", "c2"))}},
@@ -266,8 +261,7 @@ func hundredRows() []spec.Row {
 // latencies are the scenarios of how long it takes until packets obey.
 func latencies() []spec.Scenario {
 	return []spec.Scenario{{
-		ID: "np-programming-latency", Cluster: &spec.ClusterConfig{},
-		Needs: enforced,
+		ID: "np-programming-latency", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 		Given: four(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			if err := w.Settle(ctx); err != nil {

@@ -23,20 +23,17 @@ import (
 func sources() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-spoofed-pod",
-			Needs: enforced,
+			ID: "np-spoofed-pod", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: eachSpoofed("b2", "b1", "c2")}},
 		},
 		{
-			ID:    "np-spoofed-node",
-			Needs: enforced,
+			ID: "np-spoofed-node", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: eachSpoofed("n1", "b1", "c2")}},
 		},
 		{
-			ID:    "np-segment-of-no-connection",
-			Needs: enforced,
+			ID: "np-segment-of-no-connection", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 				return arriveNot(ctx, w, f, func(port uint16) error {
@@ -61,8 +58,7 @@ func sources() []spec.Scenario {
 			})}},
 		},
 		{
-			ID:    "np-marks-of-pods",
-			Needs: enforced,
+			ID: "np-marks-of-pods", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress()), policy("q", pod("c2"), egress())),
 			Steps: []spec.Step{{Check: EachFamily(marked)}},
 		},
@@ -170,9 +166,7 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 // tunnels are the scenarios of pods that make tunnels, as nodes do.
 func tunnels() []spec.Scenario {
 	return []spec.Scenario{{
-		ID:       "np-tunnels-of-pods",
-		Families: []lab.Family{lab.V4}, NeedsOverlay: true,
-		Needs: enforced,
+		ID: "np-tunnels-of-pods", Families: []lab.Family{lab.V4}, NeedsOverlay: true, Needs: enforced,
 		Given: four(policy("p", pod("a1"), egress())),
 		Steps: []spec.Step{{Rows: shut("b2", "a1"), Check: func(ctx context.Context, w spec.World) error {
 			b2, err := OpenSocket(ctx, w, "b2", lab.V4)

@@ -22,16 +22,14 @@ import (
 func conntrack() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "ct-entry-plain-dnat",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+			ID: "ct-entry-plain-dnat", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 2, By: []string{"b1", "a2"}, Flow: spec.TranslatedOn("n1")},
 			}}},
 		},
 		{
-			ID:    "ct-entry-masqueraded",
-			Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+			ID: "ct-entry-masqueraded", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 2, By: []string{"a1", "a2"},
@@ -133,8 +131,7 @@ func send(w spec.World, host string, s traffic.Segment) error {
 // because an echo server closes a connection that its client has half closed.
 func timeouts() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-timeouts",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ct-timeouts", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			if err := w.Settle(ctx); err != nil {

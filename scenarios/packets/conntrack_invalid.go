@@ -19,8 +19,7 @@ import (
 
 func invalidNotLeaked() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-invalid-not-leaked",
-		Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
+		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
@@ -33,9 +32,8 @@ func invalidNotLeaked() spec.Scenario {
 // liberal has a cluster of its own, where the node is told to take any segment of a known connection for a part of it.
 func liberal() spec.Scenario {
 	return spec.Scenario{
-		ID:      "ct-be-liberal",
-		Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
-		Needs:   []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+		ID: "ct-be-liberal", Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},

@@ -93,8 +93,7 @@ func flowsEverywhere(r spec.Row) []spec.Row {
 // node.
 func udpZeroToOne() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-udp-zero-to-one",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		ID: "ct-udp-zero-to-one", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "the Service's addresses are known", Rows: []spec.Row{
@@ -110,8 +109,7 @@ func udpZeroToOne() spec.Scenario {
 
 func udpUnreadyThenReady() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-udp-unready-then-ready",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		ID: "ct-udp-unready-then-ready", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "not ready", Do: []spec.Action{Readiness("a1", false)},
@@ -124,8 +122,7 @@ func udpUnreadyThenReady() spec.Scenario {
 
 func udpTargetPortChange() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-udp-targetport-change",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		ID: "ct-udp-targetport-change", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
 		Given: []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5353})},
@@ -285,8 +282,7 @@ func flowsElsewhereAreTracked(ctx context.Context, w spec.World) error {
 
 func tcpNotFlushed() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-tcp-sctp-not-flushed",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "ct-tcp-sctp-not-flushed", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()),
 		},

@@ -88,8 +88,7 @@ const burst = 24
 // lost, because its node gave it a port that another flow got at the same time, is seen.
 func portCollisions() spec.Scenario {
 	return spec.Scenario{
-		ID:    "masq-port-collisions",
-		Needs: []spec.Feature{spec.NodePort},
+		ID: "masq-port-collisions", Needs: []spec.Feature{spec.NodePort},
 		Given: []store.Object{
 			Backend("a2", "n2", UDP(8080)), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 		},
@@ -130,8 +129,7 @@ func manyAtOnce() []spec.Row {
 
 func egressInterface() spec.Scenario {
 	return spec.Scenario{
-		ID:    "masq-source-is-egress-interface",
-		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+		ID: "masq-source-is-egress-interface", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2", App("far")), Service("web", NodePort()), Service("far", NodePort()),
 		},
@@ -181,10 +179,9 @@ func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
 // markCleared has a cluster of its own, because it counts marked packets and turns checksum offload off.
 func markCleared() spec.Scenario {
 	return spec.Scenario{
-		ID: "masq-mark-cleared", NeedsOverlay: true,
-		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs:   []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
-		Given:   []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+		ID: "masq-mark-cleared", NeedsOverlay: true, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			if err := observe.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
 				return &spec.HarnessError{Err: err}

@@ -37,8 +37,7 @@ const associations = 30
 
 func clusterIPAndNodePort() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sctp-clusterip-nodeport",
-		Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
+		ID: "sctp-clusterip-nodeport", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
 		Given: []store.Object{
 			Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
 		},
@@ -69,8 +68,7 @@ func clusterIPAndNodePort() spec.Scenario {
 
 func etpLocalSource() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sctp-etp-local-source",
-		Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+		ID: "sctp-etp-local-source", Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
 		Given: []store.Object{
 			backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
 		},
@@ -95,8 +93,7 @@ func etpLocalSource() spec.Scenario {
 // multihoming records a limit that all translation in the kernel has: addresses inside of chunks are not rewritten.
 func multihoming() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sctp-multihoming-limits",
-		Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
+		ID: "sctp-multihoming-limits", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.KernelNAT},
 		Given: []store.Object{
 			Pod("c1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
 		},
@@ -127,8 +124,7 @@ func multihoming() spec.Scenario {
 // is there already, or cannot be had, only the traffic says something.
 func noModule() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sctp-no-module-side-effect",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "sctp-no-module-side-effect", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			before, err := loaded()

@@ -58,8 +58,7 @@ func localnetOnlyWhenNeeded() spec.Scenario {
 // externalIPHijack records a hazard of the API: whoever may create Services may take any address.
 func externalIPHijack() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-externalip-hijack",
-		Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
+		ID: "sec-externalip-hijack", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("victim", "n2", TCP(8080)), Backend("thief", "n3"),
 		},
@@ -96,8 +95,7 @@ func claim(pod string) spec.Action {
 
 func namespaceBinding() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-namespace-binding",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sec-namespace-binding", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Pod("intruder", "n1", TCP(8080)), Service("web"), Service("empty"),
 		},
@@ -129,8 +127,7 @@ const private = 18127
 
 func localnetGuard() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-localnet-guard",
-		Needs: []spec.Feature{spec.NodePort},
+		ID: "sec-localnet-guard", Needs: []spec.Feature{spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 			through := []spec.Row{

@@ -89,8 +89,7 @@ const mark = 1 << 14
 
 func markCollision() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-mark-collision",
-		Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+		ID: "sec-mark-collision", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "the pod marks its packets", Check: func(ctx context.Context, w spec.World) error {

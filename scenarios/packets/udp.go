@@ -17,8 +17,7 @@ import (
 func udp() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "udp-clusterip-and-nodeport",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			ID: "udp-clusterip-and-nodeport", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 				Service("dns", UDPPort(53, 5353), NodePort()),
@@ -29,8 +28,7 @@ func udp() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "udp-flow-stickiness",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			ID: "udp-flow-stickiness", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 				Service("dns", UDPPort(53, 5353), NodePort()),
@@ -67,8 +65,7 @@ func flows(times int) []spec.Row {
 
 func unconnectedSocket() spec.Scenario {
 	return spec.Scenario{
-		ID:    "udp-unconnected-socket",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ResolvesClashes},
+		ID: "udp-unconnected-socket", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ResolvesClashes},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353)), Pod("a2", "n2", App("dns"), UDP(5353)),
 			Service("dns", UDPPort(53, 5353), NodePort()), Service("other", Selecting("dns"), UDPPort(54, 5353)),
@@ -136,8 +133,7 @@ func eachAnswers(ctx context.Context, w spec.World, family lab.Family, host stri
 // fragments, and one whose fragments come in the wrong order.
 func largeAndFragmented() spec.Scenario {
 	return spec.Scenario{
-		ID:    "udp-large-and-fragmented",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "udp-large-and-fragmented", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("near"), UDP(5353)), Pod("a2", "n2", App("far"), UDP(5353)),
 			Service("near", UDPPort(53, 5353), NodePort()), Service("far", UDPPort(53, 5353), NodePort()),
@@ -192,8 +188,7 @@ func fromPod(r spec.Row) []spec.Row {
 // errorsTranslated gives each protocol a Service of its own: a client remembers how much the path to an address takes.
 func errorsTranslated() spec.Scenario {
 	return spec.Scenario{
-		ID:    "udp-icmp-errors-translated",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.KernelNAT},
+		ID: "udp-icmp-errors-translated", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.KernelNAT},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
 			Service("closed", Selecting("dns"), UDPPort(53, 5999), NodePort()),

@@ -36,16 +36,14 @@ func setAffinity(to corev1.ServiceAffinity) spec.Action {
 func affinity() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "affinity-clusterip",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SessionAffinity},
+			ID: "affinity-clusterip", Needs: []spec.Feature{spec.ClusterIP, spec.SessionAffinity},
 			Given: threeBackends(Service("web", Affinity())),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: three, Sticky: true},
 			}}},
 		},
 		{
-			ID:    "affinity-nodeport",
-			Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+			ID: "affinity-nodeport", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 			Given: threeBackends(Service("web", NodePort(), Affinity())),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: three, Sticky: true},
@@ -53,8 +51,7 @@ func affinity() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "affinity-toggle",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+			ID: "affinity-toggle", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
 			Given: threeBackends(Service("web", NodePort())),
 			Steps: []spec.Step{
 				{Name: "none", Rows: spreadOrSticky(false)},
@@ -63,8 +60,7 @@ func affinity() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "affinity-lb-both-policies",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
+			ID: "affinity-lb-both-policies", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
 			Given: append(threeBackends(Service("any", LoadBalancer(), Affinity(), Selecting("web"))),
 				Backend("b1", "n1"), Service("local", LoadBalancer(), ETPLocal(), Affinity(), Selecting("web"))),
 			Steps: []spec.Step{{
@@ -79,8 +75,7 @@ func affinity() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "affinity-endpoint-removed",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+			ID: "affinity-endpoint-removed", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
 			Steps: []spec.Step{
 				{Name: "one pod", Rows: stuckTo(1, "a1")},
@@ -89,8 +84,7 @@ func affinity() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "affinity-udp",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
+			ID: "affinity-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
 			Given: []store.Object{
 				Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
 				Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),

@@ -24,8 +24,7 @@ func clusterip() []spec.Scenario {
 func clusteripServed() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "clusterip-pod-to-remote-pod",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+			ID: "clusterip-pod-to-remote-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself(),
@@ -33,24 +32,21 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-pod-to-local-pod",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
+			ID: "clusterip-pod-to-local-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1"}, SeenAs: spec.Itself()},
 			}}},
 		},
 		{
-			ID:    "clusterip-host-process",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-host-process", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
 			}}},
 		},
 		{
-			ID:    "clusterip-every-node",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-every-node", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Pod("a2", "n2"), Pod("a3", "n3"), Backend("b2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
@@ -62,8 +58,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-target-port-rewrite",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-target-port-rewrite", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web", Port(80, 8080))},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
@@ -71,8 +66,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-one-connection-one-endpoint",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-one-connection-one-endpoint", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{
 				{Name: "one endpoint", Rows: []spec.Row{
@@ -89,8 +83,7 @@ func clusteripServed() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "clusterip-multiport",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-multiport", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("a1", "n1"), Pod("a2", "n2", App("web"), Named("http", 8080), Named("adm", 9090)),
 				Service("web", ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
@@ -101,8 +94,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-same-port-tcp-udp",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-same-port-tcp-udp", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("a1", "n1"), Pod("a2", "n2", App("web"), TCP(8080), UDP(8081)),
 				Service("web", Port(80, 8080), UDPPort(80, 8081)),
@@ -113,8 +105,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "clusterip-external-unrouted", HoldsWithoutProxier: true,
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-external-unrouted", HoldsWithoutProxier: true, Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
@@ -130,8 +121,7 @@ func clusteripServed() []spec.Scenario {
 func edges() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "clusterip-external-routed",
-			Needs: []spec.Feature{spec.ClusterIP, spec.ClusterIPFromOutside},
+			ID: "clusterip-external-routed", Needs: []spec.Feature{spec.ClusterIP, spec.ClusterIPFromOutside},
 			Given: []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{
 				Do: []spec.Action{RouteService("client", "web", "n1")},
@@ -142,8 +132,7 @@ func edges() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "clusterip-wrong-port-or-proto",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-wrong-port-or-proto", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a2", "n2", UDP(8080), TCP(9090)), Service("web"),
 				Service("other", Selecting("web"), Port(81, 9090)),
@@ -158,8 +147,7 @@ func edges() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-hostnetwork-endpoint",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-hostnetwork-endpoint", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("h1", "n1", HostNetwork(), App("near"), TCP(18083)),
 				Pod("h2", "n2", HostNetwork(), App("far"), TCP(18083)),
@@ -174,8 +162,7 @@ func edges() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-large-payload",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-large-payload", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 			},
@@ -204,8 +191,7 @@ func edges() []spec.Scenario {
 // spread lets Services over 1, 2, 3 and 7 of the same seven pods be judged by an exact test each.
 func spread() spec.Scenario {
 	return spec.Scenario{
-		ID:    "clusterip-spread",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "clusterip-spread", Needs: []spec.Feature{spec.ClusterIP},
 		Given: spreadGiven(),
 		Steps: []spec.Step{{Rows: spreadRows()}},
 	}
@@ -254,8 +240,7 @@ func spreadRows() []spec.Row {
 
 func isVirtual() spec.Scenario {
 	return spec.Scenario{
-		ID: "clusterip-is-virtual", HoldsWithoutProxier: true,
-		Needs: []spec.Feature{spec.ClusterIP, spec.VirtualIP},
+		ID: "clusterip-is-virtual", HoldsWithoutProxier: true, Needs: []spec.Feature{spec.ClusterIP, spec.VirtualIP},
 		Given: []store.Object{Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			for _, family := range w.Lab().Stack().Families() {
@@ -287,8 +272,7 @@ func isVirtual() spec.Scenario {
 
 func replyFromVIP() spec.Scenario {
 	return spec.Scenario{
-		ID:    "clusterip-reply-from-vip",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "clusterip-reply-from-vip", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			caught, err := Catch(w, func() error {

@@ -18,8 +18,7 @@ import (
 // unallocated asks for an address of the Service range that no Service has.
 func unallocated() spec.Scenario {
 	return spec.Scenario{
-		ID:    "clusterip-unallocated-address",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "clusterip-unallocated-address", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
@@ -72,8 +71,7 @@ func unusedVIPs(w spec.World) (map[lab.Family]string, error) {
 
 func echo() spec.Scenario {
 	return spec.Scenario{
-		ID:    "clusterip-icmp-echo",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "clusterip-icmp-echo", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}}

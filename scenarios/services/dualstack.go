@@ -44,8 +44,7 @@ func dualstack() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "ds-families-independent", Families: dualstackBoth,
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			ID: "ds-families-independent", Families: dualstackBoth, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
 			Steps: []spec.Step{
 				{Name: "IPv4 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080,
@@ -58,8 +57,7 @@ func dualstack() []spec.Scenario {
 			},
 		},
 		{
-			ID: "ds-single-stack-service", Families: dualstackBoth,
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			ID: "ds-single-stack-service", Families: dualstackBoth, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"),
 				Service("four", Selecting("web"), NodePort(), onlyV4), Service("six", Selecting("web"), NodePort(), onlyV6),
@@ -81,8 +79,7 @@ func dualstack() []spec.Scenario {
 			}, Check: noLinkLocalSource}},
 		},
 		{
-			ID: "v6-icmpv6-and-frag", Families: v6,
-			Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+			ID: "v6-icmpv6-and-frag", Families: v6, Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("a2", "n2", App("dns"), UDP(5353), TCP(8080)),
 				Service("dns", UDPPort(53, 5353), onlyV6), Service("pieces", Selecting("dns"), UDPPort(53, 5353), onlyV6),

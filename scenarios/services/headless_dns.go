@@ -25,8 +25,7 @@ const asks = 20
 
 func vip() spec.Scenario {
 	return spec.Scenario{
-		ID:    "dns-vip-udp-and-tcp",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "dns-vip-udp-and-tcp", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 		},
@@ -128,8 +127,7 @@ func inRecord(a netip.Addr) string {
 
 func serviceNames() spec.Scenario {
 	return spec.Scenario{
-		ID:    "dns-service-names",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "dns-service-names", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Backend("a2", "n2"), Service("web"),
 		},
@@ -165,8 +163,7 @@ func serviceNames() spec.Scenario {
 
 func records() spec.Scenario {
 	return spec.Scenario{
-		ID:    "dns-headless-records",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "dns-headless-records", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(),
 			Backend("a1", "n1", inSubdomain("first", "pods")), Backend("a2", "n2"), Backend("a3", "n3"),

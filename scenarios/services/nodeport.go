@@ -26,16 +26,14 @@ func nodeport() []spec.Scenario {
 func nodeportServed() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "nodeport-node-with-endpoint",
-			Needs: []spec.Feature{spec.NodePort},
+			ID: "nodeport-node-with-endpoint", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
 			}}},
 		},
 		{
-			ID:    "nodeport-node-without-endpoint",
-			Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+			ID: "nodeport-node-without-endpoint", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
@@ -43,8 +41,7 @@ func nodeportServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "nodeport-every-node",
-			Needs: []spec.Feature{spec.NodePort},
+			ID: "nodeport-every-node", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
@@ -53,8 +50,7 @@ func nodeportServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "nodeport-any-local-address",
-			Needs: []spec.Feature{spec.NodePort, spec.NodePortAnyLocalAddress},
+			ID: "nodeport-any-local-address", Needs: []spec.Feature{spec.NodePort, spec.NodePortAnyLocalAddress},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
@@ -62,8 +58,7 @@ func nodeportServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "nodeport-has-clusterip",
-			Needs: []spec.Feature{spec.NodePort, spec.ClusterIP},
+			ID: "nodeport-has-clusterip", Needs: []spec.Feature{spec.NodePort, spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("b2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1", "b2"}, Even: true},
@@ -71,8 +66,7 @@ func nodeportServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "nodeport-localhost",
-			Needs: []spec.Feature{spec.NodePort, spec.NodePortLocalhost},
+			ID: "nodeport-localhost", Needs: []spec.Feature{spec.NodePort, spec.NodePortLocalhost},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Family: lab.V4, By: []string{"a2"},
@@ -99,10 +93,8 @@ func nodeportServed() []spec.Scenario {
 func changes() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:      "nodeport-address-filter",
-			Cluster: OnPrimaryAddresses(),
-			Needs:   []spec.Feature{spec.NodePort},
-			Given:   []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(), Needs: []spec.Feature{spec.NodePort},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 				{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a2"}},
@@ -113,8 +105,7 @@ func changes() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "nodeport-update", NodePorts: []uint16{30042, 30043},
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			ID: "nodeport-update", NodePorts: []uint16{30042, 30043}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), nodeportAt("web", 30042)},
 			Steps: []spec.Step{
 				{Name: "30042", Rows: []spec.Row{
@@ -170,8 +161,7 @@ func changes() []spec.Scenario {
 func clients() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "nodeport-from-pod",
-			Needs: []spec.Feature{spec.NodePort},
+			ID: "nodeport-from-pod", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
@@ -179,8 +169,7 @@ func clients() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "nodeport-from-host",
-			Needs: []spec.Feature{spec.NodePort},
+			ID: "nodeport-from-host", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
@@ -188,8 +177,7 @@ func clients() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "nodeport-remote-node-not-captured",
-			Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+			ID: "nodeport-remote-node-not-captured", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
@@ -200,8 +188,7 @@ func clients() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "nodeport-egress-not-hijacked", NodePorts: []uint16{30040},
-			Needs: []spec.Feature{spec.NodePort},
+			ID: "nodeport-egress-not-hijacked", NodePorts: []uint16{30040}, Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), nodeportAt("web", 30040)},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Serve("client", "tcp", 30040)},
@@ -213,8 +200,7 @@ func clients() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "nodeport-wrong-pairing", NodePorts: []uint16{30041},
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			ID: "nodeport-wrong-pairing", NodePorts: []uint16{30041}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), nodeportAt("web", 30041)},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
@@ -253,8 +239,7 @@ func passedAsItIs(ctx context.Context, w spec.World) error {
 
 func singleNATHop() spec.Scenario {
 	return spec.Scenario{
-		ID:    "nodeport-single-nat-hop",
-		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+		ID: "nodeport-single-nat-hop", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			caught, err := Catch(w, func() error {

@@ -115,10 +115,9 @@ func listeners() []spec.Scenario {
 			},
 		},
 		{
-			ID: "pb-listener-gets-port-back", NodePorts: []uint16{30049},
-			Cluster: OnPrimaryAddresses(),
-			Needs:   []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
-			Given:   []store.Object{Backend("a2", "n2"), portbindingAt(30049)},
+			ID: "pb-listener-gets-port-back", NodePorts: []uint16{30049}, Cluster: OnPrimaryAddresses(),
+			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
+			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30049)},
 			Steps: []spec.Step{
 				{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)},
 					Rows: []spec.Row{

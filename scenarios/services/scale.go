@@ -56,8 +56,7 @@ func sample(n int) []spec.Row {
 // manyServices has a cluster of its own because it restarts a proxier.
 func manyServices() spec.Scenario {
 	return spec.Scenario{
-		ID: "sc-many-services", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-many-services", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}}, Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{
 			{Name: "they come", Do: []spec.Action{applyAll(scaleCrowd(services))}, Rows: sample(services)},
@@ -106,8 +105,7 @@ const ports = 255
 // show, but a part of them that gets more than its share does.
 func manyEndpoints() spec.Scenario {
 	return spec.Scenario{
-		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}}, Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"),
 			Service("web", Selecting("")),
@@ -157,8 +155,7 @@ const rounds = 8
 
 func churn() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sc-churn",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-churn", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
 			Service("web", Port(80, 8080), UDPPort(80, 8080)),
@@ -204,8 +201,7 @@ func replace(w spec.World, i int) error {
 // held up for a second, is sent again (RFC 6298).
 func firstPacketLatency() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sc-first-packet-latency",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-first-packet-latency", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{
 			Do: []spec.Action{applyAll(scaleCrowd(100))},
