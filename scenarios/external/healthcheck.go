@@ -111,20 +111,15 @@ func bodyAndWeight() spec.Scenario {
 			Backend("a1", "n1", TCP(9090)), Backend("b1", "n1", TCP(9090)), Backend("a2", "n2", TCP(9090)),
 			Service("web", LoadBalancer(), ETPLocal(), Port(80, 8080), Port(81, 9090)),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
+		Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 			var errs []error
-			for _, f := range w.Lab().Stack().Families() {
-				for node, pods := range map[string]int{"n1": 2, "n2": 1, "n3": 0} {
-					if err := tells(ctx, w, node, f, pods); err != nil {
-						errs = append(errs, fmt.Errorf("%s over %s: %w", node, f, err))
-					}
+			for node, pods := range map[string]int{"n1": 2, "n2": 1, "n3": 0} {
+				if err := tells(ctx, w, node, f, pods); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", node, err))
 				}
 			}
 			return errors.Join(errs...)
-		}}},
+		})}},
 	}
 }
 

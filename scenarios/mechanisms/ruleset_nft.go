@@ -11,7 +11,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/scenarios/fixture"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -149,7 +148,7 @@ type nftTable map[string]string
 
 func listNFT(ctx context.Context, w spec.World, node string, family lab.Family) (nftTable, error) {
 	ip := map[lab.Family]string{lab.V4: "ip", lab.V6: "ip6"}[family]
-	text, err := fixture.Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy")
+	text, err := Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy")
 	if err != nil {
 		return nil, err
 	}

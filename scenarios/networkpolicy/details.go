@@ -33,9 +33,6 @@ func details() []spec.Scenario {
 			ID: "np-fragments", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
 				for _, f := range w.Lab().Stack().Families() {
 					if err := InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f); err != nil {
 						return err
@@ -45,10 +42,8 @@ func details() []spec.Scenario {
 				if err != nil {
 					return err
 				}
-				caught, err := Catch(w, func() error {
-					return w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp", Payload: 4000, Want: denied},
-						spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
-				}, "a1")
+				caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp", Payload: 4000, Want: denied},
+					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
 				for _, c := range caught {
 					if c.Fragment && slices.Contains(a1.Addrs(), c.Dst.Addr()) { // a bridge may show it those of others, too
 						err = errors.Join(err, fmt.Errorf("a1 has received a piece of what is denied: %s", c.Packet))

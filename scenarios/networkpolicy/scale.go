@@ -264,9 +264,6 @@ func latencies() []spec.Scenario {
 		ID: "np-programming-latency", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 		Given: four(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
 			for _, kind := range []struct {
 				what   string
 				rounds []round

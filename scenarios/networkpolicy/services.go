@@ -259,13 +259,9 @@ func dns() []spec.Scenario {
 				Rows: append(onPort53(spec.Row{By: []string{"like-dns"}}),
 					spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied},
 					spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
-				Check: func(ctx context.Context, w spec.World) error {
-					var errs []error
-					for _, f := range w.Lab().Stack().Families() {
-						errs = append(errs, findsOut(ctx, w, "udp", f), findsOut(ctx, w, "tcp", f))
-					}
-					return errors.Join(errs...)
-				},
+				Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+					return errors.Join(findsOut(ctx, w, "udp", f), findsOut(ctx, w, "tcp", f))
+				}),
 			},
 		},
 	}}

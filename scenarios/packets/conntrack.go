@@ -133,18 +133,7 @@ func timeouts() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-timeouts", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
-			var errs []error
-			for _, family := range w.Lab().Stack().Families() {
-				if err := halfClose(ctx, w, family); err != nil {
-					errs = append(errs, fmt.Errorf("%s: %w", family, err))
-				}
-			}
-			return errors.Join(errs...)
-		}}},
+		Steps: []spec.Step{{Check: EachFamily(halfClose)}},
 	}
 }
 

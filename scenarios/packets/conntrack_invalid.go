@@ -23,9 +23,7 @@ func invalidNotLeaked() spec.Scenario {
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return behindEachService(ctx, w, func(stray) error { return nil })
-		}}},
+		Steps: []spec.Step{{Check: behindEachService(func(stray) error { return nil })}},
 	}
 }
 
@@ -37,14 +35,12 @@ func liberal() spec.Scenario {
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return behindEachService(ctx, w, func(s stray) error {
-				if len(s.got) == 0 {
-					return errors.New("the client does not get the segment")
-				}
-				return nil
-			})
-		}}, {Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
+		Steps: []spec.Step{{Check: behindEachService(func(s stray) error {
+			if len(s.got) == 0 {
+				return errors.New("the client does not get the segment")
+			}
+			return nil
+		})}, {Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
 	}
 }
 
@@ -56,22 +52,22 @@ type stray struct {
 	after traffic.Answer
 }
 
-// behindEachService sends a stray segment behind the Services near and far, in each family, and judges what becomes of
-// it.
-func behindEachService(ctx context.Context, w spec.World, judge func(stray) error) error {
-	var errs []error
-	for _, family := range w.Lab().Stack().Families() {
+// behindEachService returns a check that sends a stray segment behind the Services near and far, in each family, and
+// judges the outcome.
+func behindEachService(judge func(stray) error) func(context.Context, spec.World) error {
+	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+		var errs []error
 		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
 			s, err := strayBehindService(ctx, w, family, service, pod)
 			if err == nil {
 				err = errors.Join(s.judge(), judge(s))
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s, Service %s: %w", family, service, err))
+				errs = append(errs, fmt.Errorf("Service %s: %w", service, err))
 			}
 		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }
 
 // judge wants the client not to see the pod's own address, and the connection to live on.

@@ -71,9 +71,6 @@ func unconnectedSocket() spec.Scenario {
 			Service("dns", UDPPort(53, 5353), NodePort()), Service("other", Selecting("dns"), UDPPort(54, 5353)),
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
 			vips := []spec.Target{spec.ClusterIPOf("dns", 53), spec.ClusterIPOf("other", 54)}
 			nodePorts := []spec.Target{spec.NodePortAt("n1", "dns", 53), spec.NodePortAt("n2", "dns", 53)}
 			for _, family := range w.Lab().Stack().Families() {
@@ -139,17 +136,10 @@ func largeAndFragmented() spec.Scenario {
 			Service("near", UDPPort(53, 5353), NodePort()), Service("far", UDPPort(53, 5353), NodePort()),
 		},
 		Steps: append(largeSteps(3000, 8<<10, 60<<10), spec.Step{Name: "the last piece first",
-			Check: func(ctx context.Context, w spec.World) error {
-				var errs []error
-				for _, family := range w.Lab().Stack().Families() {
-					for _, service := range []string{"near", "far"} {
-						if err := InPieces(ctx, w, "c1", spec.ClusterIPOf(service, 53), family); err != nil {
-							errs = append(errs, fmt.Errorf("%s, %s: %w", service, family, err))
-						}
-					}
-				}
-				return errors.Join(errs...)
-			}}),
+			Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+				return errors.Join(InPieces(ctx, w, "c1", spec.ClusterIPOf("near", 53), f),
+					InPieces(ctx, w, "c1", spec.ClusterIPOf("far", 53), f))
+			})}),
 	}
 }
 

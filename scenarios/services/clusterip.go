@@ -275,9 +275,7 @@ func replyFromVIP() spec.Scenario {
 		ID: "clusterip-reply-from-vip", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught, err := Catch(w, func() error {
-				return w.Expect(ctx, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"b1", "a2"}})
-			}, "a1")
+			caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"b1", "a2"}})
 			if err != nil {
 				return err
 			}

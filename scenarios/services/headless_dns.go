@@ -30,9 +30,6 @@ func vip() spec.Scenario {
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
 			for _, family := range w.Lab().Stack().Families() {
 				for _, from := range []string{"c1", "n1"} {
 					answered := map[string]bool{}
@@ -133,9 +130,6 @@ func serviceNames() spec.Scenario {
 		},
 		Steps: []spec.Step{{
 			Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
 				full := "web." + w.Namespace() + ".svc." + dns.Domain
 				for _, family := range w.Lab().Stack().Families() {
 					vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")

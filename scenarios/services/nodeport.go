@@ -13,7 +13,6 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
-	"github.com/viplab/viplab/scenarios/fixture"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -242,11 +241,9 @@ func singleNATHop() spec.Scenario {
 		ID: "nodeport-single-nat-hop", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught, err := Catch(w, func() error {
-				return w.Expect(ctx, spec.Row{
-					From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, Flow: spec.MasqueradedOn("n1"),
-				})
-			}, "n1", "n2")
+			caught, err := CatchRows(ctx, w, []string{"n1", "n2"}, spec.Row{
+				From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, Flow: spec.MasqueradedOn("n1"),
+			})
 			if err != nil {
 				return err
 			}
@@ -314,7 +311,7 @@ func allocationRules() spec.Scenario {
 }
 
 func nodePortService(name string, nodePort int32) *corev1.Service {
-	return fixture.Service(name, fixture.NodePort(), fixture.Port(80, 8080), func(s *corev1.Service) {
+	return Service(name, NodePort(), Port(80, 8080), func(s *corev1.Service) {
 		s.Spec.Ports[0].NodePort = nodePort
 	})
 }

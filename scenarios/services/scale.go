@@ -206,9 +206,6 @@ func firstPacketLatency() spec.Scenario {
 		Steps: []spec.Step{{
 			Do: []spec.Action{applyAll(scaleCrowd(100))},
 			Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
 				const connections = 20
 				caught, err := Catch(w, func() error {
 					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, By: scaleBoth}
