@@ -128,7 +128,8 @@ func externalNameTransitions() spec.Scenario {
 				if err := w.Apply(Service("web", ExternalName("example.org"))); err != nil {
 					return &spec.HarnessError{Err: err}
 				}
-				return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80), Want: spec.NotServed})
+				return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80),
+					Want: spec.NotServed})
 			}},
 			{Name: "ClusterIP again", Do: []spec.Action{Apply(Service("web"))}, Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -175,7 +176,8 @@ func scaleToZeroAndBack() spec.Scenario {
 			{Name: "two endpoints", Rows: everyWay(spec.Row{By: []string{"a1", "a2"}})},
 			{Name: "none", Do: []spec.Action{Readiness("a1", false), Readiness("a2", false)},
 				Rows: Unserved(everyWay(spec.Row{})...)},
-			{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{By: []string{"a2"}, Times: 3})},
+			{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{By: []string{"a2"},
+				Times: 3})},
 		},
 	}
 }

@@ -112,7 +112,8 @@ func eventOrder() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 			}},
 			{Name: "the slices change meanwhile", Do: []spec.Action{
-				DeleteSlice("one"), Slice("two", "web", "", 8080, Listed{Host: "a2"}), settled, Apply(Service("web", Selecting(""))),
+				DeleteSlice("one"), Slice("two", "web", "", 8080, Listed{Host: "a2"}), settled, Apply(Service("web",
+					Selecting(""))),
 			}, Rows: servedBy("a2")},
 			{Name: "the slices go first", Do: []spec.Action{DeleteSlice("two")}, Rows: Unserved(
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)},

@@ -18,8 +18,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// etplocal returns the scenarios of externalTrafficPolicy Local: outside traffic stays on the node it came to and keeps its
-// client's address.
+// etplocal returns the scenarios of externalTrafficPolicy Local: outside traffic stays on the node it came to and keeps
+// its client's address.
 func etplocal() []spec.Scenario {
 	return slices.Concat(paths(), changes())
 }

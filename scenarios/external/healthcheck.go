@@ -21,8 +21,8 @@ import (
 // needs are what all health-check ports take.
 var needs = []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort}
 
-// healthcheck returns the scenarios of health checks: the port of a Service on which each node reports to load balancers
-// whether it has pods of its own, and the health of the proxier itself.
+// healthcheck returns the scenarios of health checks: the port of a Service on which each node reports to load
+// balancers whether it has pods of its own, and the health of the proxier itself.
 func healthcheck() []spec.Scenario {
 	return []spec.Scenario{
 		{

@@ -16,7 +16,8 @@ import (
 // restart returns the scenarios of proxiers that end, come back, change their mode or leave.
 func restart() []spec.Scenario {
 	return []spec.Scenario{
-		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
+		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(),
+		cleanup(),
 	}
 }
 

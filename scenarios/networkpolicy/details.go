@@ -42,7 +42,8 @@ func details() []spec.Scenario {
 				if err != nil {
 					return err
 				}
-				caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp", Payload: 4000, Want: denied},
+				caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp",
+					Payload: 4000, Want: denied},
 					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
 				for _, c := range caught {
 					if c.Fragment && slices.Contains(a1.Addrs(), c.Dst.Addr()) { // a bridge may show it those of others, too

@@ -123,7 +123,8 @@ func dynamic() []spec.Scenario {
 			Given: four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("nobody is selected", nil, open("a1", "b1", "b2")),
-				step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1", "b1")),
+				step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1",
+					"b1")),
 			},
 		},
 	}

@@ -20,7 +20,8 @@ import (
 // means by itself is for package internal/suite/netpol.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		services(), dns(), dynamic(), addresses(), orders(), connections(), flows(), nodes(), sources(), families(), lives(), atomic(), scale(),
+		services(), dns(), dynamic(), addresses(), orders(), connections(), flows(), nodes(), sources(), families(),
+		lives(), atomic(), scale(),
 		details(), names(), latencies(), tunnels(), churn(),
 	)
 }

@@ -161,9 +161,10 @@ func udpNoEndpoints() spec.Scenario {
 // once.
 func udpFrontendOnlyChange() spec.Scenario {
 	return spec.Scenario{
-		ID: "ct-udp-frontend-only-change", NodePorts: []uint16{30056, 30057}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
-		Given: []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
+		ID: "ct-udp-frontend-only-change", NodePorts: []uint16{30056, 30057},
+		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs:   []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
+		Given:   []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
 		Steps: []spec.Step{
 			{
 				Name: "at other frontends", Do: []spec.Action{

@@ -134,7 +134,8 @@ func egressInterface() spec.Scenario {
 			Backend("a1", "n1"), Backend("a2", "n2", App("far")), Service("web", NodePort()), Service("far", NodePort()),
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
+			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80),
+				By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
 				spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), By: []string{"a2"}, SeenAs: spec.EgressOf("n1")})
 			if err != nil {
 				return err
@@ -186,7 +187,8 @@ func markCleared() spec.Scenario {
 			if err != nil {
 				return err
 			}
-			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"},
+			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80),
+				By:     []string{"a2"},
 				SeenAs: spec.NodeAddr("n1")})
 			if err != nil {
 				return err

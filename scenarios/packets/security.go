@@ -23,7 +23,8 @@ import (
 // security returns the scenarios of what a client must not get from a node, or through it.
 func security() []spec.Scenario {
 	return []spec.Scenario{
-		localnetGuard(), localnetOnlyWhenNeeded(), externalIPHijack(), namespaceBinding(), spoofedPodSource(), markCollision(),
+		localnetGuard(), localnetOnlyWhenNeeded(), externalIPHijack(), namespaceBinding(), spoofedPodSource(),
+		markCollision(),
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// clusterip returns the scenarios of ClusterIPs: a virtual address that every node translates to one of the pods behind it.
+// clusterip returns the scenarios of ClusterIPs: a virtual address that every node translates to one of the pods behind
+// it.
 func clusterip() []spec.Scenario {
 	return slices.Concat(clusteripServed(), edges())
 }
@@ -275,7 +276,8 @@ func replyFromVIP() spec.Scenario {
 		ID: "clusterip-reply-from-vip", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"b1", "a2"}})
+			caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20,
+				By: []string{"b1", "a2"}})
 			if err != nil {
 				return err
 			}

@@ -28,7 +28,8 @@ func unallocated() spec.Scenario {
 					return err
 				}
 				to := spec.AddrAt(free[lab.V4], free[lab.V6], 80)
-				caught, err := CatchRows(ctx, w, []string{"router"}, spec.Row{From: "c1", To: to, Want: spec.NotServed}, spec.Row{From: "n1", To: to, Want: spec.NotServed})
+				caught, err := CatchRows(ctx, w, []string{"router"}, spec.Row{From: "c1", To: to, Want: spec.NotServed},
+					spec.Row{From: "n1", To: to, Want: spec.NotServed})
 				if err != nil || !w.Features()[spec.UnusedClusterIPsDropped] {
 					return err
 				}

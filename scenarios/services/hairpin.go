@@ -23,7 +23,8 @@ func hairpin() []spec.Scenario {
 			ID: "hairpin-clusterip", Needs: []spec.Feature{spec.ClusterIP, spec.Hairpin},
 			Given: []store.Object{Backend("a1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, Port: 8080,
+					SeenAs: spec.NodeAddr("n1")},
 			}}},
 		},
 		{

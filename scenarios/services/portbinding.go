@@ -92,7 +92,8 @@ func listeners() []spec.Scenario {
 			},
 		},
 		{
-			ID: "pb-proxier-dead-listener", NodePorts: []uint16{30048}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
+			ID: "pb-proxier-dead-listener", NodePorts: []uint16{30048}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1",
+				"n2"}},
 			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence, spec.SurvivesRestart},
 			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30048)},
 			Steps: []spec.Step{
@@ -144,10 +145,12 @@ const hostPort = 30050
 // hostPorts has a cluster of its own, for its rules.
 func hostPorts() spec.Scenario {
 	return spec.Scenario{
-		ID: "pb-hostport-coexistence", NodePorts: []uint16{hostPort, 30051}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.NodePort},
+		ID: "pb-hostport-coexistence", NodePorts: []uint16{hostPort, 30051},
+		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs:   []spec.Feature{spec.NodePort},
 		Given: []store.Object{
-			Pod("p1", "n1", TCP(8080)), Pod("p2", "n1", TCP(8080)), Pod("p3", "n1", UDP(8080)), Backend("a2", "n2"), portbindingAt(30051),
+			Pod("p1", "n1", TCP(8080)), Pod("p2", "n1", TCP(8080)), Pod("p3", "n1", UDP(8080)), Backend("a2", "n2"),
+			portbindingAt(30051),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{

@@ -15,8 +15,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// scale returns the scenarios of many Services, many endpoints and many changes. They are small enough to run all the time: most
-// faults that show with five thousand Services show with a few hundred. They judge what is served, not how fast.
+// scale returns the scenarios of many Services, many endpoints and many changes. They are small enough to run all the
+// time: most faults that show with five thousand Services show with a few hundred. They judge what is served, not how
+// fast.
 func scale() []spec.Scenario {
 	return []spec.Scenario{manyServices(), manyEndpoints(), churn(), firstPacketLatency()}
 }

@@ -165,7 +165,7 @@ func TestScenariosThatProveNothingAreRefused(t *testing.T) {
 			r.Even, r.Times, r.By = true, 38, []string{"a1", "a2", "a3"}
 		},
 		"unknown protocol": func(s *Scenario) { s.Steps[0].Rows[0].Proto = "icmp" },
-		"no sender":     func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
+		"no sender":        func(s *Scenario) { s.Steps[0].Rows[0].From = "" },
 		"too few to judge the spread over 2": func(s *Scenario) {
 			r := &s.Steps[0].Rows[0]
 			r.Even, r.Times, r.Want = true, 21, Reply|Refused
