@@ -95,7 +95,7 @@ func deleteRecreate() spec.Scenario {
 		},
 		Steps: []spec.Step{
 			{
-				Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), nodePorts(30052)), "10.96.0.201",
+				Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), NodePorts(30052)), "10.96.0.201",
 					"fd00:10:96::c9")},
 				Rows: []spec.Row{
 					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -115,7 +115,7 @@ func deleteRecreate() spec.Scenario {
 				Name: "made again, one with other addresses and ports",
 				Do: []spec.Action{
 					Apply(Service("web", NodePort())),
-					ApplyAt(Service("moved", Port(81, 8080), NodePort(), nodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
+					ApplyAt(Service("moved", Port(81, 8080), NodePort(), NodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
 				},
 				Rows: append(movedIsGone(),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -138,25 +138,13 @@ func movedIsGone() []spec.Row {
 	}
 }
 
-// nodePorts asks for NodePorts, in the order of the ports.
-func nodePorts(ports ...int32) ServiceOption {
-	return func(s *corev1.Service) {
-		if len(s.Spec.Ports) == 0 {
-			Port(80, 8080)(s)
-		}
-		for i, p := range ports {
-			s.Spec.Ports[i].NodePort = p
-		}
-	}
-}
-
 // portsChange keeps the port http as it is, and uses it without a pause meanwhile: every connection and request counts.
 func portsChange() spec.Scenario {
 	return spec.Scenario{
 		ID: "svc-ports-change", NodePorts: []uint16{30054, 30055}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)),
-			Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
+			Service("web", port("http", 80, 8080), NodePort(), NodePorts(30054)),
 		},
 		Steps: []spec.Step{
 			{Name: "one port", Rows: unchanged()},

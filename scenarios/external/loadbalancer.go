@@ -57,8 +57,7 @@ func loadbalancer() []spec.Scenario {
 			ID: "lb-without-nodeports", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
 			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.25", "2001:db8:113::25"),
-					RouteVia("client", "203.0.113.25", "2001:db8:113::25", "n1")},
+				Do: Exposed("web", "203.0.113.25", "2001:db8:113::25"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}, Port: 8080},
 				},
@@ -93,8 +92,7 @@ func loadbalancer() []spec.Scenario {
 			ID: "lb-no-announcement", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.30", "2001:db8:113::30"),
-					RouteVia("client", "203.0.113.30", "2001:db8:113::30", "n1")},
+				Do:    Exposed("web", "203.0.113.30", "2001:db8:113::30"),
 				Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}}},
 				Check: nobodyAnswers,
 			}},
@@ -147,8 +145,7 @@ func fromExternal() spec.Scenario {
 		ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
 		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{{
-			Do: []spec.Action{Ingress("web", "203.0.113.27", "2001:db8:113::27"),
-				RouteVia("client", "203.0.113.27", "2001:db8:113::27", "n1")},
+			Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
 			Check: func(ctx context.Context, w spec.World) error {
 				return awayFromRouter(ctx, w, spec.Row{
 					From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,

@@ -164,7 +164,7 @@ func udpFrontendOnlyChange() spec.Scenario {
 		ID: "ct-udp-frontend-only-change", NodePorts: []uint16{30056, 30057},
 		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
 		Needs:   []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
-		Given:   []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), nodePort(30056))},
+		Given:   []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), NodePorts(30056))},
 		Steps: []spec.Step{
 			{
 				Name: "at other frontends", Do: []spec.Action{
@@ -175,7 +175,7 @@ func udpFrontendOnlyChange() spec.Scenario {
 			},
 			{
 				Name: "where the client sends to", Do: []spec.Action{
-					Edit("dns", nodePort(30057)), Ingress("dns", "203.0.113.204", "2001:db8:113::204"),
+					Edit("dns", NodePorts(30057)), Ingress("dns", "203.0.113.204", "2001:db8:113::204"),
 				},
 				Rows: toNewFrontends(spec.Row{By: []string{"a1"}, Times: 2}),
 			},
@@ -188,10 +188,6 @@ func toNewFrontends(r spec.Row) []spec.Row {
 		flow("client", spec.HostAt("n1", 30057), r),
 		flow("client", spec.AddrAt("203.0.113.204", "2001:db8:113::204", 53), r),
 	}
-}
-
-func nodePort(port int32) ServiceOption {
-	return func(s *corev1.Service) { s.Spec.Ports[0].NodePort = port }
 }
 
 // spared is how many flows are watched where a cut one would find back to its pod with a chance of 1/2: that all of
@@ -239,7 +235,7 @@ func cleanupCollateral() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-cleanup-collateral", NodePorts: []uint16{30047},
 		Needs: []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP, spec.ConntrackSparesOthers},
-		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), nodePort(30047))},
+		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), NodePorts(30047))},
 		Steps: []spec.Step{
 			{Name: "a flow to the NodePort, one to the same port elsewhere",
 				Do: []spec.Action{Readiness("b1", false), Serve("client", "udp", 30047)}, Rows: []spec.Row{

@@ -90,8 +90,7 @@ func affinity() []spec.Scenario {
 				Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
 			},
 			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.82", "2001:db8:113::82"),
-					RouteVia("client", "203.0.113.82", "2001:db8:113::82", "n1")},
+				Do: Exposed("web", "203.0.113.82", "2001:db8:113::82"),
 				Rows: []spec.Row{
 					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},

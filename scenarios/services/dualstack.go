@@ -208,8 +208,8 @@ func familyFiltering() spec.Scenario {
 			Service("dual", Selecting("web"), ExternalIPs("198.51.100.202", "2001:db8:51::202")),
 			Service("four", Selecting("web"), onlyV4, ExternalIPs("2001:db8:51::203", "198.51.100.203")),
 			Service("six", Selecting("web"), onlyV6, ExternalIPs("198.51.100.204", "2001:db8:51::204")),
-			Service("ranged", Selecting("web"), LoadBalancer(), sourceRanges("2001:db8:ffff::/48", " 192.168.7.0/24 ")),
-			Service("ranged-six", Selecting("web"), onlyV6, LoadBalancer(), sourceRanges("203.0.113.0/24", "fd00:7::/64")),
+			Service("ranged", Selecting("web"), LoadBalancer(), SourceRanges("2001:db8:ffff::/48", " 192.168.7.0/24 ")),
+			Service("ranged-six", Selecting("web"), onlyV6, LoadBalancer(), SourceRanges("203.0.113.0/24", "fd00:7::/64")),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
@@ -236,8 +236,4 @@ func familyFiltering() spec.Scenario {
 			},
 		}},
 	}
-}
-
-func sourceRanges(ranges ...string) ServiceOption {
-	return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
 }

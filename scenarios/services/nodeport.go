@@ -217,8 +217,7 @@ func clients() []spec.Scenario {
 
 // at is a NodePort Service that chooses its nodePort, from the part of the range that is left to people.
 func nodeportAt(name string, nodePort int32) *corev1.Service {
-	return Service(name, Selecting("web"), NodePort(), Port(80, 8080),
-		func(s *corev1.Service) { s.Spec.Ports[0].NodePort = nodePort })
+	return Service(name, Selecting("web"), NodePort(), NodePorts(nodePort))
 }
 
 // passedAsItIs wants n1 to have left the connection to n2 alone.
@@ -311,9 +310,7 @@ func allocationRules() spec.Scenario {
 }
 
 func nodePortService(name string, nodePort int32) *corev1.Service {
-	return Service(name, NodePort(), Port(80, 8080), func(s *corev1.Service) {
-		s.Spec.Ports[0].NodePort = nodePort
-	})
+	return Service(name, NodePort(), NodePorts(nodePort))
 }
 
 func nodePortOf(w spec.World, service string) int32 {

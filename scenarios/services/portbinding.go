@@ -136,7 +136,7 @@ func listeners() []spec.Scenario {
 
 // at is a NodePort Service that chooses its nodePort, from the part of the range that is left to people.
 func portbindingAt(nodePort int32) *corev1.Service {
-	return Service("web", NodePort(), Port(80, 8080), func(s *corev1.Service) { s.Spec.Ports[0].NodePort = nodePort })
+	return Service("web", NodePort(), NodePorts(nodePort))
 }
 
 // hostPort is the port that three pods have on the same node.
