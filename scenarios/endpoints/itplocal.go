@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// dropped is what comes of traffic that has no endpoint on its node: implementations drop or refuse it.
+// dropped is the outcome for traffic without an endpoint on its node: implementations drop or refuse it.
 const dropped = spec.Silence | spec.Refused
 
 // itplocal returns the scenarios of internalTrafficPolicy Local: traffic to a ClusterIP stays on its node.

@@ -128,8 +128,8 @@ func servedBy(by string) []spec.Row {
 	return []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{by}}}
 }
 
-// settled lets the nodes obey what was done so far before anything else is done.
-var settled = spec.Action{Name: "let the nodes obey", Run: func(ctx context.Context,
+// settled waits until every node has programmed the changes made so far.
+var settled = spec.Action{Name: "wait for the nodes", Run: func(ctx context.Context,
 	w spec.World) error {
 	return w.Settle(ctx)
 }}

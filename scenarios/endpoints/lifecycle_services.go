@@ -55,7 +55,7 @@ func target(to intstr.IntOrString) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = to }
 }
 
-// deadBackend drops what comes to one pod and lets another have a closed port, while both are ready.
+// deadBackend drops the packets to one pod and gives another a closed port, while both are ready.
 func deadBackend() spec.Scenario {
 	return spec.Scenario{
 		ID: "ep-dead-backend-no-retry", Needs: []spec.Feature{spec.ClusterIP},
@@ -129,7 +129,7 @@ func deleteRecreate() spec.Scenario {
 	}
 }
 
-// movedIsGone wants nobody at what the Service moved had first.
+// movedIsGone wants no answer at the first address and NodePort of the Service moved.
 func movedIsGone() []spec.Row {
 	return []spec.Row{
 		{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), Want: spec.NotServed},

@@ -123,7 +123,7 @@ func bodyAndWeight() spec.Scenario {
 	}
 }
 
-// tells wants the body and the weight of one node's answer.
+// tells checks the body and the weight of one node's answer.
 func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods int) error {
 	port, err := HealthPort(w, "web")
 	if err != nil {
@@ -284,7 +284,7 @@ func closedElsewhere(ctx context.Context, w spec.World) error {
 	return nil
 }
 
-// proxierPort is where kube-proxy tells of its own health, by default.
+// proxierPort is the default port of kube-proxy's own health.
 const proxierPort = 10256
 
 // proxierHealth has a cluster of its own, because pods of Deployments keep away from a node that is to be deleted.

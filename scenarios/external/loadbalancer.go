@@ -100,7 +100,7 @@ func loadbalancer() []spec.Scenario {
 	}
 }
 
-// Of the addresses of lb-vip-any-node, nobody has the first, and a node the second.
+// No host has the first address of lb-vip-any-node; a node has the second.
 const (
 	nobodys4, nobodys6 = "203.0.113.22", "2001:db8:113::22"
 	owned4, owned6     = "203.0.113.23", "2001:db8:113::23"

@@ -21,7 +21,7 @@ var (
 	otherAddress     = spec.HostAt("client", 0).On(spec.Secondary)
 )
 
-// nobody are ranges that nobody in the lab sends from.
+// nobody are ranges that no host in the lab sends from.
 var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
 
 // sourceranges returns the scenarios of spec.loadBalancerSourceRanges: who may use a load balancer's address.
@@ -131,7 +131,7 @@ func sourceranges() []spec.Scenario {
 	}
 }
 
-// listing makes the ranges of a Service hold a pod, and nobody else who sends in the lab.
+// listing makes the ranges of a Service contain a pod and no other sender of the lab.
 func listing(service, pod string) spec.Action {
 	return spec.Action{Name: "list pod " + pod, Run: func(_ context.Context, w spec.World) error {
 		h, err := w.Host(pod)
@@ -152,7 +152,8 @@ func anyAndFormat() spec.Scenario {
 		ID: "sr-any-and-format", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 		Given: []store.Object{
 			Backend("a2", "n2"),
-			Service("everybody", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15", "0.0.0.0/0", "2001:db8:ffff::/48",
+			Service("everybody", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15", "0.0.0.0/0",
+				"2001:db8:ffff::/48",
 				"::/0")),
 			Service("blanks", LoadBalancer(), Selecting("web"), SourceRanges(" "+client4+" ", " "+client6)),
 			Service("only4", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15")),

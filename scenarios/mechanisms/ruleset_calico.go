@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// calico is about the chains of an enforcer of network policies.
+// calico returns the scenarios of the chains of an enforcer of network policies.
 func calico() []spec.Scenario {
 	return []spec.Scenario{{
 		ID: "np-calico-workload-chain", Needs: []spec.Feature{spec.NetworkPolicy, spec.CalicoChains},

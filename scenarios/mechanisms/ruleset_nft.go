@@ -118,7 +118,7 @@ func hairpins(w spec.World, t nftTable, family lab.Family) error {
 	return nil
 }
 
-// withoutEndpoints wants a Service that nobody serves refused, and one that only others serve dropped.
+// withoutEndpoints wants a Service without endpoints refused, and one with endpoints on other nodes only dropped.
 func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
 	vip, err := w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp")
 	if err != nil {

@@ -112,7 +112,7 @@ func leadsToListener(ctx context.Context, w spec.World, r rule, family lab.Famil
 	return err
 }
 
-// listeners are the TCP ports of n1 on which somebody listens, in decimal.
+// listeners returns the TCP ports of n1 that have a listener, in decimal.
 func listeners(ctx context.Context, w spec.World, family lab.Family) (map[string]bool, error) {
 	files := []string{"cat", "/proc/net/tcp6"} // which may serve IPv4 too
 	if family == lab.V4 {

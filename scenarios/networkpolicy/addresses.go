@@ -109,7 +109,7 @@ func ended(name string) spec.Action {
 	}}
 }
 
-// settled waits until all of the changes before are obeyed.
+// settled waits until every node has programmed the changes made so far.
 func settled() spec.Action {
 	return spec.Action{Name: "wait", Run: func(ctx context.Context, w spec.World) error { return w.Settle(ctx) }}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// atomic are the scenarios of changes that must be no change for somebody: nothing of what was denied before and is
+// atomic are the scenarios of changes that some clients must not notice: nothing of what was denied before and is
 // denied after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its
-// own. They have clusters of their own, where each change is obeyed by itself.
+// own. They have clusters of their own, where each change is programmed by itself.
 func atomic() []spec.Scenario {
 	return []spec.Scenario{
 		unnoticed("np-reapplied", 5,

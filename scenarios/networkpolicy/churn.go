@@ -121,7 +121,7 @@ func lastRows() []spec.Row {
 	return rows
 }
 
-// changeLabels makes the changes, a hundred at a time, and tells how long after the last one they are obeyed.
+// changeLabels makes the changes, a hundred at a time, and notes how long after the last one they take effect.
 func changeLabels(ctx context.Context, w spec.World) error {
 	rows := slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2"))
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {

@@ -297,7 +297,7 @@ func says(c net.Conn) error {
 	return err
 }
 
-// hears says whether it is as wanted that something has come out of a connection's other end. That is taken.
+// hears reads what has arrived at the other end of a connection, and checks whether there is any.
 func hears(c net.Conn, want bool) error {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -318,7 +318,7 @@ func hears(c net.Conn, want bool) error {
 	return nil
 }
 
-// turns closes a flow that nobody answers, and opens it again. Of what was sent meanwhile, a first part must have
+// turns closes a flow that is never answered, and opens it again. Of what was sent meanwhile, a first part must have
 // arrived, and then a last one.
 func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) error {
 	for _, turn := range []struct {

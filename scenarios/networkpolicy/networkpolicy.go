@@ -33,7 +33,7 @@ func four(more ...store.Object) []store.Object {
 }
 
 // Cases is cases.json: the static cases of NetworkPolicy, each with its policies and the table of what they block.
-// Package internal/suite/netpol reads it, tells of its format, and runs it.
+// Package internal/suite/netpol documents its format, reads it and runs it.
 //
 //go:embed cases.json
 var Cases []byte

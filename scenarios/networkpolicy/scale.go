@@ -65,7 +65,7 @@ func scale() []spec.Scenario {
 	}
 }
 
-// colours are the groups of a crowd: red may ask green, nobody else may ask green or blue, and everybody may ask red.
+// colours are the groups of a crowd: red may ask green, no other may ask green or blue, and all may ask red.
 var colours = []string{"red", "green", "blue"}
 
 const crowdSize = 27
@@ -258,7 +258,7 @@ func hundredRows() []spec.Row {
 	return rows
 }
 
-// latencies are the scenarios of how long it takes until packets obey.
+// latencies are the scenarios of how long a policy takes to come into effect.
 func latencies() []spec.Scenario {
 	return []spec.Scenario{{
 		ID: "np-programming-latency", Cluster: &spec.ClusterConfig{}, Needs: enforced,
@@ -288,7 +288,7 @@ func latencies() []spec.Scenario {
 	}}
 }
 
-// round is a change, and rows that hold once it is obeyed.
+// round is a change, and rows that hold once it is in effect.
 type round struct {
 	change spec.Action
 	rows   []spec.Row

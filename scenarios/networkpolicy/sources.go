@@ -68,7 +68,8 @@ func sources() []spec.Scenario {
 // spoofPort and the ports after it are those that made-up packets come from.
 const spoofPort = 31900
 
-// eachSpoofed sends a datagram and a SYN to a1 from pods in somebody else's name, and wants none of them to arrive.
+// eachSpoofed sends a datagram and a SYN to a1 from pods under another host's address, and wants none of them to
+// arrive.
 func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) error {
 	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 		as, err := w.Host(name)

@@ -27,7 +27,7 @@ func invalidNotLeaked() spec.Scenario {
 	}
 }
 
-// liberal has a cluster of its own, where the node is told to take any segment of a known connection for a part of it.
+// liberal has a cluster of its own, where conntrack accepts any segment of a known connection.
 func liberal() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-be-liberal", Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
@@ -44,11 +44,11 @@ func liberal() spec.Scenario {
 	}
 }
 
-// stray is what became of a segment outside of the window.
+// stray is the fate of a segment outside of the window.
 type stray struct {
 	// got are the copies of it that the client received in the Service's name, leaked those in the pod's.
 	got, leaked []Caught
-	// after is what came of the connection.
+	// after is the connection's answer afterwards.
 	after traffic.Answer
 }
 

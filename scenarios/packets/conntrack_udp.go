@@ -41,7 +41,7 @@ func flowsToVIPAndNodePort(r spec.Row) []spec.Row {
 	}
 }
 
-// udpEndpointRemoved lets datagrams get lost until every node obeys, but none after that, and none come twice.
+// udpEndpointRemoved allows datagrams to get lost until every node is programmed, but none after that, and none twice.
 func udpEndpointRemoved() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-udp-endpoint-removed",

@@ -120,8 +120,8 @@ func multihoming() spec.Scenario {
 	}
 }
 
-// noModule is about kernels whose SCTP is a module that loads itself as soon as somebody opens an SCTP socket. Where it
-// is there already, or cannot be had, only the traffic says something.
+// noModule is about kernels whose SCTP is a module that loads when a process opens an SCTP socket. Where it is loaded
+// already, or missing, only the traffic is judged.
 func noModule() spec.Scenario {
 	return spec.Scenario{
 		ID: "sctp-no-module-side-effect", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
@@ -152,7 +152,7 @@ func noModule() spec.Scenario {
 	}
 }
 
-// loaded says whether the kernel speaks SCTP now.
+// loaded reports whether the kernel speaks SCTP now.
 func loaded() (bool, error) {
 	_, err := os.Stat("/proc/net/sctp")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -56,7 +56,7 @@ func localnetOnlyWhenNeeded() spec.Scenario {
 	}
 }
 
-// externalIPHijack records a hazard of the API: whoever may create Services may take any address.
+// externalIPHijack records a hazard of the API: a user who may create Services may take any address.
 func externalIPHijack() spec.Scenario {
 	return spec.Scenario{
 		ID: "sec-externalip-hijack", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},

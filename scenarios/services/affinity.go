@@ -138,8 +138,8 @@ func spreadOrSticky(sticky bool) []spec.Row {
 	return rows
 }
 
-// crowd are many clients outside of the cluster. Each is an address that nobody has, from which the lab's client sends
-// single datagrams; which pod gets one, the pods know. Answers get lost, as nobody routes such addresses.
+// crowd are many clients outside of the cluster. Each is an address that no host has, from which the lab's client sends
+// single datagrams; which pod gets one, the pods know. Answers get lost, as no route leads to such addresses.
 type affinityCrowd struct {
 	w    spec.World
 	pods []string

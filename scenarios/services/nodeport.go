@@ -273,7 +273,7 @@ func singleNATHop() spec.Scenario {
 }
 
 // allocationRules is about the control plane alone. The port that it chooses is from the part of the range that is
-// given to nobody else.
+// given to no other Service.
 func allocationRules() spec.Scenario {
 	return spec.Scenario{
 		ID: "nodeport-allocation-rules", NodePorts: []uint16{30058}, HoldsWithoutProxier: true,
