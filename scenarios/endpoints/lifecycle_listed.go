@@ -19,8 +19,7 @@ import (
 // conditionDefaults leaves out what the API itself refuses: a port 0 and an endpoint without an address.
 func conditionDefaults() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-condition-defaults-and-junk",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal},
+		ID: "ep-condition-defaults-and-junk", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""), NodePort(), ETPLocal()),
 		},
@@ -80,8 +79,7 @@ func junkSlice(name string, kind discoveryv1.AddressType, address string,
 // of the two pods always terminates: of two that do not, kube-proxy takes either, as its source says.
 func ipReuse() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-ip-reuse",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-ip-reuse", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("early", Selecting("")),
 			Service("late", Selecting("")),
@@ -104,8 +102,7 @@ func ipReuse() spec.Scenario {
 // eventOrder deletes and applies one at a time, so that a proxier sees each change alone.
 func eventOrder() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-event-order",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-event-order", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{
 			{Name: "the slices come first", Do: []spec.Action{
@@ -115,7 +112,8 @@ func eventOrder() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 			}},
 			{Name: "the slices change meanwhile", Do: []spec.Action{
-				DeleteSlice("one"), Slice("two", "web", "", 8080, Listed{Host: "a2"}), settled, Apply(Service("web", Selecting(""))),
+				DeleteSlice("one"), Slice("two", "web", "", 8080, Listed{Host: "a2"}), settled, Apply(Service("web",
+					Selecting(""))),
 			}, Rows: servedBy("a2")},
 			{Name: "the slices go first", Do: []spec.Action{DeleteSlice("two")}, Rows: Unserved(
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)},
@@ -130,8 +128,8 @@ func servedBy(by string) []spec.Row {
 	return []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{by}}}
 }
 
-// settled lets the nodes obey what was done so far before anything else is done.
-var settled = spec.Action{Name: "let the nodes obey", Run: func(ctx context.Context,
+// settled waits until every node has programmed the changes made so far.
+var settled = spec.Action{Name: "wait for the nodes", Run: func(ctx context.Context,
 	w spec.World) error {
 	return w.Settle(ctx)
 }}

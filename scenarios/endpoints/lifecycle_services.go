@@ -17,8 +17,7 @@ import (
 
 func targetPortVariants() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-target-port-variants",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-target-port-variants", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("web"), Named("http", 8080), TCP(8181)),
 			Pod("a2", "n2", App("web"), Named("http", 9090), TCP(8181)),
@@ -56,11 +55,10 @@ func target(to intstr.IntOrString) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = to }
 }
 
-// deadBackend drops what comes to one pod and lets another have a closed port, while both are ready.
+// deadBackend drops the packets to one pod and gives another a closed port, while both are ready.
 func deadBackend() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ep-dead-backend-no-retry",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "ep-dead-backend-no-retry", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web"),
 			Backend("b1", "n1", App("shut")), Pod("b2", "n2", App("shut")), Service("shut"),
@@ -91,14 +89,13 @@ func dead(pod string) spec.Action {
 // depends on names, so a Service that is deleted and made again gets what it had.
 func deleteRecreate() spec.Scenario {
 	return spec.Scenario{
-		ID: "svc-delete-recreate", NodePorts: []uint16{30052, 30053},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-delete-recreate", NodePorts: []uint16{30052, 30053}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("moved")), Service("web", NodePort()),
 		},
 		Steps: []spec.Step{
 			{
-				Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), nodePorts(30052)), "10.96.0.201",
+				Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), NodePorts(30052)), "10.96.0.201",
 					"fd00:10:96::c9")},
 				Rows: []spec.Row{
 					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -118,7 +115,7 @@ func deleteRecreate() spec.Scenario {
 				Name: "made again, one with other addresses and ports",
 				Do: []spec.Action{
 					Apply(Service("web", NodePort())),
-					ApplyAt(Service("moved", Port(81, 8080), NodePort(), nodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
+					ApplyAt(Service("moved", Port(81, 8080), NodePort(), NodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
 				},
 				Rows: append(movedIsGone(),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -132,7 +129,7 @@ func deleteRecreate() spec.Scenario {
 	}
 }
 
-// movedIsGone wants nobody at what the Service moved had first.
+// movedIsGone wants no answer at the first address and NodePort of the Service moved.
 func movedIsGone() []spec.Row {
 	return []spec.Row{
 		{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), Want: spec.NotServed},
@@ -141,26 +138,13 @@ func movedIsGone() []spec.Row {
 	}
 }
 
-// nodePorts asks for NodePorts, in the order of the ports.
-func nodePorts(ports ...int32) ServiceOption {
-	return func(s *corev1.Service) {
-		if len(s.Spec.Ports) == 0 {
-			Port(80, 8080)(s)
-		}
-		for i, p := range ports {
-			s.Spec.Ports[i].NodePort = p
-		}
-	}
-}
-
 // portsChange keeps the port http as it is, and uses it without a pause meanwhile: every connection and request counts.
 func portsChange() spec.Scenario {
 	return spec.Scenario{
-		ID: "svc-ports-change", NodePorts: []uint16{30054, 30055},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-ports-change", NodePorts: []uint16{30054, 30055}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("a1", "n1", App("web"), TCP(8080), TCP(9090)),
-			Service("web", port("http", 80, 8080), NodePort(), nodePorts(30054)),
+			Service("web", port("http", 80, 8080), NodePort(), NodePorts(30054)),
 		},
 		Steps: []spec.Step{
 			{Name: "one port", Rows: unchanged()},
@@ -233,8 +217,7 @@ func unchanged() []spec.Row {
 
 func proxyNameLabel() spec.Scenario {
 	return spec.Scenario{
-		ID:    "svc-proxy-name-label",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "svc-proxy-name-label", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort()),
 			Service("other", Selecting("web"), NodePort(), handedOver),

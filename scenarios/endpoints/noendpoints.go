@@ -19,8 +19,7 @@ import (
 func noendpoints() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "noep-clusterip-refused",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			ID: "noep-clusterip-refused", Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
 			Given: []store.Object{Pod("c1", "n1"), Service("web")},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
@@ -31,8 +30,7 @@ func noendpoints() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "noep-nodeport-refused",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
+			ID: "noep-nodeport-refused", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
 				Service("local", NodePort(), ETPLocal(), Selecting("web")),
@@ -82,8 +80,7 @@ func noendpoints() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "noep-evicted",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			ID: "noep-evicted", Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), PublishNotReady()),
 			},
@@ -99,8 +96,7 @@ func noendpoints() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "noep-udp",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			ID: "noep-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
 			Given: []store.Object{Pod("c1", "n1"), Service("web", UDPPort(53, 8080))},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},

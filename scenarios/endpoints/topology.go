@@ -18,8 +18,7 @@ const topologyDraws = 22
 func topology() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "topo-same-zone",
-			Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+			ID: "topo-same-zone", Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
 			Given: append(clientsAndBackends(), Service("hinted", Selecting("")),
 				Service("web", Prefer(corev1.ServiceTrafficDistributionPreferClose))),
 			Steps: []spec.Step{{
@@ -34,8 +33,7 @@ func topology() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "topo-hints-ignored-when-incomplete",
-			Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+			ID: "topo-hints-ignored-when-incomplete", Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
 			Given: append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -52,8 +50,7 @@ func topology() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "topo-unready-zone-fallback",
-			Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+			ID: "topo-unready-zone-fallback", Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
 			Given: append(clientsAndBackends(), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameZone))),
 			Steps: []spec.Step{
 				{Name: "all ready", Rows: []spec.Row{only("c1", "web", "a1")}},
@@ -62,8 +59,7 @@ func topology() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "topo-prefer-same-node",
-			Needs: []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
+			ID: "topo-prefer-same-node", Needs: []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
 				Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameNode)),
@@ -91,17 +87,17 @@ func topology() []spec.Scenario {
 				Rows: []spec.Row{
 					{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: topologyDraws, By: []string{"a1"}},
 					only("c1", "outer", "a2"),
-					{From: "c1", To: spec.NodePortAt("n1", "outer", 80), If: spec.ETPLocalShortcut, Times: topologyDraws, By: []string{"a2"}},
+					{From: "c1", To: spec.NodePortAt("n1", "outer", 80), If: spec.ETPLocalShortcut, Times: topologyDraws,
+						By: []string{"a2"}},
 					only("c1", "inner", "a1"),
 					{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: topologyDraws, By: []string{"a2"}},
 				},
 			}},
 		},
 		{
-			ID:      "topo-node-relabel",
-			Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-			Needs:   []spec.Feature{spec.ClusterIP, spec.Topology},
-			Given:   append(clientsAndBackends(), Service("web", Selecting(""))),
+			ID: "topo-node-relabel", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+			Given: append(clientsAndBackends(), Service("web", Selecting(""))),
 			Steps: []spec.Step{
 				{
 					Name: "n1 is in the east",

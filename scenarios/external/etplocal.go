@@ -3,15 +3,23 @@
 package external
 
 import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// etplocal returns the scenarios of externalTrafficPolicy Local: outside traffic stays on the node it came to and keeps its
-// client's address.
+// etplocal returns the scenarios of externalTrafficPolicy Local: outside traffic stays on the node it came to and keeps
+// its client's address.
 func etplocal() []spec.Scenario {
 	return slices.Concat(paths(), changes())
 }
@@ -28,8 +36,7 @@ func paths() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "etp-local-only-local-endpoints",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			ID: "etp-local-only-local-endpoints", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"),
 				Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
@@ -71,16 +78,14 @@ func paths() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "etp-local-clusterip-unaffected",
-			Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
+			ID: "etp-local-clusterip-unaffected", Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
 			Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c3", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
 			}}},
 		},
 		{
-			ID:    "etp-local-host-shortcut",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
+			ID: "etp-local-host-shortcut", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.12", "2001:db8:113::12")},
@@ -92,8 +97,7 @@ func paths() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "etp-local-imbalance",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			ID: "etp-local-imbalance", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
 			Given: []store.Object{
 				Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"), Backend("c2", "n2"),
 				Service("web", NodePort(), ETPLocal()),
@@ -105,4 +109,200 @@ func paths() []spec.Scenario {
 		},
 		healthyNodes(),
 	}
+}
+
+// changes are the scenarios of policies and endpoints that change, and of pods as clients.
+func changes() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID:    "etp-local-pod-shortcut",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+			Given: []store.Object{
+				Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal()),
+			},
+			Steps: []spec.Step{{
+				Do: []spec.Action{Ingress("web", "203.0.113.60", "2001:db8:113::60")},
+				Rows: []spec.Row{
+					{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
+					{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
+				},
+			}},
+		},
+		{
+			ID: "etp-local-pod-to-other-node", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a3", "n3"), Service("web", NodePort(), ETPLocal()),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Reply | spec.Silence,
+					By: []string{"a1", "a3"}},
+			}}},
+		},
+		{
+			ID:    "etp-local-toggle",
+			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress},
+			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+			Steps: []spec.Step{
+				{Name: "Local", Rows: append(underLocal, kept), Check: healthPortOpen},
+				{Name: "Cluster", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyCluster)}, Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.NodeAddr("n1")},
+					{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}, SeenAs: spec.NodeAddr("n3")},
+					kept,
+				}, Check: formerHealthPortClosed},
+				{Name: "Local again", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyLocal)},
+					Rows: append(underLocal, kept), Check: healthPortOpen},
+			},
+		},
+		{
+			ID: "etp-local-endpoint-moves", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal())},
+			Steps: []spec.Step{
+				{Name: "a pod on n1", Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5,
+					By: []string{"a1"}}}},
+				{Name: "it leaves", Do: []spec.Action{Delete("Pod", "a1")}, Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
+					{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 5, By: []string{"a2"}},
+				}},
+				{Name: "another one comes", Do: []spec.Action{Apply(Backend("b1", "n1"))}, Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5, By: []string{"b1"}},
+				}},
+			},
+		},
+	}
+}
+
+var (
+	underLocal = []spec.Row{
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.Itself()},
+		{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
+	}
+	// kept is a connection that lives through all changes.
+	kept = spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "long", By: []string{"a1"}}
+)
+
+func policy(to corev1.ServiceExternalTrafficPolicy) spec.Action {
+	return Edit("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = to })
+}
+
+// formerPort is where a Service keeps its health-check port in mind, for when it has none.
+const formerPort = "viplab.example/former-health-port"
+
+// healthPortOpen wants the health-check port to say that n1 alone has a pod.
+func healthPortOpen(ctx context.Context, w spec.World) error {
+	port, err := HealthPort(w, "web")
+	if err != nil {
+		return err
+	}
+	for node, want := range map[string]int{"n1": 200, "n3": 503} {
+		if err := healthCode(ctx, w, node, port, want); err != nil {
+			return err
+		}
+	}
+	return store.Update(w.Store(), w.Namespace(), "web", func(s *corev1.Service) {
+		s.Annotations = map[string]string{formerPort: fmt.Sprint(port)}
+	})
+}
+
+// formerHealthPortClosed wants nodes to refuse the port that was open under policy Local.
+func formerHealthPortClosed(ctx context.Context, w spec.World) error {
+	s, _ := store.Get[*corev1.Service](w.Store(), w.Namespace(), "web")
+	var port uint16
+	if _, err := fmt.Sscan(s.Annotations[formerPort], &port); err != nil {
+		return spec.HarnessErrorf("the former health-check port: %w", err)
+	}
+	return healthCode(ctx, w, "n1", port, 0)
+}
+
+// healthCode wants an HTTP status of a node's port; 0 stands for a refused connection.
+func healthCode(ctx context.Context, w spec.World, node string, port uint16, want int) error {
+	for _, f := range w.Lab().Stack().Families() {
+		health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
+		if err != nil {
+			return err
+		}
+		if health.Code != want {
+			return fmt.Errorf("%s over %s: health-check port %d answers %d; want %d (0 is a refusal)", node, f, port,
+				health.Code, want)
+		}
+	}
+	return nil
+}
+
+const lbIPv4, lbIPv6 = "203.0.113.13", "2001:db8:113::13"
+
+// healthyNodes makes the router a load balancer that does what cloud ones do: it asks every node's health-check port
+// and sends the load balancer's address to the nodes that say yes.
+func healthyNodes() spec.Scenario {
+	return spec.Scenario{
+		ID:    "etp-local-lb-only-healthy-nodes",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress, spec.KernelNAT},
+		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
+		Steps: []spec.Step{
+			{
+				Name: "pods on n1 and n2",
+				Do:   []spec.Action{Ingress("web", lbIPv4, lbIPv6)},
+				Check: func(ctx context.Context, w spec.World) error {
+					return balanced(ctx, w, []string{"n1", "n2"}, []string{"a1", "a2"})
+				},
+			},
+			{
+				Name: "the pod on n2 is gone",
+				Do:   []spec.Action{Delete("Pod", "a2")},
+				Check: func(ctx context.Context, w spec.World) error {
+					return balanced(ctx, w, []string{"n1"}, []string{"a1"})
+				},
+			},
+		},
+	}
+}
+
+// balanced asks the health-check ports, wants exactly the nodes to say yes, sends them traffic as the load balancer
+// would, and wants all of it answered and none of it seen by n3.
+func balanced(ctx context.Context, w spec.World, want, pods []string) error {
+	for _, family := range w.Lab().Stack().Families() {
+		healthy, err := healthyOver(ctx, w, family)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(healthy, want) {
+			return fmt.Errorf("over %s the health-check port says that the nodes %v have a pod; it is %v", family, healthy, want)
+		}
+	}
+	if err := RouteTo(w, "router", lbIPv4, lbIPv6, want...); err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	if err := w.Expect(ctx, spec.Row{
+		From: "client", To: spec.IngressOf("web", 80), Times: 60, By: pods, SeenAs: spec.Itself(),
+	}); err != nil {
+		return err
+	}
+	flows, err := w.Flows(ctx, "n3", toLoadBalancer)
+	if err == nil && len(flows) > 0 {
+		err = fmt.Errorf("n3 has never had a pod, but got %d connections from the load balancer", len(flows))
+	}
+	return err
+}
+
+func toLoadBalancer(f observe.Flow) bool {
+	to := f.Orig.Dst.Addr()
+	return to == netip.MustParseAddr(lbIPv4) || to == netip.MustParseAddr(lbIPv6)
+}
+
+// healthyOver are the nodes whose health-check port answers 200, asked from the router.
+func healthyOver(ctx context.Context, w spec.World, family lab.Family) ([]string, error) {
+	port, err := HealthPort(w, "web")
+	if err != nil {
+		return nil, err
+	}
+	var healthy []string
+	for _, n := range w.Lab().Nodes() {
+		health, err := AskHealth(ctx, w, "router", "/", netip.AddrPortFrom(n.Addr(family), port))
+		if err != nil {
+			return nil, fmt.Errorf("the health-check port of %s: %w", n.Name(), err)
+		}
+		if health.Code == http.StatusOK {
+			healthy = append(healthy, n.Name())
+		}
+	}
+	return healthy, nil
 }

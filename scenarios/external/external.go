@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package external holds the scenarios of traffic from outside the cluster: load-balancer addresses, external IPs, source
-// ranges, externalTrafficPolicy Local, and the health checks that load balancers make.
+// Package external holds the scenarios of traffic from outside the cluster: load-balancer addresses, external IPs,
+// source ranges, externalTrafficPolicy Local, and the health checks that load balancers make.
 package external
 
 import (

@@ -14,8 +14,7 @@ import (
 func externalips() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "externalip-not-on-any-node",
-			Needs: []spec.Feature{spec.ExternalIPs},
+			ID: "externalip-not-on-any-node", Needs: []spec.Feature{spec.ExternalIPs},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"),
 				Service("web", ExternalIPs("198.51.100.22", "2001:db8:51::22"))},
 			Steps: []spec.Step{{
@@ -31,8 +30,7 @@ func externalips() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "externalip-on-node",
-			Needs: []spec.Feature{spec.ExternalIPs},
+			ID: "externalip-on-node", Needs: []spec.Feature{spec.ExternalIPs},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 			Steps: []spec.Step{{
 				// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
@@ -51,8 +49,7 @@ func externalips() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "externalip-etp-local",
-			Needs: []spec.Feature{spec.ExternalIPs, spec.ETPLocal, spec.SourceAddress},
+			ID: "externalip-etp-local", Needs: []spec.Feature{spec.ExternalIPs, spec.ETPLocal, spec.SourceAddress},
 			Given: []store.Object{
 				Backend("a1", "n1"), Backend("a2", "n2"),
 				Service("web", NodePort(), ETPLocal(), ExternalIPs("198.51.100.24", "2001:db8:51::24", "198.51.100.25",
@@ -71,8 +68,7 @@ func externalips() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "externalip-shared-and-removed",
-			Needs: []spec.Feature{spec.ExternalIPs},
+			ID: "externalip-shared-and-removed", Needs: []spec.Feature{spec.ExternalIPs},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("other")),
 				shared("web", "web", 80), shared("other", "other", 81),

@@ -4,12 +4,15 @@ package external
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -18,13 +21,12 @@ import (
 // needs are what all health-check ports take.
 var needs = []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort}
 
-// healthcheck returns the scenarios of health checks: the port of a Service on which each node reports to load balancers
-// whether it has pods of its own, and the health of the proxier itself.
+// healthcheck returns the scenarios of health checks: the port of a Service on which each node reports to load
+// balancers whether it has pods of its own, and the health of the proxier itself.
 func healthcheck() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "hc-reflects-local-endpoints",
-			Needs: needs,
+			ID: "hc-reflects-local-endpoints", Needs: needs,
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 			Steps: []spec.Step{
 				{Name: "a pod on n1", Check: says(codes{"n1": 200, "n2": 503, "n3": 503})},
@@ -38,8 +40,7 @@ func healthcheck() []spec.Scenario {
 		},
 		bodyAndWeight(),
 		{
-			ID:    "hc-terminating-only",
-			Needs: append([]spec.Feature{spec.TerminatingFallback}, needs...),
+			ID: "hc-terminating-only", Needs: append([]spec.Feature{spec.TerminatingFallback}, needs...),
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), ETPLocal())},
 			Steps: []spec.Step{
 				{Name: "running", Check: says(codes{"n1": 200, "n2": 200, "n3": 503})},
@@ -101,4 +102,230 @@ func inWords(code int) string {
 // setPolicy changes the external traffic policy of Service web.
 func setPolicy(to corev1.ServiceExternalTrafficPolicy) spec.Action {
 	return Edit("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = to })
+}
+
+func bodyAndWeight() spec.Scenario {
+	return spec.Scenario{
+		ID: "hc-body-and-weight", Needs: append([]spec.Feature{spec.HealthCheckBody}, needs...),
+		Given: []store.Object{
+			Backend("a1", "n1", TCP(9090)), Backend("b1", "n1", TCP(9090)), Backend("a2", "n2", TCP(9090)),
+			Service("web", LoadBalancer(), ETPLocal(), Port(80, 8080), Port(81, 9090)),
+		},
+		Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+			var errs []error
+			for node, pods := range map[string]int{"n1": 2, "n2": 1, "n3": 0} {
+				if err := tells(ctx, w, node, f, pods); err != nil {
+					errs = append(errs, fmt.Errorf("%s: %w", node, err))
+				}
+			}
+			return errors.Join(errs...)
+		})}},
+	}
+}
+
+// tells checks the body and the weight of one node's answer.
+func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods int) error {
+	port, err := HealthPort(w, "web")
+	if err != nil {
+		return err
+	}
+	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Service             struct{ Namespace, Name string }
+		LocalEndpoints      int
+		ServiceProxyHealthy bool
+	}
+	if err := json.Unmarshal(health.Body, &body); err != nil {
+		return fmt.Errorf("%.200q is not JSON: %w", health.Body, err)
+	}
+	switch weight := health.Header.Get("X-Load-Balancing-Endpoint-Weight"); {
+	case body.Service.Namespace != w.Namespace() || body.Service.Name != "web":
+		return fmt.Errorf("it speaks of Service %s/%s", body.Service.Namespace, body.Service.Name)
+	case body.LocalEndpoints != pods:
+		return fmt.Errorf("localEndpoints is %d; the node has %d pods", body.LocalEndpoints, pods)
+	case weight != fmt.Sprint(pods):
+		return fmt.Errorf("X-Load-Balancing-Endpoint-Weight is %q; the node has %d pods", weight, pods)
+	case !body.ServiceProxyHealthy:
+		return errors.New("serviceProxyHealthy is false")
+	}
+	return nil
+}
+
+func portLifecycle() spec.Scenario {
+	return spec.Scenario{
+		ID: "hc-port-lifecycle", Needs: needs,
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			open := codes{"n1": 200, "n2": 503, "n3": 503}
+			closed := codes{"n1": 0, "n2": 0, "n3": 0}
+			first, err := HealthPort(w, "web")
+			if err != nil {
+				return err
+			}
+			if err := saysAt(ctx, w, first, "/", open); err != nil {
+				return fmt.Errorf("at first: %w", err)
+			}
+			if err := after(ctx, w, setPolicy(corev1.ServiceExternalTrafficPolicyCluster), first, closed); err != nil {
+				return err
+			}
+			if err := setPolicy(corev1.ServiceExternalTrafficPolicyLocal).Run(ctx, w); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			second, err := HealthPort(w, "web")
+			if err != nil {
+				return err
+			}
+			if err := saysAt(ctx, w, second, "/", open); err != nil {
+				return fmt.Errorf("policy Local again: %w", err)
+			}
+			return after(ctx, w, Delete("Service", "web"), second, closed)
+		}}},
+	}
+}
+
+// after makes a change and wants the port to answer so.
+func after(ctx context.Context, w spec.World, change spec.Action, port uint16, want codes) error {
+	if err := change.Run(ctx, w); err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	if err := saysAt(ctx, w, port, "/", want); err != nil {
+		return fmt.Errorf("after %q: %w", change.Name, err)
+	}
+	return nil
+}
+
+// allowedByFirewall closes the INPUT chain of n1 to new TCP connections from outside.
+func allowedByFirewall() spec.Scenario {
+	return spec.Scenario{
+		ID: "hc-allowed-by-firewall", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
+		Needs: append([]spec.Feature{spec.HealthCheckAccept}, needs...),
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Steps: []spec.Step{{
+			Do:    []spec.Action{Serve("n1", "tcp", 8031), closeInput("n1")},
+			Rows:  []spec.Row{{From: "client", To: spec.HostAt("n1", 8031), Want: spec.Silence}},
+			Check: says(codes{"n1": 200, "n2": 503}),
+		}},
+	}
+}
+
+// closeInput makes INPUT drop all but what is not TCP, comes by loopback, or belongs to a connection.
+func closeInput(node string) spec.Action {
+	return spec.Action{Name: "close INPUT of " + node, Run: func(ctx context.Context, w spec.World) error {
+		for _, f := range w.Lab().Stack().Families() {
+			for _, rule := range [][]string{
+				{"-A", "INPUT", "!", "-p", "tcp", "-j", "ACCEPT"},
+				{"-A", "INPUT", "-i", "lo", "-j", "ACCEPT"},
+				{"-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"},
+				{"-P", "INPUT", "DROP"},
+			} {
+				if _, err := w.Run(ctx, node, append([]string{IPTables(w, f), "-w"}, rule...)...); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}}
+}
+
+// busyPort is a health-check port that another process has taken.
+const busyPort = 30031
+
+func listenScope() spec.Scenario {
+	return spec.Scenario{
+		ID: "hc-listen-scope", NodePorts: []uint16{busyPort}, Cluster: OnPrimaryAddresses(), Needs: needs,
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Steps: []spec.Step{
+			{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {
+				if err := says(codes{"n1": 200, "n2": 503})(ctx, w); err != nil {
+					return err
+				}
+				return closedElsewhere(ctx, w)
+			}},
+			{
+				Name: "another process has the port of a Service to come",
+				Do: []spec.Action{Serve("n1", "tcp", busyPort), Apply(Service("busy", Selecting("web"), LoadBalancer(), ETPLocal(),
+					func(s *corev1.Service) {
+						s.Spec.HealthCheckNodePort = busyPort
+					}))},
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "busy", 80), By: []string{"a1"}},
+					{From: "client", To: spec.HostAt("n1", busyPort), By: []string{"n1"}},
+				},
+				Check: func(ctx context.Context, w spec.World) error {
+					return saysAt(ctx, w, busyPort, "/", codes{"n2": 503, "n3": 503})
+				},
+			},
+		},
+	}
+}
+
+// closedElsewhere wants the second addresses of n1 to refuse the health-check port.
+func closedElsewhere(ctx context.Context, w spec.World) error {
+	port, err := HealthPort(w, "web")
+	if err != nil {
+		return err
+	}
+	for _, f := range w.Lab().Stack().Families() {
+		at, err := w.Resolve(spec.HostAt("n1", port).On(spec.Secondary), f, "tcp")
+		if err != nil {
+			return err
+		}
+		health, err := AskHealth(ctx, w, "client", "/", at)
+		if err != nil {
+			return err
+		}
+		if health.Code != 0 {
+			return fmt.Errorf("the health-check port is open on %s, which serves no NodePorts", at)
+		}
+	}
+	return nil
+}
+
+// proxierPort is the default port of kube-proxy's own health.
+const proxierPort = 10256
+
+// proxierHealth has a cluster of its own, because pods of Deployments keep away from a node that is to be deleted.
+func proxierHealth() spec.Scenario {
+	return spec.Scenario{
+		ID: "hc-proxier-health", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
+		Needs: append([]spec.Feature{spec.ProxierHealthz}, needs...),
+		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+		Steps: []spec.Step{
+			{Name: "all is well", Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
+			{Name: "n1 is to be deleted", Do: []spec.Action{taint("n1", true)},
+				Check: proxierSays(codes{"n1": 503, "n2": 200}, codes{"n1": 200, "n2": 200})},
+			{Name: "n1 stays", Do: []spec.Action{taint("n1", false)},
+				Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
+		},
+	}
+}
+
+// proxierSays wants these answers to /healthz and /livez, and the Service's own port to answer as ever.
+func proxierSays(healthz, livez codes) func(context.Context, spec.World) error {
+	return func(ctx context.Context, w spec.World) error {
+		if err := saysAt(ctx, w, proxierPort, "/healthz", healthz); err != nil {
+			return err
+		}
+		if err := saysAt(ctx, w, proxierPort, "/livez", livez); err != nil {
+			return err
+		}
+		return says(codes{"n1": 200, "n2": 503})(ctx, w)
+	}
+}
+
+// taint marks a node as the autoscaler does before it deletes the machine, or takes the mark away.
+func taint(node string, doomed bool) spec.Action {
+	const key = "ToBeDeletedByClusterAutoscaler"
+	return spec.Action{Name: fmt.Sprintf("node %s doomed=%t", node, doomed),
+		Run: func(_ context.Context, w spec.World) error {
+			return store.Update(w.Store(), "", node, func(n *corev1.Node) {
+				n.Spec.Taints = nil
+				if doomed {
+					n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+				}
+			})
+		}}
 }

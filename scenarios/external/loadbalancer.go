@@ -5,6 +5,7 @@ package external
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,8 +22,7 @@ func loadbalancer() []spec.Scenario {
 	return []spec.Scenario{
 		fromExternal(),
 		{
-			ID:    "lb-vip-any-node",
-			Needs: []spec.Feature{spec.LoadBalancer},
+			ID: "lb-vip-any-node", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{
 				{Name: "by n1", Do: []spec.Action{
@@ -39,8 +39,7 @@ func loadbalancer() []spec.Scenario {
 		},
 		shortcut(),
 		{
-			ID:    "lb-ipmode-proxy",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
+			ID: "lb-ipmode-proxy", Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -55,12 +54,10 @@ func loadbalancer() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "lb-without-nodeports",
-			Needs: []spec.Feature{spec.LoadBalancer},
+			ID: "lb-without-nodeports", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
 			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.25", "2001:db8:113::25"),
-					RouteVia("client", "203.0.113.25", "2001:db8:113::25", "n1")},
+				Do: Exposed("web", "203.0.113.25", "2001:db8:113::25"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}, Port: 8080},
 				},
@@ -73,8 +70,7 @@ func loadbalancer() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "lb-foreign-port-untouched",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -93,12 +89,10 @@ func loadbalancer() []spec.Scenario {
 		statusChanges(),
 		rollingUpdate(),
 		{
-			ID:    "lb-no-announcement",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			ID: "lb-no-announcement", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.30", "2001:db8:113::30"),
-					RouteVia("client", "203.0.113.30", "2001:db8:113::30", "n1")},
+				Do:    Exposed("web", "203.0.113.30", "2001:db8:113::30"),
 				Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}}},
 				Check: nobodyAnswers,
 			}},
@@ -106,7 +100,7 @@ func loadbalancer() []spec.Scenario {
 	}
 }
 
-// Of the addresses of lb-vip-any-node, nobody has the first, and a node the second.
+// No host has the first address of lb-vip-any-node; a node has the second.
 const (
 	nobodys4, nobodys6 = "203.0.113.22", "2001:db8:113::22"
 	owned4, owned6     = "203.0.113.23", "2001:db8:113::23"
@@ -144,4 +138,214 @@ func nobodyAnswers(ctx context.Context, w spec.World) error {
 		}
 	}
 	return nil
+}
+
+func fromExternal() spec.Scenario {
+	return spec.Scenario{
+		ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
+		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{{
+			Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
+			Check: func(ctx context.Context, w spec.World) error {
+				return awayFromRouter(ctx, w, spec.Row{
+					From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
+					SeenAs: spec.NodeAddr("n1"),
+				})
+			},
+		}},
+	}
+}
+
+func shortcut() spec.Scenario {
+	return spec.Scenario{
+		ID: "lb-vip-shortcut-in-cluster", Needs: []spec.Feature{spec.LoadBalancer},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
+			Check: func(ctx context.Context, w spec.World) error {
+				return awayFromRouter(ctx, w,
+					spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+					spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+				)
+			},
+		}},
+	}
+}
+
+// awayFromRouter wants the rows to hold, and no packet of theirs to pass the router, where the load balancer would be.
+func awayFromRouter(ctx context.Context, w spec.World, rows ...spec.Row) error {
+	caught, err := Catch(w, func() error { return w.Expect(ctx, rows...) }, "router")
+	if err != nil {
+		return err
+	}
+	for _, f := range w.Lab().Stack().Families() {
+		vip, err := w.Resolve(rows[0].To, f, "tcp")
+		if err != nil {
+			return err
+		}
+		for _, c := range caught {
+			if c.Src == vip || c.Dst == vip {
+				return fmt.Errorf("the router, where the load balancer would be, saw %s", c.Packet)
+			}
+		}
+	}
+	return nil
+}
+
+// The addresses that statusChanges gives and takes.
+var (
+	first  = spec.AddrAt("203.0.113.31", "2001:db8:113::31", 80)
+	second = spec.AddrAt("203.0.113.32", "2001:db8:113::32", 80)
+	third  = spec.AddrAt("203.0.113.33", "2001:db8:113::33", 80)
+)
+
+func statusChanges() spec.Scenario {
+	return spec.Scenario{
+		ID: "lb-status-changes", Needs: []spec.Feature{spec.LoadBalancer},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), Service("web", LoadBalancer(), Port(80, 8080), UDPPort(80, 8081)),
+		},
+		Steps: []spec.Step{
+			{
+				Name: "two addresses",
+				Do:   append([]spec.Action{has(first, second)}, routed(first, second, third)...),
+				Rows: append(answers(first, "tcp", "udp"), append(answers(second, "tcp", "udp"), silent(third)...)...),
+			},
+			{
+				Name: "one is replaced",
+				Do:   []spec.Action{has(first, third)},
+				Rows: append(answers(first, "tcp", "udp"), append(answers(third, "tcp", "udp"), silent(second)...)...),
+			},
+			{
+				Name: "the Service becomes internal",
+				Do: []spec.Action{Edit("web", func(s *corev1.Service) {
+					s.Spec.Type = corev1.ServiceTypeClusterIP
+					s.Spec.ExternalTrafficPolicy = ""
+					s.Spec.AllocateLoadBalancerNodePorts = nil
+					for i := range s.Spec.Ports {
+						s.Spec.Ports[i].NodePort = 0
+					}
+				})},
+				Rows: append([]spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
+					append(silent(first), append(silent(second), silent(third)...)...)...),
+			},
+		},
+	}
+}
+
+func has(ips ...spec.Target) spec.Action { return hasFor("web", ips...) }
+
+// hasFor gives a Service the addresses of targets.
+func hasFor(service string, ips ...spec.Target) spec.Action {
+	var texts []string
+	for _, ip := range ips {
+		texts = append(texts, ip.V4, ip.V6)
+	}
+	return IngressIPs(service, corev1.LoadBalancerIPModeVIP, texts...)
+}
+
+func routed(ips ...spec.Target) []spec.Action {
+	var out []spec.Action
+	for _, ip := range ips {
+		out = append(out, RouteVia("client", ip.V4, ip.V6, "n1"))
+	}
+	return out
+}
+
+func answers(at spec.Target, protos ...string) []spec.Row {
+	var rows []spec.Row
+	for _, proto := range protos {
+		port := map[string]uint16{"tcp": 8080, "udp": 8081}[proto]
+		rows = append(rows,
+			spec.Row{From: "client", To: at, Proto: proto, By: []string{"a2"}, Port: port},
+			spec.Row{From: "c1", To: at, Proto: proto, By: []string{"a2"}, Port: port})
+	}
+	return rows
+}
+
+func silent(at spec.Target) []spec.Row {
+	return []spec.Row{
+		{From: "client", To: at, Want: spec.NotServed}, {From: "client", To: at, Proto: "udp", Want: spec.NotServed},
+		{From: "c1", To: at, Want: spec.NotServed},
+	}
+}
+
+// everyPod are the pods of rollingUpdate, before and after.
+var everyPod = []string{"a1", "a2", "b1", "b3"}
+
+// doors are addresses of the Service with policy Local, each of which leads to one node: what a load balancer chooses
+// from.
+var doors = map[string]spec.Target{
+	"n1": spec.AddrAt("203.0.113.35", "2001:db8:113::35", 80),
+	"n2": spec.AddrAt("203.0.113.36", "2001:db8:113::36", 80),
+	"n3": spec.AddrAt("203.0.113.37", "2001:db8:113::37", 80),
+}
+
+func rollingUpdate() spec.Scenario {
+	return spec.Scenario{
+		ID:    "lb-rolling-update",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.HealthCheckNodePort, spec.TerminatingFallback},
+		Given: []store.Object{
+			Backend("a1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web")),
+			Service("local", LoadBalancer(), ETPLocal(), Selecting("web")),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("any", "203.0.113.34", "2001:db8:113::34"), RouteVia("client", "203.0.113.34", "2001:db8:113::34", "n3"),
+				hasFor("local", doors["n1"], doors["n2"], doors["n3"]), toDoor("n1"), toDoor("n2"), toDoor("n3"),
+			},
+			Check: func(ctx context.Context, w spec.World) error {
+				for _, change := range []spec.Action{
+					Apply(Backend("b3", "n3")), Terminate("a1", true), Delete("Pod", "a1"),
+					Apply(Backend("b1", "n1")), Terminate("a2", true), Delete("Pod", "a2"),
+				} {
+					if err := underTraffic(ctx, w, change); err != nil {
+						return fmt.Errorf("%s: %w", change.Name, err)
+					}
+				}
+				return nil
+			},
+		}},
+	}
+}
+
+func toDoor(node string) spec.Action { return RouteVia("client", doors[node].V4, doors[node].V6, node) }
+
+// underTraffic makes a change while clients connect, through the nodes that a load balancer takes for healthy before
+// it.
+func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	rows := []spec.Row{{From: "client", To: spec.IngressOf("any", 80), By: everyPod}}
+	for node, door := range doors {
+		for _, f := range w.Lab().Stack().Families() {
+			healthy, err := isHealthy(ctx, w, w.Lab().Node(node).Addr(f))
+			if err != nil {
+				return err
+			}
+			if healthy {
+				rows = append(rows, spec.Row{From: "client", To: door, Family: f, By: everyPod})
+			}
+		}
+	}
+	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+		if err := change.Run(ctx, w); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		return t.Rounds(ctx, 5)
+	})
+}
+
+// isHealthy asks the health-check port of a node, whose address it is given.
+func isHealthy(ctx context.Context, w spec.World, node netip.Addr) (bool, error) {
+	port, err := HealthPort(w, "local")
+	if err != nil {
+		return false, err
+	}
+	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, port))
+	return health.Code == http.StatusOK, err
 }

@@ -5,9 +5,11 @@ package external
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -19,18 +21,17 @@ var (
 	otherAddress     = spec.HostAt("client", 0).On(spec.Secondary)
 )
 
-// nobody are ranges that nobody in the lab sends from.
+// nobody are ranges that no host in the lab sends from.
 var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
 
 // sourceranges returns the scenarios of spec.loadBalancerSourceRanges: who may use a load balancer's address.
 func sourceranges() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "sr-allow-deny",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), from(client4, client6))},
+			ID: "sr-allow-deny", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), SourceRanges(client4, client6))},
 			Steps: []spec.Step{{
-				Do: exposed("web", "203.0.113.40", "2001:db8:113::40"),
+				Do: Exposed("web", "203.0.113.40", "2001:db8:113::40"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, By: []string{"a2"}},
 					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
@@ -38,12 +39,11 @@ func sourceranges() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "sr-pod-clients",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
+			ID: "sr-pod-clients", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
 			Given: []store.Object{
 				Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"),
-					from(nobody...)),
-				Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), from(nobody...)),
+					SourceRanges(nobody...)),
+				Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), SourceRanges(nobody...)),
 			},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -59,10 +59,9 @@ func sourceranges() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "sr-node-client",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			ID: "sr-node-client", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{
-				Backend("a2", "n2"), Service("web", LoadBalancer(), from("192.168.7.11/32", "fd00:7::11/128")),
+				Backend("a2", "n2"), Service("web", LoadBalancer(), SourceRanges("192.168.7.11/32", "fd00:7::11/128")),
 			},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -82,11 +81,11 @@ func sourceranges() []spec.Scenario {
 			ID:    "sr-does-not-cover",
 			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ClusterIP, spec.ExternalIPs, spec.SourceRanges},
 			Given: []store.Object{
-				Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), from(nobody...),
+				Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer(), SourceRanges(nobody...),
 					ExternalIPs("198.51.100.45", "2001:db8:51::45")),
 			},
 			Steps: []spec.Step{{
-				Do: append(exposed("web", "203.0.113.45", "2001:db8:113::45"),
+				Do: append(Exposed("web", "203.0.113.45", "2001:db8:113::45"),
 					RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
@@ -98,33 +97,31 @@ func sourceranges() []spec.Scenario {
 		},
 		anyAndFormat(),
 		{
-			ID:    "sr-runtime-change",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+			ID: "sr-runtime-change", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{
-				{Name: "no ranges", Do: exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
+				{Name: "no ranges", Do: Exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
 				}},
-				{Name: "others are listed", Do: []spec.Action{Edit("web", from(nobody...))}, Rows: []spec.Row{
+				{Name: "others are listed", Do: []spec.Action{Edit("web", SourceRanges(nobody...))}, Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
 					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
 				}},
-				{Name: "the client is listed", Do: []spec.Action{Edit("web", from(client4, client6))}, Rows: []spec.Row{
+				{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
 					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Silence},
 					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
 				}},
-				{Name: "no ranges again", Do: []spec.Action{Edit("web", from())}, Rows: []spec.Row{
+				{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
 					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), By: []string{"a2"}},
 				}},
 			},
 		},
 		{
-			ID:    "sr-without-endpoints",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
-			Given: []store.Object{Service("web", LoadBalancer(), from(client4, client6))},
+			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
+			Given: []store.Object{Service("web", LoadBalancer(), SourceRanges(client4, client6))},
 			Steps: []spec.Step{{
-				Do: exposed("web", "203.0.113.50", "2001:db8:113::50"),
+				Do: Exposed("web", "203.0.113.50", "2001:db8:113::50"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
 					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Refused | spec.Silence},
@@ -134,17 +131,7 @@ func sourceranges() []spec.Scenario {
 	}
 }
 
-// from sets the ranges.
-func from(ranges ...string) func(*corev1.Service) {
-	return func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
-}
-
-// exposed gives a Service a load balancer's address that leads the client to n1.
-func exposed(service, v4, v6 string) []spec.Action {
-	return []spec.Action{Ingress(service, v4, v6), RouteVia("client", v4, v6, "n1")}
-}
-
-// listing makes the ranges of a Service hold a pod, and nobody else who sends in the lab.
+// listing makes the ranges of a Service contain a pod and no other sender of the lab.
 func listing(service, pod string) spec.Action {
 	return spec.Action{Name: "list pod " + pod, Run: func(_ context.Context, w spec.World) error {
 		h, err := w.Host(pod)
@@ -155,6 +142,37 @@ func listing(service, pod string) spec.Action {
 		for _, a := range h.Addrs() {
 			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()).String())
 		}
-		return store.Update(w.Store(), w.Namespace(), service, from(ranges...))
+		return store.Update(w.Store(), w.Namespace(), service, SourceRanges(ranges...))
 	}}
+}
+
+// anyAndFormat has a Service for each way to write ranges.
+func anyAndFormat() spec.Scenario {
+	return spec.Scenario{
+		ID: "sr-any-and-format", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		Given: []store.Object{
+			Backend("a2", "n2"),
+			Service("everybody", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15", "0.0.0.0/0",
+				"2001:db8:ffff::/48",
+				"::/0")),
+			Service("blanks", LoadBalancer(), Selecting("web"), SourceRanges(" "+client4+" ", " "+client6)),
+			Service("only4", LoadBalancer(), Selecting("web"), SourceRanges("198.18.0.0/15")),
+			Service("only6", LoadBalancer(), Selecting("web"), SourceRanges("2001:db8:ffff::/48")),
+		},
+		Steps: []spec.Step{{
+			Do: slices.Concat(
+				Exposed("everybody", "203.0.113.46", "2001:db8:113::46"), Exposed("blanks", "203.0.113.47", "2001:db8:113::47"),
+				Exposed("only4", "203.0.113.48", "2001:db8:113::48"), Exposed("only6", "203.0.113.51", "2001:db8:113::51"),
+			),
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("everybody", 80), By: []string{"a2"}},
+				{From: "client", To: spec.IngressOf("blanks", 80), By: []string{"a2"}},
+				{From: "client", As: otherAddress, To: spec.IngressOf("blanks", 80), Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, By: []string{"a2"}},
+				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V4, By: []string{"a2"}},
+			},
+		}},
+	}
 }

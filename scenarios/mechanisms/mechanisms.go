@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mechanisms holds the scenarios of what a proxier keeps in the kernel: the rules of iptables, nftables and IPVS,
-// and what remains of them when the proxier restarts, changes its mode or goes.
+// Package mechanisms holds the scenarios of what a proxier keeps in the kernel: the rules of iptables, nftables and
+// IPVS, and what remains of them when the proxier restarts, changes its mode or goes.
 package mechanisms
 
 import (

@@ -6,6 +6,8 @@ import (
 	"context"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -14,7 +16,8 @@ import (
 // restart returns the scenarios of proxiers that end, come back, change their mode or leave.
 func restart() []spec.Scenario {
 	return []spec.Scenario{
-		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
+		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(),
+		cleanup(),
 	}
 }
 
@@ -92,8 +95,7 @@ func noPartialFirstSync() spec.Scenario {
 
 func atomicUpdates() spec.Scenario {
 	return spec.Scenario{
-		ID:    "rr-atomic-updates",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		ID: "rr-atomic-updates", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
 			Service("restless", NodePort())),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
@@ -139,4 +141,108 @@ func restartInTurn(all ...func() error) error {
 		}
 	}
 	return nil
+}
+
+func modeSwitch() spec.Scenario {
+	return spec.Scenario{
+		ID: "rr-mode-switch", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.KernelNAT, spec.SurvivesRestart,
+			spec.ModeSwitch},
+		Given: world(Service("gone", Selecting("web"), NodePort())),
+		Steps: []spec.Step{
+			{Name: "before", Rows: kept},
+			{Name: "another mode takes over", Check: func(ctx context.Context, w spec.World) error {
+				return w.During(ctx, kept, func(ctx context.Context, t spec.Traffic) error {
+					return restartInTurn(
+						func() error { return w.Life("n1").Switch(ctx) },
+						func() error { return w.Settle(ctx) },
+						func() error { return t.Rounds(ctx, 5) },
+					)
+				})
+			}},
+			{Name: "the other mode serves", Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends, SeenAs: spec.Itself(), Flow: spec.TranslatedOn("n1")},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends, Flow: spec.MasqueradedOn("n1")},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: backends, Flow: spec.TranslatedOn("n1")},
+				{From: "c1", To: spec.ClusterIPOf("gone", 80), By: backends},
+			}},
+			{Name: "a Service goes, of which the old mode was not told", Check: func(ctx context.Context, w spec.World) error {
+				var rows []spec.Row
+				for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("gone", 80),
+					"client": spec.NodePortAt("n1", "gone", 80)} {
+					at, err := Pin(w, to, "tcp")
+					if err != nil {
+						return err
+					}
+					rows = append(rows, spec.Row{From: from, To: at, Want: spec.NotServed})
+				}
+				if err := w.Store().Delete(store.KindService, w.Namespace(), "gone"); err != nil {
+					return &spec.HarnessError{Err: err}
+				}
+				return w.Expect(ctx, rows...)
+			}},
+		},
+	}
+}
+
+// drift lets an endpoint leave while a connection to it is open. IPVS keeps such an endpoint, with weight 0, so a
+// proxier of IPVS must also find out that the endpoint is back.
+func drift() spec.Scenario {
+	return spec.Scenario{
+		ID: "rr-restart-with-drift", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web"),
+			Service("gone", Selecting("web"), NodePort()), Service("changed", Selecting("web")),
+		},
+		Steps: []spec.Step{
+			{
+				Name: "a connection to a2 is open", Do: []spec.Action{Readiness("a3", false)},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", By: []string{"a2"}}},
+			},
+			{
+				Name: "a3 takes the place of a2", Do: []spec.Action{Readiness("a3", true), Readiness("a2", false)},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a3"}}},
+			},
+			{Name: "much changes while the proxier of n1 is away", Check: changesWhileAway},
+		},
+	}
+}
+
+func changesWhileAway(ctx context.Context, w spec.World) error {
+	var former []spec.Target
+	for _, t := range []spec.Target{
+		spec.ClusterIPOf("gone", 80), spec.NodePortAt("n1", "gone", 80), spec.ClusterIPOf("changed", 80),
+	} {
+		at, err := Pin(w, t, "tcp")
+		if err != nil {
+			return err
+		}
+		former = append(former, at)
+	}
+	if err := w.Life("n1").Kill(ctx); err != nil {
+		return err
+	}
+	for _, change := range []spec.Action{
+		Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
+		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }),
+	} {
+		if err := change.Run(ctx, w); err != nil {
+			return spec.HarnessErrorf("%s: %w", change.Name, err)
+		}
+	}
+	if err := w.Life("n1").Start(ctx); err != nil {
+		return err
+	}
+	both := []string{"a2", "a3"}
+	return w.Expect(ctx,
+		spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: both, Even: true},
+		spec.Row{From: "c1", To: spec.ClusterIPOf("new", 80), By: both},
+		spec.Row{From: "client", To: spec.NodePortAt("n1", "new", 80), By: both},
+		spec.Row{From: "c1", To: spec.ClusterIPOf("changed", 81), By: both},
+		spec.Row{From: "c1", To: former[0], Want: spec.NotServed},
+		spec.Row{From: "client", To: former[1], Want: spec.NotServed},
+		spec.Row{From: "c1", To: former[2], Want: spec.NotServed},
+	)
 }

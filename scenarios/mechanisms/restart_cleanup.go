@@ -7,7 +7,12 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -77,4 +82,184 @@ func nothingLeft(ctx context.Context, w spec.World, node string) error {
 		return fmt.Errorf("%s still holds %s", node, strings.Join(names, ", "))
 	}
 	return nil
+}
+
+// healingLimit is how long a proxier that heals by itself may take: the sync period of kube-proxy, 30 s, and what a
+// sync takes.
+const healingLimit = 45 * time.Second
+
+func deletedExternally() spec.Scenario {
+	return spec.Scenario{
+		ID: "rr-rules-deleted-externally", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: world(),
+		Steps: []spec.Step{
+			{Name: "before", Rows: fresh},
+			{Name: "somebody flushes the firewall of n1", Check: func(ctx context.Context, w spec.World) error {
+				if err := flushFirewall(ctx, w, "n1"); err != nil {
+					return err
+				}
+				if !w.Features()[spec.SelfHealing] {
+					return nil
+				}
+				return healed(ctx, w)
+			}},
+			{Name: "a Service comes", Do: []spec.Action{Apply(Service("new", Selecting("web")))}, Rows: append([]spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("new", 80), By: backends},
+				// What comes from elsewhere to a pod elsewhere has to be masqueraded, which the first one drawn may not show.
+				{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends, Times: 20},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends, Times: 20},
+			}, fresh...)},
+		},
+	}
+}
+
+// flushFirewall deletes every table of a node but the lab's own, as the restart of a firewall daemon does.
+func flushFirewall(ctx context.Context, w spec.World, node string) error {
+	tables, err := w.Run(ctx, node, "nft", "list", "tables")
+	if err != nil {
+		return err
+	}
+	var script strings.Builder
+	for table := range strings.Lines(tables) {
+		if !strings.HasSuffix(strings.TrimSpace(table), " viplab") {
+			script.WriteString("delete " + table)
+		}
+	}
+	if _, err := w.Run(ctx, node, "nft", script.String()); err != nil {
+		return err
+	}
+	if !w.Features()[spec.IPTablesLegacy] {
+		return nil
+	}
+	for _, f := range w.Lab().Stack().Families() {
+		for _, table := range []string{"filter", "nat", "mangle"} {
+			for _, what := range []string{"-F", "-X"} {
+				if _, err := w.Run(ctx, node, IPTables(w, f), "-w", "-t", table, what); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// healed returns when new connections work in every family without any change of the cluster.
+func healed(ctx context.Context, w spec.World) error {
+	limit := machine.Limit(healingLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
+	defer cancel()
+	return observe.Await(ctx, nil, func(ctx context.Context) error {
+		for _, row := range fresh {
+			for _, f := range w.Lab().Stack().Families() {
+				conn, answer, err := w.Probe(ctx, row.From, row.To, f, row.Protocol())
+				if err != nil {
+					return err
+				}
+				if answer.Outcome != traffic.Reply {
+					return fmt.Errorf("%s -> %s %s: %s", row.From, row.To, f, answer)
+				}
+				if err := conn.Close(); err != nil {
+					return &spec.HarnessError{Err: err}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func foreignRules() spec.Scenario {
+	return spec.Scenario{
+		ID: "rr-foreign-rules-kept", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP},
+		Given: world(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			if err := makeForeign(ctx, w); err != nil {
+				return err
+			}
+			before, err := foreign(ctx, w)
+			if err != nil {
+				return err
+			}
+			same := func(after string) error {
+				now, err := foreign(ctx, w)
+				if err == nil && now != before {
+					err = fmt.Errorf("after %s, what others have made on n1 is\n%s\nIt was\n%s", after, now, before)
+				}
+				return err
+			}
+			serves := func() error {
+				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends})
+			}
+			err = restartInTurn(
+				func() error { return w.Apply(Service("another", Selecting("web"))) }, serves,
+				func() error { return same("a sync") },
+				func() error { return w.Life("n1").Start(ctx) }, serves,
+				func() error { return same("a restart") },
+			)
+			if err != nil || !w.Features()[spec.Cleanup] {
+				return err
+			}
+			return restartInTurn(
+				func() error { return w.Life("n1").Cleanup(ctx) },
+				func() error { return same("the clean-up") },
+			)
+		}}},
+	}
+}
+
+// makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of
+// the scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
+func makeForeign(ctx context.Context, w spec.World) error {
+	const discard = "9" // RFC 863; nobody here speaks it
+	commands := [][]string{
+		{"nft", "add table inet foreign; add chain inet foreign forward { type filter hook forward priority 5; }; " +
+			"add rule inet foreign forward tcp dport " + discard + " drop"},
+	}
+	for _, f := range w.Lab().Stack().Families() {
+		set, kind := "foreign4", "inet"
+		if f == lab.V6 {
+			set, kind = "foreign6", "inet6"
+		}
+		commands = append(commands, []string{"ipset", "create", set, "hash:ip", "family", kind})
+		for _, at := range []struct{ table, chain string }{{"filter", "FORWARD"}, {"nat", "PREROUTING"},
+			{"nat", "POSTROUTING"}} {
+			own := "FOREIGN-" + at.chain
+			for _, words := range []string{
+				"-N " + own, "-A " + own + " -p tcp --dport " + discard + " -m set --match-set " + set + " src -j RETURN",
+				"-I " + at.chain + " -j " + own,
+			} {
+				commands = append(commands, append([]string{IPTables(w, f), "-w", "-t", at.table}, strings.Fields(words)...))
+			}
+		}
+	}
+	for _, argv := range commands {
+		if _, err := w.Run(ctx, "n1", argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foreign is what is there of that now.
+func foreign(ctx context.Context, w spec.World) (string, error) {
+	commands := [][]string{{"nft", "list", "table", "inet", "foreign"}, {"ipset", "list", "-n"}}
+	for _, f := range w.Lab().Stack().Families() {
+		for _, table := range []string{"filter", "nat"} {
+			commands = append(commands, []string{IPTables(w, f), "-w", "-t", table, "-S"})
+		}
+	}
+	var all strings.Builder
+	for _, argv := range commands {
+		text, err := Shown(ctx, w, "n1", argv...)
+		if err != nil {
+			return "", err
+		}
+		for line := range strings.Lines(text) {
+			if strings.Contains(line, "FOREIGN-") || strings.HasPrefix(line, "foreign") || argv[0] == "nft" {
+				all.WriteString(line)
+			}
+		}
+	}
+	return all.String(), nil
 }

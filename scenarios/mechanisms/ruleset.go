@@ -72,8 +72,7 @@ func shapes() []spec.Scenario {
 			Steps: inNAT(offClusterMark),
 		},
 		{
-			ID:    "rs-ipt-local-policy-chains",
-			Needs: []spec.Feature{spec.IPTables, spec.NodePort, spec.ETPLocal},
+			ID: "rs-ipt-local-policy-chains", Needs: []spec.Feature{spec.IPTables, spec.NodePort, spec.ETPLocal},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Check: EachFamily(localPolicyChains)}},
 		},
@@ -92,8 +91,7 @@ func shapes() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "rs-ipt-forward",
-			Needs: append([]spec.Feature{spec.DropInvalid}, rulesetNeeds...),
+			ID: "rs-ipt-forward", Needs: append([]spec.Feature{spec.DropInvalid}, rulesetNeeds...),
 			Given: []store.Object{Backend("a1", "n1"), Service("web")},
 			Steps: []spec.Step{{Check: inTable("filter", forward)}},
 		},

@@ -15,11 +15,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// calico is about the chains of an enforcer of network policies.
+// calico returns the scenarios of the chains of an enforcer of network policies.
 func calico() []spec.Scenario {
 	return []spec.Scenario{{
-		ID:    "np-calico-workload-chain",
-		Needs: []spec.Feature{spec.NetworkPolicy, spec.CalicoChains},
+		ID: "np-calico-workload-chain", Needs: []spec.Feature{spec.NetworkPolicy, spec.CalicoChains},
 		Given: []store.Object{
 			Pod("backend", "n1", Labelled("allow-db-access", "true")), Pod("frontend", "n1"), Pod("tunnel", "n2", UDP(4789)),
 			Pod("db", "n1", App("db"), TCP(8080)), policyFrom(`

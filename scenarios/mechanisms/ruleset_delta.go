@@ -22,14 +22,12 @@ import (
 func deltas() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "rs-delta-minimal",
-			Needs: []spec.Feature{spec.IPTables, spec.ClusterIP},
+			ID: "rs-delta-minimal", Needs: []spec.Feature{spec.IPTables, spec.ClusterIP},
 			Given: bystander(),
 			Steps: []spec.Step{{Check: EachFamily(keepsCounters)}},
 		},
 		{
-			ID:    "rs-delta-minimal-nft",
-			Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.SessionAffinity},
+			ID: "rs-delta-minimal-nft", Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.SessionAffinity},
 			Given: bystander(Affinity()),
 			Steps: []spec.Step{{Check: EachFamily(keepsHandles)}},
 		},

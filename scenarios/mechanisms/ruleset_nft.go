@@ -18,8 +18,7 @@ import (
 // nftShape is about the table of an nftables proxier.
 func nftShape() spec.Scenario {
 	return spec.Scenario{
-		ID:    "rs-nft-table",
-		Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
+		ID: "rs-nft-table", Needs: []spec.Feature{spec.NFTables, spec.ClusterIP, spec.NodePort, spec.ETPLocal},
 		Given: []store.Object{
 			Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort()), Service("empty"),
 			Pod("l1", "n1", App("local"), TCP(8080)), Service("local", NodePort(), ETPLocal()),
@@ -119,7 +118,7 @@ func hairpins(w spec.World, t nftTable, family lab.Family) error {
 	return nil
 }
 
-// withoutEndpoints wants a Service that nobody serves refused, and one that only others serve dropped.
+// withoutEndpoints wants a Service without endpoints refused, and one with endpoints on other nodes only dropped.
 func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
 	vip, err := w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp")
 	if err != nil {
@@ -141,4 +140,59 @@ func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
 			local.Port()))
 	}
 	return err
+}
+
+// nftTable is the table of an nftables proxier in one family, as nft lists it: what stands between the braces of each
+// chain, set and map.
+type nftTable map[string]string
+
+func listNFT(ctx context.Context, w spec.World, node string, family lab.Family) (nftTable, error) {
+	ip := map[lab.Family]string{lab.V4: "ip", lab.V6: "ip6"}[family]
+	text, err := Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy")
+	if err != nil {
+		return nil, err
+	}
+	return parseNFT(text), nil
+}
+
+// block begins with "chain services {" on a line of its own, and ends with a brace below it.
+var nftBlock = regexp.MustCompile(`(?ms)^\t(\w+ \S+) \{\n(.*?)^\t\}$`)
+
+func parseNFT(text string) nftTable {
+	t := nftTable{}
+	for _, m := range nftBlock.FindAllStringSubmatch(text, -1) {
+		t[m[1]] = m[2]
+	}
+	return t
+}
+
+// block is what a chain, set or map consists of; empty if there is none.
+func (t nftTable) block(kind, name string) string { return t[kind+" "+name] }
+
+func (t nftTable) setOrMap(name string) string { return t.block("set", name) + t.block("map", name) }
+
+// typeOf is the type of a set or map.
+func (t nftTable) typeOf(name string) string {
+	_, after, _ := strings.Cut(t.setOrMap(name), "\ttype ")
+	kind, _, _ := strings.Cut(after, "\n")
+	return kind
+}
+
+var (
+	nftElements = regexp.MustCompile(`(?s)elements = \{ (.*) \}`)
+	nftComment  = regexp.MustCompile(` comment "[^"]*"`)
+)
+
+// elements are those of a set or map, with what they lead to.
+func (t nftTable) elements(name string) map[string]string {
+	m := nftElements.FindStringSubmatch(t.setOrMap(name))
+	if m == nil {
+		return nil
+	}
+	all := map[string]string{}
+	for _, e := range strings.Split(nftComment.ReplaceAllString(m[1], ""), ",") {
+		key, value, _ := strings.Cut(strings.TrimSpace(e), " : ")
+		all[key] = value
+	}
+	return all
 }

@@ -21,8 +21,7 @@ import (
 // userspacePortals accepts REDIRECT, which always leads to the node itself, and DNAT to an address of the node.
 func userspacePortals() spec.Scenario {
 	return spec.Scenario{
-		ID:    "rs-userspace-portals",
-		Needs: []spec.Feature{spec.UserspacePortals, spec.ClusterIP, spec.NodePort},
+		ID: "rs-userspace-portals", Needs: []spec.Feature{spec.UserspacePortals, spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", NodePort()),
 		},
@@ -113,7 +112,7 @@ func leadsToListener(ctx context.Context, w spec.World, r rule, family lab.Famil
 	return err
 }
 
-// listeners are the TCP ports of n1 on which somebody listens, in decimal.
+// listeners returns the TCP ports of n1 that have a listener, in decimal.
 func listeners(ctx context.Context, w spec.World, family lab.Family) (map[string]bool, error) {
 	files := []string{"cat", "/proc/net/tcp6"} // which may serve IPv4 too
 	if family == lab.V4 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/scenarios/fixture"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -26,7 +26,7 @@ type rule struct {
 
 // save reads a table of a node through the back end that the proxier writes to.
 func save(ctx context.Context, w spec.World, node string, family lab.Family, name string) (table, error) {
-	text, err := w.Run(ctx, node, fixture.IPTables(w, family)+"-save", "-c", "-t", name)
+	text, err := w.Run(ctx, node, IPTables(w, family)+"-save", "-c", "-t", name)
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,16 @@ package networkpolicy
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -18,8 +23,7 @@ import (
 func addresses() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-completed-pod", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-completed-pod", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("b2 runs", nil, open("a1", "b2"), shut("a1", "c2")),
@@ -28,8 +32,7 @@ func addresses() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-address-passed-on", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-address-passed-on", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("old", pod("a1"), ingress(allow(pods(pod("b2"))))),
 				policy("new", pod("b1"), ingress(allow(pods(pod("d2")))))),
 			Steps: []spec.Step{
@@ -40,8 +43,7 @@ func addresses() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-pending-pod",
-			Needs: enforced,
+			ID: "np-pending-pod", Needs: enforced,
 			Given: []store.Object{
 				echo("a1", "n1", App("target")), echo("b2", "n2", App("peer")), echo("c2", "n2"),
 				Pod("peer", "", App("peer")), Pod("target", "", App("target")),
@@ -54,8 +56,7 @@ func addresses() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-named-port-moves", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-named-port-moves", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(
 				echo("d1", "n1", App("named"), Named("web", 8090), TCP(8091)),
 				policy("p", labels("app", "named"), ingress(allow().onNamed("web"))),
@@ -108,7 +109,7 @@ func ended(name string) spec.Action {
 	}}
 }
 
-// settled waits until all of the changes before are obeyed.
+// settled waits until every node has programmed the changes made so far.
 func settled() spec.Action {
 	return spec.Action{Name: "wait", Run: func(ctx context.Context, w spec.World) error { return w.Settle(ctx) }}
 }
@@ -133,4 +134,123 @@ func takesOver(former string, p *corev1.Pod) spec.Action {
 			}
 			return nil
 		}}
+}
+
+// longName is a name of 253 letters, the most that there can be, with dots; those of different ends share all but the
+// last.
+func longName(end string) string { return strings.Repeat("very-long.", 25) + "x-" + end }
+
+// names are the scenarios of names and labels that are hard on rules.
+func names() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-long-names", Needs: enforced,
+			Given: four(
+				policy(longName("a"), pod("a1"), ingress(allow(pods(pod("b1"))))),
+				policy(longName("b"), pod("a1"), ingress(allow(pods(pod("b2"))))),
+				policy(longName("c"), pod("b1"), ingress()),
+			),
+			Steps: []spec.Step{
+				step("all", nil, open("a1", "b1", "b2"), shut("a1", "c2"), shut("b1", "a1", "b2")),
+				step("one goes", do(Delete("NetworkPolicy", longName("a"))), open("a1", "b2"), shut("a1", "b1", "c2"),
+					shut("b1", "a1")),
+			},
+		},
+		{
+			ID: "np-label-values", Needs: enforced,
+			Given: []store.Object{
+				echo("a1", "n1"), echo("b1", "n1"),
+				echo("empty", "n2", Labelled("tier", "")), echo("none", "n2"), echo("dotted", "n2", Labelled("tier", "a.b_c-d")),
+				echo("like", "n2", Labelled("tier", "axb_c-d")),
+				echo("longer", "n2", Labelled("tier", "a.b_c-d.e")), echo("key", "n2", Labelled("example.org/tier", "a.b_c-d")),
+				policy("empty", pod("a1"), ingress(allow(pods(labels("tier", ""))))),
+				policy("dotted", pod("b1"), ingress(allow(pods(labels("tier", "a.b_c-d"))))),
+			},
+			Steps: []spec.Step{step("", nil,
+				open("a1", "empty"), shut("a1", "none", "dotted", "like", "longer", "key"),
+				open("b1", "dotted"), shut("b1", "empty", "none", "like", "longer", "key"),
+			)},
+		},
+		{
+			ID: "np-initializing-pod", Needs: enforced,
+			Given: four(policy("p", pod("d1"), ingress(allow(pods(pod("b2")))), egress())),
+			Steps: []spec.Step{
+				step("it initializes", do(Apply(echo("d1", "n1")), settled(), initializes("d1")), shut("d1", "b1", "c2"),
+					shut("b1", "d1"), shut("b2", "d1")),
+				step("it runs", do(runs("d1")), open("d1", "b2"), shut("d1", "b1", "c2"), shut("b1", "d1")),
+			},
+		},
+	}
+}
+
+// families are the scenarios of what IPv4 and IPv6 have of their own.
+func families() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-block-of-one-family", Families: []lab.Family{lab.V4, lab.V6}, Needs: enforced,
+			Given: four(
+				policy("four", pod("a1"), ingress(allow(block("0.0.0.0/0")))),
+				policy("six", pod("b1"), ingress(allow(block("::/0")))),
+				policy("out", pod("c2"), egress(allow(block("0.0.0.0/0")))),
+			),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "b2", To: spec.HostAt("a1", 8080), Family: lab.V4, By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Family: lab.V6, Want: denied},
+				{From: "b2", To: spec.HostAt("b1", 8080), Family: lab.V4, Want: denied},
+				{From: "b2", To: spec.HostAt("b1", 8080), Family: lab.V6, By: []string{"b1"}},
+				{From: "c2", To: spec.HostAt("b2", 8080), Family: lab.V4, By: []string{"b2"}},
+				{From: "c2", To: spec.HostAt("b2", 8080), Family: lab.V6, Want: denied},
+			}}},
+		},
+		{
+			ID: "np-neighbour-discovery", Cluster: &spec.ClusterConfig{}, Needs: enforced,
+			Given: four(zeroTrust()...),
+			Steps: []spec.Step{{
+				Name: "nobody knows anybody", Do: do(forgetNeighbours("a1", "b1", "b2", "c2")),
+				Rows: []spec.Row{
+					{From: "a1", To: spec.HostAt("b2", 8080), By: []string{"b2"}},
+					{From: "n1", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+					{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+				},
+			}},
+		},
+	}
+}
+
+// forgetNeighbours empties the tables in which pods, and their nodes for them, have the hardware addresses of
+// neighbours, and with them what the lab has written there by hand.
+func forgetNeighbours(names ...string) spec.Action {
+	return spec.Action{Name: "forget neighbours", Run: func(_ context.Context, w spec.World) error {
+		for _, name := range names {
+			p := w.Lab().Pod(w.Namespace() + "/" + name)
+			if p == nil {
+				return fmt.Errorf("there is no pod %s", name)
+			}
+			if err := forget(&p.Host, nil); err != nil {
+				return err
+			}
+			if err := forget(&p.Node().Host, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// forget deletes the neighbours of a host, or the one that is the pod.
+func forget(h *lab.Host, pod *lab.Pod) error {
+	all, err := netns.List(func() ([]netlink.Neigh, error) { return h.Netlink().NeighList(0, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("%s: neighbours: %w", h.Name(), err)
+	}
+	for _, n := range all {
+		if n.IP == nil || n.State == netlink.NUD_NOARP || pod != nil && !n.IP.Equal(pod.Addr(lab.V4).AsSlice()) &&
+			!n.IP.Equal(pod.Addr(lab.V6).AsSlice()) {
+			continue
+		}
+		if err := h.Netlink().NeighDel(&n); err != nil {
+			return fmt.Errorf("%s: forget %s: %w", h.Name(), n.IP, err)
+		}
+	}
+	return nil
 }

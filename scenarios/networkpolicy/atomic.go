@@ -14,9 +14,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// atomic are the scenarios of changes that must be no change for somebody: nothing of what was denied before and is
+// atomic are the scenarios of changes that some clients must not notice: nothing of what was denied before and is
 // denied after passes meanwhile, and nothing that was allowed is lost. Each datagram of the rows is of a flow of its
-// own. They have clusters of their own, where each change is obeyed by itself.
+// own. They have clusters of their own, where each change is programmed by itself.
 func atomic() []spec.Scenario {
 	return []spec.Scenario{
 		unnoticed("np-reapplied", 5,
@@ -38,8 +38,7 @@ func atomic() []spec.Scenario {
 			Apply(manyBlocks(0)), Apply(manyBlocks(1000)), Apply(toldBy("p", "")),
 		),
 		{
-			ID: "np-once-closed", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-once-closed", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{{Check: eachFlow(turns)}},
 		},
@@ -74,8 +73,7 @@ func manyBlocks(first int) store.Object {
 // unnoticed is a scenario in which changes go round so many times, under traffic that none of them is to touch.
 func unnoticed(id string, rounds int, changes ...spec.Action) spec.Scenario {
 	return spec.Scenario{
-		ID:    id,
-		Needs: enforced, Cluster: &spec.ClusterConfig{},
+		ID: id, Needs: enforced, Cluster: &spec.ClusterConfig{},
 		Given: untouched(toldBy("p", "")),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {

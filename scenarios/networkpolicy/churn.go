@@ -19,8 +19,7 @@ import (
 func churn() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-label-churn", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-label-churn", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: churned(),
 			Steps: []spec.Step{{
 				Name: "while labels change", Check: changeLabels,
@@ -29,8 +28,7 @@ func churn() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "np-killed-midway", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-killed-midway", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: untouched(toldBy("p", "")),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
@@ -123,7 +121,7 @@ func lastRows() []spec.Row {
 	return rows
 }
 
-// changeLabels makes the changes, a hundred at a time, and tells how long after the last one they are obeyed.
+// changeLabels makes the changes, a hundred at a time, and notes how long after the last one they take effect.
 func changeLabels(ctx context.Context, w spec.World) error {
 	rows := slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2"))
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {

@@ -4,7 +4,19 @@ package networkpolicy
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -13,29 +25,25 @@ import (
 func connections() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-replies-pass",
-			Needs: enforced,
+			ID: "np-replies-pass", Needs: enforced,
 			Given: four(policy("mute", pod("a1"), egress()), policy("deaf", pod("c2"), ingress())),
 			Steps: []spec.Step{step("", nil, open("a1", "b1", "b2", "c2"), open("b1", "c2"), shut("b2", "a1"),
 				shut("c2", "b1", "b2"))},
 		},
 		{
-			ID:    "np-neighbours-judged-twice",
-			Needs: enforced,
+			ID: "np-neighbours-judged-twice", Needs: enforced,
 			Given: four(policy("out", pod("b1"), egress(allow(pods(labels())))), policy("none", pod("a1"), ingress()),
 				policy("none-there", pod("c2"), ingress())),
 			Steps: []spec.Step{step("", nil, shut("a1", "b1"), shut("c2", "b1"), open("b2", "b1"), open("b1", "a1", "b2"))},
 		},
 		{
-			ID:    "np-pinhole-one-way",
-			Needs: enforced,
+			ID: "np-pinhole-one-way", Needs: enforced,
 			Given: four(policy("deny", labels(), ingress(), egress()),
 				policy("out", pod("a1"), egress(allow(pods(pod("b2"))))), policy("in", pod("b2"), ingress(allow(pods(pod("a1")))))),
 			Steps: []spec.Step{step("", nil, open("b2", "a1"), shut("a1", "b2"), shut("b2", "b1", "c2"), shut("c2", "a1"))},
 		},
 		{
-			ID:    "np-denied-flow-opens",
-			Needs: enforced,
+			ID: "np-denied-flow-opens", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress())),
 			Steps: []spec.Step{
 				{Name: "denied", Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
@@ -48,8 +56,7 @@ func connections() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-connection-outlasts-updates",
-			Needs: enforced,
+			ID: "np-connection-outlasts-updates", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				rows := []spec.Row{
@@ -70,4 +77,356 @@ func connections() []spec.Scenario {
 			}}},
 		},
 	}
+}
+
+// flows are the scenarios of connections that a policy comes to deny, and of packets of none.
+func flows() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-open-connection-denied", Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{
+				{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
+				step("denied", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"),
+					ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"},
+						Choice: "an open connection that a policy comes to deny"})),
+			},
+		},
+		{
+			ID: "np-unanswered-flow-denied", Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{{Check: eachFlow(oneWay)}},
+		},
+	}
+}
+
+// ongoing are rows of a TCP connection and a UDP flow that stay open between steps.
+func ongoing(row spec.Row) []spec.Row {
+	var rows []spec.Row
+	for _, proto := range []string{"tcp", "udp"} {
+		r := row
+		r.From, r.To, r.Proto, r.Conn = "b2", spec.HostAt("a1", 8080), proto, proto
+		if r.Choice != "" {
+			r.Choice += ", " + proto
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// eachFlow does something in each family with a socket of b2 and one of a1.
+func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context,
+	spec.World) error {
+	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+		if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
+			return err
+		}
+		b2, err := OpenSocket(ctx, w, "b2", f)
+		if err != nil {
+			return err
+		}
+		defer b2.Close()
+		a1, err := OpenSocket(ctx, w, "a1", f)
+		if err != nil {
+			return err
+		}
+		defer a1.Close()
+		return do(ctx, w, f, b2, a1)
+	})
+}
+
+// oneWay sends from one socket of b2 to one of a1 that never answers: while that is allowed, denied, and allowed again.
+func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) error {
+	for i, change := range []spec.Action{
+		Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))), Apply(policy("p", pod("a1"), ingress())),
+		Delete("NetworkPolicy", "p"),
+	} {
+		if err := change.Run(ctx, w); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		text := fmt.Sprintf("datagram %d", i)
+		if err := from.Send(to.Addr(), text); err != nil {
+			return err
+		}
+		// A fence: what was sent to this node before the rows has arrived when they have been answered.
+		if err := w.Expect(ctx, open("b1", "b2")...); err != nil {
+			return err
+		}
+		heard, err := to.Heard()
+		if err != nil {
+			return err
+		}
+		if got, wanted := slices.Contains(heard, text), i != 1; got != wanted {
+			return fmt.Errorf("%s, after %s: arrived=%t, want %t", f, change.Name, got, wanted)
+		}
+	}
+	return nil
+}
+
+// forgottenFlow lets b2 and a1 talk, denies that, makes the nodes forget, and looks who of them still reaches the
+// other.
+func forgottenFlow(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error {
+	says := func(from, to *Socket, want bool) error {
+		const text = "hello"
+		if err := from.Send(to.Addr(), text); err != nil {
+			return err
+		}
+		if err := w.Expect(ctx, append(open("b1", "b2"), open("c2", "b1")...)...); err != nil { // fences, both ways
+			return err
+		}
+		heard, err := to.Heard()
+		if err == nil && (len(heard) > 0) != want {
+			err = fmt.Errorf("%s: %s to %s: arrived=%t, want %t", f, from.Addr(), to.Addr(), !want, want)
+		}
+		return err
+	}
+	steps := []func() error{
+		func() error { return says(b2, a1, true) }, func() error { return says(a1, b2, true) },
+		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
+		func() error { return w.Settle(ctx) },
+		func() error { return forgetFlows(ctx, w, b2.Addr(), "n1", "n2") },
+		func() error { return says(b2, a1, false) },
+		func() error { return says(a1, b2, true) }, func() error { return says(b2, a1, true) },
+		func() error { return Delete("NetworkPolicy", "p").Run(ctx, w) },
+	}
+	for _, do := range steps {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetFlows makes nodes forget the flows of a socket.
+func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes ...string) error {
+	for _, name := range nodes {
+		flows, err := w.Flows(ctx, name, func(f observe.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket })
+		if err != nil {
+			return err
+		}
+		table, err := observe.NewConntrack(w.Lab().Node(name).NS)
+		if err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		for _, f := range flows {
+			err = errors.Join(err, table.Delete(f))
+		}
+		if err := errors.Join(err, table.Close()); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+	}
+	return nil
+}
+
+// forgottenConnection is forgottenFlow for TCP. What b2 sends into the connection is the beginning of another one for
+// the nodes, and denied. What a1 sends is that as well; then b2's segments are replies to it. An enforcer may end all
+// that.
+func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error {
+	if err := w.Settle(ctx); err != nil {
+		return err
+	}
+	b2, a1, err := connect(ctx, w, f, "b2", "a1")
+	if err != nil {
+		return err
+	}
+	defer b2.Close()
+	defer a1.Close()
+	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
+	for _, do := range []func() error{
+		func() error { return says(b2) }, func() error {
+			return Soon(ctx,
+				func(context.Context) error { return hears(a1, true) })
+		},
+		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
+		func() error { return w.Settle(ctx) },
+		func() error { return forgetFlows(ctx, w, socket, "n1", "n2") },
+		func() error { return says(b2) },
+		// a fence, and what the policy says
+		func() error { return w.Expect(ctx, append(open("b1", "b2"), shut("a1", "b2")...)...) },
+		func() error { return hears(a1, false) },
+		func() error { return says(a1) },
+		func() error { return w.Expect(ctx, open("c2", "b1")...) },
+	} {
+		if err := do(); err != nil {
+			return fmt.Errorf("%s, connection of %s: %w", f, socket, err)
+		}
+	}
+	goesOn := "is cut"
+	if hears(b2, true) == nil {
+		goesOn = "goes on"
+		// What b2 has sent in vain it sends again, and now it is a reply.
+		if err := Soon(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
+			return fmt.Errorf("%s, connection of %s, after a1 has sent: %w", f, socket, err)
+		}
+	}
+	w.Note(fmt.Sprintf("a connection over IP%s that the nodes have forgotten %s when the isolated side sends", f,
+		goesOn))
+	return Delete("NetworkPolicy", "p").Run(ctx, w)
+}
+
+// connect opens a TCP connection from one host to another, and returns its ends.
+func connect(ctx context.Context, w spec.World, f lab.Family, from, to string) (client, server net.Conn, err error) {
+	ends := map[string]*lab.Host{}
+	for _, name := range []string{from, to} {
+		if ends[name], err = w.Host(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	listener, err := ends[to].NS.Listen(ctx, "tcp", netip.AddrPortFrom(ends[to].Addr(f), 0).String())
+	if err != nil {
+		return nil, nil, &spec.HarnessError{Err: err}
+	}
+	defer listener.Close()
+	client, err = ends[from].NS.Dial(ctx, "tcp", netip.AddrPort{}, listener.Addr().(*net.TCPAddr).AddrPort())
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect %s to %s: %w", from, to, err)
+	}
+	server, err = listener.Accept() // it is there already
+	if err != nil {
+		return nil, nil, errors.Join(&spec.HarnessError{Err: err}, client.Close())
+	}
+	return client, server, nil
+}
+
+// says sends a word.
+func says(c net.Conn) error {
+	_, err := c.Write([]byte("word"))
+	return err
+}
+
+// hears reads what has arrived at the other end of a connection, and checks whether there is any.
+func hears(c net.Conn, want bool) error {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	n := 0
+	var readErr error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, readErr = unix.Recvfrom(int(fd), make([]byte, 64), unix.MSG_DONTWAIT)
+		return true
+	})
+	if err != nil || readErr != nil && !errors.Is(readErr, unix.EAGAIN) {
+		return fmt.Errorf("receive: %w", errors.Join(err, readErr))
+	}
+	if (n > 0) != want {
+		return fmt.Errorf("at %s arrived=%t, want %t", c.LocalAddr(), n > 0, want)
+	}
+	return nil
+}
+
+// turns closes a flow that is never answered, and opens it again. Of what was sent meanwhile, a first part must have
+// arrived, and then a last one.
+func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) error {
+	for _, turn := range []struct {
+		change spec.Action
+		first  bool // what arrives is the first part
+	}{{Apply(policy("p", pod("a1"), ingress())), true}, {Delete("NetworkPolicy", "p"), false}} {
+		if err := w.Settle(ctx); err != nil {
+			return err
+		}
+		s := stream{from: from, to: to}
+		err := s.sendMeanwhile(func() error {
+			if err := turn.change.Run(ctx, w); err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			return w.Settle(ctx)
+		})
+		if err != nil {
+			return err
+		}
+		if err := w.Expect(ctx, open("b1", "b2")...); err != nil { // a fence
+			return err
+		}
+		if err := s.hear(); err != nil {
+			return err
+		}
+		if problem := s.oneTurn(turn.first); problem != "" {
+			return fmt.Errorf("%s, %s: %s", f, turn.change.Name, problem)
+		}
+	}
+	return nil
+}
+
+// sendPause is the pause between two datagrams.
+const sendPause = time.Millisecond
+
+// stream is numbered datagrams from one socket to another.
+type stream struct {
+	from, to *Socket
+	sent     int
+	arrived  []int // the numbers
+}
+
+// send sends the next datagram, and now and then takes what has arrived, so that the receiver has room for more.
+func (s *stream) send() error {
+	const room = 50
+	if err := s.from.Send(s.to.Addr(), strconv.Itoa(s.sent)); err != nil {
+		return err
+	}
+	if s.sent++; s.sent%room == 0 {
+		return s.hear()
+	}
+	return nil
+}
+
+// sendMeanwhile sends while something is done, and some before and after.
+func (s *stream) sendMeanwhile(do func() error) error {
+	const around = 5
+	done := make(chan error, 1)
+	ticks := time.NewTicker(sendPause)
+	defer ticks.Stop()
+	for left := -1; left != 0; {
+		if err := s.send(); err != nil {
+			return err
+		}
+		if s.sent == around {
+			go func() { done <- do() }()
+		}
+		if left > 0 {
+			left--
+		}
+		select {
+		case err := <-done:
+			if left = around; err != nil {
+				return err
+			}
+		case <-ticks.C:
+		}
+	}
+	return nil
+}
+
+// hear takes what has arrived.
+func (s *stream) hear() error {
+	heard, err := s.to.Heard()
+	for _, text := range heard {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		s.arrived = append(s.arrived, n)
+	}
+	return err
+}
+
+// oneTurn says what is wrong if what arrived is not the first part of what was sent, or the last.
+func (s *stream) oneTurn(first bool) string {
+	if len(s.arrived) == 0 || len(s.arrived) == s.sent {
+		return fmt.Sprintf("%d of %d datagrams arrived", len(s.arrived), s.sent)
+	}
+	slices.Sort(s.arrived)
+	begins := 0
+	if !first {
+		begins = s.sent - len(s.arrived)
+	}
+	for i, n := range s.arrived {
+		if n != begins+i {
+			return fmt.Sprintf("of %d datagrams these arrived: %v", s.sent, s.arrived)
+		}
+	}
+	return ""
 }

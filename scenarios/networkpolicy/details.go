@@ -21,8 +21,7 @@ import (
 func details() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-source-port",
-			Needs: enforced,
+			ID: "np-source-port", Needs: enforced,
 			Given: four(
 				Pod("p2", "n2"), Pod("q2", "n2"), // they serve nothing, and have the port 8080 for themselves
 				policy("in", pod("a1"), ingress(allow().on(corev1.ProtocolTCP, 8080).on(corev1.ProtocolUDP, 8080))),
@@ -31,13 +30,9 @@ func details() []spec.Scenario {
 			Steps: []spec.Step{{Rows: append(fromPort8080("p2", "a1"), fromPort8080("q2", "b1")...)}},
 		},
 		{
-			ID:    "np-fragments",
-			Needs: enforced,
+			ID: "np-fragments", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
 				for _, f := range w.Lab().Stack().Families() {
 					if err := InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f); err != nil {
 						return err
@@ -47,10 +42,9 @@ func details() []spec.Scenario {
 				if err != nil {
 					return err
 				}
-				caught, err := Catch(w, func() error {
-					return w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp", Payload: 4000, Want: denied},
-						spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
-				}, "a1")
+				caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp",
+					Payload: 4000, Want: denied},
+					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
 				for _, c := range caught {
 					if c.Fragment && slices.Contains(a1.Addrs(), c.Dst.Addr()) { // a bridge may show it those of others, too
 						err = errors.Join(err, fmt.Errorf("a1 has received a piece of what is denied: %s", c.Packet))
@@ -60,8 +54,7 @@ func details() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-errors-come-back",
-			Needs: enforced,
+			ID: "np-errors-come-back", Needs: enforced,
 			Given: four(policy("a", pod("a1"), ingress(), egress(allow(pods(pod("b2"))))), policy("b", pod("b2"), egress())),
 			Steps: []spec.Step{{Rows: append(shut("a1", "b2"),
 				spec.Row{From: "a1", To: spec.HostAt("b2", 9), Proto: "udp", Want: spec.Refused},
@@ -69,8 +62,7 @@ func details() []spec.Scenario {
 			)}},
 		},
 		{
-			ID:    "np-narrow-path",
-			Needs: append([]spec.Feature{spec.KernelNAT}, keepsSource...),
+			ID: "np-narrow-path", Needs: append([]spec.Feature{spec.KernelNAT}, keepsSource...),
 			Given: []store.Object{
 				echo("a1", "n1"), Pod("b2", "n2", App("dns"), UDP(5353), TCP(8080)), echo("c2", "n2"),
 				Service("dns", UDPPort(53, 5353)), Service("web", Selecting("dns")),
@@ -84,8 +76,7 @@ func details() []spec.Scenario {
 				}}},
 		},
 		{
-			ID:    "np-sctp",
-			Needs: enforced,
+			ID: "np-sctp", Needs: enforced,
 			Given: []store.Object{
 				echo("a1", "n1", SCTP(8080)), echo("b1", "n1", SCTP(8080)), echo("b2", "n2"), echo("c2", "n2"),
 				policy("a", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8080))),
@@ -97,8 +88,7 @@ func details() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "np-same-ports-again",
-			Needs: enforced,
+			ID: "np-same-ports-again", Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{
 				{Name: "allowed", Rows: []spec.Row{
@@ -113,8 +103,7 @@ func details() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-connection-outlasts-policy",
-			Needs: enforced,
+			ID: "np-connection-outlasts-policy", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("one policy", nil, ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
@@ -124,8 +113,7 @@ func details() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-forgotten-flow", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-forgotten-flow", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{
 				{Name: "UDP", Check: eachFlow(forgottenFlow)},

@@ -15,8 +15,7 @@ import (
 func dynamic() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-policy-deleted",
-			Needs: enforced,
+			ID: "np-policy-deleted", Needs: enforced,
 			Given: four(policy("deny", labels(), ingress())),
 			Steps: []spec.Step{
 				step("isolated", nil, shut("a1", "b1", "b2"), shut("c2", "a1")),
@@ -24,8 +23,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-allow-becomes-deny",
-			Needs: enforced,
+			ID: "np-allow-becomes-deny", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow()))),
 			Steps: []spec.Step{
 				step("all is allowed", nil, open("a1", "b1", "b2")),
@@ -33,8 +31,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-update-port",
-			Needs: enforced,
+			ID: "np-update-port", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080)))),
 			Steps: []spec.Step{
 				{Name: "TCP 8080", Rows: fourPorts("tcp", 8080)},
@@ -46,8 +43,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-pod-label",
-			Needs: enforced,
+			ID: "np-pod-label", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
 			Steps: []spec.Step{
 				step("no pod has the label", nil, shut("a1", "b1", "b2")),
@@ -56,8 +52,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-target-label",
-			Needs: enforced,
+			ID: "np-target-label", Needs: enforced,
 			Given: four(policy("p", labels("isolated", "1"), ingress(), egress())),
 			Steps: []spec.Step{
 				step("no pod has the label", nil, open("a1", "b1", "b2"), open("b2", "a1")),
@@ -67,8 +62,7 @@ func dynamic() []spec.Scenario {
 		},
 		namespaceLabel(), newNamespace(),
 		{
-			ID:    "np-new-pod",
-			Needs: enforced,
+			ID: "np-new-pod", Needs: enforced,
 			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"), shut("d3", "b1", "c2"),
@@ -77,8 +71,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-union-shrinks",
-			Needs: enforced,
+			ID: "np-union-shrinks", Needs: enforced,
 			Given: four(
 				policy("for-b1", pod("a1"), ingress(allow(pods(pod("b1"))))),
 				policy("for-b2", pod("a1"), ingress(allow(pods(pod("b2"))))),
@@ -89,8 +82,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-target-moves",
-			Needs: enforced,
+			ID: "np-target-moves", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress())),
 			Steps: []spec.Step{
 				step("a1", nil, shut("a1", "b1", "c2"), open("b2", "b1", "c2")),
@@ -99,8 +91,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-types-change",
-			Needs: enforced,
+			ID: "np-types-change", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress())),
 			Steps: []spec.Step{
 				step("ingress", nil, shut("a1", "b1", "b2"), open("b2", "a1")),
@@ -108,8 +99,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-policy-replaced",
-			Needs: enforced,
+			ID: "np-policy-replaced", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b1")))))),
 			Steps: []spec.Step{
 				step("the first", nil, open("a1", "b1"), shut("a1", "b2")),
@@ -118,8 +108,7 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-pod-recreated",
-			Needs: enforced,
+			ID: "np-pod-recreated", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("before", nil, open("a1", "b2"), shut("a1", "c2")),
@@ -130,12 +119,12 @@ func dynamic() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "np-late-target",
-			Needs: enforced,
+			ID: "np-late-target", Needs: enforced,
 			Given: four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
 				step("nobody is selected", nil, open("a1", "b1", "b2")),
-				step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1", "b1")),
+				step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1",
+					"b1")),
 			},
 		},
 	}
@@ -159,8 +148,7 @@ func fourPorts(proto string, port uint16) []spec.Row {
 func namespaceLabel() spec.Scenario {
 	const far = "np-namespace-label-far"
 	return spec.Scenario{
-		ID:    "np-namespace-label",
-		Needs: enforced,
+		ID: "np-namespace-label", Needs: enforced,
 		Given: four(
 			Namespace(far, nil), echo("b2", "n2", In(far)), echo("b1", "n1", In(far)), echo("c2", "n2", In(far)),
 			policy("p", pod("a1"), ingress(allow(podsIn(labels("new", "1"), pod("b1")), podsIn(labels("new", "1"), pod("b2"))))),
@@ -179,8 +167,7 @@ func newNamespace() spec.Scenario {
 	made := []store.Object{Namespace(far, map[string]string{"kind": "friend"}), echo("b1", "n1", In(far)),
 		echo("b2", "n2", In(far))}
 	return spec.Scenario{
-		ID:    "np-new-namespace",
-		Needs: enforced,
+		ID: "np-new-namespace", Needs: enforced,
 		Given: four(policy("p", pod("a1"), ingress(allow(podsIn(labels("kind", "friend"), labels()))))),
 		Steps: []spec.Step{
 			step("it is there", do(Apply(made...)), open("a1", far+"/b1", far+"/b2"), shut("a1", "b1", "b2")),

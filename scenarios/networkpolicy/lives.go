@@ -18,14 +18,12 @@ import (
 func lives() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-isolated-from-birth", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-isolated-from-birth", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", labels(), ingress())),
 			Steps: []spec.Step{{Check: births}},
 		},
 		{
-			ID:    "np-terminating-pods",
-			Needs: enforced,
+			ID: "np-terminating-pods", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))),
 				policy("q", pod("b1"), egress(allow(pods(pod("c2")))))),
 			Steps: []spec.Step{
@@ -35,8 +33,7 @@ func lives() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-enforcer-restarts", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-enforcer-restarts", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				rows := append(judged, spec.Row{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}})
@@ -53,8 +50,7 @@ func lives() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "np-change-while-away", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
 			Steps: []spec.Step{
 				step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
@@ -103,8 +99,7 @@ func lives() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-enforcer-leaves", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-enforcer-leaves", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
 			Steps: []spec.Step{
 				step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
@@ -120,8 +115,7 @@ func lives() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-forward-policy-drop", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-forward-policy-drop", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")),
 				{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{

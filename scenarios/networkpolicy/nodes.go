@@ -20,14 +20,12 @@ import (
 func nodes() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-own-node",
-			Needs: enforced,
+			ID: "np-own-node", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(), egress())),
 			Steps: []spec.Step{step("", nil, open("a1", "n1"), shut("a1", "n2", "n3"))},
 		},
 		{
-			ID:    "np-own-node-any-user",
-			Needs: enforced,
+			ID: "np-own-node-any-user", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(), egress())),
 			Steps: []spec.Step{{Rows: append(open("a1", "n1"), shut("a1", "n2")...),
 				Check: func(ctx context.Context, w spec.World) error {
@@ -41,8 +39,7 @@ func nodes() []spec.Scenario {
 				}}},
 		},
 		{
-			ID:    "np-host-network-pod",
-			Needs: enforced,
+			ID: "np-host-network-pod", Needs: enforced,
 			Given: four(
 				Pod("h2", "n2", HostNetwork(), App("host")),
 				policy("deny", labels(), ingress(), egress()), policy("p", pod("a1"), ingress(allow(pods(labels("app", "host"))))),
@@ -54,8 +51,7 @@ func nodes() []spec.Scenario {
 			})},
 		},
 		{
-			ID:    "np-egress-to-node",
-			Needs: enforced,
+			ID: "np-egress-to-node", Needs: enforced,
 			Given: four(policy("p", pod("a1"), egress())),
 			Steps: []spec.Step{step("", do(Serve("n3", "tcp", 9478)), []spec.Row{
 				{From: "a1", To: spec.HostAt("n3", 9478), Want: denied},
@@ -63,8 +59,7 @@ func nodes() []spec.Scenario {
 			})},
 		},
 		{
-			ID:    "np-egress-to-own-node",
-			Needs: enforced,
+			ID: "np-egress-to-own-node", Needs: enforced,
 			Given: four(policy("p", pod("a1"), egress())),
 			Steps: []spec.Step{step("", do(Serve("n1", "tcp", 9479)), shut("b1", "a1"), []spec.Row{
 				{From: "a1", To: spec.HostAt("n1", 9479), Want: spec.Reply | denied, By: []string{"n1"},
@@ -73,8 +68,7 @@ func nodes() []spec.Scenario {
 			})},
 		},
 		{
-			ID:    "np-node-is-no-pod",
-			Needs: enforced,
+			ID: "np-node-is-no-pod", Needs: enforced,
 			Given: four(policy("pods", labels(), ingress(allow(podsIn(labels(), labels()))))),
 			Steps: []spec.Step{
 				step("pods alone", nil, open("a1", "b2", "n1"), shut("a1", "n2", "n3")),
@@ -83,8 +77,7 @@ func nodes() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-host-port", NodePorts: []uint16{30060, 30061}, Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-host-port", NodePorts: []uint16{30060, 30061}, Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress())),
 			Steps: []spec.Step{
 				{Name: "nobody is allowed", Do: do(Portmap("n1"), MapPort(spec.HostAt("n1", 30060), "tcp", "a1"),

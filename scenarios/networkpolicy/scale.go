@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -21,26 +22,22 @@ import (
 func scale() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "np-many-pods", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-many-pods", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: crowd(),
 			Steps: []spec.Step{{Rows: crowdRows()}},
 		},
 		{
-			ID: "np-hundred-pods", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-hundred-pods", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: hundred(),
 			Steps: []spec.Step{{Rows: hundredRows()}},
 		},
 		{
-			ID: "np-nothing-piles-up", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-nothing-piles-up", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("stays", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: thousandCycles}},
 		},
 		{
-			ID: "np-many-policies", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-many-policies", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: append(four(), manyPolicies(300)...),
 			Steps: []spec.Step{
 				{Name: "three hundred", Rows: []spec.Row{
@@ -60,8 +57,7 @@ func scale() []spec.Scenario {
 			},
 		},
 		{
-			ID: "np-many-blocks", Cluster: &spec.ClusterConfig{},
-			Needs: enforced,
+			ID: "np-many-blocks", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("b1"), ingress(allow(pods(pod("c2")))))),
 			Steps: []spec.Step{{Do: do(amongManyBlocks("a1", "b2")), Rows: slices.Concat(open("a1", "b2"),
 				shut("a1", "b1", "c2"), open("b1", "c2"))}},
@@ -69,7 +65,7 @@ func scale() []spec.Scenario {
 	}
 }
 
-// colours are the groups of a crowd: red may ask green, nobody else may ask green or blue, and everybody may ask red.
+// colours are the groups of a crowd: red may ask green, no other may ask green or blue, and all may ask red.
 var colours = []string{"red", "green", "blue"}
 
 const crowdSize = 27
@@ -260,4 +256,75 @@ func hundredRows() []spec.Row {
 		}
 	}
 	return rows
+}
+
+// latencies are the scenarios of how long a policy takes to come into effect.
+func latencies() []spec.Scenario {
+	return []spec.Scenario{{
+		ID: "np-programming-latency", Cluster: &spec.ClusterConfig{}, Needs: enforced,
+		Given: four(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			for _, kind := range []struct {
+				what   string
+				rounds []round
+			}{
+				{"a policy that denies", []round{{Apply(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
+					shut("a1", "b2")}, {Delete("NetworkPolicy", "p"), open("a1", "b2")}}},
+				{"a label that allows", []round{
+					{Apply(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))), shut("a1", "b2")},
+					{label("b2", "new", "1"), open("a1", "b2")}, {label("b2", "new", ""), shut("a1", "b2")},
+				}},
+				{"a new pod that is allowed", []round{{fresh("d2"), open("a1", "d2")}, {Delete("Pod", "d2"), open("b1", "b2")}}},
+			} {
+				took, err := latency(ctx, w, kind.rounds)
+				if err != nil {
+					return fmt.Errorf("%s: %w", kind.what, err)
+				}
+				w.Note(fmt.Sprintf("%s is obeyed within %v, at most %v (%d changes)", kind.what,
+					took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took)))
+			}
+			return nil
+		}}},
+	}}
+}
+
+// round is a change, and rows that hold once it is in effect.
+type round struct {
+	change spec.Action
+	rows   []spec.Row
+}
+
+// fresh is an action that starts a pod that rules for new ones allow, and returns when it has its address.
+func fresh(name string) spec.Action {
+	return spec.Action{Name: "start " + name, Run: func(ctx context.Context, w spec.World) error {
+		if err := w.Apply(echo(name, "n2", Labelled("new", "1"))); err != nil {
+			return err
+		}
+		return Soon(ctx, func(context.Context) error {
+			_, err := w.Host(name)
+			return err
+		})
+	}}
+}
+
+// latency goes through the rounds ten times, and returns how long they took, the shortest first.
+func latency(ctx context.Context, w spec.World, rounds []round) ([]time.Duration, error) {
+	var took []time.Duration
+	for range 10 {
+		for _, r := range rounds {
+			if err := r.change.Run(ctx, w); err != nil {
+				return nil, spec.HarnessErrorf("%s: %w", r.change.Name, err)
+			}
+			began := time.Now()
+			if err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {
+				return nil, err
+			}
+			took = append(took, time.Since(began))
+			if err := w.Settle(ctx); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.Sort(took)
+	return took, nil
 }

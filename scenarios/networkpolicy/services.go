@@ -3,8 +3,15 @@
 package networkpolicy
 
 import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/net/dns/dnsmessage"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
+	server "github.com/viplab/viplab/lab/cluster/dns"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -17,8 +24,7 @@ var keepsSource = []spec.Feature{spec.NetworkPolicy, spec.ClusterIP, spec.Source
 func services() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "np-default-open",
-			Needs: []spec.Feature{spec.NetworkPolicy, spec.ClusterIP},
+			ID: "np-default-open", Needs: []spec.Feature{spec.NetworkPolicy, spec.ClusterIP},
 			Given: four(db("a1"), Service("db", Port(80, 8080))),
 			Steps: []spec.Step{step("", nil, open("a1", "b1", "b2"), open("c2", "a1", "b2"), []spec.Row{
 				{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
@@ -26,8 +32,7 @@ func services() []spec.Scenario {
 			})},
 		},
 		{
-			ID:    "np-via-service",
-			Needs: keepsSource,
+			ID: "np-via-service", Needs: keepsSource,
 			Given: []store.Object{
 				Pod("frontend", "n1"), Pod("backend", "n1", Labelled("networking/allow-db-access", "true")),
 				db("a2"), Service("db", Port(80, 8080)),
@@ -39,8 +44,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-per-pod-after-dnat",
-			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			ID: "np-per-pod-after-dnat", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
 			Given: four(
 				echo("db-a1", "n1", App("db")), Service("db", Port(80, 8080), NodePort()),
 				policy("p", labels("app", "db"), ingress(allow(pods(pod("b1")), pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
@@ -61,8 +65,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-masqueraded-sources",
-			Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
+			ID: "np-masqueraded-sources", Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
 			Given: []store.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()),
 				Service("local", Selecting("db"), NodePort(), ETPLocal())},
 			Steps: []spec.Step{{
@@ -75,8 +78,7 @@ func services() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "np-egress-after-dnat",
-			Needs: keepsSource,
+			ID: "np-egress-after-dnat", Needs: keepsSource,
 			Given: []store.Object{
 				Pod("by-target", "n1"), Pod("by-port", "n1"), Pod("by-pod", "n1"), Pod("by-other", "n1"), db("a2"),
 				Service("db", Port(80, 8080)),
@@ -93,8 +95,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-services-same-verdicts",
-			Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+			ID: "np-services-same-verdicts", Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
 			Given: append(four(
 				policy("deny-out", pod("b1"), egress()), policy("some-in", pod("a1"),
 					ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
@@ -103,8 +104,7 @@ func services() []spec.Scenario {
 			Steps: []spec.Step{{Rows: eachWay()}},
 		},
 		{
-			ID:    "np-backend-denied",
-			Needs: keepsSource,
+			ID: "np-backend-denied", Needs: keepsSource,
 			Given: four(
 				db("a1"), db("a2"), Service("db", Port(80, 8080)),
 				policy("out", pod("b1"), egress(allow(pods(pod("db-a2"))))),
@@ -118,8 +118,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-named-target-port",
-			Needs: keepsSource,
+			ID: "np-named-target-port", Needs: keepsSource,
 			Given: four(
 				Pod("db-a2", "n2", App("db"), Named("sql", 8080)), Pod("db-a3", "n3", App("db"), Named("sql", 8081)),
 				Service("db", TargetNamed(80, "sql")),
@@ -131,8 +130,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-block-of-service",
-			Needs: keepsSource,
+			ID: "np-block-of-service", Needs: keepsSource,
 			Given: []store.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
 			Steps: []spec.Step{{Do: do(applyToService("p", pod("b1"), "db")), Rows: []spec.Row{
 				{From: "b1", To: spec.HostAt("db-a2", 8080), Want: denied},
@@ -141,8 +139,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-own-service",
-			Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+			ID: "np-own-service", Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
 			Given: []store.Object{
 				db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")),
 				echo("two-2", "n1", App("two")),
@@ -156,8 +153,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-outside-through-node",
-			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			ID: "np-outside-through-node", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
 			Given: []store.Object{
 				db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")),
 				Service("closed", Port(80, 8080), NodePort()),
@@ -177,8 +173,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-egress-through-node-port",
-			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			ID: "np-egress-through-node-port", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
 			Given: four(db("a2"), Service("db", Port(80, 8080), NodePort()), policy("p", pod("a1"), egress())),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
@@ -187,8 +182,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-service-of-host-network",
-			Needs: keepsSource,
+			ID: "np-service-of-host-network", Needs: keepsSource,
 			Given: []store.Object{
 				Pod("by-label", "n1"), Pod("by-address", "n1"), Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)),
 				Service("api", Port(443, 9443)),
@@ -202,8 +196,7 @@ func services() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "np-own-address",
-			Needs: enforced,
+			ID: "np-own-address", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(), egress())),
 			Steps: []spec.Step{step("", nil, open("a1", "a1"), shut("a1", "b1", "b2"), shut("b1", "a1"))},
 		},
@@ -246,4 +239,61 @@ func eachWay() []spec.Row {
 		}
 	}
 	return rows
+}
+
+// dns are the scenarios of pods that may ask for names, or not.
+func dns() []spec.Scenario {
+	return []spec.Scenario{{
+		ID: "np-dns", Needs: keepsSource,
+		Given: []store.Object{
+			echo("a1", "n1"), Pod("like-dns", "n2", App("like-dns"), TCP(server.Port), UDP(server.Port)), DNSServer("d2", "n2"),
+			DNS(),
+			Service("like-dns", Selecting("like-dns"), Port(server.Port, server.Port), UDPPort(server.Port, server.Port)),
+			echo("web-2", "n2", App("web")), Service("web"), policy("deny", pod("a1"), egress()),
+		},
+		Steps: []spec.Step{
+			{Name: "nothing is allowed", Rows: onPort53(spec.Row{Want: denied})},
+			{
+				Name: "port 53 is allowed", Do: do(Apply(policy("dns", pod("a1"),
+					egress(allow().on(corev1.ProtocolUDP, server.Port).on(corev1.ProtocolTCP, server.Port))))),
+				Rows: append(onPort53(spec.Row{By: []string{"like-dns"}}),
+					spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied},
+					spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
+				Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
+					return errors.Join(findsOut(ctx, w, "udp", f), findsOut(ctx, w, "tcp", f))
+				}),
+			},
+		},
+	}}
+}
+
+// onPort53 are rows to a server that tells who asks it, where a DNS server would be: a question that is not answered
+// takes as long as a resolver waits.
+func onPort53(row spec.Row) []spec.Row {
+	var rows []spec.Row
+	for _, proto := range []string{"udp", "tcp"} {
+		row.From, row.To, row.Proto = "a1", spec.ClusterIPOf("like-dns", server.Port), proto
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// findsOut has a1 ask the cluster's DNS for the address of the Service web.
+func findsOut(ctx context.Context, w spec.World, proto string, f lab.Family) error {
+	from, err := w.Host("a1")
+	if err != nil {
+		return err
+	}
+	q := server.Question{From: from.NS, Proto: proto, Name: "web." + w.Namespace() + ".svc." + server.Domain,
+		Type: dnsmessage.TypeA}
+	if f == lab.V6 {
+		q.Type = dnsmessage.TypeAAAA
+	}
+	if q.Server, err = w.Resolve(spec.ClusterIPOf("kube-dns", server.Port), f, proto); err != nil {
+		return err
+	}
+	if reply, err := q.Do(ctx); err != nil || len(reply.Records) != 1 {
+		return fmt.Errorf("%s: %q %w", q, reply.Records, err)
+	}
+	return nil
 }

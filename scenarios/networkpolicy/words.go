@@ -222,7 +222,7 @@ func open(to string, from ...string) []spec.Row {
 	return each(to, from, spec.Row{By: []string{to}})
 }
 
-// shut are rows that want it to answer nobody of them.
+// shut are rows that want it to answer none of them.
 func shut(to string, from ...string) []spec.Row {
 	return each(to, from, spec.Row{Want: denied})
 }

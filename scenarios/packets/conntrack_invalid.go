@@ -19,61 +19,55 @@ import (
 
 func invalidNotLeaked() spec.Scenario {
 	return spec.Scenario{
-		ID:    "ct-invalid-not-leaked",
-		Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
+		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return behindEachService(ctx, w, func(stray) error { return nil })
-		}}},
+		Steps: []spec.Step{{Check: behindEachService(func(stray) error { return nil })}},
 	}
 }
 
-// liberal has a cluster of its own, where the node is told to take any segment of a known connection for a part of it.
+// liberal has a cluster of its own, where conntrack accepts any segment of a known connection.
 func liberal() spec.Scenario {
 	return spec.Scenario{
-		ID:      "ct-be-liberal",
-		Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
-		Needs:   []spec.Feature{spec.ClusterIP, spec.KernelNAT},
+		ID: "ct-be-liberal", Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return behindEachService(ctx, w, func(s stray) error {
-				if len(s.got) == 0 {
-					return errors.New("the client does not get the segment")
-				}
-				return nil
-			})
-		}}, {Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
+		Steps: []spec.Step{{Check: behindEachService(func(s stray) error {
+			if len(s.got) == 0 {
+				return errors.New("the client does not get the segment")
+			}
+			return nil
+		})}, {Name: "no rule against INVALID packets", Check: noRuleAgainstInvalid}},
 	}
 }
 
-// stray is what became of a segment outside of the window.
+// stray is the fate of a segment outside of the window.
 type stray struct {
 	// got are the copies of it that the client received in the Service's name, leaked those in the pod's.
 	got, leaked []Caught
-	// after is what came of the connection.
+	// after is the connection's answer afterwards.
 	after traffic.Answer
 }
 
-// behindEachService sends a stray segment behind the Services near and far, in each family, and judges what becomes of
-// it.
-func behindEachService(ctx context.Context, w spec.World, judge func(stray) error) error {
-	var errs []error
-	for _, family := range w.Lab().Stack().Families() {
+// behindEachService returns a check that sends a stray segment behind the Services near and far, in each family, and
+// judges the outcome.
+func behindEachService(judge func(stray) error) func(context.Context, spec.World) error {
+	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+		var errs []error
 		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
 			s, err := strayBehindService(ctx, w, family, service, pod)
 			if err == nil {
 				err = errors.Join(s.judge(), judge(s))
 			}
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s, Service %s: %w", family, service, err))
+				errs = append(errs, fmt.Errorf("Service %s: %w", service, err))
 			}
 		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }
 
 // judge wants the client not to see the pod's own address, and the connection to live on.

@@ -4,11 +4,18 @@ package packets
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -16,7 +23,8 @@ import (
 // security returns the scenarios of what a client must not get from a node, or through it.
 func security() []spec.Scenario {
 	return []spec.Scenario{
-		localnetGuard(), localnetOnlyWhenNeeded(), externalIPHijack(), namespaceBinding(), spoofedPodSource(), markCollision(),
+		localnetGuard(), localnetOnlyWhenNeeded(), externalIPHijack(), namespaceBinding(), spoofedPodSource(),
+		markCollision(),
 	}
 }
 
@@ -48,11 +56,10 @@ func localnetOnlyWhenNeeded() spec.Scenario {
 	}
 }
 
-// externalIPHijack records a hazard of the API: whoever may create Services may take any address.
+// externalIPHijack records a hazard of the API: a user who may create Services may take any address.
 func externalIPHijack() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-externalip-hijack",
-		Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
+		ID: "sec-externalip-hijack", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
 		Given: []store.Object{
 			Pod("c1", "n1"), Pod("victim", "n2", TCP(8080)), Backend("thief", "n3"),
 		},
@@ -89,8 +96,7 @@ func claim(pod string) spec.Action {
 
 func namespaceBinding() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-namespace-binding",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sec-namespace-binding", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Pod("intruder", "n1", TCP(8080)), Service("web"), Service("empty"),
 		},
@@ -115,4 +121,121 @@ func namespaceBinding() spec.Scenario {
 			)...)
 		}}},
 	}
+}
+
+// private is the port of the daemon that is for the node alone.
+const private = 18127
+
+func localnetGuard() spec.Scenario {
+	return spec.Scenario{
+		ID: "sec-localnet-guard", Needs: []spec.Feature{spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
+			through := []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+			}
+			if err := w.Expect(ctx, through...); err != nil || w.Lab().Stack().Families()[0] == lab.V6 &&
+				len(w.Lab().Stack().Families()) == 1 {
+				return err // ::1 is never routed
+			}
+			n1, err := w.Host("n1")
+			if err != nil {
+				return err
+			}
+			if err := offUnlessNeeded(w, n1); err != nil {
+				return err
+			}
+			loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+			daemon, err := traffic.Serve(n1.NS, "daemon", []netip.Addr{loopback}, traffic.Port{Proto: "tcp", Number: private})
+			if err != nil {
+				return &spec.HarnessError{Err: err}
+			}
+			defer func() { err = errors.Join(err, daemon.Close()) }()
+			for i, from := range []string{"client", "c1"} {
+				if err := knock(ctx, w, from, uint16(40000+i), through...); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}},
+	}
+}
+
+// offUnlessNeeded wants loopback addresses not to be routed where nothing on them is served.
+func offUnlessNeeded(w spec.World, n1 *lab.Host) error {
+	on, err := n1.Sysctl(routeLocalnet)
+	if err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	if on != "0" && !w.Features()[spec.NodePortLocalhost] {
+		return fmt.Errorf("%s is %s on n1, although NodePorts are not served on 127.0.0.1", routeLocalnet, on)
+	}
+	return nil
+}
+
+// knock sends a SYN for the daemon to n1, past the sender's own routing, and wants no answer to leave n1. What is
+// probed after it has passed n1 later.
+func knock(ctx context.Context, w spec.World, from string, port uint16, after ...spec.Row) error {
+	h, err := w.Host(from)
+	if err != nil {
+		return err
+	}
+	gateway, err := neighbour(h, w.Lab().Node("n1").Addr(lab.V4))
+	if err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	source := netip.AddrPortFrom(h.Addr(lab.V4), port)
+	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), private)
+	syn, err := traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet()
+	if err != nil {
+		return &spec.HarnessError{Err: err}
+	}
+	seen, err := Catch(w, func() error {
+		if err := traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn); err != nil {
+			return &spec.HarnessError{Err: err}
+		}
+		return w.Expect(ctx, after...)
+	}, "n1")
+	if err != nil {
+		return err
+	}
+	arrived := false
+	for _, c := range seen {
+		arrived = arrived || c.Direction == observe.In && c.Src == source && c.Dst == to
+		if c.Direction == observe.Out && c.Src == to && c.Dst == source {
+			return fmt.Errorf("n1 answers %s from 127.0.0.1: %s", from, c.Packet)
+		}
+	}
+	if !arrived {
+		return spec.HarnessErrorf("the packet of %s for 127.0.0.1 has not come to n1", from)
+	}
+	return nil
+}
+
+// neighbour is whom a host sends to on the way to an address.
+func neighbour(h *lab.Host, to netip.Addr) (netlink.Neigh, error) {
+	routes, err := h.Netlink().RouteGet(to.AsSlice())
+	if err != nil {
+		return netlink.Neigh{}, fmt.Errorf("%s: route to %s: %w", h.Name(), to, err)
+	}
+	if len(routes) == 0 {
+		return netlink.Neigh{}, fmt.Errorf("%s: no route to %s", h.Name(), to)
+	}
+	next := to.AsSlice()
+	if gw := routes[0].Gw; gw != nil {
+		next = gw
+	}
+	known, err := netns.List(func() ([]netlink.Neigh, error) {
+		return h.Netlink().NeighList(routes[0].LinkIndex, netlink.FAMILY_V4)
+	})
+	if err != nil {
+		return netlink.Neigh{}, fmt.Errorf("%s: list neighbours: %w", h.Name(), err)
+	}
+	for _, n := range known {
+		if n.IP.Equal(next) && len(n.HardwareAddr) > 0 {
+			return n, nil
+		}
+	}
+	return netlink.Neigh{}, fmt.Errorf("%s: the hardware address of %s is not known", h.Name(), to)
 }

@@ -25,14 +25,8 @@ func spoofedPodSource() spec.Scenario {
 		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT, spec.PodsByAddress},
 		Given: []store.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
 		Steps: []spec.Step{{
-			Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence}},
-			Check: func(ctx context.Context, w spec.World) error {
-				var errs []error
-				for _, family := range w.Lab().Stack().Families() {
-					errs = append(errs, spoof(ctx, w, family))
-				}
-				return errors.Join(errs...)
-			},
+			Rows:  []spec.Row{{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence}},
+			Check: EachFamily(spoof),
 		}},
 	}
 }
@@ -89,21 +83,12 @@ const mark = 1 << 14
 
 func markCollision() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sec-mark-collision",
-		Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+		ID: "sec-mark-collision", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
-			{Name: "the pod marks its packets", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"},
-					SeenAs: spec.Itself()}); err != nil {
-					return err
-				}
-				var errs []error
-				for _, family := range w.Lab().Stack().Families() {
-					errs = append(errs, markedInPod(ctx, w, family))
-				}
-				return errors.Join(errs...)
-			}},
+			{Name: "the pod marks its packets", Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself()},
+			}, Check: EachFamily(markedInPod)},
 			{Name: "the node marks the pod's packets", Check: func(ctx context.Context, w spec.World) error {
 				unmark, err := markOnNode(ctx, w, "c1")
 				if err != nil {

@@ -4,10 +4,16 @@ package services
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -30,16 +36,14 @@ func setAffinity(to corev1.ServiceAffinity) spec.Action {
 func affinity() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "affinity-clusterip",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SessionAffinity},
+			ID: "affinity-clusterip", Needs: []spec.Feature{spec.ClusterIP, spec.SessionAffinity},
 			Given: threeBackends(Service("web", Affinity())),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: three, Sticky: true},
 			}}},
 		},
 		{
-			ID:    "affinity-nodeport",
-			Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+			ID: "affinity-nodeport", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 			Given: threeBackends(Service("web", NodePort(), Affinity())),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: three, Sticky: true},
@@ -47,8 +51,7 @@ func affinity() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "affinity-toggle",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+			ID: "affinity-toggle", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
 			Given: threeBackends(Service("web", NodePort())),
 			Steps: []spec.Step{
 				{Name: "none", Rows: spreadOrSticky(false)},
@@ -57,8 +60,7 @@ func affinity() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "affinity-lb-both-policies",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
+			ID: "affinity-lb-both-policies", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
 			Given: append(threeBackends(Service("any", LoadBalancer(), Affinity(), Selecting("web"))),
 				Backend("b1", "n1"), Service("local", LoadBalancer(), ETPLocal(), Affinity(), Selecting("web"))),
 			Steps: []spec.Step{{
@@ -73,8 +75,7 @@ func affinity() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "affinity-endpoint-removed",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+			ID: "affinity-endpoint-removed", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
 			Steps: []spec.Step{
 				{Name: "one pod", Rows: stuckTo(1, "a1")},
@@ -83,15 +84,13 @@ func affinity() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "affinity-udp",
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
+			ID: "affinity-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
 			Given: []store.Object{
 				Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
 				Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
 			},
 			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.82", "2001:db8:113::82"),
-					RouteVia("client", "203.0.113.82", "2001:db8:113::82", "n1")},
+				Do: Exposed("web", "203.0.113.82", "2001:db8:113::82"),
 				Rows: []spec.Row{
 					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},
@@ -137,4 +136,93 @@ func spreadOrSticky(sticky bool) []spec.Row {
 		rows[i].Sticky, rows[i].Even = sticky, !sticky
 	}
 	return rows
+}
+
+// crowd are many clients outside of the cluster. Each is an address that no host has, from which the lab's client sends
+// single datagrams; which pod gets one, the pods know. Answers get lost, as no route leads to such addresses.
+type affinityCrowd struct {
+	w    spec.World
+	pods []string
+	sent atomic.Int64 // datagrams so far, for ports and nonces that are used once
+}
+
+// members is more than a client's conntrack entry or a lucky draw could explain, and fewer than the hundred that the
+// recent match of iptables remembers for an endpoint.
+const members = 60
+
+// source is the address of a member of the crowd. These ranges are for benchmarks and documentation.
+func source(f lab.Family, member int) netip.Addr {
+	if f == lab.V4 {
+		return netip.AddrFrom4([4]byte{198, 18, byte(member >> 8), byte(member)})
+	}
+	a := netip.MustParseAddr("2001:db8:c0de::").As16()
+	a[14], a[15] = byte(member>>8), byte(member)
+	return netip.AddrFrom16(a)
+}
+
+// send makes members first to last send a datagram each, and returns the pods that got them.
+func (c *affinityCrowd) send(ctx context.Context, f lab.Family, to spec.Target, first, last int) ([]string, error) {
+	at, err := c.w.Resolve(to, f, "udp")
+	if err != nil {
+		return nil, err
+	}
+	client := c.w.Lab().Client().NS
+	var nonces []string
+	for member := first; member <= last; member++ {
+		n := c.sent.Add(1)
+		nonce := fmt.Sprintf("%s-%d", c.w.Namespace(), n)
+		packet, err := traffic.Datagram{
+			Src: netip.AddrPortFrom(source(f, member), uint16(10000+n)), Dst: at, Payload: []byte(nonce + "\n"),
+		}.Packet()
+		if err != nil {
+			return nil, &spec.HarnessError{Err: err}
+		}
+		if err := traffic.SendRaw(client, packet); err != nil {
+			return nil, &spec.HarnessError{Err: err}
+		}
+		nonces = append(nonces, nonce)
+	}
+	ctx, cancel := InTime(ctx)
+	defer cancel()
+	var got []string
+	err = observe.Await(ctx, nil, func(context.Context) error {
+		got, err = c.whoGot(nonces)
+		return err
+	})
+	return got, err
+}
+
+// whoGot are the pods that have got each of the requests.
+func (c *affinityCrowd) whoGot(nonces []string) ([]string, error) {
+	by := map[string]string{}
+	for _, pod := range c.pods {
+		server, err := c.w.Server(pod)
+		if err != nil {
+			return nil, err
+		}
+		for _, seen := range server.Seen() {
+			if first, ok := by[seen.Nonce]; ok && seen.Nonce != "" {
+				return nil, fmt.Errorf("datagram %s has reached %s and %s", seen.Nonce, first, pod)
+			}
+			by[seen.Nonce] = pod
+		}
+	}
+	var got []string
+	for i, nonce := range nonces {
+		pod, ok := by[nonce]
+		if !ok {
+			return nil, fmt.Errorf("datagram %d of %d has reached no pod", i+1, len(nonces))
+		}
+		got = append(got, pod)
+	}
+	return got, nil
+}
+
+// tally counts pods.
+func tally(pods []string) map[string]int {
+	out := map[string]int{}
+	for _, p := range pods {
+		out[p]++
+	}
+	return out
 }

@@ -28,8 +28,7 @@ func udpPod(name, node string) *corev1.Pod { return Pod(name, node, App("web"), 
 
 func keyedBySource() spec.Scenario {
 	return spec.Scenario{
-		ID:    "affinity-keyed-by-source",
-		Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
+		ID: "affinity-keyed-by-source", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			first, second := spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81)
@@ -110,8 +109,7 @@ const most = 120
 
 func manyClients() spec.Scenario {
 	return spec.Scenario{
-		ID:    "affinity-many-clients",
-		Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityManyClients},
+		ID: "affinity-many-clients", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityManyClients},
 		Given: []store.Object{udpPod("a1", "n1"), web()},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			all := &affinityCrowd{w: w, pods: three[:1]}
@@ -145,8 +143,7 @@ const memory, rounding = time.Second, 100 * time.Millisecond
 
 func timeout() spec.Scenario {
 	return spec.Scenario{
-		ID:    "affinity-timeout",
-		Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
+		ID: "affinity-timeout", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
 		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
 			seconds := int32(memory / time.Second)
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}

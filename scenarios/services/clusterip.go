@@ -3,16 +3,21 @@
 package services
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// clusterip returns the scenarios of ClusterIPs: a virtual address that every node translates to one of the pods behind it.
+// clusterip returns the scenarios of ClusterIPs: a virtual address that every node translates to one of the pods behind
+// it.
 func clusterip() []spec.Scenario {
 	return slices.Concat(clusteripServed(), edges())
 }
@@ -20,8 +25,7 @@ func clusterip() []spec.Scenario {
 func clusteripServed() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "clusterip-pod-to-remote-pod",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+			ID: "clusterip-pod-to-remote-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself(),
@@ -29,24 +33,21 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-pod-to-local-pod",
-			Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
+			ID: "clusterip-pod-to-local-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1"}, SeenAs: spec.Itself()},
 			}}},
 		},
 		{
-			ID:    "clusterip-host-process",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-host-process", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
 			}}},
 		},
 		{
-			ID:    "clusterip-every-node",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-every-node", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Pod("a2", "n2"), Pod("a3", "n3"), Backend("b2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
@@ -58,8 +59,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-target-port-rewrite",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-target-port-rewrite", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web", Port(80, 8080))},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
@@ -67,8 +67,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-one-connection-one-endpoint",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-one-connection-one-endpoint", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{
 				{Name: "one endpoint", Rows: []spec.Row{
@@ -85,8 +84,7 @@ func clusteripServed() []spec.Scenario {
 			},
 		},
 		{
-			ID:    "clusterip-multiport",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-multiport", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("a1", "n1"), Pod("a2", "n2", App("web"), Named("http", 8080), Named("adm", 9090)),
 				Service("web", ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
@@ -97,8 +95,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:    "clusterip-same-port-tcp-udp",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-same-port-tcp-udp", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("a1", "n1"), Pod("a2", "n2", App("web"), TCP(8080), UDP(8081)),
 				Service("web", Port(80, 8080), UDPPort(80, 8081)),
@@ -109,8 +106,7 @@ func clusteripServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "clusterip-external-unrouted", HoldsWithoutProxier: true,
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "clusterip-external-unrouted", HoldsWithoutProxier: true, Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
@@ -119,5 +115,192 @@ func clusteripServed() []spec.Scenario {
 		spread(),
 		replyFromVIP(),
 		isVirtual(),
+	}
+}
+
+// edges are the scenarios of uncommon clients, pods and sizes, and of what is no Service.
+func edges() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "clusterip-external-routed", Needs: []spec.Feature{spec.ClusterIP, spec.ClusterIPFromOutside},
+			Given: []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
+			Steps: []spec.Step{{
+				Do: []spec.Action{RouteService("client", "web", "n1")},
+				Rows: []spec.Row{
+					{From: "client", To: spec.ClusterIPOf("web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
+						SeenAs: spec.NodeAddr("n1")},
+				},
+			}},
+		},
+		{
+			ID: "clusterip-wrong-port-or-proto", Needs: []spec.Feature{spec.ClusterIP},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a2", "n2", UDP(8080), TCP(9090)), Service("web"),
+				Service("other", Selecting("web"), Port(81, 9090)),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
+				{From: "c1", To: spec.ClusterIPOf("other", 81), By: []string{"a2"}, Port: 9090},
+				{From: "c1", To: spec.ClusterIPRaw("web", 80), Proto: "udp", Want: spec.NotServed},
+				{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
+				{From: "c1", To: spec.ClusterIPRaw("other", 80), Want: spec.NotServed},
+				{From: "n1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
+			}}},
+		},
+		{
+			ID: "clusterip-hostnetwork-endpoint", Needs: []spec.Feature{spec.ClusterIP},
+			Given: []store.Object{
+				Pod("c1", "n1"), Pod("h1", "n1", HostNetwork(), App("near"), TCP(18083)),
+				Pod("h2", "n2", HostNetwork(), App("far"), TCP(18083)),
+				Service("near", Port(80, 18083)), Service("far", Port(80, 18083)),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("near", 80), By: []string{"h1"}},
+				{From: "c1", To: spec.ClusterIPOf("far", 80), By: []string{"h2"}},
+				{From: "n1", To: spec.ClusterIPOf("near", 80), By: []string{"h1"}},
+				{From: "n1", To: spec.ClusterIPOf("far", 80), By: []string{"h2"}},
+				{From: "n3", To: spec.ClusterIPOf("near", 80), By: []string{"h1"}},
+			}}},
+		},
+		{
+			ID: "clusterip-large-payload", Needs: []spec.Feature{spec.ClusterIP},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("near", 80), Payload: 2 << 20, By: []string{"b1"}},
+				{From: "c1", To: spec.ClusterIPOf("far", 80), Payload: 2 << 20, By: []string{"a2"}},
+			}}},
+		},
+		{
+			ID:      "clusterip-masquerade-all",
+			Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Nodes: []string{"n1"}},
+			Needs:   []spec.Feature{spec.ClusterIP},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("near", 80), By: []string{"b1"}, SeenAs: spec.NodeAddr("n1")},
+				{From: "c1", To: spec.ClusterIPOf("far", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+			}}},
+		},
+		unallocated(),
+		echo(),
+	}
+}
+
+// spread lets Services over 1, 2, 3 and 7 of the same seven pods be judged by an exact test each.
+func spread() spec.Scenario {
+	return spec.Scenario{
+		ID: "clusterip-spread", Needs: []spec.Feature{spec.ClusterIP},
+		Given: spreadGiven(),
+		Steps: []spec.Step{{Rows: spreadRows()}},
+	}
+}
+
+var spreadSizes = []int{1, 2, 3, 7}
+
+// spreadPods names the pods b1 to b7; the first runs on the client's node.
+func spreadPods(n int) []string {
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("b%d", i+1))
+	}
+	return names
+}
+
+func spreadGiven() []store.Object {
+	objects := []store.Object{Pod("a1", "n1")}
+	for i, name := range spreadPods(7) {
+		objects = append(objects, Pod(name, fmt.Sprintf("n%d", i%3+1), TCP(8080), func(p *corev1.Pod) {
+			for _, n := range spreadSizes {
+				if i < n {
+					p.Labels[fmt.Sprintf("among-%d", n)] = "yes"
+				}
+			}
+		}))
+	}
+	for _, n := range spreadSizes {
+		objects = append(objects, Service(fmt.Sprintf("of-%d", n), func(s *corev1.Service) {
+			s.Spec.Selector = map[string]string{fmt.Sprintf("among-%d", n): "yes"}
+		}))
+	}
+	return objects
+}
+
+func spreadRows() []spec.Row {
+	var rows []spec.Row
+	for _, n := range spreadSizes {
+		rows = append(rows, spec.Row{
+			From: "a1", To: spec.ClusterIPOf(fmt.Sprintf("of-%d", n), 80),
+			Times: 100 * n, By: spreadPods(n), Even: true,
+		})
+	}
+	return rows
+}
+
+func isVirtual() spec.Scenario {
+	return spec.Scenario{
+		ID: "clusterip-is-virtual", HoldsWithoutProxier: true, Needs: []spec.Feature{spec.ClusterIP, spec.VirtualIP},
+		Given: []store.Object{Backend("a1", "n1"), Service("web")},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			for _, family := range w.Lab().Stack().Families() {
+				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+				if err != nil {
+					return err
+				}
+				for _, n := range w.Lab().Nodes() {
+					addrs, err := n.LocalAddrs()
+					if err != nil {
+						return &spec.HarnessError{Err: err}
+					}
+					if slices.Contains(addrs, vip.Addr()) {
+						return fmt.Errorf("an interface of %s owns %s", n.Name(), vip.Addr())
+					}
+				}
+				owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family))
+				if err != nil {
+					return &spec.HarnessError{Err: err}
+				}
+				if owner != nil {
+					return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
+				}
+			}
+			return nil
+		}}},
+	}
+}
+
+func replyFromVIP() spec.Scenario {
+	return spec.Scenario{
+		ID: "clusterip-reply-from-vip", Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20,
+				By: []string{"b1", "a2"}})
+			if err != nil {
+				return err
+			}
+			for _, family := range w.Lab().Stack().Families() {
+				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
+				if err != nil {
+					return err
+				}
+				answers := 0
+				for _, c := range caught {
+					if c.Proto != "tcp" || c.Direction != observe.In || c.Dst.Addr().Is4() != vip.Addr().Is4() {
+						continue
+					}
+					if c.Src != vip {
+						return fmt.Errorf("the client got a packet that does not come from %s: %s", vip, c.Packet)
+					}
+					answers++
+				}
+				if answers < 40 {
+					return spec.HarnessErrorf("the capture holds %d packets from %s: fewer than two for each connection", answers, vip)
+				}
+			}
+			return nil
+		}}},
 	}
 }

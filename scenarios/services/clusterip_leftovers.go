@@ -18,8 +18,7 @@ import (
 // unallocated asks for an address of the Service range that no Service has.
 func unallocated() spec.Scenario {
 	return spec.Scenario{
-		ID:    "clusterip-unallocated-address",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "clusterip-unallocated-address", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{
 			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
@@ -29,10 +28,8 @@ func unallocated() spec.Scenario {
 					return err
 				}
 				to := spec.AddrAt(free[lab.V4], free[lab.V6], 80)
-				caught, err := Catch(w, func() error {
-					return w.Expect(ctx,
-						spec.Row{From: "c1", To: to, Want: spec.NotServed}, spec.Row{From: "n1", To: to, Want: spec.NotServed})
-				}, "router")
+				caught, err := CatchRows(ctx, w, []string{"router"}, spec.Row{From: "c1", To: to, Want: spec.NotServed},
+					spec.Row{From: "n1", To: to, Want: spec.NotServed})
 				if err != nil || !w.Features()[spec.UnusedClusterIPsDropped] {
 					return err
 				}
@@ -72,8 +69,7 @@ func unusedVIPs(w spec.World) (map[lab.Family]string, error) {
 
 func echo() spec.Scenario {
 	return spec.Scenario{
-		ID:    "clusterip-icmp-echo",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "clusterip-icmp-echo", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}}

@@ -21,8 +21,7 @@ import (
 func headless() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID:    "headless-not-proxied",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "headless-not-proxied", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("quiet", Headless(), Selecting("web")),
 				Service("web"),
@@ -39,8 +38,7 @@ func headless() []spec.Scenario {
 			}},
 		},
 		{
-			ID:    "headless-slice-label",
-			Needs: []spec.Feature{spec.ClusterIP},
+			ID: "headless-slice-label", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", Selecting(""))},
 			Steps: []spec.Step{
 				{

@@ -25,15 +25,11 @@ const asks = 20
 
 func vip() spec.Scenario {
 	return spec.Scenario{
-		ID:    "dns-vip-udp-and-tcp",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "dns-vip-udp-and-tcp", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
 			for _, family := range w.Lab().Stack().Families() {
 				for _, from := range []string{"c1", "n1"} {
 					answered := map[string]bool{}
@@ -128,16 +124,12 @@ func inRecord(a netip.Addr) string {
 
 func serviceNames() spec.Scenario {
 	return spec.Scenario{
-		ID:    "dns-service-names",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "dns-service-names", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Backend("a2", "n2"), Service("web"),
 		},
 		Steps: []spec.Step{{
 			Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
 				full := "web." + w.Namespace() + ".svc." + dns.Domain
 				for _, family := range w.Lab().Stack().Families() {
 					vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
@@ -165,8 +157,7 @@ func serviceNames() spec.Scenario {
 
 func records() spec.Scenario {
 	return spec.Scenario{
-		ID:    "dns-headless-records",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "dns-headless-records", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(),
 			Backend("a1", "n1", inSubdomain("first", "pods")), Backend("a2", "n2"), Backend("a3", "n3"),

@@ -72,3 +72,101 @@ var held = Service("web", NodePort(), Port(80, 8080), UDPPort(80, 8080), func(s 
 		s.Spec.Ports[i].NodePort = heldPort
 	}
 })
+
+// listeners are the scenarios of processes that listen where a NodePort is.
+func listeners() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "pb-nodeport-beats-listener", NodePorts: []uint16{30046},
+			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
+			Steps: []spec.Step{
+				{Name: "a process", Do: []spec.Action{Serve("n1", "tcp", 30046)}, Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30046), By: []string{"n1"}},
+				}},
+				{Name: "a Service too", Do: []spec.Action{Apply(portbindingAt(30046))}, Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
+					{From: "c1", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
+					{From: "n1", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
+				}},
+			},
+		},
+		{
+			ID: "pb-proxier-dead-listener", NodePorts: []uint16{30048}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1",
+				"n2"}},
+			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence, spec.SurvivesRestart},
+			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30048)},
+			Steps: []spec.Step{
+				{Name: "the proxier runs", Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30048), By: []string{"a2"}},
+				}},
+				{Name: "it was killed, and the port is another process's", Do: []spec.Action{
+					{Name: "kill the proxier of n1", Run: func(ctx context.Context,
+						w spec.World) error {
+						return w.Life("n1").Kill(ctx)
+					}},
+					Serve("n1", "tcp", 30048),
+				}, Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30048), Times: 3, By: []string{"a2"}},
+				}},
+				{Name: "a pod joins", Do: []spec.Action{Apply(Backend("a3", "n3"))}, Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30048), Times: 25, By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n2", 30048), By: []string{"a2", "a3"}, Even: true},
+				}},
+			},
+		},
+		{
+			ID: "pb-listener-gets-port-back", NodePorts: []uint16{30049}, Cluster: OnPrimaryAddresses(),
+			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
+			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30049)},
+			Steps: []spec.Step{
+				{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)},
+					Rows: []spec.Row{
+						{From: "client", To: spec.HostAt("n1", 30049), By: []string{"a2"}},
+						{From: "client", To: spec.HostAt("n1", 30049), Proto: "udp", By: []string{"n1"}},
+						{From: "client", To: spec.HostAt("n1", 30049).On(spec.Secondary), By: []string{"n1"}},
+					}},
+				{Name: "the Service is gone", Do: []spec.Action{Delete("Service", "web")}, Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30049), By: []string{"n1"}},
+				}},
+			},
+		},
+	}
+}
+
+// at is a NodePort Service that chooses its nodePort, from the part of the range that is left to people.
+func portbindingAt(nodePort int32) *corev1.Service {
+	return Service("web", NodePort(), NodePorts(nodePort))
+}
+
+// hostPort is the port that three pods have on the same node.
+const hostPort = 30050
+
+// hostPorts has a cluster of its own, for its rules.
+func hostPorts() spec.Scenario {
+	return spec.Scenario{
+		ID: "pb-hostport-coexistence", NodePorts: []uint16{hostPort, 30051},
+		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs:   []spec.Feature{spec.NodePort},
+		Given: []store.Object{
+			Pod("p1", "n1", TCP(8080)), Pod("p2", "n1", TCP(8080)), Pod("p3", "n1", UDP(8080)), Backend("a2", "n2"),
+			portbindingAt(30051),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Portmap("n1"), MapPort(spec.HostAt("n1", hostPort), "tcp", "p1"),
+				MapPort(spec.HostAt("n1", hostPort).On(spec.Secondary), "tcp", "p2"),
+				MapPort(spec.HostAt("n1", hostPort), "udp", "p3"),
+				Apply(Service("later", Selecting("web"), NodePort())), // which makes proxiers sync after the plugin
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.HostAt("n1", hostPort), Times: 3, By: []string{"p1"}},
+				{From: "client", To: spec.HostAt("n1", hostPort).On(spec.Secondary), Times: 3, By: []string{"p2"}},
+				{From: "client", To: spec.HostAt("n1", hostPort), Proto: "udp", Times: 3, By: []string{"p3"}},
+				{From: "client", To: spec.HostAt("n2", hostPort), Want: spec.Refused},
+				{From: "client", To: spec.HostAt("n1", 30051), Times: 3, By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "later", 80), Times: 3, By: []string{"a2"}},
+			},
+		}},
+	}
+}

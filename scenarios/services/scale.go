@@ -15,8 +15,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// scale returns the scenarios of many Services, many endpoints and many changes. They are small enough to run all the time: most
-// faults that show with five thousand Services show with a few hundred. They judge what is served, not how fast.
+// scale returns the scenarios of many Services, many endpoints and many changes. They are small enough to run all the
+// time: most faults that show with five thousand Services show with a few hundred. They judge what is served, not how
+// fast.
 func scale() []spec.Scenario {
 	return []spec.Scenario{manyServices(), manyEndpoints(), churn(), firstPacketLatency()}
 }
@@ -56,8 +57,7 @@ func sample(n int) []spec.Row {
 // manyServices has a cluster of its own because it restarts a proxier.
 func manyServices() spec.Scenario {
 	return spec.Scenario{
-		ID: "sc-many-services", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-many-services", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}}, Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{
 			{Name: "they come", Do: []spec.Action{applyAll(scaleCrowd(services))}, Rows: sample(services)},
@@ -106,8 +106,7 @@ const ports = 255
 // show, but a part of them that gets more than its share does.
 func manyEndpoints() spec.Scenario {
 	return spec.Scenario{
-		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}}, Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"),
 			Service("web", Selecting("")),
@@ -157,8 +156,7 @@ const rounds = 8
 
 func churn() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sc-churn",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-churn", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),
 			Service("web", Port(80, 8080), UDPPort(80, 8080)),
@@ -204,15 +202,11 @@ func replace(w spec.World, i int) error {
 // held up for a second, is sent again (RFC 6298).
 func firstPacketLatency() spec.Scenario {
 	return spec.Scenario{
-		ID:    "sc-first-packet-latency",
-		Needs: []spec.Feature{spec.ClusterIP},
+		ID: "sc-first-packet-latency", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{{
 			Do: []spec.Action{applyAll(scaleCrowd(100))},
 			Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
 				const connections = 20
 				caught, err := Catch(w, func() error {
 					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, By: scaleBoth}

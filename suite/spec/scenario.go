@@ -67,8 +67,8 @@ type Scenario struct {
 	Steps []Step
 }
 
-// ClusterConfig describes a cluster other than the default one. The zero value is a cluster like the default one, but for
-// one scenario alone.
+// ClusterConfig describes a cluster other than the default one. The zero value is a cluster like the default one, but
+// for one scenario alone.
 type ClusterConfig struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sort puts scenarios in the order of reports (group, then id). It checks that each is well written, that ids are unique,
-// and that no two scenarios choose the same NodePort or external IP.
+// Sort puts scenarios in the order of reports (group, then id). It checks that each is well written, that ids are
+// unique, and that no two scenarios choose the same NodePort or external IP.
 func Sort(scenarios []Scenario) ([]Scenario, error) {
 	out := slices.Clone(scenarios)
 	slices.SortFunc(out, func(a, b Scenario) int {

@@ -28,9 +28,9 @@ func leastRepeats(servers int) int {
 	return n
 }
 
-// evenly says whether the answers can come from fair draws over the servers. It is an exact test: under a fair draw the
-// count of each server is binomial, so each count is judged by its exact tail probability, and the allowed false alarms
-// are divided over the 2n tails (Bonferroni). A strict rotation passes as well: it is more even than chance.
+// evenly reports whether the answers can come from fair draws over the servers. It is an exact test: under a fair draw
+// the count of each server is binomial, so each count is judged by its exact tail probability, and the allowed false
+// alarms are divided over the 2n tails (Bonferroni). A strict rotation passes as well: it is more even than chance.
 func evenly(counts map[string]int, servers []string) bool {
 	total := 0
 	for _, n := range counts {
