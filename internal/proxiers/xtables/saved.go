@@ -2,7 +2,12 @@
 
 package xtables
 
-import "github.com/viplab/viplab/internal/lab/iptablessave"
+import (
+	"bytes"
+	"strings"
+
+	"github.com/viplab/viplab/internal/lab/iptablessave"
+)
 
 // Saved is what a table holds, as iptables-save prints it.
 type Saved struct {
