@@ -10,7 +10,11 @@ import (
 
 // The catalogue is a slice of values.
 func ExampleAll() {
-	for _, s := range scenarios.All() {
+	all, err := scenarios.All()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, s := range all {
 		if s.ID == "hairpin-clusterip" {
 			fmt.Println(s.Priority, s.Needs)
 		}
