@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 )
 
 const (
@@ -17,8 +18,9 @@ const (
 var (
 	// nodeName is a label of DNS, as Kubernetes asks of most names.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	// podName is such a label, or two with a slash between: a namespace and a name.
-	podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+	// podName is a subdomain of DNS, or a label, a slash and a subdomain: a namespace and a name. Its length is checked
+	// apart: a pattern that counts to 253 takes 4 ms to compile, in each process.
+	podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 )
 
 // Validate says everything that is wrong with the topology, or nil.
@@ -78,16 +80,27 @@ func prefix(kind, name string) string {
 	return kind + name + ": "
 }
 
-func (t taken) addPod(p PodSpec) error { return t.add(p.Name, podName) }
+// longestName is the length of the longest subdomain of DNS (RFC 1123, as Kubernetes reads it).
+const longestName = 253
 
-var errNoName = errors.New("no name")
+func (t taken) addPod(p PodSpec) error {
+	if name := p.Name[strings.Index(p.Name, "/")+1:]; len(name) > longestName {
+		return errBadName
+	}
+	return t.add(p.Name, podName)
+}
+
+var (
+	errNoName  = errors.New("no name")
+	errBadName = errors.New("bad name: want lower case letters, digits and dashes")
+)
 
 func (t taken) add(name string, pattern *regexp.Regexp) error {
 	switch {
 	case name == "":
 		return errNoName
 	case !pattern.MatchString(name):
-		return errors.New("bad name: want lower case letters, digits and dashes")
+		return errBadName
 	case t[name]:
 		return errors.New("name is taken")
 	}

@@ -5,6 +5,7 @@ package scenarios
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/scenarios/endpoints"
@@ -16,9 +17,15 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// All builds all scenarios, each with the group, priority, source and description of its row in the catalogue, in the
-// order of reports. The error names every scenario that is not well written or does not agree with the catalogue.
+// All returns all scenarios, each with the group, priority, source and description of its row in the catalogue, in the
+// order of reports. They are built on the first call; the objects that they hold are shared by all callers and must not
+// be changed. The error names every scenario that is not well written or does not agree with the catalogue.
 func All() ([]spec.Scenario, error) {
+	all, err := build()
+	return slices.Clone(all), err
+}
+
+var build = sync.OnceValues(func() ([]spec.Scenario, error) {
 	all, err := catalogue.Describe(slices.Concat(
 		services.Scenarios(), external.Scenarios(), endpoints.Scenarios(), packets.Scenarios(), mechanisms.Scenarios(),
 		networkpolicy.Scenarios(),
@@ -27,4 +34,4 @@ func All() ([]spec.Scenario, error) {
 		return nil, err
 	}
 	return spec.Sort(all)
-}
+})

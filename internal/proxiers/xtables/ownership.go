@@ -56,10 +56,21 @@ type Ownership struct {
 	Rule func(Rule) bool
 }
 
-// Remove removes everything that belongs to the program.
+// Remove removes everything that belongs to the program, in one go if it can. If that fails, it tries each table, so that
+// a table that cannot be cleared keeps no other from being cleared.
 func (o Ownership) Remove(ctx context.Context, p *Programs) error {
 	saved, err := p.Save(ctx)
 	if err != nil {
+		return err
+	}
+	var all []*Transaction
+	for _, t := range o.Tables {
+		all = append(all, o.Removal(t, saved.Of(t))...)
+	}
+	if p.Restore(ctx, all...) == nil {
+		return nil
+	}
+	if saved, err = p.Save(ctx); err != nil {
 		return err
 	}
 	var errs []error

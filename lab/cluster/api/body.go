@@ -72,7 +72,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionK
 
 func decode(w http.ResponseWriter, d runtime.Decoder, data []byte, want schema.GroupVersionKind,
 	s strictness) (runtime.Object, error) {
-	into, err := scheme.New(want)
+	into, err := scheme().New(want)
 	if err != nil {
 		return nil, err
 	}

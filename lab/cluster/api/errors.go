@@ -59,7 +59,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	f, bad := negotiate(r, false)
 	if bad != nil {
-		f = format{SerializerInfo: mediaTypes[0]}
+		f = format{SerializerInfo: mediaTypes()[0]}
 	}
 	f.as = plain
 	f.write(w, int(status.Code), status)

@@ -140,7 +140,7 @@ func decodeInto[T any](t testing.TB, contentType string, data []byte) *T {
 	t.Helper()
 	out := new(T)
 	if strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) {
-		if _, _, err := mediaTypes[2].Serializer.Decode(data, nil, any(out).(runtime.Object)); err != nil {
+		if _, _, err := mediaTypes()[2].Serializer.Decode(data, nil, any(out).(runtime.Object)); err != nil {
 			t.Fatalf("%v: %q", err, data)
 		}
 		return out
@@ -212,7 +212,7 @@ func (s *stream) next() (event, bool) {
 		out.Object = *decodeInto[metav1.PartialObjectMetadata](s.t, contentType, e.Object.Raw)
 		return out, true
 	}
-	obj, _, err := mediaTypes[2].Serializer.Decode(e.Object.Raw, nil, nil)
+	obj, _, err := mediaTypes()[2].Serializer.Decode(e.Object.Raw, nil, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}

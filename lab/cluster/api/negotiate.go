@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +17,9 @@ import (
 )
 
 // mediaTypes are what bodies can be written in, JSON first.
-var mediaTypes = serializer.NewCodecFactory(scheme).SupportedMediaTypes()
+var mediaTypes = sync.OnceValue(func() []runtime.SerializerInfo {
+	return serializer.NewCodecFactory(scheme()).SupportedMediaTypes()
+})
 
 // kindOfView is the form in which a client wants objects.
 type kindOfView string
@@ -80,7 +83,7 @@ func negotiate(r *http.Request, stream bool) (format, error) {
 		if as != plain && (c.params["g"] != metav1.GroupName || c.params["v"] != "v1") {
 			continue
 		}
-		for _, info := range mediaTypes {
+		for _, info := range mediaTypes() {
 			if !c.matches(info) || stream && info.StreamSerializer == nil || !as.fits(info) {
 				continue
 			}
@@ -109,7 +112,7 @@ func (k kindOfView) fits(info runtime.SerializerInfo) bool {
 
 func notAcceptable() error {
 	var known []string
-	for _, info := range mediaTypes {
+	for _, info := range mediaTypes() {
 		known = append(known, info.MediaType)
 	}
 	return &statusError{
@@ -151,18 +154,18 @@ func (f format) write(w http.ResponseWriter, code int, obj runtime.Object) {
 func bodyFormat(r *http.Request) (runtime.SerializerInfo, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" {
-		return mediaTypes[0], nil
+		return mediaTypes()[0], nil
 	}
 	mediaType, _, err := mime.ParseMediaType(header)
 	if err == nil {
-		for _, info := range mediaTypes {
+		for _, info := range mediaTypes() {
 			if info.MediaType == mediaType {
 				return info, nil
 			}
 		}
 	}
 	var known []string
-	for _, info := range mediaTypes {
+	for _, info := range mediaTypes() {
 		known = append(known, info.MediaType)
 	}
 	return runtime.SerializerInfo{}, unsupportedMediaType(header, known)

@@ -104,7 +104,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 			obj, err = p.apply(old, r.resource.gvk)
 		case p.kind == types.ApplyYAMLPatchType && r.sub == "":
 			code = http.StatusCreated
-			obj, err = decode(w, mediaTypes[0].StrictSerializer, p.text, r.resource.gvk, p.strict)
+			obj, err = decode(w, mediaTypes()[0].StrictSerializer, p.text, r.resource.gvk, p.strict)
 		default:
 			return nil, notFound(r.resource.gr(), r.key.Name)
 		}
@@ -126,18 +126,18 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 // apply makes a new object of the old one.
 func (p *patch) apply(old runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	var before bytes.Buffer
-	if err := mediaTypes[0].Serializer.Encode(old, &before); err != nil {
+	if err := mediaTypes()[0].Serializer.Encode(old, &before); err != nil {
 		return nil, err
 	}
 	after, err := p.applyJSON(before.Bytes(), gvk)
 	if err != nil {
 		return nil, err
 	}
-	into, err := scheme.New(gvk)
+	into, err := scheme().New(gvk)
 	if err != nil {
 		return nil, err
 	}
-	obj, got, err := mediaTypes[0].StrictSerializer.Decode(after, &gvk, into)
+	obj, got, err := mediaTypes()[0].StrictSerializer.Decode(after, &gvk, into)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
 		err = p.strict.check(p.w, strict.Errors())
 	}
@@ -159,7 +159,7 @@ func (p *patch) applyJSON(before []byte, gvk schema.GroupVersionKind) ([]byte, e
 		// strategic merge does not know (two of one number). What their items leave out, the store completes.
 		return asBadRequest(jsonpatch.MergePatch(before, p.text))
 	default:
-		typed, err := scheme.New(gvk)
+		typed, err := scheme().New(gvk)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ package api
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -48,7 +49,7 @@ func (r *resource) gvr() schema.GroupVersionResource {
 
 // new returns an empty object of the resource's kind.
 func (r *resource) new() store.Object {
-	o, err := scheme.New(r.gvk)
+	o, err := scheme().New(r.gvk)
 	utilruntime.Must(err) // every kind in the table of resources is in the scheme
 	o.GetObjectKind().SetGroupVersionKind(r.gvk)
 	return o.(store.Object)
@@ -58,7 +59,7 @@ func (r *resource) new() store.Object {
 func (r *resource) newList() runtime.Object {
 	gvk := r.gvk
 	gvk.Kind += "List"
-	o, err := scheme.New(gvk)
+	o, err := scheme().New(gvk)
 	utilruntime.Must(err)
 	o.GetObjectKind().SetGroupVersionKind(gvk)
 	return o
@@ -71,7 +72,7 @@ func (r *resource) verbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 }
 
-var scheme = newScheme()
+var scheme = sync.OnceValue(newScheme)
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -54,10 +55,10 @@ func parameters(r *request) (*metav1.ListOptions, error) {
 	return &o, nil
 }
 
-var queries = runtime.NewParameterCodec(scheme)
+var queries = sync.OnceValue(func() runtime.ParameterCodec { return runtime.NewParameterCodec(scheme()) })
 
 func decodeQuery(r *request, into runtime.Object) error {
-	if err := queries.DecodeParameters(r.URL.Query(), schema.GroupVersion{Version: "v1"}, into); err != nil {
+	if err := queries().DecodeParameters(r.URL.Query(), schema.GroupVersion{Version: "v1"}, into); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return nil

@@ -129,7 +129,7 @@ func TestCreateInProtobuf(t *testing.T) {
 	svc := newService("web")
 	svc.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
 	var body strings.Builder
-	if err := mediaTypes[2].Serializer.Encode(svc, &body); err != nil {
+	if err := mediaTypes()[2].Serializer.Encode(svc, &body); err != nil {
 		t.Fatal(err)
 	}
 	s := into[corev1.Service](c.do("POST", services, protobufType, body.String()).want(201))
