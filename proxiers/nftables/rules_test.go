@@ -57,49 +57,43 @@ const (
 `
 )
 
-// TestFragments compares with what was written by hand.
-func TestFragments(t *testing.T) {
-	node := netip.MustParseAddr("192.168.7.11")
-	r := renderer{
-		family: lab.V4, podRange: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node, nodePorts: []netip.Addr{node},
-	}
-	for _, c := range []struct {
-		name string
-		svc  *model.Service
-		want string
-	}{
-		{"ClusterIP", svc1(), clusterIP},
-		{"ClusterIP without endpoints", svc1(port.NoEndpoints), known + `
+var fragmentsCases = []struct {
+	name string
+	svc  *model.Service
+	want string
+}{
+	{"ClusterIP", svc1(), clusterIP},
+	{"ClusterIP without endpoints", svc1(port.NoEndpoints), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 `},
-		{"one endpoint", svc1(port.RemoteOnly), known + use0 + `
+	{"one endpoint", svc1(port.RemoteOnly), known + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
 `},
-		{"endpoint by hand, among the node's pods", svc1(func(p *model.Port) {
-			port.Behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080")})
-		}), known + hairpin + use0 + `
+	{"endpoint by hand, among the node's pods", svc1(func(p *model.Port) {
+		port.Behind(p, model.Endpoint{Addr: netip.MustParseAddrPort("10.180.0.1:8080")})
+	}), known + hairpin + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
 `},
-		{"internal policy Local", svc1(port.ITPLocal), known + hairpin + localUse0 + `
+	{"internal policy Local", svc1(port.ITPLocal), known + hairpin + localUse0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto local-use-0
 @local-endpoints-0 172.30.0.41 . tcp . 80 : 10.180.0.1 . 8080
 `},
-		{"internal policy Local, nothing here", svc1(port.ITPLocal, port.RemoteOnly), known + `
+	{"internal policy Local, nothing here", svc1(port.ITPLocal, port.RemoteOnly), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : drop
 `},
-		{"NodePort", svc1(port.NodePort), clusterIP + `
+	{"NodePort", svc1(port.NodePort), clusterIP + `
 @service-ips 192.168.7.11 . tcp . 30080 : goto pick-2
 @masquerade-ips 192.168.7.11 . tcp . 30080 : goto masquerade-to-node
 @endpoints-0 192.168.7.11 . tcp . 30080 : 10.180.0.1 . 8080
 @endpoints-1 192.168.7.11 . tcp . 30080 : 10.180.2.1 . 8080
 `},
-		{"NodePort without endpoints", svc1(port.NodePort, port.ETPLocal, port.NoEndpoints), known + `
+	{"NodePort without endpoints", svc1(port.NodePort, port.ETPLocal, port.NoEndpoints), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 @no-endpoint-services 192.168.7.11 . tcp . 30080 : goto reject-chain
 `},
-		{"load balancer, external policy Local", svc1(port.Balanced, port.ETPLocal), clusterIP + localUse0 + `
+	{"load balancer, external policy Local", svc1(port.Balanced, port.ETPLocal), clusterIP + localUse0 + `
 @service-ips 192.0.2.5 . tcp . 80 : goto external-local
 @short-circuit-ips 192.0.2.5 . tcp . 80 : goto pick-2
 @local-ips 192.0.2.5 . tcp . 80 : goto local-use-0
@@ -108,7 +102,7 @@ func TestFragments(t *testing.T) {
 @endpoints-1 192.0.2.5 . tcp . 80 : 10.180.2.1 . 8080
 @local-endpoints-0 192.0.2.5 . tcp . 80 : 10.180.0.1 . 8080
 `},
-		{"external IP, external policy Local, nothing here", svc1(port.ExternalIP, port.ETPLocal, port.RemoteOnly), known + use0 + `
+	{"external IP, external policy Local, nothing here", svc1(port.ExternalIP, port.ETPLocal, port.RemoteOnly), known + use0 + `
 @service-ips 172.30.0.41 . tcp . 80 : goto use-0
 @endpoints-0 172.30.0.41 . tcp . 80 : 10.180.2.1 . 8080
 @service-ips 203.0.113.9 . tcp . 80 : goto external-local
@@ -117,25 +111,25 @@ func TestFragments(t *testing.T) {
 @endpoints-0 203.0.113.9 . tcp . 80 : 10.180.2.1 . 8080
 @no-endpoint-services 203.0.113.9 . tcp . 80 : drop
 `},
-		{"internal policy Local with an external IP, nothing here", svc1(port.ExternalIP, port.ITPLocal, port.RemoteOnly), known + use0 + `
+	{"internal policy Local with an external IP, nothing here", svc1(port.ExternalIP, port.ITPLocal, port.RemoteOnly), known + use0 + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : drop
 @service-ips 203.0.113.9 . tcp . 80 : goto use-0
 @masquerade-ips 203.0.113.9 . tcp . 80 : goto masquerade-to-node
 @endpoints-0 203.0.113.9 . tcp . 80 : 10.180.2.1 . 8080
 `},
-		{"source ranges, without endpoints", svc1(port.Balanced, port.NoEndpoints, port.Limited("198.51.100.0/24", "198.51.100.128/25")), known + `
+	{"source ranges, without endpoints", svc1(port.Balanced, port.NoEndpoints, port.Limited("198.51.100.0/24", "198.51.100.128/25")), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 @no-endpoint-services 192.0.2.5 . tcp . 80 : goto reject-chain
 @firewall-ips 192.0.2.5 . tcp . 80 : goto firewall-ULMVA6XW-ns1/svc1/tcp/p80
 firewall-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr != { 198.51.100.0/24 } drop
 `},
-		{"source ranges that admit the node", svc1(port.Balanced, port.NoEndpoints, port.Limited("192.168.0.0/16")), known + `
+	{"source ranges that admit the node", svc1(port.Balanced, port.NoEndpoints, port.Limited("192.168.0.0/16")), known + `
 @no-endpoint-services 172.30.0.41 . tcp . 80 : goto reject-chain
 @no-endpoint-services 192.0.2.5 . tcp . 80 : goto reject-chain
 @firewall-ips 192.0.2.5 . tcp . 80 : goto firewall-ULMVA6XW-ns1/svc1/tcp/p80
 firewall-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr != { 192.168.0.0/16, 192.0.2.5/32 } drop
 `},
-		{"session affinity", svc1(port.RemoteOnly, port.Sticky), known + `
+	{"session affinity", svc1(port.RemoteOnly, port.Sticky), known + `
 @service-ips 172.30.0.41 . tcp . 80 : goto service-ULMVA6XW-ns1/svc1/tcp/p80
 service-ULMVA6XW-ns1/svc1/tcp/p80 ip saddr @AFFINITY goto ENDPOINT
 service-ULMVA6XW-ns1/svc1/tcp/p80 numgen random mod 1 vmap { 0 : goto ENDPOINT }
@@ -143,7 +137,15 @@ ENDPOINT update @AFFINITY { ip saddr }
 ENDPOINT meta l4proto tcp dnat to 10.180.2.1:8080
 set AFFINITY 10s
 `},
-	} {
+}
+
+// TestFragments compares with what was written by hand.
+func TestFragments(t *testing.T) {
+	node := netip.MustParseAddr("192.168.7.11")
+	r := renderer{
+		family: lab.V4, podRange: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node, nodePorts: []netip.Addr{node},
+	}
+	for _, c := range fragmentsCases {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLedger(r)
 			_, got := l.update(&model.State{Services: []*model.Service{c.svc}}, r)

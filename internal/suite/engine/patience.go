@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -42,7 +41,7 @@ func patientIPVS(n *lab.Node) error {
 		if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {
 			return nil
 		}
-		family, err := netlink.GenlFamilyGet(ipvsFamily)
+		family, err := n.NS.Netlink().GenlFamilyGet(ipvsFamily)
 		if err != nil {
 			return err
 		}
