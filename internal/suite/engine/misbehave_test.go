@@ -28,6 +28,9 @@ type bad struct {
 	starts *atomic.Int64
 }
 
+// Other implements spec.Proxier: there is none.
+func (bad) Other() spec.Proxier { return nil }
+
 func (b bad) Name() string                 { return b.name }
 func (b bad) Usable(context.Context) error { return b.usable }
 
