@@ -79,10 +79,7 @@ func filterOf(ctx context.Context, w spec.World, f lab.Family) (t table, toPod, 
 	}), failed); err != nil {
 		return nil, "", "", err
 	}
-	db, err := w.Host("db")
-	if err != nil {
-		return nil, "", "", err
-	}
+	db := spec.Must(w.Host("db"))
 	device := w.Lab().Node("n1").Ports()[db.Addr(f)]
 	t, err = parseSave(text)
 	return t, "cali-tw-" + device, "cali-fw-" + device, err
@@ -175,10 +172,7 @@ func membersAre(ctx context.Context, w spec.World, f lab.Family, pods ...string)
 		}
 	}
 	for _, p := range pods {
-		h, err := w.Host(p)
-		if err != nil {
-			return err
-		}
+		h := spec.Must(w.Host(p))
 		want = append(want, h.Addr(f).String())
 	}
 	slices.Sort(got)

@@ -245,23 +245,14 @@ func isVirtual() spec.Scenario {
 		Given: []store.Object{Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			for _, family := range w.Lab().Stack().Families() {
-				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-				if err != nil {
-					return err
-				}
+				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 				for _, n := range w.Lab().Nodes() {
-					addrs, err := n.LocalAddrs()
-					if err != nil {
-						return &spec.HarnessError{Err: err}
-					}
+					addrs := spec.Must(n.LocalAddrs())
 					if slices.Contains(addrs, vip.Addr()) {
 						return fmt.Errorf("an interface of %s owns %s", n.Name(), vip.Addr())
 					}
 				}
-				owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family))
-				if err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				owner := spec.Must(traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family)))
 				if owner != nil {
 					return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
 				}
@@ -282,10 +273,7 @@ func replyFromVIP() spec.Scenario {
 				return err
 			}
 			for _, family := range w.Lab().Stack().Families() {
-				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-				if err != nil {
-					return err
-				}
+				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 				answers := 0
 				for _, c := range caught {
 					if c.Proto != "tcp" || c.Direction != observe.In || c.Dst.Addr().Is4() != vip.Addr().Is4() {
