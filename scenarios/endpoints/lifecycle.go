@@ -143,8 +143,7 @@ func vipsOf(w spec.World, service string) map[lab.Family]string {
 	}
 	vips := map[lab.Family]string{}
 	for _, ip := range s.Spec.ClusterIPs {
-		a := spec.Must(netip.ParseAddr(ip))
-		vips[lab.FamilyOf(a)] = ip
+		vips[lab.FamilyOf(spec.Must(netip.ParseAddr(ip)))] = ip
 	}
 	return vips
 }

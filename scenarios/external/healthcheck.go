@@ -64,8 +64,7 @@ type codes map[string]int
 // says wants the nodes' health-check ports of Service web to answer so.
 func says(want codes) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
-		port := HealthPort(w, "web")
-		return saysAt(ctx, w, port, "/", want)
+		return saysAt(ctx, w, HealthPort(w, "web"), "/", want)
 	}
 }
 
@@ -122,8 +121,7 @@ func bodyAndWeight() spec.Scenario {
 
 // tells checks the body and the weight of one node's answer.
 func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods int) error {
-	port := HealthPort(w, "web")
-	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
+	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), HealthPort(w, "web")))
 	if err != nil {
 		return err
 	}

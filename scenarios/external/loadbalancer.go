@@ -331,7 +331,6 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 
 // isHealthy asks the health-check port of a node, whose address it is given.
 func isHealthy(ctx context.Context, w spec.World, node netip.Addr) (bool, error) {
-	port := HealthPort(w, "local")
-	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, port))
+	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, HealthPort(w, "local")))
 	return health.Code == http.StatusOK, err
 }

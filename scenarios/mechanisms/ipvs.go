@@ -188,8 +188,7 @@ func (s servers) leadsTo(w spec.World, f lab.Family, at netip.AddrPort, options 
 	}
 	var want []string
 	for _, pod := range []string{"a1", "a2"} {
-		h := spec.Must(w.Host(pod))
-		want = append(want, fmt.Sprintf("-r %s -m -w 1", netip.AddrPortFrom(h.Addr(f), 8080)))
+		want = append(want, fmt.Sprintf("-r %s -m -w 1", netip.AddrPortFrom(spec.Must(w.Host(pod)).Addr(f), 8080)))
 	}
 	slices.Sort(want)
 	if got := slices.Sorted(slices.Values(v.destinations)); !slices.Equal(got, want) {

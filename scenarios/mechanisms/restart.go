@@ -169,8 +169,7 @@ func modeSwitch() spec.Scenario {
 				var rows []spec.Row
 				for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("gone", 80),
 					"client": spec.NodePortAt("n1", "gone", 80)} {
-					at := Pin(w, to, "tcp")
-					rows = append(rows, spec.Row{From: from, To: at, Want: spec.NotServed})
+					rows = append(rows, spec.Row{From: from, To: Pin(w, to, "tcp"), Want: spec.NotServed})
 				}
 				spec.MustDo(w.Store().Delete(store.KindService, w.Namespace(), "gone"))
 				return w.Expect(ctx, rows...)
@@ -208,8 +207,7 @@ func changesWhileAway(ctx context.Context, w spec.World) error {
 	for _, t := range []spec.Target{
 		spec.ClusterIPOf("gone", 80), spec.NodePortAt("n1", "gone", 80), spec.ClusterIPOf("changed", 80),
 	} {
-		at := Pin(w, t, "tcp")
-		former = append(former, at)
+		former = append(former, Pin(w, t, "tcp"))
 	}
 	if err := w.Life("n1").Kill(ctx); err != nil {
 		return err

@@ -64,8 +64,7 @@ func nothingLeft(ctx context.Context, w spec.World, node string) error {
 	}
 	left := map[string]bool{}
 	for _, argv := range shows {
-		text := spec.Must(w.Run(ctx, node, argv...))
-		for _, name := range ours.FindAllString(text, -1) {
+		for _, name := range ours.FindAllString(spec.Must(w.Run(ctx, node, argv...)), -1) {
 			left[name] = !kubelets.MatchString(name)
 		}
 	}

@@ -30,8 +30,7 @@ func oneSEPPerEndpoint(w spec.World, t table, family lab.Family) error {
 		errs = append(errs, fmt.Errorf("%s leads to %d endpoint chains, not 2:\n%s", svc, seps, t.text(svc)))
 	}
 	for _, pod := range []string{"a1", "a2"} {
-		h := spec.Must(w.Host(pod))
-		endpoint := netip.AddrPortFrom(h.Addr(family), 8080)
+		endpoint := netip.AddrPortFrom(spec.Must(w.Host(pod)).Addr(family), 8080)
 		sep := chainOf("KUBE-SEP-", w.Namespace()+"/web", "tcp", endpoint.String())
 		_, jump := t.find(svc, "-j "+sep)
 		_, own := t.find(sep, "-s "+prefix(endpoint.Addr()), "-j KUBE-MARK-MASQ")

@@ -385,8 +385,7 @@ func (s *stream) sendMeanwhile(do func() error) error {
 func (s *stream) hear() error {
 	heard, err := s.to.Heard()
 	for _, text := range heard {
-		n := spec.Must(strconv.Atoi(text))
-		s.arrived = append(s.arrived, n)
+		s.arrived = append(s.arrived, spec.Must(strconv.Atoi(text)))
 	}
 	return err
 }

@@ -217,8 +217,7 @@ var received = []string{"Tcp.InSegs", "Udp.InDatagrams", "Udp.NoPorts", "Udp6InD
 
 // receivedNothing wants all of these counters of a pod to be 0.
 func receivedNothing(ctx context.Context, w spec.World, pod string) error {
-	text := spec.Must(w.Run(ctx, pod, "cat", "/proc/net/snmp", "/proc/net/snmp6"))
-	counters := countersOf(text)
+	counters := countersOf(spec.Must(w.Run(ctx, pod, "cat", "/proc/net/snmp", "/proc/net/snmp6")))
 	for _, name := range received {
 		switch value, ok := counters[name]; {
 		case !ok:
@@ -255,8 +254,7 @@ func countersOf(text string) map[string]string {
 // nothingOf looks for names of tables, chains and sets that begin like those of enforcers.
 func nothingOf(ctx context.Context, w spec.World, node string, prefixes ...string) error {
 	ruleset := spec.Must(w.Run(ctx, node, "nft", "list", "ruleset"))
-	sets := spec.Must(w.Run(ctx, node, "ipset", "list", "-n"))
-	names := strings.Fields(sets)
+	names := strings.Fields(spec.Must(w.Run(ctx, node, "ipset", "list", "-n")))
 	for line := range strings.Lines(ruleset) {
 		switch words := strings.Fields(line); {
 		case len(words) > 2 && words[0] == "table": // table FAMILY NAME {

@@ -168,8 +168,7 @@ func wrapUp(w spec.World, to netip.AddrPort) {
 	a1 := spec.Must(w.Host("a1"))
 	n2, from := w.Lab().Node("n2"), netip.AddrPortFrom(a1.Addr(lab.V4), 31902)
 	inner := spec.Must(traffic.Datagram{Src: from, Dst: to, Payload: []byte("tunnelled")}.Packet())
-	packet := spec.Must(traffic.IPIP(from.Addr(), n2.Addr(lab.V4), inner))
-	spec.MustDo(traffic.SendRaw(a1.NS, packet))
+	spec.MustDo(traffic.SendRaw(a1.NS, spec.Must(traffic.IPIP(from.Addr(), n2.Addr(lab.V4), inner))))
 	links := spec.Must(netns.List(n2.Netlink().LinkList))
 	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Type() == "vxlan" })
 	if at < 0 {

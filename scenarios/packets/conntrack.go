@@ -103,8 +103,7 @@ func strayReset(w spec.World, family lab.Family) {
 
 func send(w spec.World, host string, s traffic.Segment) {
 	h := spec.Must(w.Host(host))
-	packet := spec.Must(s.Packet())
-	spec.MustDo(traffic.SendRaw(h.NS, packet))
+	spec.MustDo(traffic.SendRaw(h.NS, spec.Must(s.Packet())))
 }
 
 // timeouts reads what is left of entries that have just been touched. The pod serves nothing: the scenario does,

@@ -333,8 +333,7 @@ func nothingIsTracked(ctx context.Context, w spec.World) error {
 	unwanted := map[flow]spec.Row{}
 	for _, r := range turnedAway {
 		for _, family := range w.Lab().Stack().Families() {
-			to := spec.Must(w.Resolve(r.To, family, r.Protocol()))
-			unwanted[flow{r.Protocol(), to}] = r
+			unwanted[flow{r.Protocol(), spec.Must(w.Resolve(r.To, family, r.Protocol()))}] = r
 		}
 	}
 	var errs []error

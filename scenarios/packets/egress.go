@@ -140,12 +140,9 @@ func egressInterface() spec.Scenario {
 			if err != nil {
 				return err
 			}
-			for _, family := range w.Lab().Stack().Families() {
-				if err := arrivesFrom(w, caught, family); err != nil {
-					return err
-				}
-			}
-			return nil
+			return EachFamily(func(_ context.Context, w spec.World, family lab.Family) error {
+				return arrivesFrom(w, caught, family)
+			})(ctx, w)
 		}}},
 	}
 }
@@ -190,8 +187,7 @@ func markCleared() spec.Scenario {
 				return err
 			}
 			for _, family := range w.Lab().Stack().Families() {
-				pod := spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))
-				if err := outerIsIntact(w, caught, pod); err != nil {
+				if err := outerIsIntact(w, caught, spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))); err != nil {
 					return err
 				}
 			}

@@ -92,9 +92,7 @@ func echo() spec.Scenario {
 // ping sends an echo request from c1 to the ClusterIP of a family, and notes it by its id.
 func ping(w spec.World, f lab.Family, pings map[uint16]netip.Addr) {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp"))
-	c1 := spec.Must(w.Host("c1"))
-	id := spec.Must(traffic.Ping(c1.NS, vip.Addr()))
-	pings[id] = vip.Addr()
+	pings[spec.Must(traffic.Ping(spec.Must(w.Host("c1")).NS, vip.Addr()))] = vip.Addr()
 }
 
 // The types of echo messages (RFC 792, RFC 4443).

@@ -29,22 +29,20 @@ func vip() spec.Scenario {
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			for _, family := range w.Lab().Stack().Families() {
-				for _, from := range []string{"c1", "n1"} {
-					answered := map[string]bool{}
-					for _, proto := range []string{"udp", "tcp"} {
-						if err := askOften(ctx, w, from, proto, family, answered); err != nil {
-							return err
-						}
+		Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+			for _, from := range []string{"c1", "n1"} {
+				answered := map[string]bool{}
+				for _, proto := range []string{"udp", "tcp"} {
+					if err := askOften(ctx, w, from, proto, family, answered); err != nil {
+						return err
 					}
-					if len(answered) != 2 {
-						return fmt.Errorf("%s, %s: of 2 servers %d answered %d questions", from, family, len(answered), 2*asks)
-					}
+				}
+				if len(answered) != 2 {
+					return fmt.Errorf("%s, %s: of 2 servers %d answered %d questions", from, family, len(answered), 2*asks)
 				}
 			}
 			return nil
-		}}},
+		})}},
 	}
 }
 
