@@ -132,9 +132,9 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
 				Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
 			}
-			if a := probe.Do(ctx); a.Fault != nil {
-				return &spec.HarnessError{Err: a.Fault}
-			} else if a.Outcome == traffic.Reply {
+			a := probe.Do(ctx)
+			spec.MustDo(a.Fault)
+			if a.Outcome == traffic.Reply {
 				return fmt.Errorf("%s is answered by %s with mark %#x", way[0], way[1], probe.Mark)
 			}
 		}

@@ -40,11 +40,7 @@ func localnetOnlyWhenNeeded() spec.Scenario {
 		Steps: []spec.Step{{
 			Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
 			Check: func(_ context.Context, w spec.World) error {
-				n1 := spec.Must(w.Host("n1"))
-				switch on, err := n1.Sysctl(routeLocalnet); {
-				case err != nil:
-					return &spec.HarnessError{Err: err}
-				case on != "0":
+				if on := spec.Must(spec.Must(w.Host("n1")).Sysctl(routeLocalnet)); on != "0" {
 					return fmt.Errorf("%s is %s on n1", routeLocalnet, on)
 				}
 				return nil

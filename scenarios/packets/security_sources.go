@@ -40,13 +40,8 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 	own, forged := netip.AddrPortFrom(client.Addr(family), port), netip.AddrPortFrom(pod.Addr(family), port)
 	seen, err := Catch(w, func() error {
 		for _, src := range []netip.AddrPort{own, forged} {
-			syn, err := traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet()
-			if err == nil {
-				err = traffic.SendRaw(client.NS, syn)
-			}
-			if err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			syn := spec.Must(traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
+			spec.MustDo(traffic.SendRaw(client.NS, syn))
 		}
 		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}})
 	}, "a1")
@@ -99,10 +94,8 @@ func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 	ctx, cancel := InTime(ctx)
 	defer cancel()
 	answer := traffic.Probe{From: c1.NS, To: to, Proto: "tcp", Mark: mark}.Do(ctx)
-	switch {
-	case answer.Fault != nil:
-		return &spec.HarnessError{Err: answer.Fault}
-	case answer.Outcome != traffic.Reply || answer.Peer != answer.Source:
+	spec.MustDo(answer.Fault)
+	if answer.Outcome != traffic.Reply || answer.Peer != answer.Source {
 		return fmt.Errorf("%s: a connection of c1 with mark %#x: %s, want a reply by one that sees %s", family, mark, answer,
 			answer.Source)
 	}
