@@ -113,9 +113,7 @@ func toggle() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", If: spec.UDPDrains,
 					By: []string{"a2"}},
 			}, func(ctx context.Context, t spec.Traffic) error {
-				if err := w.Apply(Backend("a1", "n1", UDP(8080))); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				spec.MustDo(w.Apply(Backend("a1", "n1", UDP(8080))))
 				err := underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyLocal, spec.Row{Times: 25, By: []string{"a1"}})
 				if err != nil {
 					return err
@@ -131,9 +129,7 @@ func toggle() spec.Scenario {
 // on.
 func underPolicy(ctx context.Context, w spec.World, t spec.Traffic, to corev1.ServiceInternalTrafficPolicy,
 	row spec.Row) error {
-	if err := Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }).Run(ctx, w); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	spec.MustDo(Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }).Run(ctx, w))
 	row.From, row.To = "c1", spec.ClusterIPOf("web", 80)
 	datagrams := row
 	datagrams.Proto = "udp"

@@ -99,14 +99,10 @@ func programmingLatency() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			for i := range 50 {
-				if err := Readiness("a2", i%2 == 1).Run(ctx, w); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				spec.MustDo(Readiness("a2", i%2 == 1).Run(ctx, w))
 			}
 			// The last of the fifty made a2 ready; one more takes a1 away.
-			if err := Readiness("a1", false).Run(ctx, w); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(Readiness("a1", false).Run(ctx, w))
 			return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, By: []string{"a2"}})
 		}}},
 	}
@@ -121,13 +117,8 @@ func externalNameTransitions() spec.Scenario {
 				if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}); err != nil {
 					return err
 				}
-				former, err := vipsOf(w, "web")
-				if err != nil {
-					return err
-				}
-				if err := w.Apply(Service("web", ExternalName("example.org"))); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				former := vipsOf(w, "web")
+				spec.MustDo(w.Apply(Service("web", ExternalName("example.org"))))
 				return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80),
 					Want: spec.NotServed})
 			}},
@@ -145,20 +136,16 @@ func externalNameTransitions() spec.Scenario {
 }
 
 // vipsOf are the ClusterIPs of a Service, by family.
-func vipsOf(w spec.World, service string) (map[lab.Family]string, error) {
+func vipsOf(w spec.World, service string) map[lab.Family]string {
 	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
 	if !ok {
-		return nil, spec.HarnessErrorf("there is no Service %s", service)
+		panic(spec.HarnessErrorf("there is no Service %s", service))
 	}
 	vips := map[lab.Family]string{}
 	for _, ip := range s.Spec.ClusterIPs {
-		a, err := netip.ParseAddr(ip)
-		if err != nil {
-			return nil, &spec.HarnessError{Err: err}
-		}
-		vips[lab.FamilyOf(a)] = ip
+		vips[lab.FamilyOf(spec.Must(netip.ParseAddr(ip)))] = ip
 	}
-	return vips, nil
+	return vips
 }
 
 // draws is how many connections find an endpoint that must not be chosen, if it is one of two drawn with equal chances:

@@ -64,11 +64,7 @@ type codes map[string]int
 // says wants the nodes' health-check ports of Service web to answer so.
 func says(want codes) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
-		port, err := HealthPort(w, "web")
-		if err != nil {
-			return err
-		}
-		return saysAt(ctx, w, port, "/", want)
+		return saysAt(ctx, w, HealthPort(w, "web"), "/", want)
 	}
 }
 
@@ -125,11 +121,7 @@ func bodyAndWeight() spec.Scenario {
 
 // tells checks the body and the weight of one node's answer.
 func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods int) error {
-	port, err := HealthPort(w, "web")
-	if err != nil {
-		return err
-	}
-	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
+	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), HealthPort(w, "web")))
 	if err != nil {
 		return err
 	}
@@ -161,23 +153,15 @@ func portLifecycle() spec.Scenario {
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			open := codes{"n1": 200, "n2": 503, "n3": 503}
 			closed := codes{"n1": 0, "n2": 0, "n3": 0}
-			first, err := HealthPort(w, "web")
-			if err != nil {
-				return err
-			}
+			first := HealthPort(w, "web")
 			if err := saysAt(ctx, w, first, "/", open); err != nil {
 				return fmt.Errorf("at first: %w", err)
 			}
 			if err := after(ctx, w, setPolicy(corev1.ServiceExternalTrafficPolicyCluster), first, closed); err != nil {
 				return err
 			}
-			if err := setPolicy(corev1.ServiceExternalTrafficPolicyLocal).Run(ctx, w); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
-			second, err := HealthPort(w, "web")
-			if err != nil {
-				return err
-			}
+			spec.MustDo(setPolicy(corev1.ServiceExternalTrafficPolicyLocal).Run(ctx, w))
+			second := HealthPort(w, "web")
 			if err := saysAt(ctx, w, second, "/", open); err != nil {
 				return fmt.Errorf("policy Local again: %w", err)
 			}
@@ -188,9 +172,7 @@ func portLifecycle() spec.Scenario {
 
 // after makes a change and wants the port to answer so.
 func after(ctx context.Context, w spec.World, change spec.Action, port uint16, want codes) error {
-	if err := change.Run(ctx, w); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	spec.MustDo(change.Run(ctx, w))
 	if err := saysAt(ctx, w, port, "/", want); err != nil {
 		return fmt.Errorf("after %q: %w", change.Name, err)
 	}
@@ -221,9 +203,7 @@ func closeInput(node string) spec.Action {
 				{"-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"},
 				{"-P", "INPUT", "DROP"},
 			} {
-				if _, err := w.Run(ctx, node, append([]string{IPTables(w, f), "-w"}, rule...)...); err != nil {
-					return err
-				}
+				spec.Must(w.Run(ctx, node, append([]string{IPTables(w, f), "-w"}, rule...)...))
 			}
 		}
 		return nil
@@ -264,15 +244,9 @@ func listenScope() spec.Scenario {
 
 // closedElsewhere wants the second addresses of n1 to refuse the health-check port.
 func closedElsewhere(ctx context.Context, w spec.World) error {
-	port, err := HealthPort(w, "web")
-	if err != nil {
-		return err
-	}
+	port := HealthPort(w, "web")
 	for _, f := range w.Lab().Stack().Families() {
-		at, err := w.Resolve(spec.HostAt("n1", port).On(spec.Secondary), f, "tcp")
-		if err != nil {
-			return err
-		}
+		at := spec.Must(w.Resolve(spec.HostAt("n1", port).On(spec.Secondary), f, "tcp"))
 		health, err := AskHealth(ctx, w, "client", "/", at)
 		if err != nil {
 			return err

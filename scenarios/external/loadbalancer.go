@@ -121,18 +121,12 @@ func withoutNodePorts(s *corev1.Service) {
 // nobodyAnswers asks the network who has the address of the load balancer.
 func nobodyAnswers(ctx context.Context, w spec.World) error {
 	for _, f := range w.Lab().Stack().Families() {
-		vip, err := w.Resolve(spec.IngressOf("web", 80), f, "tcp")
-		if err != nil {
-			return err
-		}
+		vip := spec.Must(w.Resolve(spec.IngressOf("web", 80), f, "tcp"))
 		fences := []netip.Addr{}
 		for _, n := range w.Lab().Nodes() {
 			fences = append(fences, n.Addr(f))
 		}
-		owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), fences...)
-		if err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		owner := spec.Must(traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), fences...))
 		if owner != nil {
 			return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
 		}
@@ -179,10 +173,7 @@ func awayFromRouter(ctx context.Context, w spec.World, rows ...spec.Row) error {
 		return err
 	}
 	for _, f := range w.Lab().Stack().Families() {
-		vip, err := w.Resolve(rows[0].To, f, "tcp")
-		if err != nil {
-			return err
-		}
+		vip := spec.Must(w.Resolve(rows[0].To, f, "tcp"))
 		for _, c := range caught {
 			if c.Src == vip || c.Dst == vip {
 				return fmt.Errorf("the router, where the load balancer would be, saw %s", c.Packet)
@@ -330,9 +321,7 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 		}
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-		if err := change.Run(ctx, w); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(change.Run(ctx, w))
 		if err := w.Settle(ctx); err != nil {
 			return err
 		}
@@ -342,10 +331,6 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 
 // isHealthy asks the health-check port of a node, whose address it is given.
 func isHealthy(ctx context.Context, w spec.World, node netip.Addr) (bool, error) {
-	port, err := HealthPort(w, "local")
-	if err != nil {
-		return false, err
-	}
-	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, port))
+	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, HealthPort(w, "local")))
 	return health.Code == http.StatusOK, err
 }

@@ -134,10 +134,7 @@ func sourceranges() []spec.Scenario {
 // listing makes the ranges of a Service contain a pod and no other sender of the lab.
 func listing(service, pod string) spec.Action {
 	return spec.Action{Name: "list pod " + pod, Run: func(_ context.Context, w spec.World) error {
-		h, err := w.Host(pod)
-		if err != nil {
-			return err
-		}
+		h := spec.Must(w.Host(pod))
 		ranges := append([]string{}, nobody...)
 		for _, a := range h.Addrs() {
 			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()).String())

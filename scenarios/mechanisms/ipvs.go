@@ -38,18 +38,9 @@ func objects() spec.Scenario {
 }
 
 func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
-	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp")
-	if err != nil {
-		return err
-	}
-	primary, err := w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp")
-	if err != nil {
-		return err
-	}
-	second, err := w.Resolve(spec.NodePortAt("n1", "web", 80).On(spec.Secondary), f, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp"))
+	primary := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp"))
+	second := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80).On(spec.Secondary), f, "tcp"))
 	servers, err := virtualServers(ctx, w, "n1")
 	if err != nil {
 		return err
@@ -107,9 +98,7 @@ func rulesStay(ctx context.Context, w spec.World, f lab.Family) error {
 		return err
 	}
 	for i := range 3 {
-		if err := w.Apply(Service(fmt.Sprintf("more-%s-%d", f, i), Selecting("web"), NodePort())); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(w.Apply(Service(fmt.Sprintf("more-%s-%d", f, i), Selecting("web"), NodePort())))
 	}
 	if err := w.Settle(ctx); err != nil {
 		return err
@@ -138,10 +127,7 @@ func accessFilter() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 			n1 := w.Lab().Node("n1")
-			daemon, err := traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort})
-			if err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			daemon := spec.Must(traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort}))
 			defer func() { err = errors.Join(err, daemon.Close()) }()
 			return w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
@@ -173,7 +159,7 @@ func virtualServers(ctx context.Context, w spec.World, node string) (servers, er
 		}
 		at, err := netip.ParseAddrPort(words[2])
 		if err != nil {
-			return nil, spec.HarnessErrorf("%s: %w", strings.TrimSpace(line), err)
+			panic(spec.HarnessErrorf("%s: %w", strings.TrimSpace(line), err))
 		}
 		if all[at] == nil {
 			all[at] = &virtualServer{}
@@ -202,11 +188,7 @@ func (s servers) leadsTo(w spec.World, f lab.Family, at netip.AddrPort, options 
 	}
 	var want []string
 	for _, pod := range []string{"a1", "a2"} {
-		h, err := w.Host(pod)
-		if err != nil {
-			return err
-		}
-		want = append(want, fmt.Sprintf("-r %s -m -w 1", netip.AddrPortFrom(h.Addr(f), 8080)))
+		want = append(want, fmt.Sprintf("-r %s -m -w 1", netip.AddrPortFrom(spec.Must(w.Host(pod)).Addr(f), 8080)))
 	}
 	slices.Sort(want)
 	if got := slices.Sorted(slices.Values(v.destinations)); !slices.Equal(got, want) {

@@ -60,9 +60,7 @@ var leastBusy = habit{
 			}
 		}()
 		for _, want := range []string{"a1", "a2"} {
-			if err := Readiness("a2", want == "a2").Run(ctx, w); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(Readiness("a2", want == "a2").Run(ctx, w))
 			if err := w.Settle(ctx); err != nil {
 				return err
 			}
@@ -190,14 +188,8 @@ func podOf(w spec.World, a traffic.Answer) string {
 // pickFrom is pick from a port of one's choice.
 func pickFrom(ctx context.Context, w spec.World, from string, port uint16, service string, f lab.Family) (string,
 	error) {
-	h, err := w.Host(from)
-	if err != nil {
-		return "", err
-	}
-	to, err := w.Resolve(spec.ClusterIPOf(service, 80), f, "tcp")
-	if err != nil {
-		return "", err
-	}
+	h := spec.Must(w.Host(from))
+	to := spec.Must(w.Resolve(spec.ClusterIPOf(service, 80), f, "tcp"))
 	answer := traffic.Probe{From: h.NS, Source: netip.AddrPortFrom(h.Addr(f), port), To: to, Proto: "tcp"}.Do(ctx)
 	switch {
 	case answer.Fault != nil:

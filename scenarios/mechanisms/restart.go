@@ -106,9 +106,7 @@ func atomicUpdates() spec.Scenario {
 			}
 			return w.During(ctx, slices.Concat(fresh, kept, restless), func(ctx context.Context, t spec.Traffic) error {
 				for i := range rewrites {
-					if err := rewrite(ctx, w, i); err != nil {
-						return &spec.HarnessError{Err: err}
-					}
+					spec.MustDo(rewrite(ctx, w, i))
 					if err := t.Rounds(ctx, 1); err != nil {
 						return err
 					}
@@ -171,15 +169,9 @@ func modeSwitch() spec.Scenario {
 				var rows []spec.Row
 				for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("gone", 80),
 					"client": spec.NodePortAt("n1", "gone", 80)} {
-					at, err := Pin(w, to, "tcp")
-					if err != nil {
-						return err
-					}
-					rows = append(rows, spec.Row{From: from, To: at, Want: spec.NotServed})
+					rows = append(rows, spec.Row{From: from, To: Pin(w, to, "tcp"), Want: spec.NotServed})
 				}
-				if err := w.Store().Delete(store.KindService, w.Namespace(), "gone"); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				spec.MustDo(w.Store().Delete(store.KindService, w.Namespace(), "gone"))
 				return w.Expect(ctx, rows...)
 			}},
 		},
@@ -215,11 +207,7 @@ func changesWhileAway(ctx context.Context, w spec.World) error {
 	for _, t := range []spec.Target{
 		spec.ClusterIPOf("gone", 80), spec.NodePortAt("n1", "gone", 80), spec.ClusterIPOf("changed", 80),
 	} {
-		at, err := Pin(w, t, "tcp")
-		if err != nil {
-			return err
-		}
-		former = append(former, at)
+		former = append(former, Pin(w, t, "tcp"))
 	}
 	if err := w.Life("n1").Kill(ctx); err != nil {
 		return err

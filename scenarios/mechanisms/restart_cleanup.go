@@ -64,11 +64,7 @@ func nothingLeft(ctx context.Context, w spec.World, node string) error {
 	}
 	left := map[string]bool{}
 	for _, argv := range shows {
-		text, err := w.Run(ctx, node, argv...)
-		if err != nil {
-			return err
-		}
-		for _, name := range ours.FindAllString(text, -1) {
+		for _, name := range ours.FindAllString(spec.Must(w.Run(ctx, node, argv...)), -1) {
 			left[name] = !kubelets.MatchString(name)
 		}
 	}
@@ -96,9 +92,7 @@ func deletedExternally() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "before", Rows: fresh},
 			{Name: "somebody flushes the firewall of n1", Check: func(ctx context.Context, w spec.World) error {
-				if err := flushFirewall(ctx, w, "n1"); err != nil {
-					return err
-				}
+				flushFirewall(ctx, w, "n1")
 				if !w.Features()[spec.SelfHealing] {
 					return nil
 				}
@@ -115,33 +109,25 @@ func deletedExternally() spec.Scenario {
 }
 
 // flushFirewall deletes every table of a node but the lab's own, as the restart of a firewall daemon does.
-func flushFirewall(ctx context.Context, w spec.World, node string) error {
-	tables, err := w.Run(ctx, node, "nft", "list", "tables")
-	if err != nil {
-		return err
-	}
+func flushFirewall(ctx context.Context, w spec.World, node string) {
+	tables := spec.Must(w.Run(ctx, node, "nft", "list", "tables"))
 	var script strings.Builder
 	for table := range strings.Lines(tables) {
 		if !strings.HasSuffix(strings.TrimSpace(table), " viplab") {
 			script.WriteString("delete " + table)
 		}
 	}
-	if _, err := w.Run(ctx, node, "nft", script.String()); err != nil {
-		return err
-	}
+	spec.Must(w.Run(ctx, node, "nft", script.String()))
 	if !w.Features()[spec.IPTablesLegacy] {
-		return nil
+		return
 	}
 	for _, f := range w.Lab().Stack().Families() {
 		for _, table := range []string{"filter", "nat", "mangle"} {
 			for _, what := range []string{"-F", "-X"} {
-				if _, err := w.Run(ctx, node, IPTables(w, f), "-w", "-t", table, what); err != nil {
-					return err
-				}
+				spec.Must(w.Run(ctx, node, IPTables(w, f), "-w", "-t", table, what))
 			}
 		}
 	}
-	return nil
 }
 
 // healed returns when new connections work in every family without any change of the cluster.
@@ -174,9 +160,7 @@ func foreignRules() spec.Scenario {
 		Needs: []spec.Feature{spec.ClusterIP},
 		Given: world(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := makeForeign(ctx, w); err != nil {
-				return err
-			}
+			makeForeign(ctx, w)
 			before, err := foreign(ctx, w)
 			if err != nil {
 				return err
@@ -210,7 +194,7 @@ func foreignRules() spec.Scenario {
 
 // makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of
 // the scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
-func makeForeign(ctx context.Context, w spec.World) error {
+func makeForeign(ctx context.Context, w spec.World) {
 	const discard = "9" // RFC 863; nobody here speaks it
 	commands := [][]string{
 		{"nft", "add table inet foreign; add chain inet foreign forward { type filter hook forward priority 5; }; " +
@@ -234,11 +218,8 @@ func makeForeign(ctx context.Context, w spec.World) error {
 		}
 	}
 	for _, argv := range commands {
-		if _, err := w.Run(ctx, "n1", argv...); err != nil {
-			return err
-		}
+		spec.Must(w.Run(ctx, "n1", argv...))
 	}
-	return nil
 }
 
 // foreign is what is there of that now.

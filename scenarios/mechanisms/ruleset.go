@@ -137,14 +137,8 @@ func hooks(_ spec.World, t table, _ lab.Family) error {
 // path wants each rule on the way, or the several that stand for it, to have matched exactly the connections that were
 // made: the nat table sees the first packet of a connection alone.
 func path(w spec.World, t table, family lab.Family) error {
-	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
-	nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
+	nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	svc, ext := svcChain(w, "KUBE-SVC-", "web"), svcChain(w, "KUBE-EXT-", "web")
 	sep, err := t.find(svc, "-j")
 	for _, r := range t[svc] {

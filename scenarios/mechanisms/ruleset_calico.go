@@ -79,11 +79,7 @@ func filterOf(ctx context.Context, w spec.World, f lab.Family) (t table, toPod, 
 	}), failed); err != nil {
 		return nil, "", "", err
 	}
-	db, err := w.Host("db")
-	if err != nil {
-		return nil, "", "", err
-	}
-	device := w.Lab().Node("n1").Ports()[db.Addr(f)]
+	device := w.Lab().Node("n1").Ports()[spec.Must(w.Host("db")).Addr(f)]
 	t, err = parseSave(text)
 	return t, "cali-tw-" + device, "cali-fw-" + device, err
 }
@@ -175,11 +171,7 @@ func membersAre(ctx context.Context, w spec.World, f lab.Family, pods ...string)
 		}
 	}
 	for _, p := range pods {
-		h, err := w.Host(p)
-		if err != nil {
-			return err
-		}
-		want = append(want, h.Addr(f).String())
+		want = append(want, spec.Must(w.Host(p)).Addr(f).String())
 	}
 	slices.Sort(got)
 	if slices.Sort(want); !slices.Equal(got, want) {

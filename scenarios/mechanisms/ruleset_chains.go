@@ -30,11 +30,7 @@ func oneSEPPerEndpoint(w spec.World, t table, family lab.Family) error {
 		errs = append(errs, fmt.Errorf("%s leads to %d endpoint chains, not 2:\n%s", svc, seps, t.text(svc)))
 	}
 	for _, pod := range []string{"a1", "a2"} {
-		h, err := w.Host(pod)
-		if err != nil {
-			return err
-		}
-		endpoint := netip.AddrPortFrom(h.Addr(family), 8080)
+		endpoint := netip.AddrPortFrom(spec.Must(w.Host(pod)).Addr(family), 8080)
 		sep := chainOf("KUBE-SEP-", w.Namespace()+"/web", "tcp", endpoint.String())
 		_, jump := t.find(svc, "-j "+sep)
 		_, own := t.find(sep, "-s "+prefix(endpoint.Addr()), "-j KUBE-MARK-MASQ")
@@ -66,10 +62,7 @@ func masqueradeMark(_ spec.World, t table, _ lab.Family) error {
 
 // offClusterMark accepts the rule in the Service's chain (today) or in KUBE-SERVICES (older releases).
 func offClusterMark(w spec.World, t table, family lab.Family) error {
-	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	parts := []string{"! -s " + clusterCIDR(w, family), "-d " + prefix(vip.Addr()), "--dport 80", "-j KUBE-MARK-MASQ"}
 	_, today := t.find(svcChain(w, "KUBE-SVC-", "web"), parts...)
 	if _, before := t.find("KUBE-SERVICES", parts...); before == nil {
@@ -90,10 +83,7 @@ func clusterCIDR(w spec.World, family lab.Family) string {
 // localPolicyChains looks at n1, which has the pod, and at n3, which has none. Older releases call the chain KUBE-XLB
 // and drop in it.
 func localPolicyChains(ctx context.Context, w spec.World, family lab.Family) error {
-	nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	ext, svc, svl := svcChain(w, "KUBE-EXT-", "web"), svcChain(w, "KUBE-SVC-", "web"), svcChain(w, "KUBE-SVL-", "web")
 	var errs []error
 	for _, node := range []string{"n1", "n3"} {
@@ -129,18 +119,9 @@ func localPolicyChains(ctx context.Context, w spec.World, family lab.Family) err
 }
 
 func dropPath(ctx context.Context, w spec.World, family lab.Family) error {
-	empty, err := w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
-	local, err := w.Resolve(spec.NodePortAt("n3", "local", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
-	fenced, err := w.Resolve(spec.IngressOf("fenced", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	empty := spec.Must(w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp"))
+	local := spec.Must(w.Resolve(spec.NodePortAt("n3", "local", 80), family, "tcp"))
+	fenced := spec.Must(w.Resolve(spec.IngressOf("fenced", 80), family, "tcp"))
 	t, err := save(ctx, w, "n3", family, "filter")
 	if err != nil {
 		return err

@@ -44,9 +44,7 @@ func bystander(options ...ServiceOption) []store.Object {
 
 // change adds an endpoint to the Service web, and takes it away for the next family.
 func change(ctx context.Context, w spec.World, done func() error) error {
-	if err := w.Apply(Backend("a3", "n3")); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	spec.MustDo(w.Apply(Backend("a3", "n3")))
 	if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"},
 		Even: true}); err != nil {
 		return err
@@ -54,9 +52,7 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 	if err := done(); err != nil {
 		return err
 	}
-	if err := w.Store().Delete(store.KindPod, w.Namespace(), "a3"); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	spec.MustDo(w.Store().Delete(store.KindPod, w.Namespace(), "a3"))
 	return w.Settle(ctx)
 }
 

@@ -46,15 +46,13 @@ var drawing = regexp.MustCompile(`numgen random mod (\d+) `)
 
 // virtualIPs wants the ClusterIP in a verdict map, which leads to a draw of two, and in no other table.
 func virtualIPs(ctx context.Context, w spec.World, t nftTable, family lab.Family) error {
-	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	keys := map[lab.Family]string{lab.V4: "ipv4_addr", lab.V6: "ipv6_addr"}[family] +
 		" . inet_proto . inet_service : verdict"
 	if got := t.typeOf("service-ips"); got != keys {
 		return fmt.Errorf("map service-ips is %q, not a map of %s", got, keys)
 	}
+	var err error
 	key := fmt.Sprintf("%s . tcp . 80", vip.Addr())
 	if _, ok := t.elements("cluster-ips")[vip.Addr().String()]; !ok {
 		err = errors.Join(err, fmt.Errorf("set cluster-ips lacks %s", vip.Addr()))
@@ -71,10 +69,7 @@ func virtualIPs(ctx context.Context, w spec.World, t nftTable, family lab.Family
 
 // noOtherTable wants nothing about an address outside of the tables kube-proxy.
 func noOtherTable(ctx context.Context, w spec.World, addr string) error {
-	all, err := w.Run(ctx, "n1", "nft", "list", "ruleset")
-	if err != nil {
-		return err
-	}
+	all := spec.Must(w.Run(ctx, "n1", "nft", "list", "ruleset"))
 	table := ""
 	for line := range strings.Lines(all) {
 		if strings.HasPrefix(line, "table ") {
@@ -89,10 +84,7 @@ func noOtherTable(ctx context.Context, w spec.World, addr string) error {
 
 // nodePorts wants the NodePort in a verdict map: by itself, or with each address of the node that serves it.
 func nodePorts(w spec.World, t nftTable, family lab.Family) error {
-	to, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	to := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	alone := fmt.Sprintf("tcp . %d", to.Port())
 	with := fmt.Sprintf("%s . %s", to.Addr(), alone)
 	for _, verdict := range []string{t.elements("service-nodeports")[alone], t.elements("service-ips")[with]} {
@@ -106,10 +98,7 @@ func nodePorts(w spec.World, t nftTable, family lab.Family) error {
 // hairpins wants the pod on the node, and not the other one, among the connections that go back where they come from.
 func hairpins(w spec.World, t nftTable, family lab.Family) error {
 	for pod, want := range map[string]bool{"a1": true, "a2": false} {
-		h, err := w.Host(pod)
-		if err != nil {
-			return err
-		}
+		h := spec.Must(w.Host(pod))
 		key := fmt.Sprintf("%[1]s . %[1]s . tcp . 8080", h.Addr(family))
 		if _, got := t.elements("hairpin-connections")[key]; got != want {
 			return fmt.Errorf("set hairpin-connections has %s: %t, not %t", key, got, want)
@@ -120,18 +109,13 @@ func hairpins(w spec.World, t nftTable, family lab.Family) error {
 
 // withoutEndpoints wants a Service without endpoints refused, and one with endpoints on other nodes only dropped.
 func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
-	vip, err := w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp"))
+	local := spec.Must(w.Resolve(spec.NodePortAt("n3", "local", 80), family, "tcp"))
+	var err error
 	key := fmt.Sprintf("%s . tcp . 80", vip.Addr())
 	chain, _ := strings.CutPrefix(n1.elements("no-endpoint-services")[key], "goto ")
 	if !strings.Contains(n1.block("chain", chain), "reject") {
 		err = fmt.Errorf("map no-endpoint-services does not have %s refused", key)
-	}
-	local, failed := w.Resolve(spec.NodePortAt("n3", "local", 80), family, "tcp")
-	if failed != nil {
-		return failed
 	}
 	alone := fmt.Sprintf("tcp . %d", local.Port())
 	if n3.elements("no-endpoint-nodeports")[alone] != "drop" &&

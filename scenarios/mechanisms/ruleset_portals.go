@@ -43,14 +43,8 @@ func portals(ctx context.Context, w spec.World, family lab.Family) error {
 	if err != nil {
 		return err
 	}
-	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
-	nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
+	nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	var errs []error
 	for from, to := range portalChains {
 		errs = append(errs, inOrder(t, from, to))
@@ -94,10 +88,7 @@ func leadsToListener(ctx context.Context, w spec.World, r rule, family lab.Famil
 		if err != nil {
 			return fmt.Errorf("the rule %q leads to no address and port", r.Rule)
 		}
-		route, err := w.Run(ctx, "n1", "ip", "route", "get", to.Addr().String())
-		if err != nil {
-			return err
-		}
+		route := spec.Must(w.Run(ctx, "n1", "ip", "route", "get", to.Addr().String()))
 		if !strings.HasPrefix(route, "local ") {
 			return fmt.Errorf("the rule %q does not lead to n1 itself, but there: %s", r.Rule, route)
 		}
@@ -105,23 +96,19 @@ func leadsToListener(ctx context.Context, w spec.World, r rule, family lab.Famil
 	default:
 		return fmt.Errorf("the rule %q redirects nothing", r.Rule)
 	}
-	listening, err := listeners(ctx, w, family)
-	if err == nil && !listening[port] {
-		err = fmt.Errorf("nobody listens on port %s of n1, to which the rule %q leads", port, r.Rule)
+	if !listeners(ctx, w, family)[port] {
+		return fmt.Errorf("nobody listens on port %s of n1, to which the rule %q leads", port, r.Rule)
 	}
-	return err
+	return nil
 }
 
 // listeners returns the TCP ports of n1 that have a listener, in decimal.
-func listeners(ctx context.Context, w spec.World, family lab.Family) (map[string]bool, error) {
+func listeners(ctx context.Context, w spec.World, family lab.Family) map[string]bool {
 	files := []string{"cat", "/proc/net/tcp6"} // which may serve IPv4 too
 	if family == lab.V4 {
 		files = append(files, "/proc/net/tcp")
 	}
-	text, err := w.Run(ctx, "n1", files...)
-	if err != nil {
-		return nil, err
-	}
+	text := spec.Must(w.Run(ctx, "n1", files...))
 	const listen = "0A" // TCP_LISTEN, include/net/tcp_states.h
 	found := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -132,11 +119,11 @@ func listeners(ctx context.Context, w spec.World, family lab.Family) (map[string
 		_, hex, _ := strings.Cut(fields[1], ":")
 		port, err := strconv.ParseUint(hex, 16, 16)
 		if err != nil {
-			return nil, spec.HarnessErrorf("port of %q: %w", line, err)
+			panic(spec.HarnessErrorf("port of %q: %w", line, err))
 		}
 		found[strconv.FormatUint(port, 10)] = true
 	}
-	return found, nil
+	return found
 }
 
 // turns wants every three connections in a row to go to three endpoints. By chance that happens once in 1,800 times.
@@ -151,9 +138,7 @@ func turns(ctx context.Context, w spec.World, family lab.Family) error {
 			if conn == nil {
 				return fmt.Errorf("c1 does not reach the Service: %s", answer)
 			}
-			if err := conn.Close(); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(conn.Close())
 			round[answer.Greeting.Server] = true
 		}
 		if len(round) != 3 {

@@ -49,13 +49,8 @@ func churn() []spec.Scenario {
 func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes, err := observe.RulesetChanges(watching, w.Lab().Node("n1").NS)
-	if err != nil {
-		return &spec.HarnessError{Err: err}
-	}
-	if err := w.Apply(manyBlocks(1000 * round)); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	changes := spec.Must(observe.RulesetChanges(watching, w.Lab().Node("n1").NS))
+	spec.MustDo(w.Apply(manyBlocks(1000 * round)))
 	if round%2 == 1 {
 		settled := make(chan struct{})
 		go func() {
@@ -129,9 +124,7 @@ func changeLabels(ctx context.Context, w spec.World) error {
 		who, red := drawn()
 		for i := range who {
 			colour := map[bool]string{true: "red"}[red[i]]
-			if err := label(churner(who[i]), "colour", colour).Run(ctx, w); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(label(churner(who[i]), "colour", colour).Run(ctx, w))
 			if i%100 == 99 {
 				if err := t.Rounds(ctx, 1); err != nil {
 					return err

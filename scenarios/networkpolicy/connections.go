@@ -121,15 +121,9 @@ func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *S
 		if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
 			return err
 		}
-		b2, err := OpenSocket(ctx, w, "b2", f)
-		if err != nil {
-			return err
-		}
+		b2 := OpenSocket(ctx, w, "b2", f)
 		defer b2.Close()
-		a1, err := OpenSocket(ctx, w, "a1", f)
-		if err != nil {
-			return err
-		}
+		a1 := OpenSocket(ctx, w, "a1", f)
 		defer a1.Close()
 		return do(ctx, w, f, b2, a1)
 	})
@@ -141,9 +135,7 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 		Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))), Apply(policy("p", pod("a1"), ingress())),
 		Delete("NetworkPolicy", "p"),
 	} {
-		if err := change.Run(ctx, w); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(change.Run(ctx, w))
 		if err := w.Settle(ctx); err != nil {
 			return err
 		}
@@ -207,16 +199,11 @@ func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes
 		if err != nil {
 			return err
 		}
-		table, err := observe.NewConntrack(w.Lab().Node(name).NS)
-		if err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		table := spec.Must(observe.NewConntrack(w.Lab().Node(name).NS))
 		for _, f := range flows {
 			err = errors.Join(err, table.Delete(f))
 		}
-		if err := errors.Join(err, table.Close()); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(errors.Join(err, table.Close()))
 	}
 	return nil
 }
@@ -275,10 +262,7 @@ func connect(ctx context.Context, w spec.World, f lab.Family, from, to string) (
 			return nil, nil, err
 		}
 	}
-	listener, err := ends[to].NS.Listen(ctx, "tcp", netip.AddrPortFrom(ends[to].Addr(f), 0).String())
-	if err != nil {
-		return nil, nil, &spec.HarnessError{Err: err}
-	}
+	listener := spec.Must(ends[to].NS.Listen(ctx, "tcp", netip.AddrPortFrom(ends[to].Addr(f), 0).String()))
 	defer listener.Close()
 	client, err = ends[from].NS.Dial(ctx, "tcp", netip.AddrPort{}, listener.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
@@ -299,13 +283,10 @@ func says(c net.Conn) error {
 
 // hears reads what has arrived at the other end of a connection, and checks whether there is any.
 func hears(c net.Conn, want bool) error {
-	raw, err := c.(syscall.Conn).SyscallConn()
-	if err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	raw := spec.Must(c.(syscall.Conn).SyscallConn())
 	n := 0
 	var readErr error
-	err = raw.Read(func(fd uintptr) bool {
+	err := raw.Read(func(fd uintptr) bool {
 		n, _, readErr = unix.Recvfrom(int(fd), make([]byte, 64), unix.MSG_DONTWAIT)
 		return true
 	})
@@ -404,11 +385,7 @@ func (s *stream) sendMeanwhile(do func() error) error {
 func (s *stream) hear() error {
 	heard, err := s.to.Heard()
 	for _, text := range heard {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return &spec.HarnessError{Err: err}
-		}
-		s.arrived = append(s.arrived, n)
+		s.arrived = append(s.arrived, spec.Must(strconv.Atoi(text)))
 	}
 	return err
 }

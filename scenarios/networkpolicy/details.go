@@ -38,10 +38,7 @@ func details() []spec.Scenario {
 						return err
 					}
 				}
-				a1, err := w.Host("a1")
-				if err != nil {
-					return err
-				}
+				a1 := spec.Must(w.Host("a1"))
 				caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp",
 					Payload: 4000, Want: denied},
 					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
@@ -139,10 +136,7 @@ func fromPort8080(from, to string) []spec.Row {
 // no packet of those may arrive.
 func associates(ctx context.Context, w spec.World, f lab.Family) error {
 	dial := func(from, to string) (sctp.Dial, error) {
-		h, err := w.Host(from)
-		if err != nil {
-			return sctp.Dial{}, err
-		}
+		h := spec.Must(w.Host(from))
 		at, err := w.Resolve(spec.HostAt(to, 8080), f, "tcp")
 		return sctp.Dial{From: h.NS, To: at}, err
 	}

@@ -178,20 +178,13 @@ func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) 
 // What a pod has received since its first moment, its counters tell.
 func births(ctx context.Context, w spec.World) error {
 	d := echo("d1", "n1")
-	if err := w.Apply(d); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	spec.MustDo(w.Apply(d))
 	if err := w.Settle(ctx); err != nil {
 		return err
 	}
-	tcp, err := Pin(w, spec.HostAt("d1", 8080), "tcp")
-	if err != nil {
-		return err
-	}
+	tcp := Pin(w, spec.HostAt("d1", 8080), "tcp")
 	end := func() error {
-		if err := w.Store().Delete(store.KindPod, w.Namespace(), "d1"); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(w.Store().Delete(store.KindPod, w.Namespace(), "d1"))
 		return w.Settle(ctx)
 	}
 	if err := end(); err != nil {
@@ -204,14 +197,12 @@ func births(ctx context.Context, w spec.World) error {
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 		for range 10 {
-			if err := w.Apply(d); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(w.Apply(d))
 			if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)); err != nil {
 				return err
 			}
-			if now, err := Pin(w, spec.HostAt("d1", 8080), "tcp"); err != nil || now != tcp {
-				return spec.HarnessErrorf("d1 is at %s, not at %s: %w", now, tcp, err)
+			if now := Pin(w, spec.HostAt("d1", 8080), "tcp"); now != tcp {
+				return spec.HarnessErrorf("d1 is at %s, not at %s", now, tcp)
 			}
 			if err := errors.Join(receivedNothing(ctx, w, "d1"), end()); err != nil {
 				return err
@@ -226,11 +217,7 @@ var received = []string{"Tcp.InSegs", "Udp.InDatagrams", "Udp.NoPorts", "Udp6InD
 
 // receivedNothing wants all of these counters of a pod to be 0.
 func receivedNothing(ctx context.Context, w spec.World, pod string) error {
-	text, err := w.Run(ctx, pod, "cat", "/proc/net/snmp", "/proc/net/snmp6")
-	if err != nil {
-		return err
-	}
-	counters := countersOf(text)
+	counters := countersOf(spec.Must(w.Run(ctx, pod, "cat", "/proc/net/snmp", "/proc/net/snmp6")))
 	for _, name := range received {
 		switch value, ok := counters[name]; {
 		case !ok:
@@ -266,15 +253,8 @@ func countersOf(text string) map[string]string {
 
 // nothingOf looks for names of tables, chains and sets that begin like those of enforcers.
 func nothingOf(ctx context.Context, w spec.World, node string, prefixes ...string) error {
-	ruleset, err := w.Run(ctx, node, "nft", "list", "ruleset")
-	if err != nil {
-		return err
-	}
-	sets, err := w.Run(ctx, node, "ipset", "list", "-n")
-	if err != nil {
-		return err
-	}
-	names := strings.Fields(sets)
+	ruleset := spec.Must(w.Run(ctx, node, "nft", "list", "ruleset"))
+	names := strings.Fields(spec.Must(w.Run(ctx, node, "ipset", "list", "-n")))
 	for line := range strings.Lines(ruleset) {
 		switch words := strings.Fields(line); {
 		case len(words) > 2 && words[0] == "table": // table FAMILY NAME {

@@ -82,9 +82,7 @@ func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne 
 	inTurn := func(change func(store.Object) error) error {
 		shuffle()
 		for _, o := range all {
-			if err := change(o); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(change(o))
 			if oneByOne {
 				if err := w.Settle(ctx); err != nil {
 					return err

@@ -97,20 +97,11 @@ func nodes() []spec.Scenario {
 
 // asNobody asks a pod from a host, as the user 65534, who is not root.
 func asNobody(ctx context.Context, w spec.World, host, pod string, f lab.Family, proto string) error {
-	to, err := w.Resolve(spec.HostAt(pod, 8080), f, proto)
-	if err != nil {
-		return err
-	}
-	server, err := w.Server(pod)
-	if err != nil {
-		return err
-	}
+	to := spec.Must(w.Resolve(spec.HostAt(pod, 8080), f, proto))
+	server := spec.Must(w.Server(pod))
 	ask := fmt.Sprintf("exec 3<>/dev/%s/%s/%d && echo hello >&3 && head -n 1 <&3", proto, to.Addr(), to.Port())
 	script := fmt.Sprintf("timeout %.0f bash -c '%s' 2>&1 || echo nobody", Patience().Seconds(), ask)
-	text, err := w.Run(ctx, host, "setpriv", "--reuid=65534", "bash", "-c", script)
-	if err != nil {
-		return err
-	}
+	text := spec.Must(w.Run(ctx, host, "setpriv", "--reuid=65534", "bash", "-c", script))
 	var answer traffic.Greeting
 	if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Server != server.Name() {
 		return fmt.Errorf("a program of user 65534 on %s, to %s/%s: answered by %s, want %s", host, to, proto,

@@ -122,9 +122,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 			all = append(all, policy(fmt.Sprintf("p%d", n), pod("a1"),
 				ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
 		}
-		if err := w.Apply(all...); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(w.Apply(all...))
 		if err := w.Settle(ctx); err != nil {
 			return err
 		}

@@ -280,18 +280,13 @@ func onPort53(row spec.Row) []spec.Row {
 
 // findsOut has a1 ask the cluster's DNS for the address of the Service web.
 func findsOut(ctx context.Context, w spec.World, proto string, f lab.Family) error {
-	from, err := w.Host("a1")
-	if err != nil {
-		return err
-	}
+	from := spec.Must(w.Host("a1"))
 	q := server.Question{From: from.NS, Proto: proto, Name: "web." + w.Namespace() + ".svc." + server.Domain,
 		Type: dnsmessage.TypeA}
 	if f == lab.V6 {
 		q.Type = dnsmessage.TypeAAAA
 	}
-	if q.Server, err = w.Resolve(spec.ClusterIPOf("kube-dns", server.Port), f, proto); err != nil {
-		return err
-	}
+	q.Server = spec.Must(w.Resolve(spec.ClusterIPOf("kube-dns", server.Port), f, proto))
 	if reply, err := q.Do(ctx); err != nil || len(reply.Records) != 1 {
 		return fmt.Errorf("%s: %q %w", q, reply.Records, err)
 	}

@@ -39,16 +39,11 @@ func sources() []spec.Scenario {
 				return arriveNot(ctx, w, f, func(port uint16) error {
 					var errs []error
 					for _, from := range []string{"b1", "c2"} {
-						h, err := w.Host(from)
-						if err != nil {
-							return err
-						}
+						h := spec.Must(w.Host(from))
 						for _, s := range []traffic.Segment{{ACK: true, PSH: true, Payload: []byte("x")}, {FIN: true, ACK: true},
 							{SYN: true, ACK: true}, {RST: true}} {
 							s.Src, s.Seq, s.Ack, s.Window = netip.AddrPortFrom(h.Addr(f), port), 1000, 2000, 1000
-							if s.Dst, err = w.Resolve(spec.HostAt("a1", 8080), f, "tcp"); err != nil {
-								return err
-							}
+							s.Dst = spec.Must(w.Resolve(spec.HostAt("a1", 8080), f, "tcp"))
 							packet, err := s.Packet()
 							errs = append(errs, err, traffic.SendRaw(h.NS, packet))
 						}
@@ -72,16 +67,10 @@ const spoofPort = 31900
 // arrive.
 func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) error {
 	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
-		as, err := w.Host(name)
-		if err != nil {
-			return err
-		}
+		as := spec.Must(w.Host(name))
 		return arriveNot(ctx, w, f, func(port uint16) error {
 			src := netip.AddrPortFrom(as.Addr(f), port)
-			dst, err := w.Resolve(spec.HostAt("a1", 8080), f, "udp")
-			if err != nil {
-				return err
-			}
+			dst := spec.Must(w.Resolve(spec.HostAt("a1", 8080), f, "udp"))
 			datagram, err := traffic.Datagram{Src: src, Dst: dst, Payload: []byte("spoofed\n")}.Packet()
 			if err != nil {
 				return err
@@ -92,10 +81,7 @@ func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) 
 			}
 			var errs []error
 			for _, from := range pods {
-				h, err := w.Host(from)
-				if err != nil {
-					return err
-				}
+				h := spec.Must(w.Host(from))
 				errs = append(errs, traffic.SendRaw(h.NS, datagram), traffic.SendRaw(h.NS, segment))
 			}
 			return errors.Join(errs...)
@@ -111,9 +97,7 @@ func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port u
 	}
 	rows := append(open("a1", "b2"), shut("a1", "b1", "c2")...)
 	caught, err := Catch(w, func() error {
-		if err := send(spoofPort); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(send(spoofPort))
 		return w.Expect(ctx, rows...)
 	}, "a1")
 	if err != nil {
@@ -133,18 +117,12 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 		return err
 	}
 	for _, way := range [][2]string{{"b1", "a1"}, {"b2", "a1"}, {"c2", "b1"}} {
-		from, err := w.Host(way[0])
-		if err != nil {
-			return err
-		}
+		from := spec.Must(w.Host(way[0]))
 		p := w.Lab().Pod(w.Namespace() + "/" + way[0])
 		if p == nil {
 			return spec.HarnessErrorf("there is no pod %s", way[0])
 		}
-		to, err := w.Resolve(spec.HostAt(way[1], 8080), f, "udp")
-		if err != nil {
-			return err
-		}
+		to := spec.Must(w.Resolve(spec.HostAt(way[1], 8080), f, "udp"))
 		for bit := range 33 {
 			mark := uint32(1) << bit
 			if bit == 32 {
@@ -154,9 +132,9 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
 				Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
 			}
-			if a := probe.Do(ctx); a.Fault != nil {
-				return &spec.HarnessError{Err: a.Fault}
-			} else if a.Outcome == traffic.Reply {
+			a := probe.Do(ctx)
+			spec.MustDo(a.Fault)
+			if a.Outcome == traffic.Reply {
 				return fmt.Errorf("%s is answered by %s with mark %#x", way[0], way[1], probe.Mark)
 			}
 		}
@@ -170,14 +148,9 @@ func tunnels() []spec.Scenario {
 		ID: "np-tunnels-of-pods", Families: []lab.Family{lab.V4}, NeedsOverlay: true, Needs: enforced,
 		Given: four(policy("p", pod("a1"), egress())),
 		Steps: []spec.Step{{Rows: shut("b2", "a1"), Check: func(ctx context.Context, w spec.World) error {
-			b2, err := OpenSocket(ctx, w, "b2", lab.V4)
-			if err != nil {
-				return err
-			}
+			b2 := OpenSocket(ctx, w, "b2", lab.V4)
 			defer b2.Close()
-			if err := wrapUp(w, b2.Addr()); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			wrapUp(w, b2.Addr())
 			if err := w.Expect(ctx, open("b2", "b1")...); err != nil { // a fence
 				return err
 			}
@@ -191,30 +164,20 @@ func tunnels() []spec.Scenario {
 }
 
 // wrapUp sends a datagram for a socket of n2 from a1, in VXLAN and in IP in IP.
-func wrapUp(w spec.World, to netip.AddrPort) error {
-	a1, err := w.Host("a1")
-	if err != nil {
-		return err
-	}
+func wrapUp(w spec.World, to netip.AddrPort) {
+	a1 := spec.Must(w.Host("a1"))
 	n2, from := w.Lab().Node("n2"), netip.AddrPortFrom(a1.Addr(lab.V4), 31902)
-	inner, err := traffic.Datagram{Src: from, Dst: to, Payload: []byte("tunnelled")}.Packet()
-	if err != nil {
-		return err
-	}
-	packet, err := traffic.IPIP(from.Addr(), n2.Addr(lab.V4), inner)
-	if err != nil {
-		return err
-	}
-	err = traffic.SendRaw(a1.NS, packet)
-	links, listErr := netns.List(n2.Netlink().LinkList)
+	inner := spec.Must(traffic.Datagram{Src: from, Dst: to, Payload: []byte("tunnelled")}.Packet())
+	spec.MustDo(traffic.SendRaw(a1.NS, spec.Must(traffic.IPIP(from.Addr(), n2.Addr(lab.V4), inner))))
+	links := spec.Must(netns.List(n2.Netlink().LinkList))
 	at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Type() == "vxlan" })
-	if at < 0 || err != nil || listErr != nil {
-		return errors.Join(err, listErr)
+	if at < 0 {
+		return
 	}
 	device := links[at].(*netlink.Vxlan)
-	outer, err := traffic.Datagram{
+	outer := spec.Must(traffic.Datagram{
 		Src: from, Dst: netip.AddrPortFrom(n2.Addr(lab.V4), uint16(device.Port)),
 		Payload: traffic.VXLAN(uint32(device.VxlanId), device.HardwareAddr, inner),
-	}.Packet()
-	return errors.Join(err, traffic.SendRaw(a1.NS, outer))
+	}.Packet())
+	spec.MustDo(traffic.SendRaw(a1.NS, outer))
 }

@@ -131,11 +131,7 @@ func applyTo(name string, selects metav1.LabelSelector, hosts ...string) spec.Ac
 func applyToService(name string, selects metav1.LabelSelector, service string) spec.Action {
 	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr, err error) {
 		for _, f := range w.Lab().Stack().Families() {
-			at, err := w.Resolve(spec.ClusterIPRaw(service, 1), f, "tcp")
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, at.Addr())
+			all = append(all, spec.Must(w.Resolve(spec.ClusterIPRaw(service, 1), f, "tcp")).Addr())
 		}
 		return all, nil
 	})
@@ -160,11 +156,7 @@ func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) dire
 // addrsOf are all addresses of hosts: of a node those, too, that it has in the network of pods.
 func addrsOf(w spec.World, hosts []string) (all []netip.Addr, err error) {
 	for _, name := range hosts {
-		h, err := w.Host(name)
-		if err != nil {
-			return nil, err
-		}
-		local, err := h.LocalAddrs()
+		local, err := spec.Must(w.Host(name)).LocalAddrs()
 		if err != nil {
 			return nil, err
 		}

@@ -63,15 +63,12 @@ func states() spec.Scenario {
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			// After conntrack (priority -200) and before the nat table (-100).
-			count, err := Count(ctx, w, "n1",
+			count := Count(ctx, w, "n1",
 				Counter{Name: "new", Hook: "prerouting", Priority: -150, Match: "tcp dport 80 ct state new"},
 				Counter{Name: "established", Hook: "prerouting", Priority: -150, Match: "meta l4proto tcp ct state established"},
 				Counter{Name: "related", Hook: "prerouting", Priority: -150, Match: "ct state related"},
 				Counter{Name: "invalid", Hook: "prerouting", Priority: -150, Match: "ct state invalid"},
 			)
-			if err != nil {
-				return err
-			}
 			if err := w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 				spec.Row{From: "c1", To: spec.ClusterIPOf("closed", 53), Proto: "udp", Want: spec.Refused},
@@ -79,18 +76,13 @@ func states() spec.Scenario {
 				return err
 			}
 			for _, family := range w.Lab().Stack().Families() {
-				if err := strayReset(w, family); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				strayReset(w, family)
 			}
 			// Whatever is answered after the stray packet has passed the node after it.
 			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}); err != nil {
 				return err
 			}
-			counted, err := count()
-			if err != nil {
-				return err
-			}
+			counted := count()
 			var errs []error
 			for _, state := range []string{"new", "established", "related", "invalid"} {
 				if n := len(w.Lab().Stack().Families()); counted[state] < n {
@@ -103,28 +95,15 @@ func states() spec.Scenario {
 }
 
 // strayReset sends from c1 to a2 a RST that belongs to no connection: conntrack has no state for that but INVALID.
-func strayReset(w spec.World, family lab.Family) error {
-	from, err := w.Resolve(spec.HostAt("c1", 50000), family, "tcp")
-	if err != nil {
-		return err
-	}
-	to, err := w.Resolve(spec.HostAt("a2", 8080), family, "tcp")
-	if err != nil {
-		return err
-	}
-	return send(w, "c1", traffic.Segment{Src: from, Dst: to, Seq: 1, RST: true})
+func strayReset(w spec.World, family lab.Family) {
+	from := spec.Must(w.Resolve(spec.HostAt("c1", 50000), family, "tcp"))
+	to := spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))
+	send(w, "c1", traffic.Segment{Src: from, Dst: to, Seq: 1, RST: true})
 }
 
-func send(w spec.World, host string, s traffic.Segment) error {
-	h, err := w.Host(host)
-	if err != nil {
-		return err
-	}
-	packet, err := s.Packet()
-	if err != nil {
-		return err
-	}
-	return traffic.SendRaw(h.NS, packet)
+func send(w spec.World, host string, s traffic.Segment) {
+	h := spec.Must(w.Host(host))
+	spec.MustDo(traffic.SendRaw(h.NS, spec.Must(s.Packet())))
 }
 
 // timeouts reads what is left of entries that have just been touched. The pod serves nothing: the scenario does,
@@ -139,10 +118,7 @@ func timeouts() spec.Scenario {
 
 // halfClose connects c1 to a server that never closes, and closes c1's half.
 func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
-	vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	client, server, err := connect(ctx, w, family, vip)
 	if err != nil {
 		return err
@@ -153,27 +129,16 @@ func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
 	if err := remembered(ctx, w, orig, "ESTABLISHED", 24*time.Hour); err != nil {
 		return err
 	}
-	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	spec.MustDo(client.(*net.TCPConn).CloseWrite())
 	return remembered(ctx, w, orig, "CLOSE_WAIT", time.Hour)
 }
 
 // connect makes a connection from c1 to the virtual address, and takes it at s2.
 func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn,
 	err error) {
-	pod, err := w.Host("s2")
-	if err != nil {
-		return nil, nil, err
-	}
-	from, err := w.Host("c1")
-	if err != nil {
-		return nil, nil, err
-	}
-	listener, err := pod.NS.Listen(ctx, "tcp", netip.AddrPortFrom(pod.Addr(family), 8080).String())
-	if err != nil {
-		return nil, nil, &spec.HarnessError{Err: err}
-	}
+	pod := spec.Must(w.Host("s2"))
+	from := spec.Must(w.Host("c1"))
+	listener := spec.Must(pod.NS.Listen(ctx, "tcp", netip.AddrPortFrom(pod.Addr(family), 8080).String()))
 	defer listener.Close()
 	accepted := make(chan net.Conn, 1)
 	go func() {

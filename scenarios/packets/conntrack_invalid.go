@@ -98,18 +98,13 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 		return out, fmt.Errorf("c1 does not reach it: %s", answer)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	last, err := lastSent(opening, answer)
-	if err != nil {
-		return out, err
-	}
+	last := lastSent(opening, answer)
 	const outside = 1 << 30 // far beyond any window
 	seen, err := Catch(w, func() error {
-		if err := send(w, pod, traffic.Segment{
+		send(w, pod, traffic.Segment{
 			Src: answer.Local, Dst: answer.Peer, Seq: last.Seq + outside, Ack: last.Ack, ACK: true, PSH: true,
 			Window: 1000, Payload: []byte("stray"),
-		}); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		})
 		out.after = conn.Exchange(ctx)
 		return nil
 	}, "c1", pod)
@@ -134,7 +129,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 }
 
 // lastSent is the last segment that the pod sent on the connection.
-func lastSent(caught []Caught, answer traffic.Answer) (*observe.Packet, error) {
+func lastSent(caught []Caught, answer traffic.Answer) *observe.Packet {
 	var last *observe.Packet
 	for _, c := range caught {
 		if c.Direction == observe.Out && c.Proto == "tcp" && c.Src == answer.Local && c.Dst == answer.Peer {
@@ -142,9 +137,9 @@ func lastSent(caught []Caught, answer traffic.Answer) (*observe.Packet, error) {
 		}
 	}
 	if last == nil {
-		return nil, spec.HarnessErrorf("the pod's capture holds no segment of the connection")
+		panic(spec.HarnessErrorf("the pod's capture holds no segment of the connection"))
 	}
-	return last, nil
+	return last
 }
 
 var liberalTracking = []netns.Setting{{Key: "net.netfilter.nf_conntrack_tcp_be_liberal", Value: "1"}}
@@ -155,10 +150,7 @@ func noRuleAgainstInvalid(ctx context.Context, w spec.World) error {
 		return nil
 	}
 	for _, family := range w.Lab().Stack().Families() {
-		rules, err := w.Run(ctx, "n1", IPTables(w, family), "-w", "-S", "KUBE-FORWARD")
-		if err != nil {
-			return err
-		}
+		rules := spec.Must(w.Run(ctx, "n1", IPTables(w, family), "-w", "-S", "KUBE-FORWARD"))
 		if strings.Contains(rules, "INVALID") {
 			return fmt.Errorf("%s: connection tracking is liberal, and INVALID packets are dropped all the same:\n%s", family,
 				rules)

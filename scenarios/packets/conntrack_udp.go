@@ -64,9 +64,7 @@ func udpEndpointRemoved() spec.Scenario {
 			{Name: "b1 takes its place while two of them send", Check: func(ctx context.Context, w spec.World) error {
 				return w.During(ctx, sending(), func(ctx context.Context, t spec.Traffic) error {
 					for _, change := range []spec.Action{Readiness("a1", false), Readiness("b1", true)} {
-						if err := change.Run(ctx, w); err != nil {
-							return &spec.HarnessError{Err: err}
-						}
+						spec.MustDo(change.Run(ctx, w))
 					}
 					return w.Settle(ctx)
 				})
@@ -253,20 +251,14 @@ func cleanupCollateral() spec.Scenario {
 
 // flowsElsewhereAreTracked looks at the entry before another packet would make a new one.
 func flowsElsewhereAreTracked(ctx context.Context, w spec.World) error {
-	servers, err := ResolveAll(w, spec.HostAt("client", 30047), "udp")
-	if err != nil {
-		return err
-	}
+	servers := ResolveAll(w, spec.HostAt("client", 30047), "udp")
 	flows := map[netip.AddrPort]int{}
-	_, err = w.Flows(ctx, "n1", func(f observe.Flow) bool {
+	spec.Must(w.Flows(ctx, "n1", func(f observe.Flow) bool {
 		if f.Proto == "udp" {
 			flows[f.Orig.Dst]++
 		}
 		return false
-	})
-	if err != nil {
-		return err
-	}
+	}))
 	var errs []error
 	for _, s := range servers {
 		if flows[s] != 1 {
@@ -341,11 +333,7 @@ func nothingIsTracked(ctx context.Context, w spec.World) error {
 	unwanted := map[flow]spec.Row{}
 	for _, r := range turnedAway {
 		for _, family := range w.Lab().Stack().Families() {
-			to, err := w.Resolve(r.To, family, r.Protocol())
-			if err != nil {
-				return err
-			}
-			unwanted[flow{r.Protocol(), to}] = r
+			unwanted[flow{r.Protocol(), spec.Must(w.Resolve(r.To, family, r.Protocol()))}] = r
 		}
 	}
 	var errs []error

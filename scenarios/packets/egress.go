@@ -140,22 +140,16 @@ func egressInterface() spec.Scenario {
 			if err != nil {
 				return err
 			}
-			for _, family := range w.Lab().Stack().Families() {
-				if err := arrivesFrom(w, caught, family); err != nil {
-					return err
-				}
-			}
-			return nil
+			return EachFamily(func(_ context.Context, w spec.World, family lab.Family) error {
+				return arrivesFrom(w, caught, family)
+			})(ctx, w)
 		}}},
 	}
 }
 
 // arrivesFrom wants the first packet to a2 to have come to n2's network card from n1's, whatever carried it.
 func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
-	pod, err := w.Resolve(spec.HostAt("a2", 8080), family, "tcp")
-	if err != nil {
-		return err
-	}
+	pod := spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))
 	source := w.Lab().Node("n1").EgressAddr(pod.Addr())
 	for _, c := range caught {
 		p := c.Innermost()
@@ -180,32 +174,20 @@ func markCleared() spec.Scenario {
 		Needs: []spec.Feature{spec.NodePort, spec.KernelNAT, spec.MasqueradeMark},
 		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			if err := observe.DisableOffloads(w.Lab().Client().NS, "eth0"); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
-			count, err := Count(ctx, w, "n1", markedPackets...)
-			if err != nil {
-				return err
-			}
+			spec.MustDo(observe.DisableOffloads(w.Lab().Client().NS, "eth0"))
+			count := Count(ctx, w, "n1", markedPackets...)
 			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80),
 				By:     []string{"a2"},
 				SeenAs: spec.NodeAddr("n1")})
 			if err != nil {
 				return err
 			}
-			counted, err := count()
-			if err != nil {
-				return err
-			}
+			counted := count()
 			if err := marksAreGone(counted); err != nil {
 				return err
 			}
 			for _, family := range w.Lab().Stack().Families() {
-				pod, err := w.Resolve(spec.HostAt("a2", 8080), family, "tcp")
-				if err != nil {
-					return err
-				}
-				if err := outerIsIntact(w, caught, pod); err != nil {
+				if err := outerIsIntact(w, caught, spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))); err != nil {
 					return err
 				}
 			}

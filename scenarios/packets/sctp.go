@@ -127,23 +127,15 @@ func noModule() spec.Scenario {
 		ID: "sctp-no-module-side-effect", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Pod("a2", "n2", App("web"), TCP(8080))},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			before, err := loaded()
-			if err != nil {
-				return &spec.HarnessError{Err: err}
-			}
-			if err := w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			before := loaded()
+			spec.MustDo(w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))))
 			if err := w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 			); err != nil {
 				return err
 			}
-			after, err := loaded()
-			if err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			after := loaded()
 			if after && !before {
 				return errors.New("the kernel's SCTP was loaded when the Service came")
 			}
@@ -153,12 +145,13 @@ func noModule() spec.Scenario {
 }
 
 // loaded reports whether the kernel speaks SCTP now.
-func loaded() (bool, error) {
+func loaded() bool {
 	_, err := os.Stat("/proc/net/sctp")
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return false
 	}
-	return err == nil, err
+	spec.MustDo(err)
+	return true
 }
 
 // association is one to open, and what the pod must see.
@@ -170,14 +163,8 @@ type association struct {
 }
 
 func (x association) open(ctx context.Context, w spec.World, family lab.Family) (sctp.Answer, error) {
-	from, err := w.Host(x.from)
-	if err != nil {
-		return sctp.Answer{}, err
-	}
-	to, err := w.Resolve(x.to, family, "sctp")
-	if err != nil {
-		return sctp.Answer{}, err
-	}
+	from := spec.Must(w.Host(x.from))
+	to := spec.Must(w.Resolve(x.to, family, "sctp"))
 	ctx, cancel := InTime(ctx)
 	defer cancel()
 	a, err := sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx)
@@ -194,9 +181,7 @@ func (x association) open(ctx context.Context, w spec.World, family lab.Family) 
 // overSCTP returns a check of every family, on a machine that can open associations.
 func overSCTP(check func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
-		if err := sctp.Available(); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(sctp.Available())
 		for _, f := range w.Lab().Stack().Families() {
 			if err := check(ctx, w, f); err != nil {
 				return err // The other family would wait as long again for an answer that does not come.

@@ -40,14 +40,7 @@ func localnetOnlyWhenNeeded() spec.Scenario {
 		Steps: []spec.Step{{
 			Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
 			Check: func(_ context.Context, w spec.World) error {
-				n1, err := w.Host("n1")
-				if err != nil {
-					return err
-				}
-				switch on, err := n1.Sysctl(routeLocalnet); {
-				case err != nil:
-					return &spec.HarnessError{Err: err}
-				case on != "0":
+				if on := spec.Must(spec.Must(w.Host("n1")).Sysctl(routeLocalnet)); on != "0" {
 					return fmt.Errorf("%s is %s on n1", routeLocalnet, on)
 				}
 				return nil
@@ -82,10 +75,7 @@ func externalIPHijack() spec.Scenario {
 // claim makes a Service with the addresses of a pod as its externalIPs.
 func claim(pod string) spec.Action {
 	return spec.Action{Name: "claim the addresses of " + pod, Run: func(_ context.Context, w spec.World) error {
-		p, err := w.Host(pod)
-		if err != nil {
-			return err
-		}
+		p := spec.Must(w.Host(pod))
 		var ips []string
 		for _, a := range p.Addrs() {
 			ips = append(ips, a.String())
@@ -103,18 +93,12 @@ func namespaceBinding() spec.Scenario {
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			// The slice comes into a namespace that has a Service of the same name, and one that has not.
 			other := w.Namespace() + "-other"
-			if err := w.Apply(Namespace(other, nil)); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(w.Apply(Namespace(other, nil)))
 			same := Service("web", Selecting(""))
 			same.Namespace = other
-			if err := w.Apply(same); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(w.Apply(same))
 			for _, service := range []string{"web", "empty"} {
-				if err := EndpointsIn(other, service, service, "", 8080, "intruder").Run(ctx, w); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				spec.MustDo(EndpointsIn(other, service, service, "", 8080, "intruder").Run(ctx, w))
 			}
 			return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
@@ -139,18 +123,13 @@ func localnetGuard() spec.Scenario {
 				len(w.Lab().Stack().Families()) == 1 {
 				return err // ::1 is never routed
 			}
-			n1, err := w.Host("n1")
-			if err != nil {
-				return err
-			}
+			n1 := spec.Must(w.Host("n1"))
 			if err := offUnlessNeeded(w, n1); err != nil {
 				return err
 			}
 			loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-			daemon, err := traffic.Serve(n1.NS, "daemon", []netip.Addr{loopback}, traffic.Port{Proto: "tcp", Number: private})
-			if err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			daemon := spec.Must(traffic.Serve(n1.NS, "daemon", []netip.Addr{loopback},
+				traffic.Port{Proto: "tcp", Number: private}))
 			defer func() { err = errors.Join(err, daemon.Close()) }()
 			for i, from := range []string{"client", "c1"} {
 				if err := knock(ctx, w, from, uint16(40000+i), through...); err != nil {
@@ -164,10 +143,7 @@ func localnetGuard() spec.Scenario {
 
 // offUnlessNeeded wants loopback addresses not to be routed where nothing on them is served.
 func offUnlessNeeded(w spec.World, n1 *lab.Host) error {
-	on, err := n1.Sysctl(routeLocalnet)
-	if err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	on := spec.Must(n1.Sysctl(routeLocalnet))
 	if on != "0" && !w.Features()[spec.NodePortLocalhost] {
 		return fmt.Errorf("%s is %s on n1, although NodePorts are not served on 127.0.0.1", routeLocalnet, on)
 	}
@@ -177,24 +153,13 @@ func offUnlessNeeded(w spec.World, n1 *lab.Host) error {
 // knock sends a SYN for the daemon to n1, past the sender's own routing, and wants no answer to leave n1. What is
 // probed after it has passed n1 later.
 func knock(ctx context.Context, w spec.World, from string, port uint16, after ...spec.Row) error {
-	h, err := w.Host(from)
-	if err != nil {
-		return err
-	}
-	gateway, err := neighbour(h, w.Lab().Node("n1").Addr(lab.V4))
-	if err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	h := spec.Must(w.Host(from))
+	gateway := neighbour(h, w.Lab().Node("n1").Addr(lab.V4))
 	source := netip.AddrPortFrom(h.Addr(lab.V4), port)
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), private)
-	syn, err := traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet()
-	if err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	syn := spec.Must(traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
 	seen, err := Catch(w, func() error {
-		if err := traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn))
 		return w.Expect(ctx, after...)
 	}, "n1")
 	if err != nil {
@@ -214,28 +179,22 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 }
 
 // neighbour is whom a host sends to on the way to an address.
-func neighbour(h *lab.Host, to netip.Addr) (netlink.Neigh, error) {
-	routes, err := h.Netlink().RouteGet(to.AsSlice())
-	if err != nil {
-		return netlink.Neigh{}, fmt.Errorf("%s: route to %s: %w", h.Name(), to, err)
-	}
+func neighbour(h *lab.Host, to netip.Addr) netlink.Neigh {
+	routes := spec.Must(h.Netlink().RouteGet(to.AsSlice()))
 	if len(routes) == 0 {
-		return netlink.Neigh{}, fmt.Errorf("%s: no route to %s", h.Name(), to)
+		panic(spec.HarnessErrorf("%s: no route to %s", h.Name(), to))
 	}
 	next := to.AsSlice()
 	if gw := routes[0].Gw; gw != nil {
 		next = gw
 	}
-	known, err := netns.List(func() ([]netlink.Neigh, error) {
+	known := spec.Must(netns.List(func() ([]netlink.Neigh, error) {
 		return h.Netlink().NeighList(routes[0].LinkIndex, netlink.FAMILY_V4)
-	})
-	if err != nil {
-		return netlink.Neigh{}, fmt.Errorf("%s: list neighbours: %w", h.Name(), err)
-	}
+	}))
 	for _, n := range known {
 		if n.IP.Equal(next) && len(n.HardwareAddr) > 0 {
-			return n, nil
+			return n
 		}
 	}
-	return netlink.Neigh{}, fmt.Errorf("%s: the hardware address of %s is not known", h.Name(), to)
+	panic(spec.HarnessErrorf("%s: the hardware address of %s is not known", h.Name(), to))
 }

@@ -4,7 +4,6 @@ package packets
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -34,29 +33,15 @@ func spoofedPodSource() spec.Scenario {
 // spoof sends SYNs from the host client to the NodePort of n3, in its own name and in that of a pod of n3, and looks
 // which of them come to the pod behind the Service.
 func spoof(ctx context.Context, w spec.World, family lab.Family) error {
-	client, err := w.Host("client")
-	if err != nil {
-		return err
-	}
-	pod, err := w.Host("c3")
-	if err != nil {
-		return err
-	}
-	to, err := w.Resolve(spec.NodePortAt("n3", "web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	client := spec.Must(w.Host("client"))
+	pod := spec.Must(w.Host("c3"))
+	to := spec.Must(w.Resolve(spec.NodePortAt("n3", "web", 80), family, "tcp"))
 	const port = 40100
 	own, forged := netip.AddrPortFrom(client.Addr(family), port), netip.AddrPortFrom(pod.Addr(family), port)
 	seen, err := Catch(w, func() error {
 		for _, src := range []netip.AddrPort{own, forged} {
-			syn, err := traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet()
-			if err == nil {
-				err = traffic.SendRaw(client.NS, syn)
-			}
-			if err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			syn := spec.Must(traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
+			spec.MustDo(traffic.SendRaw(client.NS, syn))
 		}
 		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}})
 	}, "a1")
@@ -90,18 +75,13 @@ func markCollision() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself()},
 			}, Check: EachFamily(markedInPod)},
 			{Name: "the node marks the pod's packets", Check: func(ctx context.Context, w spec.World) error {
-				unmark, err := markOnNode(ctx, w, "c1")
-				if err != nil {
-					return err
-				}
+				unmark := markOnNode(ctx, w, "c1")
 				seenAs := spec.Itself()
 				if w.Features()[spec.MasqueradeMark] {
 					seenAs = spec.NodeAddr("n1")
 				}
-				return errors.Join(
-					w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: seenAs}),
-					unmark(),
-				)
+				defer unmark()
+				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: seenAs})
 			}},
 		},
 	}
@@ -109,21 +89,13 @@ func markCollision() spec.Scenario {
 
 // markedInPod connects with SO_MARK set.
 func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
-	c1, err := w.Host("c1")
-	if err != nil {
-		return err
-	}
-	to, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	c1 := spec.Must(w.Host("c1"))
+	to := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	ctx, cancel := InTime(ctx)
 	defer cancel()
 	answer := traffic.Probe{From: c1.NS, To: to, Proto: "tcp", Mark: mark}.Do(ctx)
-	switch {
-	case answer.Fault != nil:
-		return &spec.HarnessError{Err: answer.Fault}
-	case answer.Outcome != traffic.Reply || answer.Peer != answer.Source:
+	spec.MustDo(answer.Fault)
+	if answer.Outcome != traffic.Reply || answer.Peer != answer.Source {
 		return fmt.Errorf("%s: a connection of c1 with mark %#x: %s, want a reply by one that sees %s", family, mark, answer,
 			answer.Source)
 	}
@@ -131,11 +103,8 @@ func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 }
 
 // markOnNode makes n1 mark all packets of a pod as they come in, before any proxier sees them.
-func markOnNode(ctx context.Context, w spec.World, pod string) (unmark func() error, err error) {
-	h, err := w.Host(pod)
-	if err != nil {
-		return nil, err
-	}
+func markOnNode(ctx context.Context, w spec.World, pod string) (unmark func()) {
+	h := spec.Must(w.Host(pod))
 	const table = "inet viplab-marks"
 	var script strings.Builder
 	fmt.Fprintf(&script, "add table %s; add chain %[1]s early { type filter hook prerouting priority -150; }\n", table)
@@ -146,11 +115,6 @@ func markOnNode(ctx context.Context, w spec.World, pod string) (unmark func() er
 		}
 		fmt.Fprintf(&script, "add rule %s early %s saddr %s meta mark set meta mark | %#x\n", table, family, a, mark)
 	}
-	if _, err := w.Run(ctx, "n1", "nft", script.String()); err != nil {
-		return nil, err
-	}
-	return func() error {
-		_, err := w.Run(ctx, "n1", "nft", "delete table "+table)
-		return err
-	}, nil
+	spec.Must(w.Run(ctx, "n1", "nft", script.String()))
+	return func() { spec.Must(w.Run(ctx, "n1", "nft", "delete table "+table)) }
 }

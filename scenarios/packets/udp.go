@@ -91,17 +91,11 @@ func unconnectedSocket() spec.Scenario {
 // eachAnswers sends to all targets from one socket, twice, and wants an answer to each request, from where it was sent
 // to.
 func eachAnswers(ctx context.Context, w spec.World, family lab.Family, host string, targets []spec.Target) error {
-	s, err := OpenSocket(ctx, w, host, family)
-	if err != nil {
-		return err
-	}
+	s := OpenSocket(ctx, w, host, family)
 	defer s.Close()
 	sent := map[string]spec.Target{}
 	for _, t := range append(targets, targets...) {
-		to, err := w.Resolve(t, family, "udp")
-		if err != nil {
-			return err
-		}
+		to := spec.Must(w.Resolve(t, family, "udp"))
 		nonce := fmt.Sprintf("%s-%s-%d", host, family, len(sent))
 		if err := s.Send(to, nonce); err != nil {
 			return fmt.Errorf("%s, %s: %w", host, family, err)

@@ -39,9 +39,7 @@ func keyedBySource() spec.Scenario {
 			}); err != nil {
 				return fmt.Errorf("one pod: %w", err)
 			}
-			if err := w.Apply(udpPod("a2", "n2"), udpPod("a3", "n3")); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(w.Apply(udpPod("a2", "n2"), udpPod("a3", "n3")))
 			all.pods = three
 			return each(ctx, w, func(f lab.Family) error {
 				if err := loyal(ctx, all, f, first); err != nil {
@@ -120,9 +118,7 @@ func manyClients() spec.Scenario {
 			}); err != nil {
 				return fmt.Errorf("one pod: %w", err)
 			}
-			if err := w.Apply(udpPod("a2", "n2")); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+			spec.MustDo(w.Apply(udpPod("a2", "n2")))
 			all.pods = three[:2]
 			return each(ctx, w, func(f lab.Family) error {
 				got, err := all.send(ctx, f, to, 1, most)

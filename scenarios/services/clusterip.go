@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
@@ -49,14 +50,9 @@ func clusteripServed() []spec.Scenario {
 		{
 			ID: "clusterip-every-node", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Pod("a2", "n2"), Pod("a3", "n3"), Backend("b2", "n2"), Service("web")},
-			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
-				{From: "a2", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
-				{From: "a3", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
-				{From: "n1", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
-				{From: "n2", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
-				{From: "n3", To: spec.ClusterIPOf("web", 80), By: []string{"b2"}},
-			}}},
+			Steps: []spec.Step{{
+				Rows: FromEach(spec.Row{To: spec.ClusterIPOf("web", 80), By: []string{"b2"}}, "a1", "a2", "a3", "n1", "n2", "n3"),
+			}},
 		},
 		{
 			ID: "clusterip-target-port-rewrite", Needs: []spec.Feature{spec.ClusterIP},
@@ -243,31 +239,19 @@ func isVirtual() spec.Scenario {
 	return spec.Scenario{
 		ID: "clusterip-is-virtual", HoldsWithoutProxier: true, Needs: []spec.Feature{spec.ClusterIP, spec.VirtualIP},
 		Given: []store.Object{Backend("a1", "n1"), Service("web")},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			for _, family := range w.Lab().Stack().Families() {
-				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-				if err != nil {
-					return err
-				}
-				for _, n := range w.Lab().Nodes() {
-					addrs, err := n.LocalAddrs()
-					if err != nil {
-						return &spec.HarnessError{Err: err}
-					}
-					if slices.Contains(addrs, vip.Addr()) {
-						return fmt.Errorf("an interface of %s owns %s", n.Name(), vip.Addr())
-					}
-				}
-				owner, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family))
-				if err != nil {
-					return &spec.HarnessError{Err: err}
-				}
-				if owner != nil {
-					return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
+		Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+			vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
+			for _, n := range w.Lab().Nodes() {
+				if slices.Contains(spec.Must(n.LocalAddrs()), vip.Addr()) {
+					return fmt.Errorf("an interface of %s owns %s", n.Name(), vip.Addr())
 				}
 			}
+			owner := spec.Must(traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family)))
+			if owner != nil {
+				return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
+			}
 			return nil
-		}}},
+		})}},
 	}
 }
 
@@ -282,10 +266,7 @@ func replyFromVIP() spec.Scenario {
 				return err
 			}
 			for _, family := range w.Lab().Stack().Families() {
-				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-				if err != nil {
-					return err
-				}
+				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 				answers := 0
 				for _, c := range caught {
 					if c.Proto != "tcp" || c.Direction != observe.In || c.Dst.Addr().Is4() != vip.Addr().Is4() {

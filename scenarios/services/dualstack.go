@@ -126,9 +126,7 @@ func noLinkLocalSource(ctx context.Context, w spec.World) error {
 		if conn == nil {
 			return fmt.Errorf("the NodePort of %s: %s", service, answer)
 		}
-		if err := conn.Close(); err != nil {
-			return &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(conn.Close())
 		if !answer.Peer.Addr().IsGlobalUnicast() {
 			return fmt.Errorf("%s saw %s, which cannot be routed to", answer.Server, answer.Peer)
 		}
@@ -138,11 +136,8 @@ func noLinkLocalSource(ctx context.Context, w spec.World) error {
 
 // nodesAreFound asks on the LAN who has n1's address.
 func nodesAreFound(ctx context.Context, w spec.World) error {
-	mac, err := traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", w.Lab().Node("n1").Addr(lab.V6),
-		w.Lab().Node("n3").Addr(lab.V6))
-	if err != nil {
-		return &spec.HarnessError{Err: err}
-	}
+	mac := spec.Must(traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", w.Lab().Node("n1").Addr(lab.V6),
+		w.Lab().Node("n3").Addr(lab.V6)))
 	if mac == nil {
 		return fmt.Errorf("n1 does not answer neighbour solicitations for its own address")
 	}

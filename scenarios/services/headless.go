@@ -81,11 +81,7 @@ func labelled(yes bool) spec.Action {
 // noTraceOf looks for a Service's name among the rules of n1, where proxiers write it into comments and names.
 func noTraceOf(service string) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
-		rules, err := w.Run(ctx, "n1", "nft", "list", "ruleset")
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(rules) {
+		for line := range strings.Lines(spec.Must(w.Run(ctx, "n1", "nft", "list", "ruleset"))) {
 			if strings.Contains(line, w.Namespace()+"/"+service) {
 				return fmt.Errorf("n1 has a rule for it: %s", strings.TrimSpace(line))
 			}

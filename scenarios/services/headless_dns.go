@@ -29,36 +29,28 @@ func vip() spec.Scenario {
 		Given: []store.Object{
 			Pod("c1", "n1"), DNSServer("d1", "n1"), DNSServer("d2", "n2"), DNS(), Service("web"),
 		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			for _, family := range w.Lab().Stack().Families() {
-				for _, from := range []string{"c1", "n1"} {
-					answered := map[string]bool{}
-					for _, proto := range []string{"udp", "tcp"} {
-						if err := askOften(ctx, w, from, proto, family, answered); err != nil {
-							return err
-						}
+		Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
+			for _, from := range []string{"c1", "n1"} {
+				answered := map[string]bool{}
+				for _, proto := range []string{"udp", "tcp"} {
+					if err := askOften(ctx, w, from, proto, family, answered); err != nil {
+						return err
 					}
-					if len(answered) != 2 {
-						return fmt.Errorf("%s, %s: of 2 servers %d answered %d questions", from, family, len(answered), 2*asks)
-					}
+				}
+				if len(answered) != 2 {
+					return fmt.Errorf("%s, %s: of 2 servers %d answered %d questions", from, family, len(answered), 2*asks)
 				}
 			}
 			return nil
-		}}},
+		})}},
 	}
 }
 
 // askOften asks for the Service web, and each time for who it is that answers.
 func askOften(ctx context.Context, w spec.World, from, proto string, family lab.Family,
 	answered map[string]bool) error {
-	q, err := question(w, from, proto, family)
-	if err != nil {
-		return err
-	}
-	web, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-	if err != nil {
-		return err
-	}
+	q := question(w, from, proto, family)
+	web := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	q.Name, q.Type = "web."+w.Namespace()+".svc."+dns.Domain, typeOf(web.Addr())
 	if err := want(ctx, q, inRecord(web.Addr())); err != nil {
 		return err
@@ -74,13 +66,10 @@ func askOften(ctx context.Context, w spec.World, from, proto string, family lab.
 }
 
 // question is one to the address of the DNS Service, without a name yet.
-func question(w spec.World, from, proto string, family lab.Family) (dns.Question, error) {
-	h, err := w.Host(from)
-	if err != nil {
-		return dns.Question{}, err
-	}
-	server, err := w.Resolve(spec.ClusterIPOf("kube-dns", dns.Port), family, proto)
-	return dns.Question{From: h.NS, Server: server, Proto: proto}, err
+func question(w spec.World, from, proto string, family lab.Family) dns.Question {
+	h := spec.Must(w.Host(from))
+	server := spec.Must(w.Resolve(spec.ClusterIPOf("kube-dns", dns.Port), family, proto))
+	return dns.Question{From: h.NS, Server: server, Proto: proto}
 }
 
 // ask wants a reply, and the address that was asked as its source.
@@ -132,10 +121,7 @@ func serviceNames() spec.Scenario {
 			Check: func(ctx context.Context, w spec.World) error {
 				full := "web." + w.Namespace() + ".svc." + dns.Domain
 				for _, family := range w.Lab().Stack().Families() {
-					vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-					if err != nil {
-						return err
-					}
+					vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 					database := map[lab.Family]string{lab.V4: "ahostsv4", lab.V6: "ahostsv6"}[family]
 					for _, name := range []string{
 						"web", "web." + w.Namespace(), "web." + w.Namespace() + ".svc", full, full + ".",
@@ -201,11 +187,7 @@ func checkRecords(pods ...string) func(context.Context, spec.World) error {
 		}
 		for _, family := range w.Lab().Stack().Families() {
 			for _, proto := range []string{"udp", "tcp"} {
-				q, err := question(w, "c1", proto, family)
-				if err == nil {
-					err = checkFamily(ctx, w, q, family, pods)
-				}
-				if err != nil {
+				if err := checkFamily(ctx, w, question(w, "c1", proto, family), family, pods); err != nil {
 					return err
 				}
 			}
@@ -220,10 +202,7 @@ func checkFamily(ctx context.Context, w spec.World, q dns.Question, family lab.F
 	targets := map[string]bool{}
 	for _, f := range w.Lab().Stack().Families() {
 		for _, name := range pods {
-			p, err := w.Host(name)
-			if err != nil {
-				return err
-			}
+			p := spec.Must(w.Host(name))
 			if f == family {
 				ready = append(ready, inRecord(p.Addr(f)))
 			}
@@ -238,10 +217,7 @@ func checkFamily(ctx context.Context, w spec.World, q dns.Question, family lab.F
 	for t := range targets {
 		srv = append(srv, t)
 	}
-	a1, err := w.Host("a1")
-	if err != nil {
-		return err
-	}
+	a1 := spec.Must(w.Host("a1"))
 	address := typeOf(a1.Addr(family))
 	for _, x := range []struct {
 		name    string

@@ -222,10 +222,7 @@ func nodeportAt(name string, nodePort int32) *corev1.Service {
 
 // passedAsItIs wants n1 to have left the connection to n2 alone.
 func passedAsItIs(ctx context.Context, w spec.World) error {
-	ports, err := ResolveAll(w, spec.NodePortAt("n2", "web", 80), "tcp")
-	if err != nil {
-		return err
-	}
+	ports := ResolveAll(w, spec.NodePortAt("n2", "web", 80), "tcp")
 	translated, err := w.Flows(ctx, "n1", func(x observe.Flow) bool {
 		return slices.Contains(ports, x.Orig.Dst) && x.Reply.Src != x.Orig.Dst
 	})
@@ -247,14 +244,8 @@ func singleNATHop() spec.Scenario {
 				return err
 			}
 			for _, family := range w.Lab().Stack().Families() {
-				vip, err := w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp")
-				if err != nil {
-					return err
-				}
-				nodePort, err := w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp")
-				if err != nil {
-					return err
-				}
+				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
+				nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 				arrived := false
 				for _, c := range caught {
 					p := c.Innermost()

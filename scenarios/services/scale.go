@@ -73,11 +73,8 @@ func manyServices() spec.Scenario {
 				return w.Expect(ctx, sample(services)...)
 			}},
 			{Name: "all of them go but one", Check: func(ctx context.Context, w spec.World) error {
-				last, err := Pin(w, spec.ClusterIPOf(fmt.Sprintf("s%d", services-1), 80), "tcp")
-				if err != nil {
-					return err
-				}
-				if err := w.Store().Do(func(tx *store.Tx) error {
+				last := Pin(w, spec.ClusterIPOf(fmt.Sprintf("s%d", services-1), 80), "tcp")
+				spec.MustDo(w.Store().Do(func(tx *store.Tx) error {
 					for _, o := range scaleCrowd(services)[1:] {
 						if o.GetName() == "s7" {
 							continue
@@ -87,9 +84,7 @@ func manyServices() spec.Scenario {
 						}
 					}
 					return nil
-				}); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				}))
 				return w.Expect(ctx,
 					spec.Row{From: "c1", To: spec.ClusterIPOf("s0", 80), By: scaleBoth},
 					spec.Row{From: "c1", To: last, Want: spec.NotServed},
@@ -119,10 +114,7 @@ func manyEndpoints() spec.Scenario {
 					endpoints = append(endpoints, Listed{Host: pod})
 				}
 				for port := firstPort; port < firstPort+ports; port++ {
-					slices, err := SlicesOf(w, fmt.Sprintf("web-%d", port), "web", "", int32(port), endpoints...)
-					if err != nil {
-						return err
-					}
+					slices := SlicesOf(w, fmt.Sprintf("web-%d", port), "web", "", int32(port), endpoints...)
 					all = append(all, slices...)
 				}
 				return w.Apply(all...) // at once
@@ -173,9 +165,7 @@ func churn() spec.Scenario {
 				}
 				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 					for i := range rounds {
-						if err := replace(w, i); err != nil {
-							return &spec.HarnessError{Err: err}
-						}
+						spec.MustDo(replace(w, i))
 						if err := t.Rounds(ctx, 1); err != nil {
 							return err
 						}

@@ -161,6 +161,24 @@ func HarnessErrorf(format string, args ...any) error {
 	return &HarnessError{fmt.Errorf(format, args...)}
 }
 
+// Must returns v. If err is not nil, it makes the scenario broken: it panics with a HarnessError, which the engine turns
+// into the error of the Action, the Check or the function of During that called it, on the same goroutine. It is for
+// what fails only if the harness does: finding a host, opening a socket, running a program. Code that retries on an
+// error, and code on a goroutine of its own, returns the error instead.
+func Must[T any](v T, err error) T {
+	MustDo(err)
+	return v
+}
+
+// MustDo is Must without a value.
+func MustDo(err error) {
+	if fault, ok := err.(*HarnessError); ok {
+		panic(fault)
+	} else if err != nil {
+		panic(&HarnessError{err})
+	}
+}
+
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
 // Validate reports what is wrong with a scenario as it is written.

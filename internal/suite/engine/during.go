@@ -49,7 +49,7 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 	}
 	err := b.Rounds(ctx, 1) // nothing begins before traffic flows
 	if err == nil {
-		err = f(ctx, b)
+		err = guard(func() error { return f(ctx, b) })
 	}
 	close(over)
 	wg.Wait()

@@ -4,6 +4,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,19 +87,27 @@ func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	badScene.Given = []store.Object{Pod("c1", "no-such-node")}
 	badFault := simple("broken-check")
 	badFault.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { return spec.HarnessErrorf("no socket left") }}}
+	badMust := simple("broken-must")
+	badMust.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		return w.During(ctx, nil, func(context.Context, spec.Traffic) error {
+			spec.Must(w.Host("nowhere"))
+			return errors.New("a failure")
+		})
+	}}}
 	badPanic := simple("broken-panic")
 	badPanic.Steps = []spec.Step{{Check: func(context.Context,
 		spec.World) error {
 		panic("an error of the scenario's own")
 	}}}
 	results := run(t, engine.Options{
-		Proxiers:  []spec.Proxier{none.New()},
-		Scenarios: []spec.Scenario{unknownHost, noAddress, badAction, badScene, badFault, badPanic, simple("sound-one")},
+		Proxiers: []spec.Proxier{none.New()},
+		Scenarios: []spec.Scenario{unknownHost, noAddress, badAction, badScene, badFault, badMust, badPanic,
+			simple("sound-one")},
 	})
 	for id, part := range map[string]string{
 		"broken-unknown-host": `no host "nobody"`, "broken-no-address": "no Service missing",
-		"broken-action": "delete Pod missing",
-		"broken-scene":  "no-such-node", "broken-check": "no socket left", "broken-panic": "an error of the scenario's own",
+		"broken-action": "delete Pod missing", "broken-must": `harness: there is no host "nowhere"`,
+		"broken-scene": "no-such-node", "broken-check": "no socket left", "broken-panic": "an error of the scenario's own",
 	} {
 		if r := results[id]; r.Verdict != spec.Broken || !strings.Contains(r.Reason, part) {
 			t.Errorf("%s: %s (%s), want broken with %q", id, r.Verdict, r.Reason, part)

@@ -34,7 +34,7 @@ func dashed(name string) string {
 func (w *world) step(ctx context.Context, step spec.Step) error {
 	w.record.stepName = step.Name
 	for _, a := range step.Do {
-		if err := a.Run(ctx, w); err != nil {
+		if err := guard(func() error { return a.Run(ctx, w) }); err != nil {
 			return spec.HarnessErrorf("%s: %w", a.Name, err)
 		}
 	}
@@ -42,7 +42,7 @@ func (w *world) step(ctx context.Context, step spec.Step) error {
 		return err
 	}
 	if step.Check != nil {
-		return step.Check(ctx, w)
+		return guard(func() error { return step.Check(ctx, w) })
 	}
 	return nil
 }

@@ -175,10 +175,13 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	return result
 }
 
-// guard turns a panic of a scenario into a fault.
+// guard turns a panic of a scenario into a HarnessError. It returns one that spec.Must has panicked with as it is.
 func guard(f func() error) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
+		p := recover()
+		if fault, ok := p.(*spec.HarnessError); ok {
+			err = fault
+		} else if p != nil {
 			err = spec.HarnessErrorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
