@@ -31,9 +31,9 @@
 // Clients can observe these differences from modes whose connections the kernel translates:
 //  - Endpoints see the node as their client.
 //  - A connection is accepted before there is one to an endpoint. If an endpoint does not answer, the relay tries the
-// next one; if none does, it resets the client's connection.
+//     next one; if none does, it resets the client's connection.
 //  - Endpoints are used in rotation, each once per round and in random order within a round. With a fixed order, two
-// clients that connect alternately would get one endpoint each, forever.
+//     clients that connect alternately would get one endpoint each, forever.
 //  - Relayed connections end with the proxy. Its rules stay until it restarts, and it then binds the same sockets.
 //  - A NodePort is a bound socket. If another process has bound the port before, that process keeps it.
 //  - Each connection costs two sockets, each open direction a pipe, and each Service port a permanent socket.
