@@ -24,8 +24,8 @@ var since = []struct {
 // mode lacks.
 //
 // No mode has these two (see pkg/proxy/conntrack/cleanup.go and its callers):
-//  - ConntrackSparesOthers: a flow to the number of a NodePort is attributed to the NodePort, whatever its address.
-//  - ConntrackFollowsFrontends: stale flows are removed when the endpoints of a UDP Service change, not when the
+//   - ConntrackSparesOthers: a flow to the number of a NodePort is attributed to the NodePort, whatever its address.
+//   - ConntrackFollowsFrontends: stale flows are removed when the endpoints of a UDP Service change, not when the
 //     Service does.
 func (m Mode) features(minor int) spec.FeatureSet {
 	if m == Userspace {
@@ -45,8 +45,8 @@ func (m Mode) features(minor int) spec.FeatureSet {
 }
 
 // iptablesFeatures returns the features of the iptables mode. It lacks
-//  - NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
-//  - AffinityManyClients: the recent match remembers 100 clients of an endpoint (xt_recent's parameter ip_list_tot).
+//   - NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
+//   - AffinityManyClients: the recent match remembers 100 clients of an endpoint (xt_recent's parameter ip_list_tot).
 func iptablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.IPTables, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
@@ -56,13 +56,13 @@ func iptablesFeatures() spec.FeatureSet {
 
 // nftablesFeatures returns the features of the nftables mode. It differs from the iptables mode on purpose (KEP-3866,
 // "Differences between iptables and nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
-//  - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
-//  - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
-//  - ForwardAccept, HealthCheckAccept: it does not open the firewalls of others, because their verdicts would hold
+//   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
+//   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
+//   - ForwardAccept, HealthCheckAccept: it does not open the firewalls of others, because their verdicts would hold
 //     anyway.
-//  - SelfHealing: it does not watch its rules; it rewrites everything after a failed transaction, and every hour.
-//  - DropInvalid: it has no rule against INVALID packets; use --conntrack-tcp-be-liberal instead.
-//  - IPTables: it uses another kernel interface.
+//   - SelfHealing: it does not watch its rules; it rewrites everything after a failed transaction, and every hour.
+//   - DropInvalid: it has no rule against INVALID packets; use --conntrack-tcp-be-liberal instead.
+//   - IPTables: it uses another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.NFTables, spec.NoEndpointsRefusedOnNode, spec.UnusedClusterIPsDropped, spec.AffinityManyClients,
@@ -71,20 +71,20 @@ func nftablesFeatures() spec.FeatureSet {
 
 // ipvsFeatures returns the features of the ipvs mode. It differs from the iptables mode because of IPVS ("Virtual IPs
 // and Service Proxies" in the Kubernetes documentation, pkg/proxy/ipvs/README.md):
-//  - RandomSpread: the default scheduler is round robin (rr).
-//  - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
-//  - VirtualIP: the device kube-ipvs0 has the Service addresses; nodes answer ARP for them unless --ipvs-strict-arp is
+//   - RandomSpread: the default scheduler is round robin (rr).
+//   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
+//   - VirtualIP: the device kube-ipvs0 has the Service addresses; nodes answer ARP for them unless --ipvs-strict-arp is
 //     set.
-//  - AffinityTimeout: affinity lasts as long as the client has connections, UDP ones and closed TCP ones included.
-//  - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
-//  - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and its flows with it.
-//  - ResolvesClashes: IPVS identifies the connection of a reply by client and endpoint only.
-//  - LargeFromNode: IPVS does not fragment a process's datagram, which was sized for the device lo.
-//  - BridgedFragmentsV6: nor does it fragment an IPv6 datagram that a bridge reassembled.
-//  - ETPLocalShortcut: all clients use the same set of endpoints.
-//  - OutlivesService: a connection ends with its virtual server.
-//  - IPTables: it has a few rules and IP sets in another layout.
-//  - PodsByAddress: under policy Local, a node without an endpoint sends every client to the endpoints of other nodes.
+//   - AffinityTimeout: affinity lasts as long as the client has connections, UDP ones and closed TCP ones included.
+//   - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
+//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and its flows with it.
+//   - ResolvesClashes: IPVS identifies the connection of a reply by client and endpoint only.
+//   - LargeFromNode: IPVS does not fragment a process's datagram, which was sized for the device lo.
+//   - BridgedFragmentsV6: nor does it fragment an IPv6 datagram that a bridge reassembled.
+//   - ETPLocalShortcut: all clients use the same set of endpoints.
+//   - OutlivesService: a connection ends with its virtual server.
+//   - IPTables: it has a few rules and IP sets in another layout.
+//   - PodsByAddress: under policy Local, a node without an endpoint sends every client to the endpoints of other nodes.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.InKernel().With(
 		spec.IPVS, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.HealthCheckAccept, spec.AffinityManyClients,
@@ -94,17 +94,17 @@ func ipvsFeatures() spec.FeatureSet {
 
 // userspaceFeatures returns the features of a relay: connections end in kube-proxy, which opens others to the endpoints
 // (pkg/proxy/userspace, until v1.25). It lacks
-//  - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
-//  - RandomSpread: endpoints are used in rotation.
-//  - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which have no
+//   - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
+//   - RandomSpread: endpoints are used in rotation.
+//   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which have no
 //     node and no conditions.
-//  - ConntrackCleanupUDP: no conntrack entry leads to an endpoint, so none becomes stale.
-//  - NodePortPrecedence: NodePorts are sockets, and the first process to bind one keeps it; that is NodePortHeld.
-//  - NoEndpointsRefused: a relay accepts the connection, and closes it when it finds no endpoint.
-//  - SourceRanges: the mode ignores them.
-//  - IPTables: its portal chains have a layout of their own.
-//  - SurvivesRestart: relays end with the process.
-//  - SCTP: the mode relays TCP and UDP.
+//   - ConntrackCleanupUDP: no conntrack entry leads to an endpoint, so none becomes stale.
+//   - NodePortPrecedence: NodePorts are sockets, and the first process to bind one keeps it; that is NodePortHeld.
+//   - NoEndpointsRefused: a relay accepts the connection, and closes it when it finds no endpoint.
+//   - SourceRanges: the mode ignores them.
+//   - IPTables: its portal chains have a layout of their own.
+//   - SurvivesRestart: relays end with the process.
+//   - SCTP: the mode relays TCP and UDP.
 //
 // It has DialsAgain (TryConnectEndpoints goes on to the next endpoint) and OutlivesService (stopProxy closes only the
 // listener). It has DropInvalid and ForwardAccept because no packet of a connection to an endpoint is forwarded to a

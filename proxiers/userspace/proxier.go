@@ -29,14 +29,14 @@
 // node. It costs less, and it ends with viplab in any case.
 //
 // Clients can observe these differences from modes whose connections the kernel translates:
-//  - Endpoints see the node as their client.
-//  - A connection is accepted before there is one to an endpoint. If an endpoint does not answer, the relay tries the
+//   - Endpoints see the node as their client.
+//   - A connection is accepted before there is one to an endpoint. If an endpoint does not answer, the relay tries the
 //     next one; if none does, it resets the client's connection.
-//  - Endpoints are used in rotation, each once per round and in random order within a round. With a fixed order, two
+//   - Endpoints are used in rotation, each once per round and in random order within a round. With a fixed order, two
 //     clients that connect alternately would get one endpoint each, forever.
-//  - Relayed connections end with the proxy. Its rules stay until it restarts, and it then binds the same sockets.
-//  - A NodePort is a bound socket. If another process has bound the port before, that process keeps it.
-//  - Each connection costs two sockets, each open direction a pipe, and each Service port a permanent socket.
+//   - Relayed connections end with the proxy. Its rules stay until it restarts, and it then binds the same sockets.
+//   - A NodePort is a bound socket. If another process has bound the port before, that process keeps it.
+//   - Each connection costs two sockets, each open direction a pipe, and each Service port a permanent socket.
 package userspace
 
 import (
@@ -56,12 +56,12 @@ import (
 func New() spec.Proxier { return kit.New(definition) }
 
 // definition lacks what only translation in the kernel provides:
-//  - SourceAddress and KernelNAT, because connections end in the proxy;
-//  - RandomSpread, because endpoints are used in rotation;
-//  - OutlivesService, because the relay of a Service ends with it;
-//  - UDPKeepsLast, because a relay drops flows to endpoints that it does not know;
-//  - NodePortPrecedence, because the first process to bind a NodePort keeps it;
-//  - IPTables, because the chains are not those of the iptables mode.
+//   - SourceAddress and KernelNAT, because connections end in the proxy;
+//   - RandomSpread, because endpoints are used in rotation;
+//   - OutlivesService, because the relay of a Service ends with it;
+//   - UDPKeepsLast, because a relay drops flows to endpoints that it does not know;
+//   - NodePortPrecedence, because the first process to bind a NodePort keeps it;
+//   - IPTables, because the chains are not those of the iptables mode.
 //
 // It has DropInvalid and ForwardAccept because no packet between a client and an endpoint is ever forwarded.
 var definition = kit.Definition{
