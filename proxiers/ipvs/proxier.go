@@ -49,10 +49,10 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - VirtualIP: kube-ipvs0 has the addresses.
 //   - UDPKeepsLast: a virtual server loses a UDP backend that no longer serves at once, and its flows with it.
 //   - ResolvesClashes: IPVS identifies the connection of a reply by client and backend only.
-//   - LargeFromNode: routing sends a process's datagram to the device lo, whose MTU is 65536, and IPVS does not fragment
-//     it. The process gets the path MTU in an error, but for a local address IPv6 does not remember it.
-//   - BridgedFragmentsV6: a bridge reassembles a datagram, and the size of its fragments is lost. IPVS treats it as sent
-//     in one piece, and answers that it is too big (__mtu_check_toobig_v6 in ip_vs_xmit.c).
+//   - LargeFromNode: routing sends a process's datagram to the device lo, whose MTU is 65536, and IPVS does not
+//     fragment it. The process gets the path MTU in an error, but IPv6 does not remember it for a local address.
+//   - BridgedFragmentsV6: a bridge reassembles a datagram, and the size of its fragments is lost. IPVS treats it as
+//     sent in one piece, and answers that it is too big (__mtu_check_toobig_v6 in ip_vs_xmit.c).
 //   - ETPLocalShortcut: all clients share one set of endpoints (above).
 //   - OutlivesService: a connection ends with its virtual server.
 //   - IPTables: it has a few rules and IP sets in another layout.
