@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxiers lists the proxiers that are built in.
+// Package proxiers lists the built-in proxiers and enforcers of NetworkPolicy.
 package proxiers
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// All returns the built-in proxiers, in the order of their columns.
+// All returns the built-in proxiers in the order of the report's columns.
 func All() []spec.Proxier {
 	chains, table := iptables.New(iptables.NFT), nftables.New()
 	kit.Pair(chains, table)
@@ -29,7 +29,7 @@ func All() []spec.Proxier {
 // Enforcers returns the built-in enforcers of NetworkPolicy. A node runs at most one of them, beside its proxier.
 func Enforcers() []spec.Proxier { return []spec.Proxier{policynftables.New(), policycalico.New()} }
 
-// Names returns the names of All.
+// Names returns the names of the proxiers that All returns, in the same order.
 func Names() []string {
 	var names []string
 	for _, p := range All() {
@@ -38,7 +38,7 @@ func Names() []string {
 	return names
 }
 
-// Find returns the proxiers of these names. The error has all names that are unknown.
+// Find returns the built-in proxiers with the given names. The error lists every unknown name.
 func Find(names ...string) ([]spec.Proxier, error) {
 	var found []spec.Proxier
 	var unknown []string

@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// A test of a proxier of one's own has this and a TestMain:
+// A test of your own proxier consists of this function and a TestMain:
 //
 //	func TestMain(m *testing.M) { sandbox.Main(m) }
 func ExampleRunConformance() {

@@ -15,8 +15,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// The engine runs many scenarios at once in one process, which Ginkgo cannot; so the engine does the work, and a spec for
-// each cell of the matrix waits for its verdict.
+// The engine runs many scenarios concurrently in one process, and Ginkgo cannot. So the engine runs them, and a Ginkgo
+// spec for each cell of the matrix waits for its verdict.
 
 // part is a run of the engine under a title, for example one kind of cluster.
 type part struct {
@@ -27,8 +27,8 @@ type part struct {
 	run   *engine.Run
 }
 
-// runSpecs runs the parts one after another as one Ginkgo suite, which a process can do once. What is wrong with the
-// parts themselves is an error, and nothing is run.
+// runSpecs runs the parts one after another as one Ginkgo suite, because a process can run only one suite. If a part is
+// invalid, runSpecs returns an error and runs nothing.
 func runSpecs(ctx context.Context, t ginkgo.GinkgoTestingT, title string, parts []*part, suite types.SuiteConfig,
 	reporter types.ReporterConfig) error {
 	if suite.ParallelTotal > 1 {
@@ -78,7 +78,7 @@ func specName(c *engine.Cell) string { return c.Scenario.ID + " on " + c.Proxier
 func (p *part) fullText(c *engine.Cell) string { return p.title + " " + specName(c) }
 
 func labels(c *engine.Cell) ginkgo.Labels {
-	group := strings.ReplaceAll(c.Scenario.Group, "/", "-") // which labels cannot contain
+	group := strings.ReplaceAll(c.Scenario.Group, "/", "-") // labels cannot contain slashes
 	l := ginkgo.Label("group:"+group, "priority:"+string(c.Scenario.Priority), "proxier:"+c.Proxier.Name())
 	for _, f := range c.Scenario.Needs {
 		l = append(l, "feature:"+string(f))
@@ -86,7 +86,7 @@ func labels(c *engine.Cell) ginkgo.Labels {
 	return l
 }
 
-// only are the part's cells that Ginkgo will ask for.
+// only returns the cells of the part that Ginkgo selected.
 func (p *part) only(selected map[string]bool) []*engine.Cell {
 	var cells []*engine.Cell
 	for _, c := range p.cells {
@@ -97,7 +97,7 @@ func (p *part) only(selected map[string]bool) []*engine.Cell {
 	return cells
 }
 
-// await waits for a cell and passes its verdict to Ginkgo.
+// await waits for a cell and reports its verdict to Ginkgo.
 func await(ctx context.Context, c *engine.Cell) {
 	r, err := c.Wait(ctx)
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suite judges implementations of Service virtual IPs and of NetworkPolicy in an ordinary Go test: RunConformance
-// runs scenarios on proxiers and reports each verdict as a subtest. Package spec says what a proxier and a scenario are,
-// and package scenarios has the catalogue.
+// Package suite judges implementations of Service virtual IPs and of NetworkPolicy in an ordinary Go test.
+// RunConformance runs scenarios on proxiers and reports each verdict as a subtest. Package spec defines proxiers and
+// scenarios, and package scenarios holds the catalogue.
 package suite
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Options say which scenarios to run on which proxiers, and in what kind of cluster.
+// Options select the scenarios, the proxiers and the kind of cluster.
 type Options = engine.Options
 
 // Event is passed to Options.Listen whenever a scenario starts or ends.
@@ -22,9 +22,10 @@ type Event = engine.Event
 // Cell is one scenario on one proxier.
 type Cell = engine.Cell
 
-// RunConformance runs the scenarios of the options on their proxiers, many at once, and reports the verdict of each as
-// the subtest "PROXIER/SCENARIO". It returns all results. The caller's TestMain must be sandbox.Main, or the test must
-// run as root in namespaces of its own. Options.Focus limits what runs; the flag -run only limits what is reported.
+// RunConformance runs the scenarios of the options on their proxiers, many concurrently, and reports the verdict of
+// each as the subtest "PROXIER/SCENARIO". It returns all results. The caller's TestMain must be sandbox.Main, or the
+// test must run as root in namespaces of its own. Options.Focus limits what runs; the flag -run only limits what is
+// reported.
 func RunConformance(t *testing.T, o Options) []spec.Result {
 	t.Helper()
 	cells, err := engine.Plan(t.Context(), o)

@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 	config, reporter := ginkgo.GinkgoConfiguration()
 	reporter.Succinct = true
 	reporter.NoColor = reporter.NoColor || !term.IsTerminal(int(os.Stdout.Fd()))
-	// Ginkgo ends its specs when it is interrupted, and the engine has to end too.
+	// On an interrupt Ginkgo ends its specs, and the engine has to end too.
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	if err := runSpecs(ctx, t, "viplab conformance", parts, config, reporter); err != nil {
@@ -66,7 +66,7 @@ func TestConformance(t *testing.T) {
 			if r.Verdict != spec.Skip {
 				ran++
 			}
-			// Once more after Ginkgo's report, which is long: the last lines of an output are what is read first.
+			// Failures are printed again after Ginkgo's long report, because readers look at the last lines first.
 			if r.Verdict == spec.Fail || r.Verdict == spec.Broken {
 				t.Errorf("%s: %s on %s %s: %s", where, r.Scenario.ID, r.Proxier, r.Verdict, r.Reason)
 			}
@@ -122,8 +122,8 @@ func conformanceParts() ([]*part, error) {
 }
 
 // policyParts judge each enforcer of network policies beside every proxier, in dual-stack clusters with routed pods,
-// which all enforcers take. What has a cluster of its own and needs nothing of the proxier is judged beside the first
-// one alone.
+// which all enforcers support. Scenarios that have a cluster of their own and need no feature of the proxier run beside
+// the first proxier only.
 func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overlay, matching *regexp.Regexp) []*part {
 	if !strings.Contains(*podNetworks, lab.Routed.String()) || !strings.Contains(*stacks, lab.Dual.String()) {
 		return nil
@@ -157,8 +157,8 @@ func policyParts(catalogue []spec.Scenario, beside []spec.Proxier, how lab.Overl
 	return parts
 }
 
-// scenariosFor are the scenarios to run in clusters of the stack. What a dual-stack cluster shows of each family is not
-// shown again in a cluster of that family alone, but for what matters most.
+// scenariosFor returns the scenarios to run in clusters of the stack. A dual-stack cluster covers both families, so
+// single-stack clusters repeat only the most important scenarios.
 func scenariosFor(catalogue []spec.Scenario, stack lab.Stack) []spec.Scenario {
 	if *all || len(stack.Families()) > 1 {
 		return catalogue
@@ -166,7 +166,7 @@ func scenariosFor(catalogue []spec.Scenario, stack lab.Stack) []spec.Scenario {
 	return slices.DeleteFunc(slices.Clone(catalogue), func(s spec.Scenario) bool { return s.Priority != spec.P0 })
 }
 
-// countVerdicts prints how many there are of each: "57 passed, 0 failed, 2 skipped, 0 broken".
+// countVerdicts summarizes the verdicts: "57 passed, 0 failed, 2 skipped, 0 broken".
 func countVerdicts(results []spec.Result) string {
 	n := map[spec.Verdict]int{}
 	for _, r := range results {

@@ -24,32 +24,33 @@ import (
 // CanaryNamespace is the Kubernetes namespace of the canaries.
 const CanaryNamespace = "viplab-canary"
 
-// canaryPort is where the canaries' server listens: the echo port of RFC 862, which no proxier, NodePort or probe uses.
+// canaryPort is the port of the canaries' server: the echo port of RFC 862. No proxier, NodePort or probe uses it.
 const canaryPort = 7
 
-// canaries are Services of one cluster that tell how far a process has come. Each generation is one Service, made when
-// somebody wants to know whether what is older is obeyed, and shared by all nodes that want to know at the time. Its
-// port is its number: no generation is ever taken for another that had the same address.
+// canaries are Services that show how far a process has converged in one cluster. Each generation is one Service. It is
+// created when a node has to confirm a change, and shared by all nodes that confirm one at that time. The Service's
+// port is the generation's number, so that two generations with the same address are never confused.
 type canaries struct {
 	store  *store.Store
-	node   string // where the server is
+	node   string // the node of the server
 	server *traffic.Server
 	addrs  []netip.Addr // of the server
 
 	mu     sync.Mutex
 	number int
-	alive  []*generation // those that are in use, and the newest
+	alive  []*generation // the generations in use, and the newest
 }
 
 // generation is one canary.
 type generation struct {
 	number   int
-	revision uint64 // of its Service: its Endpoints are newer still
+	revision uint64 // of the Service; its Endpoints are newer
 	targets  []netip.AddrPort
 	users    int
 }
 
-// newCanaries starts the server that answers for every canary, on a node's own addresses: it is there before any pod.
+// newCanaries starts the server that answers for every canary. It listens on a node's own addresses, because a node
+// exists before any pod.
 func newCanaries(node spec.Node) (*canaries, error) {
 	c := &canaries{store: node.Store, node: node.Name}
 	for _, f := range node.Families {
@@ -71,8 +72,8 @@ func (c *canaries) close() error {
 	return errors.Join(c.store.Delete(store.KindNamespace, "", CanaryNamespace), c.server.Close())
 }
 
-// acquire returns a generation that is newer than a revision and than an older generation, and whether it was made for
-// this call. The caller releases it.
+// acquire returns a generation that is newer than a revision and than the generation numbered older. It also reports
+// whether this call created the generation. The caller releases it.
 func (c *canaries) acquire(revision uint64, older int) (g *generation, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,14 +96,14 @@ func (c *canaries) release(g *generation) {
 	g.users--
 }
 
-// newest is the number of the newest generation.
+// newest returns the number of the newest generation.
 func (c *canaries) newest() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.number
 }
 
-// make adds a generation and takes away those that nobody uses, in one change of the cluster.
+// make adds a generation and removes those without users, in one transaction of the store.
 func (c *canaries) make() (*generation, error) {
 	g := &generation{number: c.number + 1}
 	unused := func(g *generation) bool { return g.users == 0 }
@@ -143,10 +144,10 @@ func (c *canaries) make() (*generation, error) {
 
 func (g *generation) name() string { return fmt.Sprintf("canary-%d", g.number) }
 
-// port walks through the unprivileged ports.
+// port returns an unprivileged port. Successive generations get successive ports.
 func (g *generation) port() uint16 { return uint16(1024 + g.number%(1<<16-1024)) }
 
-// service has no selector: what it leads to is said by endpoints.
+// service returns the generation's Service. It has no selector: endpoints lists its endpoints.
 func (c *canaries) service(g *generation) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: CanaryNamespace, Name: g.name()},
@@ -157,7 +158,8 @@ func (c *canaries) service(g *generation) *corev1.Service {
 	}
 }
 
-// endpoints is of the older kind, for the sake of proxiers that know no other; the cluster mirrors it into slices.
+// endpoints returns an Endpoints object, because some proxiers know no EndpointSlices. The cluster mirrors it into
+// slices.
 func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
 	subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Protocol: corev1.ProtocolTCP, Port: canaryPort}}}
 	for _, a := range c.addrs {
@@ -169,8 +171,8 @@ func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
 	}
 }
 
-// ask connects from a node to a canary in every family that the node serves, and returns how many of the families
-// answered, and what came of the first that did not.
+// ask connects from a node to a canary in every family of the node. It returns how many families answered, and the
+// error of the first that did not.
 func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Probe) (served int, err error) {
 	for _, to := range g.targets {
 		f := lab.FamilyOf(to.Addr())
@@ -192,7 +194,7 @@ func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Prob
 	return served, err
 }
 
-// silentError tells which canary does not answer.
+// silentError names the canary that does not answer.
 type silentError struct {
 	node   string
 	canary netip.AddrPort
@@ -203,14 +205,14 @@ func (e *silentError) Error() string {
 	return fmt.Sprintf("canary %s on %s is %s", e.canary, e.node, e.answer)
 }
 
-// sameButCanaries says whether two states are the same for a process whose canaries are the only thing that may differ:
-// it compares what such a process programs.
+// sameButCanaries reports whether two states are the same except for canaries. It compares only the kinds of objects
+// that such a process programs.
 func sameButCanaries(a, b *store.Snapshot) bool {
 	return a != nil && sameList(a.Services, b.Services) && sameList(a.EndpointSlices, b.EndpointSlices) &&
 		sameList(a.Nodes, b.Nodes) && sameList(a.NetworkPolicies, b.NetworkPolicies)
 }
 
-// sameList compares sorted lists of objects, which never change, by identity.
+// sameList reports whether two sorted lists hold the same objects. It compares pointers, because objects are immutable.
 func sameList[T interface {
 	comparable
 	GetNamespace() string
@@ -218,7 +220,7 @@ func sameList[T interface {
 	return slices.Equal(withoutCanaries(a), withoutCanaries(b))
 }
 
-// withoutCanaries cuts the canaries out of a list sorted by namespace.
+// withoutCanaries removes the canaries from a list sorted by namespace.
 func withoutCanaries[T interface{ GetNamespace() string }](list []T) []T {
 	is := func(o T) bool { return o.GetNamespace() == CanaryNamespace }
 	first := slices.IndexFunc(list, is)

@@ -16,16 +16,16 @@ type cluster struct {
 	store    *store.Store
 	api      *api.Server
 	canaries *canaries
-	nodes    int // how many use it
+	nodes    int // the number of nodes that use it
 }
 
-// clusters are those in use, by the state they serve.
+// clusters are the clusters in use, by their store.
 var clusters struct {
 	sync.Mutex
 	of map[*store.Store]*cluster
 }
 
-// join returns the cluster of a node. The first node to join makes it.
+// join returns the cluster of a node and counts a reference to it. The first node to join creates the cluster.
 func join(node spec.Node) (*cluster, error) {
 	clusters.Lock()
 	defer clusters.Unlock()
@@ -45,7 +45,7 @@ func join(node spec.Node) (*cluster, error) {
 	return c, nil
 }
 
-// leave takes a node off the cluster. The last one ends it.
+// leave drops a node's reference to the cluster. The last one closes it.
 func (c *cluster) leave() error {
 	clusters.Lock()
 	defer clusters.Unlock()

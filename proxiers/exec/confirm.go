@@ -15,12 +15,12 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// obeyLimit is how long a process may take to obey a change where the caller sets no deadline. It is for hangs; slow
-// machines get more (see pace).
+// obeyLimit is the time within which a process must converge if the caller sets no deadline. It only detects hangs;
+// slow machines get more (see package machine).
 const obeyLimit = 100 * time.Second
 
-// confirm returns when packets have shown that the process obeys a state, and has ended the round of work in which it
-// got there.
+// confirm returns when packets have shown that the process has converged to a state, and has ended the round of work in
+// which it did.
 func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -32,7 +32,7 @@ func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 		p, floor := i.current()
 		err := i.confirmLife(ctx, p, want, floor)
 		if now, _ := i.current(); now != p {
-			continue // it was restarted meanwhile: the new one has to show it
+			continue // it was restarted meanwhile: the new process has to converge
 		}
 		if p.ended() {
 			return i.dead(p)
@@ -53,7 +53,7 @@ func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 	}
 }
 
-// late is the verdict on a process whose time is over.
+// late returns the error for a process that did not converge in time.
 func (i *instance) late(revision uint64, err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -64,9 +64,9 @@ func (i *instance) late(revision uint64, err error) error {
 	return fmt.Errorf("%s: %s %s: %w; %s", i.node.Name, i.proxier.Name(), what, err, i.log.lastLines())
 }
 
-// confirmLife asks a canary, and waits for the end of the round that has served it. Where nothing tells of that, it
-// asks a second one that is not served yet when the first is: it is programmed in a later round, which begins when that
-// one has ended.
+// confirmLife waits until a canary answers, and for the end of the round that served it. If the process does not log
+// its rounds, confirmLife waits for a second canary, which is not served yet when the first one is: only a later round
+// can serve it, and a round begins when the one before it has ended.
 func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,15 +92,16 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 	return err
 }
 
-// inStep says whether a canary cannot overtake what has changed since the newest state that was obeyed. It is a Service
-// and an EndpointSlice, and the API delivers these in order; other kinds come on ways of their own.
+// inStep reports whether a canary proves that the process has seen every change since the newest confirmed state. A
+// canary is a Service and an EndpointSlice, and the API delivers these in order. Other kinds have watches of their own,
+// so a canary may overtake them.
 func (i *instance) inStep(want *store.Snapshot) bool {
 	return i.obeyed != nil && sameList(i.obeyed.Nodes, want.Nodes) &&
 		sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)
 }
 
-// later waits for a generation after number to be served. It is not done if the one there is was served already, and so
-// perhaps in the same round as number.
+// later waits until a generation newer than number is served. It reports done = false if an existing generation was
+// already served, because the round that served number may have served it too.
 func (i *instance) later(ctx context.Context, revision uint64, number int) (_ int, done bool, err error) {
 	g, fresh, err := i.cluster.canaries.acquire(revision, number)
 	if err != nil {
@@ -120,8 +121,8 @@ func (i *instance) later(ctx context.Context, revision uint64, number int) (_ in
 	return g.number, true, i.await(ctx, g)
 }
 
-// await returns when the canary is served. A probe listens on after its fence, longer and longer: a proxier that
-// relays through a process of its own may be slow to answer.
+// await returns when the canary is served. Each retry waits longer for an answer, because a proxier that relays through
+// a process of its own may be slow to answer.
 func (i *instance) await(ctx context.Context, g *generation) error {
 	began := time.Now()
 	return observe.Await(ctx, i.changes, func(ctx context.Context) error {

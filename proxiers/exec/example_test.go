@@ -9,7 +9,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// A command line becomes a proxier; its words are templates.
+// New makes a proxier of a command line whose words are templates.
 func ExampleNew() {
 	words, err := exec.Split("/usr/local/bin/my-proxy --kubeconfig={{.Kubeconfig}} --node '{{.NodeName}}'")
 	if err != nil {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exec makes a proxier of any program: it serves the Kubernetes API to the program, starts it on each node,
-// unmodified, and detects by packets alone when it has converged.
+// Package exec makes a proxier of any program. It serves the Kubernetes API to the program, starts the unmodified
+// program on each node, and detects by packets alone when the program has converged.
 //
-// A black box does not report that it has programmed a change, and waiting for some time proves nothing. So viplab
-// makes a canary: a Service of its own, newer than the change. The API delivers in order, so once a connection from the
-// node to the canary is answered, the process has seen everything older and has programmed it as well. Whatever else
-// belongs to the same round of work - kube-proxy removes conntrack entries and opens health check ports after it has
-// written its rules - is done when the next round begins; so a second canary, which the first round cannot have served,
-// has to answer too, unless the program logs when a round is over. See canary.go, confirm.go and rounds.go.
+// A black box does not report that it has programmed a change, and waiting for a fixed time proves nothing. So viplab
+// creates a canary: a Service of its own, newer than the change. The API delivers changes in order. Once the canary
+// answers a connection from the node, the program has therefore seen and programmed everything older.
+//
+// The same round of work may go on after that: kube-proxy removes conntrack entries and opens health check ports after
+// it has written its rules. That work is done when the next round begins. So a second canary, which the first round
+// cannot have served, has to answer too, unless the program logs the end of each round. See canary.go, confirm.go and
+// rounds.go.
 package exec
 
 import (
@@ -24,34 +26,34 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Command is a program that serves Services.
+// Command describes a program that serves Services.
 type Command struct {
-	// Name is its name in reports.
+	// Name is the proxier's name in reports.
 	Name string
-	// Argv is the program and its arguments. Each is a template over Values. Split makes it of a command line.
+	// Argv is the program and its arguments. Each is a template over Values. Split makes Argv from a command line.
 	Argv []string
-	// Features are what it claims to do.
+	// Features are the features that the program claims to have.
 	Features spec.FeatureSet
-	// Configure returns further arguments for a configuration, templates too. Nil means that the program cannot be
-	// configured: scenarios that need a configuration are skipped.
+	// Configure returns further arguments for a configuration; they are templates too. Nil means that the program cannot
+	// be configured: scenarios that need a configuration are skipped.
 	Configure func(spec.ProxyConfig) []string
 	// Unconfirmed is for programs that serve no Services, so that canaries cannot show progress. Apply returns at once,
 	// and the caller probes for itself.
 	Unconfirmed bool
-	// Rounds, if not nil, recognizes the sync rounds in the program's log. Then a change is confirmed as soon as its round
-	// ends, and not only when another one has begun.
+	// Rounds, if not nil, recognizes the sync rounds in the program's log. A change is then confirmed as soon as its round
+	// ends. Otherwise it is confirmed only when a later round has begun.
 	Rounds *Rounds
-	// Cleanup is the command that removes what the program leaves behind when it ends, templates too. Without one,
-	// Instance.Cleanup fails, and Features must not have spec.Cleanup.
+	// Cleanup is the command that removes what the program leaves behind when it ends; its words are templates too. If it
+	// is empty, Instance.Cleanup fails, and Features must not contain spec.Cleanup.
 	Cleanup []string
-	// KeepFileLimit makes setrlimit of the number of open files succeed without effect. It is for a program that demands
-	// more files than it needs and than the machine may allow.
+	// KeepFileLimit makes setrlimit(RLIMIT_NOFILE) succeed without effect. It is for a program that demands more open
+	// files than it needs and than the machine may allow.
 	KeepFileLimit bool
 }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// New returns the proxier of a command. Mistakes in the command's templates are errors, before anything starts.
+// New returns the proxier for a command. It returns an error if a template is malformed.
 func New(c Command) (spec.Proxier, error) {
 	if !namePattern.MatchString(c.Name) {
 		return nil, fmt.Errorf("proxier %q: a name is lower case letters, digits and dashes", c.Name)
@@ -71,7 +73,7 @@ func (p *proxier) Name() string              { return p.command.Name }
 func (p *proxier) Features() spec.FeatureSet { return p.command.Features }
 func (p *proxier) Other() spec.Proxier       { return nil }
 
-// Usable looks for the program. Whether it can work here shows only when it does.
+// Usable returns an error if the program does not exist. It does not check that the program works on this machine.
 func (p *proxier) Usable(context.Context) error {
 	if _, err := osexec.LookPath(p.command.Argv[0]); err != nil {
 		return &spec.UnusableError{Missing: "the program " + p.command.Argv[0], Cure: err.Error()}
@@ -118,7 +120,7 @@ func (p *proxier) templates(config spec.ProxyConfig) (words, error) {
 
 func (i *instance) kubeconfig() string { return filepath.Join(i.node.StateDir, "kubeconfig") }
 
-// environment returns the caller's own, and the variables that programs of Kubernetes expect.
+// environment returns the caller's environment plus the variables that Kubernetes programs expect.
 func (i *instance) environment() []string {
 	return append(os.Environ(), "KUBECONFIG="+i.kubeconfig(), "NODE_NAME="+i.node.Name)
 }

@@ -17,7 +17,7 @@ import (
 type gate struct {
 	api        http.Handler
 	open       <-chan struct{}
-	listed     chan struct{} // closed when Services have been listed
+	listed     chan struct{} // closed when the process has listed Services
 	markListed func()        // closes listed, once
 }
 
@@ -57,8 +57,8 @@ func (g *gate) wait(ctx context.Context, p *process) error {
 	}
 }
 
-// serviceAnswer is the answer to a request for Services. A watch begins with those that exist, and flushes them
-// together.
+// serviceAnswer is the answer to a request for Services. A watch starts with the existing Services and flushes them in
+// one batch.
 type serviceAnswer struct {
 	http.ResponseWriter
 	sent    func()
@@ -70,7 +70,7 @@ func (a *serviceAnswer) Write(b []byte) (int, error) {
 	return a.ResponseWriter.Write(b)
 }
 
-// FlushError implements what http.ResponseController calls.
+// FlushError implements the interface that http.ResponseController looks for.
 func (a *serviceAnswer) FlushError() error {
 	f, ok := a.ResponseWriter.(interface{ FlushError() error })
 	if !ok {

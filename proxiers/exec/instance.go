@@ -27,20 +27,20 @@ type instance struct {
 	node    spec.Node
 	cluster *cluster
 	argv    []string
-	gate    *gate // nil: the API answers everything
+	gate    *gate // nil: the API answers every request at once
 	log     *logFile
-	changes <-chan struct{} // ticks when the node's nftables rules change; nil where that cannot be seen
+	changes <-chan struct{} // ticks when the node's nftables rules change; nil if that cannot be observed
 	cancel  context.CancelFunc
 
-	obeyed *store.Snapshot // the newest state that packets have shown to be obeyed; touched by Apply alone
+	obeyed *store.Snapshot // the newest state to which the process is known to have converged; only Apply uses it
 
 	mu    sync.Mutex // held while the process is replaced
 	life  *process
-	floor int  // canaries up to this one may have been served by an earlier life
-	ready bool // some state has been obeyed
+	floor int  // an earlier process may have served the canaries up to this number
+	ready bool // the process has converged at least once
 }
 
-// open prepares everything that the program needs.
+// open acquires everything that the program needs.
 func (i *instance) open(ctx context.Context) (err error) {
 	if i.log, err = newLogFile(filepath.Join(i.node.StateDir, "log")); err != nil {
 		return spec.HarnessErrorf("%s: %w", i.node.Name, err)
@@ -49,7 +49,7 @@ func (i *instance) open(ctx context.Context) (err error) {
 		return err
 	}
 	ctx, i.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	// API servers listen on the loopback device, so nothing of them can be seen on the network.
+	// API servers listen on the loopback device, so their traffic never appears on the lab's networks.
 	var handler http.Handler = i.cluster.api
 	if i.node.Endpoints != nil {
 		i.gate = newGate(i.cluster.api, i.node.Endpoints)
@@ -68,7 +68,7 @@ func (i *instance) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// close releases what open prepared, as far as it got.
+// close releases what open acquired, even if open failed halfway.
 func (i *instance) close() error {
 	var errs []error
 	if i.cancel != nil {
@@ -101,14 +101,14 @@ func (i *instance) run(argv []string) (*process, error) {
 	return p, err
 }
 
-// current is the process as it is now, and the newest canary that one before it may have served.
+// current returns the current process, and the newest canary that an earlier process may have served.
 func (i *instance) current() (p *process, floor int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.life, i.floor
 }
 
-// Apply waits until packets show that the process serves the state, which it gets through the API.
+// Apply waits until packets show that the process serves the state. The process gets the state through the API.
 func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	if p, _ := i.current(); p.ended() {
 		return i.dead(p)
@@ -128,8 +128,8 @@ func (i *instance) dead(p *process) error {
 	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())
 }
 
-// Dump writes how the process is doing, the Events of the cluster, which are how such programs complain in public, and
-// what it has written lately. Rules are dumped with the rest of the node.
+// Dump writes the state of the process, the Events of the cluster, in which such programs report problems, and the
+// latest output. Rules are dumped with the rest of the node.
 func (i *instance) Dump(_ context.Context, w io.Writer) error {
 	p, _ := i.current()
 	status := fmt.Sprintf("process %d runs", p.pid)
@@ -146,7 +146,7 @@ func (i *instance) Dump(_ context.Context, w io.Writer) error {
 	return err
 }
 
-// Stop ends the process with SIGTERM. What it leaves in the kernel stays there: kube-proxy leaves its rules on purpose.
+// Stop ends the process with SIGTERM. It removes nothing from the kernel: kube-proxy leaves its rules on purpose.
 func (i *instance) Stop(ctx context.Context) error {
 	p, _ := i.current()
 	err := p.stop(ctx)
@@ -156,7 +156,7 @@ func (i *instance) Stop(ctx context.Context) error {
 	return errors.Join(err, i.close())
 }
 
-// Kill ends the process, its children, and what the lab itself keeps for it.
+// Kill kills the process and its children, and releases what the lab holds for it.
 func (i *instance) Kill(context.Context) error {
 	p, _ := i.current()
 	err := p.signal(unix.SIGKILL)
@@ -166,7 +166,7 @@ func (i *instance) Kill(context.Context) error {
 	return errors.Join(err, i.close())
 }
 
-// Cleanup ends the process and runs the command that removes what it has left.
+// Cleanup ends the process and runs the command that removes what it left behind.
 func (i *instance) Cleanup(ctx context.Context) error {
 	p, _ := i.current()
 	if err := p.stop(ctx); err != nil {

@@ -10,16 +10,17 @@ import (
 	"sync"
 )
 
-// What is kept of a command's output: the beginning, which tells how it was configured, and the newest part, which
-// tells how it ended. In between the file may hold as much again, so that it is not rewritten all the time.
+// keepFirst and keepLast are the number of bytes kept of a command's output: the beginning, which shows its
+// configuration, and the newest part, which shows its end. Up to keepLast further bytes may lie between them, so that
+// the file is not rewritten on every write.
 const keepFirst, keepLast = 256 << 10, 512 << 10
 
-// logFile takes the output of a command into a file of bounded size. It is safe for concurrent use.
+// logFile writes the output of a command to a file of bounded size. It is safe for concurrent use.
 type logFile struct {
 	mu    sync.Mutex
 	file  *os.File
 	size  int64 // of the file
-	total int64 // bytes ever written
+	total int64 // the number of bytes ever written
 }
 
 func newLogFile(path string) (*logFile, error) {
@@ -30,7 +31,7 @@ func newLogFile(path string) (*logFile, error) {
 	return &logFile{file: f}, nil
 }
 
-// Write appends to the file, and leaves out the middle once it has grown too long.
+// Write appends to the file, and cuts out the middle once the file is too long.
 func (l *logFile) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +58,7 @@ func (l *logFile) shorten() error {
 	return l.file.Truncate(l.size)
 }
 
-// tail is the newest part of the output, at most max bytes of it, in whole lines.
+// tail returns the newest whole lines of the output, at most max bytes.
 func (l *logFile) tail(max int64) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +78,7 @@ func (l *logFile) tail(max int64) string {
 	return string(text)
 }
 
-// lastLines are the last few lines of the output, cut where they are very long, for an error message.
+// lastLines returns the last few lines of the output for an error message. It truncates very long lines.
 func (l *logFile) lastLines() string {
 	const lines, width = 12, 300
 	text := strings.TrimRight(l.tail(lines*width), "\n")

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command that writes more than paceBytes in a paceTime (some 25 MB/s) has to wait, so that taking its output never
-// costs others their CPU.
+// A command that writes more than paceBytes per paceTime (about 25 MB/s) has to wait, so that copying its output never
+// starves other processes of CPU.
 const paceBytes, paceTime = 512 << 10, 20 * time.Millisecond
 
-// output is what a process writes, on its way to whoever takes it.
+// output copies what a process writes to a writer.
 type output struct {
 	from *os.File // the read end of a pipe, in non-blocking mode
 	to   io.Writer
 
-	mu    sync.Mutex // held from reading something until it has been written
+	mu    sync.Mutex // held from a read until the matching write is done
 	chunk []byte
 }
 
@@ -29,7 +29,7 @@ func newOutput(from *os.File, to io.Writer) *output {
 	return &output{from: from, to: to, chunk: make([]byte, 64<<10)}
 }
 
-// drain takes the output until nobody can write any more, or the read deadline has passed.
+// drain copies the output until every writer has closed the pipe, or the read deadline has passed.
 func (o *output) drain() {
 	pace := time.NewTicker(paceTime)
 	defer pace.Stop()
@@ -51,8 +51,8 @@ func (o *output) drain() {
 	}
 }
 
-// take moves on what is there to be read, as far as it fits. The end is io.EOF, and EAGAIN says that there is nothing
-// now.
+// take copies what is available, up to one chunk. It returns io.EOF at the end of the output, and EAGAIN if there is
+// nothing to read now.
 func (o *output) take(fd int) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,12 +65,12 @@ func (o *output) take(fd int) (int, error) {
 	case n == 0:
 		return 0, io.EOF
 	}
-	_, err = o.to.Write(o.chunk[:n]) // no room on the disk: a reader that is gone ends the command, which then says so
+	_, err = o.to.Write(o.chunk[:n]) // fails if the disk is full, or the reader gone: the command then ends and reports it
 	return n, err
 }
 
-// catchUp returns when everything has been moved on that the process had written before. At the end of the output there
-// is nothing left.
+// catchUp returns when everything that the process had written before the call is copied. At the end of the output it
+// returns at once.
 func (o *output) catchUp() {
 	raw, err := o.from.SyscallConn()
 	if err != nil {

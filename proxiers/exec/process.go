@@ -18,24 +18,25 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// grace is how long a command may take to end after SIGTERM, on a machine that is not emulated.
+// grace is the time that a command has to end after SIGTERM. Emulated machines get more.
 const grace = 10 * time.Second
 
-// lastWords is how long its output is read on after its end: children that it left behind may hold the pipe open.
+// lastWords is the time for which output is read after a command has ended. Children that it left behind may hold the
+// pipe open.
 const lastWords = 200 * time.Millisecond
 
-// process is one life of a command.
+// process is one process of a command, from its start to its end.
 type process struct {
 	pid       int
 	began     time.Time
-	done      chan struct{} // closed once it has ended and its output has been read
-	end       string        // how it ended, in words; written before done is closed, like the next
-	succeeded bool          // it ended by itself, with exit code 0
+	done      chan struct{} // closed once the process has ended and its output is copied
+	end       string        // how it ended, in words; written before done is closed, like succeeded
+	succeeded bool          // it exited by itself with code 0
 	output    *output
-	rounds    *rounds // nil if nothing is known of them
+	rounds    *rounds // nil if the command's rounds are not known
 }
 
-// start runs a command in a network namespace, with mounts of its own and its own process group.
+// start runs a command in a network namespace, with a mount namespace and a process group of its own.
 func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, how Command) (*process, error) {
 	r, w, err := pipe()
 	if err != nil {
@@ -44,7 +45,7 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, how Command) (*process,
 	defer w.Close()
 	cmd.Stdout, cmd.Stderr = w, w
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	prepare := func() error { // on the thread that starts the command, and ends with it
+	prepare := func() error { // runs on the thread that starts the command and ends with it
 		if err := mountNode(cmd.Dir); err != nil || !how.KeepFileLimit {
 			return err
 		}
@@ -67,17 +68,17 @@ func start(ns *netns.NS, cmd *osexec.Cmd, log io.Writer, how Command) (*process,
 	}()
 	go func() {
 		defer close(p.done)
-		_ = cmd.Wait() // how it ended is in ProcessState
+		_ = cmd.Wait() // ProcessState says how it ended
 		p.succeeded = cmd.ProcessState.Success()
 		p.end = fmt.Sprintf("%s after %s", ending(cmd.ProcessState), time.Since(p.began).Round(time.Millisecond))
-		_ = p.signal(unix.SIGKILL)                       // what it left behind; mostly that is nothing
-		_ = r.SetReadDeadline(time.Now().Add(lastWords)) // a pipe in non-blocking mode takes one
+		_ = p.signal(unix.SIGKILL)                       // children that it left behind; mostly there are none
+		_ = r.SetReadDeadline(time.Now().Add(lastWords)) // a pipe in non-blocking mode supports deadlines
 		<-drained
 	}()
 	return p, nil
 }
 
-// pipe is like os.Pipe, but the write end, which children get, stays in blocking mode.
+// pipe is like os.Pipe, but the write end, which children inherit, stays in blocking mode.
 func pipe() (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -89,23 +90,23 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// mountNode makes the calling thread see the machine as a process of the node does, where the folder stays visible
-// wherever it is. It gives the node what others must not share: /run, where iptables-legacy keeps its lock and daemons
-// their sockets, and a /sys that shows the node's own devices. As in the sandbox, /sys is read-only: what lies outside
-// of namespaces, such as the size of the machine's conntrack table, is not the node's to change.
+// mountNode gives the calling thread the mounts that a process of the node sees. The folder stays visible, wherever it
+// is. Nodes must not share /run, where iptables-legacy keeps its lock and daemons keep their sockets, so the node gets
+// an empty one. It also gets a /sys that shows its own devices. As in the sandbox, /sys is read-only: a node must not
+// change what lies outside of namespaces, such as the size of the machine's conntrack table.
 func mountNode(folder string) error {
 	if err := coverRun(folder); err != nil {
 		return err
 	}
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := unix.Mount("sysfs", "/sys", "sysfs", flags, "")
-	if err != nil && !errors.Is(err, unix.EPERM) { // refused where a container engine masks parts of /sys
+	if err != nil && !errors.Is(err, unix.EPERM) { // refused if a container engine masks parts of /sys
 		return fmt.Errorf("mount sysfs on /sys: %w", err)
 	}
 	return nil
 }
 
-// coverRun hides /run behind an empty one. The folder, which may be below /run itself, is put back in its place.
+// coverRun mounts an empty folder over /run. If the folder lies below /run, coverRun mounts it again at its place.
 func coverRun(folder string) error {
 	fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -130,7 +131,7 @@ func coverRun(folder string) error {
 	return nil
 }
 
-// signal sends a signal to the process and all of its group. One that has ended is none's concern.
+// signal sends a signal to the process and its process group. It ignores a process that has already ended.
 func (p *process) signal(s unix.Signal) error {
 	if err := unix.Kill(-p.pid, s); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("send %s: %w", unix.SignalName(s), err)
@@ -138,7 +139,7 @@ func (p *process) signal(s unix.Signal) error {
 	return nil
 }
 
-// ended says whether the process is gone.
+// ended reports whether the process has ended.
 func (p *process) ended() bool {
 	select {
 	case <-p.done:
@@ -148,8 +149,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// tellsRounds says whether the process is known to log its rounds. Everything that it has logged up to now is looked
-// at.
+// tellsRounds reports whether the process has logged a round. It first drains the output written up to now.
 func (p *process) tellsRounds() bool {
 	if p.rounds == nil {
 		return false
@@ -158,7 +158,7 @@ func (p *process) tellsRounds() bool {
 	return p.rounds.known()
 }
 
-// stop ends the process: SIGTERM, and SIGKILL for one that does not go within the grace, which is an error.
+// stop ends the process with SIGTERM. If the process outlives the grace, stop sends SIGKILL and returns an error.
 func (p *process) stop(ctx context.Context) error {
 	if p.ended() {
 		return nil
@@ -186,7 +186,7 @@ func (p *process) stop(ctx context.Context) error {
 	}
 }
 
-// ending puts the end of a process into words.
+// ending describes the end of a process in words.
 func ending(s *os.ProcessState) string {
 	status, ok := s.Sys().(syscall.WaitStatus)
 	switch {

@@ -11,20 +11,21 @@ import (
 	"sync"
 )
 
-// Rounds tell by what a program logs when a round of its work begins and when it ends. Each pattern matches one line.
-// What its first group catches, if it has one, tells the rounds apart that go on beside each other, as those of two IP
+// Rounds recognizes the beginning and the end of a sync round in a program's log. Each pattern matches one line. If a
+// pattern has a group, the text of its first group identifies the rounds that run concurrently, such as those of two IP
 // families.
 type Rounds struct {
-	// Begins is logged before anything of the round is programmed, Ends when all of it is done, whether it failed or not.
+	// Begins matches the line that the program logs before it programs anything in a round. Ends matches the line that it
+	// logs when all of the round's work is done, even if it failed.
 	Begins, Ends *regexp.Regexp
 }
 
-// rounds are those of one process. They are safe for concurrent use.
+// rounds counts the rounds of one process. It is safe for concurrent use.
 type rounds struct {
 	patterns Rounds
 
 	mu    sync.Mutex
-	line  []byte // that is not complete yet
+	line  []byte // the current, incomplete line
 	begun map[string]int
 	ended map[string]int
 	moved chan struct{} // closed and replaced whenever a round ends
@@ -34,10 +35,10 @@ func newRounds(patterns Rounds) *rounds {
 	return &rounds{patterns: patterns, begun: map[string]int{}, ended: map[string]int{}, moved: make(chan struct{})}
 }
 
-// longestLine is how much of a line is looked at. Of a longer one, the end is taken for another line.
+// longestLine is the longest line that is matched, in bytes. The rest of a longer line is treated as another line.
 const longestLine = 64 << 10
 
-// Write takes what the process logs.
+// Write parses the process's log.
 func (r *rounds) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +65,7 @@ func (r *rounds) take(line []byte) {
 	}
 }
 
-// match returns what the first group has caught.
+// match reports whether the pattern matches the line, and returns the text of its first group.
 func match(pattern *regexp.Regexp, line []byte) (which string, yes bool) {
 	found := pattern.FindSubmatch(line)
 	if len(found) > 1 {
@@ -73,24 +74,24 @@ func match(pattern *regexp.Regexp, line []byte) (which string, yes bool) {
 	return which, found != nil
 }
 
-// known says whether the process tells of its rounds at all.
+// known reports whether the process logs its rounds at all.
 func (r *rounds) known() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.begun) > 0
 }
 
-// over returns when every round that goes on now has ended.
+// over returns when every round that is running now has ended.
 func (r *rounds) over(ctx context.Context) error { return r.wait(ctx, r.now()) }
 
-// now is how many rounds have begun.
+// now returns how many rounds have begun.
 func (r *rounds) now() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.begun)
 }
 
-// wait returns when so many rounds have ended.
+// wait returns when that many rounds have ended.
 func (r *rounds) wait(ctx context.Context, until map[string]int) error {
 	for {
 		r.mu.Lock()

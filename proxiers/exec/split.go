@@ -9,8 +9,8 @@ import (
 	"mvdan.cc/sh/v3/shell"
 )
 
-// Split cuts a command line into words as a POSIX shell does, variables of the environment included. No shell runs it:
-// what only a shell can do, as pipes and redirections, is an error. Template actions that hold blanks need quotes.
+// Split splits a command line into words as a POSIX shell does, and expands environment variables. It does not run a
+// shell: pipes, redirections and other shell features are errors. A template action that contains blanks needs quotes.
 func Split(line string) ([]string, error) {
 	words, err := shell.Fields(line, nil)
 	if err == nil && len(words) == 0 {

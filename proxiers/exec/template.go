@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Values are what a command's template may refer to. Lists are joined by commas, the primary family first.
+// Values are the fields that a command's templates may use. Lists are joined by commas, the primary family first.
 type Values struct {
 	Kubeconfig  string // path of a kubeconfig for the cluster's API
 	NodeName    string
@@ -21,7 +21,7 @@ type Values struct {
 	PodCIDR     string // the node's own pod ranges
 	ClusterCIDR string // the pod ranges of all nodes
 	ServiceCIDR string // the ranges of ClusterIPs
-	StateDir    string // a folder of the node's own, empty at the start, writable
+	StateDir    string // a writable folder of the node's own, empty at the start
 }
 
 func valuesOf(node spec.Node, kubeconfig string) Values {
@@ -38,7 +38,7 @@ func valuesOf(node spec.Node, kubeconfig string) Values {
 	}
 }
 
-// joinRanges lists ranges in the order of the families.
+// joinRanges joins ranges in the order of the families.
 func joinRanges(ranges []netip.Prefix, families []lab.Family) string {
 	var out []string
 	for _, f := range families {
@@ -51,10 +51,10 @@ func joinRanges(ranges []netip.Prefix, families []lab.Family) string {
 	return strings.Join(out, ",")
 }
 
-// words are the arguments of a command, each of them a template.
+// words are the arguments of a command. Each is a template.
 type words []*template.Template
 
-// parseWords checks templates as far as that goes without a node: syntax, and that every field exists.
+// parseWords parses templates. It checks their syntax and that the fields they use exist.
 func parseWords(argv []string) (words, error) {
 	var out words
 	for _, arg := range argv {
@@ -70,7 +70,7 @@ func parseWords(argv []string) (words, error) {
 	return out, nil
 }
 
-// fill makes arguments of templates.
+// fill executes the templates.
 func (w words) fill(v Values) ([]string, error) {
 	var out []string
 	for _, t := range w {

@@ -10,7 +10,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// purposes are what the chains that exist once are for.
+// purposes describes the chains that exist once.
 var purposes = map[string]string{
 	chainServices:  "where the virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
 	chainExternal:  "addresses of Services, other than ClusterIPs, that no endpoint serves",
@@ -24,14 +24,14 @@ var purposes = map[string]string{
 	chainMarkMasq:    "marks what is to be masqueraded: without that, replies would not come back this way",
 }
 
-// annotate adds to the output of iptables-save what the chains of this proxier are for.
+// annotate adds the purpose of each chain of this proxier to the output of iptables-save.
 func (d *desired) annotate(saved []byte) []byte {
 	about := d.purposes()
 	return xtables.Annotate(saved, func(name string) string { return about[name] },
 		func(xtables.Rule) string { return "" })
 }
 
-// purposes returns what the chains that exist once and those of all Services are for.
+// purposes returns the purposes of the fixed chains and of the chains of all Services.
 func (d *desired) purposes() map[string]string {
 	about := maps.Clone(purposes)
 	if d == nil {

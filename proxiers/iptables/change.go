@@ -8,7 +8,7 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// delta is the change that replaces fragments and the tail of nat KUBE-SERVICES, where the rest stays.
+// delta returns the change that replaces fragments and the tail of nat KUBE-SERVICES, and leaves the rest.
 func delta(gone, come []*fragment, oldTail, newTail []xtables.Rule) *xtables.Change {
 	c := xtables.NewChange()
 	ownChains(c, gone, come)
@@ -36,7 +36,7 @@ func delta(gone, come []*fragment, oldTail, newTail []xtables.Rule) *xtables.Cha
 	return c
 }
 
-// ownChains writes the chains of come that differ from those of gone, and drops those that are in gone only.
+// ownChains writes the chains of come that differ from those of gone, and deletes those that only gone has.
 func ownChains(c *xtables.Change, gone, come []*fragment) {
 	old := map[string][]xtables.Rule{}
 	for _, f := range gone {
@@ -71,8 +71,8 @@ func contributions(fs []*fragment, sc sharedChain) []xtables.Rule {
 	return out
 }
 
-// rebuild is the change from whatever the kernel holds to d: it writes all chains, deletes those that an earlier
-// instance left, and adds the jumps that are missing.
+// rebuild returns the change from any state of the kernel to d: it writes all chains, deletes those that an earlier
+// instance left, and adds the missing jumps.
 func rebuild(d *desired, n *nodeRules, saved xtables.Tables) *xtables.Change {
 	c := xtables.NewChange()
 	for _, ch := range n.filterChains() {

@@ -7,15 +7,15 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// desired is all the rules of a node and family that depend on Services.
+// desired holds all rules of a node and family that depend on Services.
 type desired struct {
 	state     *model.State
 	fragments map[*model.Service]*fragment
-	// tail ends nat KUBE-SERVICES: the way to the NodePorts.
+	// tail holds the last rules of nat KUBE-SERVICES, which lead to the NodePorts.
 	tail []xtables.Rule
 }
 
-// shared are the rules of a shared chain.
+// shared holds the rules of a shared chain.
 func (d *desired) shared(c sharedChain) []xtables.Rule {
 	var rules []xtables.Rule
 	for _, s := range d.state.Services {
@@ -27,8 +27,8 @@ func (d *desired) shared(c sharedChain) []xtables.Rule {
 	return rules
 }
 
-// next is what follows d: fragments of Services that stayed the same are taken over. gone and come are the fragments in
-// which the two differ.
+// next returns the successor of d. It reuses the fragments of unchanged Services. gone and come are the fragments that
+// differ.
 func (d *desired) next(state *model.State, tail []xtables.Rule, r *renderer) (n *desired, gone, come []*fragment) {
 	lost, won := model.Diff(d.state, state)
 	n = &desired{state: state, tail: tail, fragments: make(map[*model.Service]*fragment, len(state.Services))}

@@ -24,7 +24,7 @@ type family struct {
 	rules    nodeRules
 	renderer renderer
 
-	// done is what the kernel holds; nil means that this is not known, and that everything is to be written.
+	// done is what the kernel holds. Nil means unknown: the next change writes everything.
 	done *desired
 }
 
@@ -56,11 +56,11 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 	}, nil
 }
 
-// tracksLiberally reports whether connection tracking takes out-of-window TCP segments for valid.
+// tracksLiberally reports whether connection tracking accepts out-of-window TCP segments as valid.
 func tracksLiberally(ns *netns.NS) (bool, error) {
 	v, err := ns.Sysctl("net.netfilter.nf_conntrack_tcp_be_liberal")
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // connection tracking is not loaded yet, and starts with 0
+		return false, nil // connection tracking is not loaded yet, and its default is 0
 	}
 	return v == "1", err
 }
@@ -79,7 +79,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return f.commit(ctx, next, delta(gone, come, f.done.tail, tail))
 }
 
-// programAll writes everything, whatever there is.
+// programAll writes everything, whatever the kernel holds.
 func (f *family) programAll(ctx context.Context, state *model.State, tail []xtables.Rule) error {
 	tables, err := f.programs.Save(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (f *family) programAll(ctx context.Context, state *model.State, tail []xtab
 	return f.commit(ctx, next, rebuild(next, &f.rules, tables))
 }
 
-// commit carries out the change to next. Until that has succeeded, what the kernel holds is not known.
+// commit applies the change to next. Until that succeeds, done is unknown.
 func (f *family) commit(ctx context.Context, next *desired, c *xtables.Change) error {
 	f.done = nil
 	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
@@ -105,7 +105,7 @@ func (f *family) Remove(ctx context.Context) error {
 	return owned(f.backend).Remove(ctx, f.programs)
 }
 
-// owned is what belongs to this proxier, whatever instance made it.
+// owned describes what belongs to this proxier, from this or any earlier instance.
 func owned(b Backend) xtables.Ownership {
 	return xtables.Ownership{
 		Backend: b, Tables: []xtables.TableName{xtables.NAT, xtables.Filter},
@@ -113,7 +113,7 @@ func owned(b Backend) xtables.Ownership {
 	}
 }
 
-// Release implements kit.Mechanism. Programs that have ended hold nothing.
+// Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
 func (f *family) Release() error { return nil }
 
 // Dump implements kit.Mechanism.

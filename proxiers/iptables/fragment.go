@@ -39,7 +39,7 @@ func (c sharedChain) name() string {
 		chainFirewall}[c]
 }
 
-// fragment is what one Service contributes to the rules of a node.
+// fragment holds the rules that one Service contributes to a node.
 type fragment struct {
 	// chains are the Service's own, all in the nat table.
 	chains []xtables.Chain
@@ -47,7 +47,7 @@ type fragment struct {
 	shared [sharedChains][]xtables.Rule
 }
 
-// share adds a rule to a shared chain, once: the same address may be listed as an external IP and as a load balancer's.
+// share adds a rule to a shared chain unless it has it: an address may be both an external IP and a load balancer's.
 func (f *fragment) share(c sharedChain, parts ...xtables.Part) {
 	if r := xtables.NewRule(parts...); !slices.Contains(f.shared[c], r) {
 		f.shared[c] = append(f.shared[c], r)
@@ -61,7 +61,7 @@ func (f *fragment) own(c xtables.Chain) {
 	}
 }
 
-// render makes the rules of a Service.
+// render returns the fragment of a Service.
 func (r *renderer) render(s *model.Service) *fragment {
 	f := &fragment{}
 	for _, p := range s.Ports {
@@ -73,25 +73,25 @@ func (r *renderer) render(s *model.Service) *fragment {
 	return f
 }
 
-// renderer knows what of the node the rules of Services depend on.
+// renderer holds the settings of the node that the rules of Services depend on.
 type renderer struct {
-	// podRange is what counts as traffic of pods; invalid means that pods cannot be told apart.
+	// podRange is the source range of pods. Invalid means that it is unknown.
 	podRange netip.Prefix
 	// nodeAddr is the node's primary address.
 	nodeAddr netip.Addr
-	// masqueradeAll rewrites the source of everything.
+	// masqueradeAll rewrites the source of all traffic.
 	masqueradeAll bool
-	// terse leaves the comments out of the rules that exist once for each endpoint, or more often.
+	// terse omits the comments of rules that exist once or more per endpoint.
 	terse bool
 }
 
-// talkative is how many endpoints may have comments in all their rules, as many as with kube-proxy. With every rule
-// that is added, the kernel walks through all rules that a packet could meet, once for each way into them
-// (nft_chain_validate), and a comment makes it a third longer: 150 ms instead of 100 at 10,000 Services of five
+// talkative is the number of endpoints up to which every rule has a comment, the same as kube-proxy's. For every rule
+// that is added, the kernel walks through all rules that a packet could meet, once for each path to them
+// (nft_chain_validate). A comment makes that a third slower: 150 ms instead of 100 at 10,000 Services of five
 // endpoints.
 const talkative = 1000
 
-// crowded says whether there are too many endpoints for comments. Rules that are there keep theirs until they change.
+// crowded reports whether there are too many endpoints for comments. Existing rules keep theirs until they change.
 func crowded(s *model.State) bool {
 	n := 0
 	for _, svc := range s.Services {
@@ -102,7 +102,7 @@ func crowded(s *model.State) bool {
 	return n > talkative
 }
 
-// remark is a comment in a rule of an endpoint.
+// remark returns the comment of an endpoint's rule.
 func (r *renderer) remark(text string) xtables.Part {
 	if r.terse {
 		return ""
@@ -110,8 +110,8 @@ func (r *renderer) remark(text string) xtables.Part {
 	return xtables.Comment(text)
 }
 
-// frontends captures the traffic for a port's addresses. It needs an endpoint somewhere: a captured packet that finds
-// no endpoint would go on with its destination unchanged, and past the filter rules that reject it.
+// frontends captures the traffic to a port's addresses. It requires an endpoint on some node: a captured packet that
+// finds no endpoint would continue with its destination unchanged, past the filter rules that reject it.
 func (r *renderer) frontends(f *fragment, p *model.Port) {
 	names, proto := namesOf(p.ID), p.ID.Protocol
 	if len(p.Internal()) > 0 {
@@ -142,8 +142,8 @@ func (r *renderer) frontends(f *fragment, p *model.Port) {
 	}
 }
 
-// withoutEndpoints stops traffic that nothing captured: refused if no node can serve it, else dropped in silence, as
-// another node may be about to take over the address.
+// withoutEndpoints stops traffic that no rule captured. It refuses the traffic if no node can serve it. Otherwise it
+// drops the traffic silently, because another node may be about to take over the address.
 func (r *renderer) withoutEndpoints(f *fragment, p *model.Port) {
 	why, verdict := p.ID.String()+" has no local endpoints", xtables.Drop
 	if !p.Anywhere {
@@ -171,7 +171,7 @@ func (r *renderer) healthCheck(f *fragment, p *model.Port) {
 	}
 }
 
-// internalChain is where traffic to the ClusterIP goes.
+// internalChain returns the chain for traffic to the ClusterIP.
 func internalChain(p *model.Port) string {
 	if p.InternalLocal {
 		return namesOf(p.ID).local
@@ -179,7 +179,7 @@ func internalChain(p *model.Port) string {
 	return namesOf(p.ID).cluster
 }
 
-// chooseEndpoint makes the chains between a frontend and the translation to an endpoint.
+// chooseEndpoint creates the chains between a frontend and the translation to an endpoint.
 func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
 	names := namesOf(p.ID)
 	cluster, local := xtables.Chain{Name: names.cluster}, xtables.Chain{Name: names.local}
@@ -215,7 +215,7 @@ func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
 	}
 }
 
-// maskForeign marks traffic to the ClusterIP whose replies might not come back this way by themselves.
+// maskForeign marks traffic to the ClusterIP whose replies might not return through this node.
 func (r *renderer) maskForeign(c *xtables.Chain, p *model.Port) {
 	parts := []xtables.Part{xtables.Comment(p.ID.String() + " cluster IP"),
 		xtables.To(p.ClusterIP, p.ID.Protocol, p.Number)}
@@ -227,10 +227,10 @@ func (r *renderer) maskForeign(c *xtables.Chain, p *model.Port) {
 	}
 }
 
-// external makes the chain for everything but the ClusterIP, and the one that admits source ranges before it.
+// external creates the chain for all frontends except the ClusterIP, and the chain before it that admits source ranges.
 //
-// Under policy Local, traffic from the cluster itself takes the short cut to all endpoints: it has not come through a
-// load balancer that knows which nodes have endpoints.
+// Under policy Local, traffic from the cluster itself goes to all endpoints: it has not passed a load balancer that
+// knows which nodes have endpoints.
 func (r *renderer) external(f *fragment, p *model.Port) {
 	names := namesOf(p.ID)
 	about := p.ID.String() + " external destinations"
@@ -255,9 +255,9 @@ func (r *renderer) external(f *fragment, p *model.Port) {
 	}
 }
 
-// admit makes the chain that lets the source ranges through. What it does not let through keeps its destination and
-// meets the drop in the filter table. A node that is admitted may have picked the virtual IP itself as its source,
-// where that is configured on one of its devices.
+// admit creates the chain that admits the source ranges. Traffic from other sources keeps its destination, and the
+// filter table drops it. An admitted node may use the virtual IP itself as its source, if one of its devices has that
+// address.
 func (r *renderer) admit(p *model.Port) xtables.Chain {
 	names := namesOf(p.ID)
 	c := xtables.Chain{Name: names.firewall}
@@ -276,7 +276,8 @@ func (r *renderer) admit(p *model.Port) xtables.Chain {
 	return c
 }
 
-// balance makes a chain pick one of the endpoints: the one the client had lately, or any, with equal chances.
+// balance makes a chain pick one of the endpoints: the client's last one under session affinity, else any, with equal
+// probability.
 func (r *renderer) balance(c *xtables.Chain, p *model.Port, among []model.Endpoint) {
 	if p.Affinity > 0 {
 		for _, ep := range among {
@@ -298,8 +299,8 @@ func (r *renderer) toward(p *model.Port, ep model.Endpoint) xtables.Part {
 	return r.remark(p.ID.String() + " -> " + ep.Addr.String())
 }
 
-// translate makes the chain of an endpoint. An endpoint that connects to itself must not see its own address as the
-// client's: it would answer itself, past the node that has to translate back.
+// translate creates the chain of an endpoint. It masquerades an endpoint's connection to itself: if the endpoint saw
+// its own address as the client's, its reply would not pass the node that has to translate it back.
 func (r *renderer) translate(p *model.Port, ep model.Endpoint) xtables.Chain {
 	c := xtables.Chain{Name: endpointChain(p.ID, ep.Addr)}
 	about := r.remark(p.ID.String())

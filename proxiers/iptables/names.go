@@ -27,12 +27,12 @@ const (
 const (
 	prefixCluster  = "KUBE-SVC-" // picks among the endpoints of policy Cluster
 	prefixLocal    = "KUBE-SVL-" // picks among the endpoints on this node
-	prefixExternal = "KUBE-EXT-" // decides which of the two, for all frontends but the ClusterIP
+	prefixExternal = "KUBE-EXT-" // decides between the two, for all frontends but the ClusterIP
 	prefixFirewall = "KUBE-FW-"  // admits the source ranges of a load balancer address
 	prefixEndpoint = "KUBE-SEP-" // translates to one endpoint
 )
 
-// chainsOf are the names of a port's chains.
+// chainsOf holds the names of a port's chains.
 type chainsOf struct{ cluster, local, external, firewall string }
 
 func namesOf(id model.PortID) chainsOf {
@@ -44,14 +44,14 @@ func endpointChain(id model.PortID, ep netip.AddrPort) string {
 	return prefixEndpoint + hash(id, ep.String())
 }
 
-// hash is kube-proxy's: it stays the same from start to start and from node to node, and fits, with a prefix, into the
-// 28 bytes that the kernel has for the name of a chain.
+// hash is kube-proxy's hash. It is the same on every node and after every restart. With a prefix, it fits into the 28
+// bytes that the kernel allows for a chain name.
 func hash(id model.PortID, endpoint string) string {
 	sum := sha256.Sum256([]byte(id.String() + strings.ToLower(string(id.Protocol)) + endpoint))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
 }
 
-// ours says whether a chain is one of this proxier's, of whatever start.
+// ours reports whether a chain belongs to this proxier, from this or any earlier instance.
 func ours(chain string) bool {
 	switch chain {
 	case chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainLocalnet, chainPostrouting,

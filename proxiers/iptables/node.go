@@ -10,12 +10,12 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// masqueradeMark is the bit of the packet mark that asks for masquerading, kube-proxy's default (bit 14).
+// masqueradeMark is the bit of the packet mark that requests masquerading: bit 14, kube-proxy's default.
 const masqueradeMark = 1 << 14
 
-// jumps lists them in the order they shall have in each built-in chain.
+// jumps returns the jumps in the order in which each built-in chain must have them.
 func (n *nodeRules) jumps() []xtables.Entry {
-	fresh := xtables.State("NEW") // verdicts on established connections were made on their first packet
+	fresh := xtables.State("NEW") // the verdict on a connection's first packet holds for the rest
 	all := []xtables.Entry{
 		xtables.NewEntry(xtables.Filter, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
 		xtables.NewEntry(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
@@ -41,22 +41,22 @@ func (n *nodeRules) jumps() []xtables.Entry {
 	return all
 }
 
-// nodeRules is what the rules that do not depend on Services depend on.
+// nodeRules holds the settings that the rules independent of Services need.
 type nodeRules struct {
 	family lab.Family
-	// localhost is set if NodePorts answer on 127.0.0.1, for which loopback addresses become routable.
+	// localhost is set if NodePorts answer on 127.0.0.1, which makes loopback addresses routable.
 	localhost bool
 	// randomFully is set if the kernel can pick the source ports of masqueraded connections at random.
 	randomFully bool
-	// liberal is set if connection tracking takes out-of-window TCP segments as part of their connection.
+	// liberal is set if connection tracking accepts out-of-window TCP segments as valid.
 	liberal bool
 }
 
-// filterChains are the fixed chains of the filter table.
+// filterChains returns the fixed chains of the filter table.
 func (n *nodeRules) filterChains() []xtables.Chain {
 	forward := xtables.Chain{Name: chainForward}
 	if !n.liberal {
-		// An out-of-window segment is not translated: a client that saw it would reset its connection.
+		// An out-of-window segment is not translated: a client that received it would reset its connection.
 		forward.Add(xtables.State("INVALID"), xtables.Drop)
 	}
 	forward.Add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
@@ -64,7 +64,7 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 		xtables.Accept)
 	all := []xtables.Chain{forward}
 	if n.localhost {
-		// route_localnet lets a neighbour address 127.0.0.1 of this node (CVE-2020-8558).
+		// With route_localnet, a neighbour could reach 127.0.0.1 of this node (CVE-2020-8558).
 		lo := nodeaddr.Loopback(lab.V4)
 		guard := xtables.Chain{Name: chainLocalnet}
 		guard.Add(xtables.Comment("block incoming localnet connections"), xtables.ToRange(lo), xtables.NotFrom(lo),
@@ -74,7 +74,7 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 	return all
 }
 
-// natChains are the fixed chains of the nat table.
+// natChains returns the fixed chains of the nat table.
 func (n *nodeRules) natChains() []xtables.Chain {
 	mark := xtables.Chain{Name: chainMarkMasq}
 	mark.Add(xtables.SetMark(masqueradeMark))
@@ -85,14 +85,14 @@ func (n *nodeRules) natChains() []xtables.Chain {
 	}
 	post := xtables.Chain{Name: chainPostrouting}
 	post.Add(xtables.NotMarked(masqueradeMark), xtables.Return)
-	// The mark goes before the packet may come by a second time, inside the packet of a tunnel.
+	// The mark is cleared first, because the packet may pass again inside the packet of a tunnel.
 	post.Add(xtables.FlipMark(masqueradeMark))
 	post.Add(xtables.Comment("kubernetes service traffic requiring SNAT"), masquerade)
 	return []xtables.Chain{mark, post}
 }
 
-// nodePortEntry are the last rules of nat KUBE-SERVICES: where NodePorts are looked up. addrs limits them to some
-// addresses; nil means all that are the node's own.
+// nodePortEntry returns the last rules of nat KUBE-SERVICES, which look up NodePorts. addrs limits them to some
+// addresses; nil means all local addresses.
 func (n *nodeRules) nodePortEntry(addrs []netip.Addr) []xtables.Rule {
 	about := xtables.Comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
 	if addrs == nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iptables serves Services with iptables, in the shape kube-proxy has made known: a chain per Service port that
-// picks an endpoint at random (KUBE-SVC-*), a chain per endpoint that translates to it (KUBE-SEP-*), and a few chains
-// through which packets get there.
+// Package iptables serves Services with iptables, in the layout of kube-proxy: a chain per Service port that picks an
+// endpoint at random (KUBE-SVC-*), a chain per endpoint that translates to it (KUBE-SEP-*), and a few shared chains
+// that lead packets there.
 //
 //	nat     PREROUTING, OUTPUT -> KUBE-SERVICES -> KUBE-SVC-*               -> KUBE-SEP-* -> DNAT
 //	                                            -> KUBE-EXT-* (or KUBE-FW-*, then KUBE-EXT-*)
@@ -12,8 +12,8 @@
 //	filter  INPUT, FORWARD, OUTPUT -> KUBE-PROXY-FIREWALL, KUBE-SERVICES, KUBE-EXTERNAL-SERVICES: reject or drop
 //	        FORWARD            -> KUBE-FORWARD: let Service traffic through
 //
-// A sync is one run of iptables-restore for each family. The first one writes everything, whatever the kernel held
-// before; later ones write the chains of Services that changed, and a shared chain if its rules changed.
+// A sync is one run of iptables-restore for each family. The first sync writes everything, whatever the kernel held
+// before. Later ones write the chains of Services that changed, and the shared chains whose rules changed.
 package iptables
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Backend is the kernel interface behind the programs.
+// Backend is the kernel interface that the iptables programs use.
 type Backend = xtables.Backend
 
 // The two back ends of iptables.
@@ -62,8 +62,8 @@ func definition(b Backend) kit.Definition {
 	return d
 }
 
-// features leave out NoEndpointsRefusedOnNode, as KUBE-EXTERNAL-SERVICES has no jump from OUTPUT, and
-// AffinityManyClients, as the recent match remembers 100 clients of an endpoint.
+// features lacks NoEndpointsRefusedOnNode, because KUBE-EXTERNAL-SERVICES has no jump from OUTPUT, and
+// AffinityManyClients, because the recent match remembers 100 clients of an endpoint.
 func features() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.IPTables, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
@@ -73,8 +73,8 @@ func features() spec.FeatureSet {
 
 const routeLocalnet = "net.ipv4.conf.all.route_localnet"
 
-// settings make 127.0.0.0/8 routable where NodePorts are served on 127.0.0.1, so that a packet to it can be translated
-// and leave the node.
+// settings returns the sysctls that make 127.0.0.0/8 routable if NodePorts are served on 127.0.0.1, so that a packet to
+// it can be translated and leave the node.
 func settings(node spec.Node) []netns.Setting {
 	if !slices.Contains(node.Families, lab.V4) || !nodeaddr.ServesLocalhost(node.Config) {
 		return nil
@@ -82,7 +82,7 @@ func settings(node spec.Node) []netns.Setting {
 	return []netns.Setting{{Key: routeLocalnet, Value: "1"}}
 }
 
-// lacksRandomFully has the back ends and families without --random-fully; probe fills it.
+// lacksRandomFully holds the back ends and families without --random-fully. probe fills it.
 var lacksRandomFully sync.Map
 
 type variant struct {
@@ -90,7 +90,7 @@ type variant struct {
 	family  lab.Family
 }
 
-// probe finds out whether a back end takes our rules, and whether it knows --random-fully.
+// probe checks that a back end accepts the rules, and whether it supports --random-fully.
 func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir string) error {
 	programs, err := xtables.Find(ns, b, f, filepath.Join(dir, "xtables.lock"))
 	if err != nil {
@@ -112,10 +112,10 @@ func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir strin
 	}
 }
 
-// sample is the first sync of a node whose only Service uses every match and target there is.
+// sample returns the first sync of a node whose only Service uses every match and target.
 func sample(f lab.Family, randomFully bool) *xtables.Change {
 	port, pods := kit.Sample(f)
-	port.Cluster = append(port.Cluster, port.Cluster...) // so that one is chosen by chance
+	port.Cluster = append(port.Cluster, port.Cluster...) // two endpoints, so that a rule picks one at random
 	unserved := &model.Port{ID: model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"}, Number: 53,
 		ClusterIP: port.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, unserved}}}}

@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// desired is what a family of a node shall hold. It is worked out without looking at the kernel.
+// desired is the state that a family of a node must have. It is computed without reading the kernel.
 type desired struct {
 	state     *model.State
 	at        place
@@ -32,7 +32,7 @@ func newDesired() *desired {
 	}
 }
 
-// touched are the things that a change is about. Some of them may turn out to be as they were.
+// touched holds the things that a change may affect. Some may turn out to be unchanged.
 type touched struct {
 	servers map[frontend]bool
 	bound   map[netip.Addr]bool
@@ -43,7 +43,7 @@ func newTouched() *touched {
 	return &touched{servers: map[frontend]bool{}, bound: map[netip.Addr]bool{}, members: map[member]bool{}}
 }
 
-// advance goes on to a state. Where the node itself has changed, all Services are worked out anew.
+// advance computes the next state. If the node itself has changed, it recomputes all Services.
 func (d *desired) advance(state *model.State, at place) *touched {
 	gone, come := model.Diff(d.state, state)
 	if !at.equal(d.at) {
@@ -105,7 +105,7 @@ func (d *desired) everything(have *kernel) *touched {
 	return t
 }
 
-// String is "TCP 10.96.0.10:53".
+// String returns "TCP 10.96.0.10:53".
 func (fr frontend) String() string {
 	name := map[uint8]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP", unix.IPPROTO_SCTP: "SCTP"}[fr.proto]
 	return fmt.Sprintf("%s %s", name, fr.at)

@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// deviceName is the device that has the addresses of Services, so that the kernel takes packets to them for its own and
-// IPVS gets to see them. It never sends or receives anything, and stays down.
+// deviceName is the device that has the addresses of Services, so that the kernel delivers packets to them locally and
+// IPVS sees them. It never sends or receives packets, and stays down.
 const deviceName = "kube-ipvs0"
 
 // device is that of one family.
@@ -27,7 +27,7 @@ type device struct {
 	have map[netip.Addr]bool
 }
 
-// load makes the device, if it is not there, and reads its addresses. The other family may be doing the same.
+// load creates the device if it does not exist, and reads its addresses. The other family may do the same concurrently.
 func (d *device) load() error {
 	err := d.ns.Netlink().LinkAdd(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: deviceName}})
 	if err != nil && !errors.Is(err, unix.EEXIST) {

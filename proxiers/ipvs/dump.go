@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// dump tells what the kernel holds, and for whom: virtual servers in the words of ipvsadm -Ln, the addresses on the
-// device, sets that have entries, and the rules.
+// dump describes what the kernel holds and which Services need it: virtual servers in the format of ipvsadm -Ln, the
+// addresses on the device, sets with entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
-	seen := *k // what the kernel says now, without touching what we believe
+	seen := *k // reads the kernel into a copy, so that k stays as it is
 	servers, device, sets := *k.servers, *k.device, *k.sets
 	seen.servers, seen.device, seen.sets = &servers, &device, &sets
 	if err := seen.load(want); err != nil {
@@ -41,7 +41,7 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// destinationLine is how ipvsadm writes a destination, but for the width of an address.
+// destinationLine is ipvsadm's format of a destination, except for the width of an address.
 const destinationLine = "  -> %-44v %-7v %-6v %-10v %v\n"
 
 func (k *kernel) dumpServers(b *bytes.Buffer, want *desired) error {
@@ -84,7 +84,7 @@ func (k *kernel) dumpSets(b *bytes.Buffer, want *desired) {
 	}
 }
 
-// line is a thing and who wants it.
+// line is a line of the dump and the Services that need the thing in it.
 func line(b *bytes.Buffer, thing string, by []string) {
 	if len(by) == 0 {
 		by = []string{"nobody"}

@@ -14,7 +14,8 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// drainEvery is how long a retired backend may stay after its last connection.
+// drainEvery is the interval at which retired backends are checked, and so the longest time that one stays after its
+// last connection.
 const drainEvery = time.Second
 
 // family is the mechanism of one IP family of a node.
@@ -22,10 +23,10 @@ type family struct {
 	primary netip.Addr
 	log     *slog.Logger
 
-	mu     sync.Mutex // held by whoever touches the rest: Program, Remove, and the timer
+	mu     sync.Mutex // guards the rest, which Program, Remove and the timer use
 	kernel *kernel
 	want   *desired
-	// known says that the kernel holds what kernel says it does.
+	// known reports that kernel describes what the kernel holds.
 	known bool
 	// timer is set while there are retired backends.
 	timer *time.Timer
@@ -44,7 +45,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err != nil {
 			return err
 		}
-		f.known = intact // who has deleted rules may have deleted more
+		f.known = intact // a program that deleted rules may have deleted more
 	}
 	t := f.want.advance(state, place)
 	if !f.known {
@@ -70,7 +71,7 @@ func (f *family) place(at kit.Place) place {
 	return place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
 }
 
-// drainLater looks at retired backends in a while, if there are any.
+// drainLater schedules a check of retired backends, if there are any.
 func (f *family) drainLater() {
 	if f.timer == nil && len(f.kernel.servers.draining) > 0 {
 		f.timer = time.AfterFunc(drainEvery, f.drain)

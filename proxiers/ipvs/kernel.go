@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// kernel is what a family of a namespace holds.
+// kernel is what a family of a namespace holds in the kernel.
 type kernel struct {
 	ns       *netns.NS
 	programs *xtables.Programs
@@ -24,11 +24,11 @@ type kernel struct {
 	sets     *sets
 	servers  *servers
 	device   *device
-	// generation is that of the ruleset when our rules were seen to stand in it.
+	// generation is the ruleset's generation when all rules were last seen in place.
 	generation uint32
 }
 
-// open opens the ways to the kernel. dir is a folder for a lock.
+// open opens the connections to the kernel. dir is a folder for a lock.
 func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kernel, error) {
 	programs, err := xtables.Find(ns, xtables.NFTables, r.family, filepath.Join(dir, "xtables-"+r.family.String()+".lock"))
 	if err != nil {
@@ -53,8 +53,8 @@ func (k *kernel) close() error {
 	return k.sets.conn.Close()
 }
 
-// load finds out what there is. Virtual servers that neither a Service wants nor the sets and the device tell to be of
-// a former life are somebody else's.
+// load reads the state of the kernel. It ignores virtual servers that no Service needs and that neither the sets nor
+// the device attribute to an earlier instance: they belong to another program.
 func (k *kernel) load(want *desired) error {
 	if err := k.sets.load(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (k *kernel) load(want *desired) error {
 	return k.servers.load(func(fr frontend) bool { return len(want.servers[fr]) > 0 || k.listed(fr) })
 }
 
-// listed says whether the sets or the device tell of a frontend.
+// listed reports whether the sets or the device contain a frontend.
 func (k *kernel) listed(fr frontend) bool {
 	if k.device.have[fr.at.Addr()] {
 		return true
@@ -83,9 +83,9 @@ func (k *kernel) listed(fr frontend) bool {
 	return k.sets.have[member{sets.all, ipset.Entry{Port: fr.at.Port()}}]
 }
 
-// writeRules writes all rules, and sees that they stand.
+// writeRules writes all rules, and checks that they are in place.
 func (k *kernel) writeRules(ctx context.Context) error {
-	const tries = 3 // somebody else may be writing too
+	const tries = 3 // another program may be writing too
 	for try := range tries + 1 {
 		generation, err := observe.RulesetGeneration(k.ns)
 		if err != nil {
@@ -106,8 +106,8 @@ func (k *kernel) writeRules(ctx context.Context) error {
 	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
 }
 
-// rulesIntact reports whether the rules are there, which somebody else may have deleted. It costs one message where
-// nobody has written any rule.
+// rulesIntact reports whether all rules are in place; another program may have deleted some. It costs one message if no
+// program has written rules since the last check.
 func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 	generation, err := observe.RulesetGeneration(k.ns)
 	if err != nil || generation == k.generation {
@@ -121,9 +121,9 @@ func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// commit makes the things that were touched what they shall be. Entries of sets come first and go last, so that no
-// packet gets to a virtual server before it is known what to mask, and what to drop; an address comes after the virtual
-// server that waits for its packets, and goes before it.
+// commit updates the touched things. It adds entries of sets first and removes them last, so that no packet reaches a
+// virtual server before the rules know whether to masquerade or drop it. It adds an address after its virtual server,
+// and removes it before.
 func (k *kernel) commit(want *desired, t *touched) error {
 	var come, gone []member
 	for m := range t.members {
@@ -162,7 +162,7 @@ func (k *kernel) commit(want *desired, t *touched) error {
 	return k.sets.remove(gone)
 }
 
-// remove takes everything away.
+// remove removes everything.
 func (k *kernel) remove(ctx context.Context) error {
 	nothing := newDesired()
 	if err := k.load(nothing); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvs serves Services with IPVS, the kernel's own load balancer. Each address and port of a Service is a
-// virtual server, each endpoint behind it a destination; a scheduler of the kernel picks one for each connection.
+// Package ipvs serves Services with IPVS, the kernel's load balancer. Each address and port of a Service is a virtual
+// server, and each endpoint behind it a destination. A scheduler in the kernel picks a destination for each connection.
 //
 //	                  mangle INPUT          filter INPUT        IPVS (LOCAL_IN, 99)
 //	                  KUBE-PROXY-FIREWALL   KUBE-IPVS-FILTER    destination rewritten
@@ -13,21 +13,19 @@
 //	                                                            +-------------------+
 //	reply -> FORWARD: KUBE-FORWARD lets it pass, IPVS (100) rewrites its source
 //
-// For the kernel to take packets to a Service for its own, the addresses of all Services are on the device kube-ipvs0.
+// The device kube-ipvs0 has the addresses of all Services, so that the kernel delivers packets to them locally.
 // NodePorts are virtual servers on the node's own addresses.
 //
-// The number of iptables rules is constant. They look at IP sets, which hold the frontends by what is to be done with
-// them: masquerade always (KUBE-NODE-PORT-TCP, KUBE-LOAD-BALANCER, ...) or not for outside clients (...-LOCAL), admit
-// certain sources only (KUBE-LOAD-BALANCER-FW), drop for want of a local endpoint (KUBE-EXTERNAL-NO-LOCAL).
+// The number of iptables rules is constant. They match IP sets, which group frontends by their treatment: masquerade
+// always (KUBE-NODE-PORT-TCP, KUBE-LOAD-BALANCER, ...) or not for outside clients (...-LOCAL), admit only some sources
+// (KUBE-LOAD-BALANCER-FW), drop because there is no local endpoint (KUBE-EXTERNAL-NO-LOCAL).
 //
-// Each change is worked out as entries of sets, virtual servers, destinations and addresses that come and go, and costs
-// that many netlink messages. An endpoint that goes keeps its connections: its destination stays, with weight 0, until
-// they have ended.
+// A change is computed as a difference of set entries, virtual servers, destinations and addresses, and costs that many
+// netlink messages. A removed endpoint drains: its destination stays with weight 0 until its connections have ended.
 //
-// Two things differ from the other modes by the nature of it. A node owns the addresses of Services, and answers ARP
-// for them unless told otherwise (ProxyConfig.IPVSStrictARP). And under externalTrafficPolicy Local one set of
-// endpoints serves everybody: pods and the node itself get the endpoints of other nodes only where there is no local
-// one.
+// Two differences from the other modes are inherent in IPVS. A node owns the addresses of Services, and answers ARP for
+// them unless ProxyConfig.IPVSStrictARP is set. And under externalTrafficPolicy Local all clients share one set of
+// endpoints: pods and the node itself get the endpoints of other nodes only if there is no local one.
 package ipvs
 
 import (
@@ -45,19 +43,19 @@ import (
 // New returns the proxier.
 func New() spec.Proxier { return kit.New(definition) }
 
-// definition lacks, of what the iptables proxier has:
-//   - RandomSpread: the default scheduler, rr, takes turns.
+// definition lacks these features of the iptables proxier:
+//   - RandomSpread: the default scheduler is round robin (rr).
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
-//   - UDPKeepsLast: a virtual server loses a UDP backend that serves no more at once, and with it its flows.
-//   - ResolvesClashes: IPVS finds the connection of a reply by client and backend alone.
-//   - LargeFromNode: routing takes a process's datagram for one to the device lo, whose MTU is 65536, and IPVS does not make
-//     it smaller: the process is told the MTU of the way, which in IPv6 is not remembered for a local address.
-//   - BridgedFragmentsV6: on its way through a bridge a datagram is put together, and the size of its fragments is lost. IPVS
-//     takes it for one that was sent in one piece, and answers that it is too big (__mtu_check_toobig_v6 in ip_vs_xmit.c).
-//   - ETPLocalShortcut: one set of endpoints serves everybody (above).
-//   - OutlivesService: a connection whose virtual server is gone leads nowhere.
-//   - IPTables: a few rules and IP sets of another shape.
+//   - UDPKeepsLast: a virtual server loses a UDP backend that no longer serves at once, and its flows with it.
+//   - ResolvesClashes: IPVS identifies the connection of a reply by client and backend only.
+//   - LargeFromNode: routing sends a process's datagram to the device lo, whose MTU is 65536, and IPVS does not
+//     fragment it. The process gets the path MTU in an error, but IPv6 does not remember it for a local address.
+//   - BridgedFragmentsV6: a bridge reassembles a datagram, and the size of its fragments is lost. IPVS treats it as
+//     sent in one piece, and answers that it is too big (__mtu_check_toobig_v6 in ip_vs_xmit.c).
+//   - ETPLocalShortcut: all clients share one set of endpoints (above).
+//   - OutlivesService: a connection ends with its virtual server.
+//   - IPTables: it has a few rules and IP sets in another layout.
 var definition = kit.Definition{
 	Name: "ipvs",
 	Features: spec.InKernel().With(
@@ -71,28 +69,28 @@ var definition = kit.Definition{
 	New:      func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },
 }
 
-// schedulers are those of the kernel that pick by what Services are made of: round robin, least connection, source and
-// destination hashing, shortest expected delay, never queue, maglev hashing.
+// schedulers are the kernel's schedulers that need only what a Service defines: round robin, least connection, source
+// and destination hashing, shortest expected delay, never queue, maglev hashing.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "sh", "dh", "sed", "nq", "mh"}
 
-// settings are what IPVS needs to do the work of a Service proxier. The kernel has one of each for both families.
+// settings returns the sysctls that a Service proxier needs for IPVS. Both families share each of them.
 func settings(node spec.Node) []netns.Setting {
 	all := []netns.Setting{
-		// Connections are entered into connection tracking: without it there is no masquerading, and no "ESTABLISHED".
+		// Connection tracking sees the connections. Without it there is no masquerading, and no state ESTABLISHED.
 		{Key: "net.ipv4.vs.conntrack", Value: "1"},
-		// A client that uses a port again while the last connection from it is in TIME_WAIT begins a new one. Before Linux
-		// 5.9 that took a second each time, and 0 was better.
+		// A client that reuses a port while its last connection is in TIME_WAIT starts a new connection. Before Linux 5.9
+		// that took a second each time, and 0 was better.
 		{Key: "net.ipv4.vs.conn_reuse_mode", Value: "1"},
-		// Packets for a backend that is gone are not swallowed until the connection expires.
+		// Packets for a removed backend are not dropped until the connection expires.
 		{Key: "net.ipv4.vs.expire_nodest_conn", Value: "1"},
-		// Session affinity to a backend that takes no new connections ends.
+		// Session affinity to a backend with weight 0 ends.
 		{Key: "net.ipv4.vs.expire_quiescent_template", Value: "1"},
 	}
 	if node.Config.IPVSStrictARP {
 		all = append(all,
-			// ARP is answered on the device alone that has the address: never for those on kube-ipvs0.
+			// A node answers ARP only on the device that has the address, so never for addresses on kube-ipvs0.
 			netns.Setting{Key: "net.ipv4.conf.all.arp_ignore", Value: "1"},
-			// Nor are they told to others as the sender's address.
+			// Nor does it announce these addresses as the sender's in ARP requests.
 			netns.Setting{Key: "net.ipv4.conf.all.arp_announce", Value: "2"},
 		)
 	}

@@ -19,10 +19,10 @@ import (
 // Flags of a virtual server (linux/ip_vs.h).
 const (
 	flagPersistent = 0x1
-	// flagFallback makes the schedulers sh and mh turn to another backend where the one that the hash leads to takes no
-	// new connections.
+	// flagFallback makes the schedulers sh and mh pick another backend if the one that the hash selects has weight 0.
 	flagFallback = 0x8
-	// flagPort makes the scheduler mh hash the client's port too, as kube-proxy has it, so that one client is spread.
+	// flagPort makes the scheduler mh hash the client's port too, as kube-proxy does, so that the connections of one
+	// client are spread.
 	flagPort = 0x10
 
 	flagsOfOurs = flagPersistent | flagFallback | flagPort
@@ -35,8 +35,7 @@ type servers struct {
 	scheduler string
 	handle    *ipvs.Handle
 	log       *slog.Logger
-	// have are the virtual servers that there are, draining those with backends that are to go once they have no
-	// connection.
+	// have holds the existing virtual servers, and draining those with retired backends.
 	have     map[frontend]*virtual
 	draining map[frontend]bool
 }
@@ -46,7 +45,7 @@ type virtual struct {
 	affinity  uint32
 	scheduler string
 	flags     uint32
-	// weights are those of the backends: 1, or 0 for one that takes no new connections.
+	// weights are the weights of the backends: 1, or 0 for one that takes no new connections.
 	weights map[netip.AddrPort]int
 }
 
@@ -64,7 +63,7 @@ func newServers(ns *netns.NS, f lab.Family, scheduler string, log *slog.Logger) 
 
 func (s *servers) close() { s.handle.Close() }
 
-// load reads the virtual servers of the family that are ours.
+// load reads those virtual servers of the family that belong to this proxier.
 func (s *servers) load(ours func(frontend) bool) error {
 	s.have, s.draining = map[frontend]*virtual{}, map[frontend]bool{}
 	all, err := s.handle.GetServices()
@@ -96,7 +95,7 @@ func (s *servers) load(ours func(frontend) bool) error {
 	return nil
 }
 
-// set makes a virtual server what it shall be.
+// set makes a virtual server match the desired one.
 func (s *servers) set(fr frontend, want *server) error {
 	service := s.service(fr, want.affinity)
 	v := s.have[fr]
@@ -118,7 +117,7 @@ func (s *servers) set(fr frontend, want *server) error {
 	return s.retire(fr, service, v, want)
 }
 
-// enlist gives a virtual server the backends that it lacks.
+// enlist adds the backends that a virtual server lacks.
 func (s *servers) enlist(fr frontend, service *ipvs.Service, v *virtual, want []netip.AddrPort) error {
 	for _, to := range want {
 		do, verb := s.handle.NewDestination, "add"
@@ -139,8 +138,8 @@ func (s *servers) enlist(fr frontend, service *ipvs.Service, v *virtual, want []
 	return nil
 }
 
-// retire takes backends away that a virtual server has too much. One with connections stays until they have ended, with
-// no weight: it gets no new ones.
+// retire removes the backends that a virtual server should not have. One with connections stays with weight 0, so that
+// it gets no new ones, until they have ended.
 func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *server) error {
 	for to, weight := range v.weights {
 		if _, found := slices.BinarySearchFunc(want.backends, to, netip.AddrPort.Compare); found {
@@ -167,15 +166,14 @@ func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *s
 	return nil
 }
 
-// graceful says whether a backend that goes may end what it has begun. The packets of UDP (and SCTP, with its several
-// paths) begin anew with any backend: they stay with one that takes no new flows, by a policy or because it terminates,
-// as long as it serves. The scheduler dh leads all connections to an address to one backend, and refuses them as long
-// as that has no weight.
+// graceful reports whether a removed backend may drain. Packets of UDP (and of SCTP, which has several paths) can start
+// anew with any backend: they stay with one that takes no new flows, because of a policy or because it terminates, as
+// long as it serves. The scheduler dh maps an address to one backend, and refuses connections while that has weight 0.
 func (s *servers) graceful(fr frontend, serves bool) bool {
 	return (fr.proto == unix.IPPROTO_TCP || serves) && s.scheduler != "dh"
 }
 
-// release takes those retired backends of a virtual server away that have no connection any more.
+// release removes those retired backends of a virtual server that have no connections left.
 func (s *servers) release(fr frontend) error {
 	v, left := s.have[fr], false
 	backends, err := s.backends(fr)
@@ -201,7 +199,7 @@ func (s *servers) release(fr frontend) error {
 	return nil
 }
 
-// drain releases what it can everywhere.
+// drain calls release for every virtual server with retired backends.
 func (s *servers) drain() error {
 	for fr := range s.draining {
 		if err := s.release(fr); err != nil {
@@ -211,7 +209,7 @@ func (s *servers) drain() error {
 	return nil
 }
 
-// remove takes a virtual server away, with its backends.
+// remove removes a virtual server and its backends.
 func (s *servers) remove(fr frontend) error {
 	if s.have[fr] == nil {
 		return nil
@@ -278,8 +276,8 @@ func (s *servers) failed(fr frontend, verb string, err error) error {
 	return fmt.Errorf("%s: %s virtual server %s: %w", s.ns.Name(), verb, fr, err)
 }
 
-// refused tells a thing that the kernel will never do, such as to send to a broadcast address, from a failure. It does
-// not hold up everything else.
+// refused distinguishes a request that the kernel will never accept, such as to send to a broadcast address, from a
+// failure. A refused request does not block the others.
 func (s *servers) refused(fr frontend, verb string, err error) error {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		s.log.Warn(s.failed(fr, verb, err).Error())

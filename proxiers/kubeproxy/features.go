@@ -4,28 +4,29 @@ package kubeproxy
 
 import "github.com/viplab/viplab/suite/spec"
 
-// since are the releases in which features came to the modes that have them now.
+// since lists the minor releases in which features came to the modes that have them now.
 var since = []struct {
 	minor    int
 	features []spec.Feature
 }{
-	{26, []spec.Feature{spec.TerminatingFallback}}, // KEP-1669: beta, and on
+	{26, []spec.Feature{spec.TerminatingFallback}}, // KEP-1669: beta, on by default
 	// KEP-3836: /livez; kubernetes#118999: the number of endpoints is given as a weight
 	{28, []spec.Feature{spec.ProxierHealthz, spec.HealthCheckBody}},
-	// KEP-4444: before, hints counted for Services with an annotation alone. Before, the nftables mode was alpha, and a
-	// mode cleaned up after itself alone.
+	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
+	// cleaned up only after itself.
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
-	{32, []spec.Feature{spec.UDPKeepsLast}},                   // kubernetes#127318: before, the last endpoint took flows along
-	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, and on
-	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the shape of the table changed until then; KEP-5707
+	{32, []spec.Feature{spec.UDPKeepsLast}},                   // kubernetes#127318: flows outlive the last endpoint
+	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, on by default
+	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the layout of the table changed until then; KEP-5707
 }
 
-// features returns what a mode promises in a release. The reason stands with each feature that a mode lacks.
+// features returns the features of a mode in a release. The functions below give the reason for each feature that a
+// mode lacks.
 //
-// What none of the modes has is known, and stands in pkg/proxy/conntrack/cleanup.go and its callers:
-//   - ConntrackSparesOthers: a flow to the number of a NodePort is taken for one of the NodePort, whatever its address.
-//   - ConntrackFollowsFrontends: stale flows are looked for when the endpoints of a UDP Service have changed, not
-//     when a Service has.
+// No mode has these two (see pkg/proxy/conntrack/cleanup.go and its callers):
+//   - ConntrackSparesOthers: a flow to the number of a NodePort is attributed to the NodePort, whatever its address.
+//   - ConntrackFollowsFrontends: stale flows are removed when the endpoints of a UDP Service change, not when the
+//     Service does.
 func (m Mode) features(minor int) spec.FeatureSet {
 	if m == Userspace {
 		return userspaceFeatures()
@@ -43,7 +44,7 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	return set
 }
 
-// iptablesFeatures lack
+// iptablesFeatures returns the features of the iptables mode. It lacks
 //   - NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
 //   - AffinityManyClients: the recent match remembers 100 clients of an endpoint (xt_recent's parameter ip_list_tot).
 func iptablesFeatures() spec.FeatureSet {
@@ -53,35 +54,37 @@ func iptablesFeatures() spec.FeatureSet {
 	)
 }
 
-// nftablesFeatures differ from those of the iptables mode on purpose (KEP-3866, "Differences between iptables and
-// nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
+// nftablesFeatures returns the features of the nftables mode. It differs from the iptables mode on purpose (KEP-3866,
+// "Differences between iptables and nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
 //   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
 //   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
-//   - ForwardAccept, HealthCheckAccept: no holes are made into the firewalls of others, whose verdicts would hold anyway.
-//   - SelfHealing: nothing watches the rules; a transaction that fails makes everything be written anew, as does each hour.
-//   - DropInvalid: the rule against INVALID packets is gone; --conntrack-tcp-be-liberal is the answer.
-//   - IPTables: another kernel interface.
+//   - ForwardAccept, HealthCheckAccept: it does not open the firewalls of others, because their verdicts would hold
+//     anyway.
+//   - SelfHealing: it does not watch its rules; it rewrites everything after a failed transaction, and every hour.
+//   - DropInvalid: it has no rule against INVALID packets; use --conntrack-tcp-be-liberal instead.
+//   - IPTables: it uses another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.NFTables, spec.NoEndpointsRefusedOnNode, spec.UnusedClusterIPsDropped, spec.AffinityManyClients,
 	)
 }
 
-// ipvsFeatures differ from those of the iptables mode by the nature of IPVS ("Virtual IPs and Service Proxies" in the
-// Kubernetes documentation, pkg/proxy/ipvs/README.md):
-//   - RandomSpread: the default scheduler, rr, takes turns.
+// ipvsFeatures returns the features of the ipvs mode. It differs from the iptables mode because of IPVS ("Virtual IPs
+// and Service Proxies" in the Kubernetes documentation, pkg/proxy/ipvs/README.md):
+//   - RandomSpread: the default scheduler is round robin (rr).
 //   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
-//   - VirtualIP: addresses of Services are on the device kube-ipvs0; ARP is answered for them unless --ipvs-strict-arp.
-//   - AffinityTimeout: a client is remembered as long as it has connections, UDP ones and closed TCP ones included.
-//   - DropInvalid: no such rule. IPVS translates replies in hooks of its own.
-//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and with it its flows.
-//   - ResolvesClashes: IPVS finds the connection of a reply by client and endpoint alone.
-//   - LargeFromNode: IPVS does not cut a process's datagram, which was made for the device lo, into pieces.
-//   - BridgedFragmentsV6: nor, over IPv6, one that came in pieces and was put together on a bridge.
-//   - ETPLocalShortcut: one set of endpoints serves everybody.
-//   - OutlivesService: with its virtual server a connection loses its way.
-//   - IPTables: a few rules and ipsets of another shape.
-//   - PodsByAddress: under policy Local, whoever comes to a node without an endpoint is sent to those of other nodes.
+//   - VirtualIP: the device kube-ipvs0 has the Service addresses; nodes answer ARP for them unless --ipvs-strict-arp is
+//     set.
+//   - AffinityTimeout: affinity lasts as long as the client has connections, UDP ones and closed TCP ones included.
+//   - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
+//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and its flows with it.
+//   - ResolvesClashes: IPVS identifies the connection of a reply by client and endpoint only.
+//   - LargeFromNode: IPVS does not fragment a process's datagram, which was sized for the device lo.
+//   - BridgedFragmentsV6: nor does it fragment an IPv6 datagram that a bridge reassembled.
+//   - ETPLocalShortcut: all clients use the same set of endpoints.
+//   - OutlivesService: a connection ends with its virtual server.
+//   - IPTables: it has a few rules and IP sets in another layout.
+//   - PodsByAddress: under policy Local, a node without an endpoint sends every client to the endpoints of other nodes.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.InKernel().With(
 		spec.IPVS, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.HealthCheckAccept, spec.AffinityManyClients,
@@ -89,24 +92,23 @@ func ipvsFeatures() spec.FeatureSet {
 	)
 }
 
-// userspaceFeatures are those of a relay: connections end in kube-proxy, which makes others to the endpoints
-// (pkg/proxy/userspace, until v1.25).
+// userspaceFeatures returns the features of a relay: connections end in kube-proxy, which opens others to the endpoints
+// (pkg/proxy/userspace, until v1.25). It lacks
 //   - SourceAddress, KernelNAT: endpoints see the node; there is no translation from client to endpoint.
-//   - RandomSpread: endpoints take turns.
-//   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which do not tell
-//     where an endpoint is or how it ends.
-//   - ConntrackCleanupUDP: no entry leads to an endpoint, so none becomes stale.
-//   - NodePortPrecedence: NodePorts are sockets, and the first to bind one has it; that is NodePortHeld.
-//   - NoEndpointsRefused: a relay takes the connection, and ends it when it finds nobody.
-//   - SourceRanges: not looked at.
-//   - IPTables: portal chains, in no way like those of the iptables mode.
+//   - RandomSpread: endpoints are used in rotation.
+//   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which have no
+//     node and no conditions.
+//   - ConntrackCleanupUDP: no conntrack entry leads to an endpoint, so none becomes stale.
+//   - NodePortPrecedence: NodePorts are sockets, and the first process to bind one keeps it; that is NodePortHeld.
+//   - NoEndpointsRefused: a relay accepts the connection, and closes it when it finds no endpoint.
+//   - SourceRanges: the mode ignores them.
+//   - IPTables: its portal chains have a layout of their own.
 //   - SurvivesRestart: relays end with the process.
 //   - SCTP: the mode relays TCP and UDP.
 //
-// It has DialsAgain (TryConnectEndpoints goes on to the next) and OutlivesService (stopProxy closes the listener
-// alone).
-//
-// It has DropInvalid and ForwardAccept because nothing of a connection to an endpoint is ever forwarded to a client.
+// It has DialsAgain (TryConnectEndpoints goes on to the next endpoint) and OutlivesService (stopProxy closes only the
+// listener). It has DropInvalid and ForwardAccept because no packet of a connection to an endpoint is forwarded to a
+// client.
 func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,

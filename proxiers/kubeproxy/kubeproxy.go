@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeproxy judges the kube-proxy of a Kubernetes release, unmodified, in each of its modes. Its binary is
-// built from the release's Go modules, once.
+// Package kubeproxy runs the unmodified kube-proxy of a Kubernetes release as a proxier, in each of its modes. It
+// builds the binary once, from the release's Go modules.
 package kubeproxy
 
 import (
@@ -21,13 +21,13 @@ import (
 	blackbox "github.com/viplab/viplab/proxiers/exec"
 )
 
-// DefaultVersion is the release that is judged if none is named.
+// DefaultVersion is the release that New uses if none is named.
 const DefaultVersion = release.Default
 
-// versionPattern is a release as Kubernetes tags it.
+// versionPattern matches the tag of a Kubernetes release.
 var versionPattern = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`)
 
-// Mode is a way in which kube-proxy programs the kernel, as its flag --proxy-mode names it.
+// Mode is a mode of kube-proxy, as its flag --proxy-mode names it.
 type Mode string
 
 // The modes.
@@ -38,7 +38,7 @@ const (
 	Userspace Mode = "userspace"
 )
 
-// Modes are all modes, in the order in which they came to kube-proxy, the latest last.
+// Modes lists all modes in the order of their introduction.
 var Modes = []Mode{Userspace, IPTables, IPVS, NFTables}
 
 // proxier is kube-proxy in one mode.
@@ -48,12 +48,13 @@ type proxier struct {
 	mode    Mode
 	version string
 	binary  string
-	args    []string // beside those of the mode
-	built   bool     // the binary is ours to build
+	args    []string // in addition to those of the mode
+	built   bool     // Prepare may build the binary
 }
 
-// New is kube-proxy in a mode: of a release ("" means DefaultVersion), or, if binary is not empty, a binary that is
-// there, whatever it says its version is. Further arguments go after those that judging it takes.
+// New returns kube-proxy in a mode. If binary is empty, it is that of the release version ("" means DefaultVersion).
+// Otherwise it is the given binary, and New asks it for its version. args are appended to the arguments that viplab
+// needs.
 func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error) {
 	p := &proxier{mode: mode, version: version, built: binary == ""}
 	name := "kube-proxy-" + string(mode)
@@ -82,7 +83,7 @@ func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error
 	return p, p.assemble()
 }
 
-// assemble makes the command of the mode.
+// assemble makes the command for the mode.
 func (p *proxier) assemble() (err error) {
 	minor := minorOf(p.version)
 	p.Proxier, err = blackbox.New(blackbox.Command{
@@ -92,26 +93,27 @@ func (p *proxier) assemble() (err error) {
 		Configure: configure,
 		Rounds:    p.mode.rounds(),
 		Cleanup:   []string{p.binary, "--cleanup"},
-		// It ends where it may not open 64000 files, however few it needs (setRLimit in pkg/proxy/userspace/rlimit.go).
+		// kube-proxy exits if it may not open 64000 files, although it needs far fewer (setRLimit in
+		// pkg/proxy/userspace/rlimit.go).
 		KeepFileLimit: p.mode == Userspace,
 	})
 	return err
 }
 
-// Other implements spec.Proxier: the same binary in another mode.
+// Other implements spec.Proxier. It returns the same binary in another mode.
 func (p *proxier) Other() spec.Proxier {
 	o := *p
 	if o.mode = p.mode.other(); o.mode == "" {
 		return nil
 	}
 	if err := o.assemble(); err != nil {
-		panic(err) // what is assembled of the same parts has been checked
+		panic(err) // the same parts were checked when p was made
 	}
 	return &o
 }
 
-// Prepare builds the binary of a kube-proxy, if it does not exist; other proxiers need no preparation. It is called
-// outside of the sandbox, where there is a network. progress is for people.
+// Prepare builds the binary of a kube-proxy if it does not exist. It does nothing for other proxiers. Call it outside
+// the sandbox, where there is a network. It writes its progress for people.
 func Prepare(ctx context.Context, which spec.Proxier, progress io.Writer) error {
 	p, ok := which.(*proxier)
 	if !ok || !p.built {
@@ -131,7 +133,7 @@ func command(version string) release.Command {
 	return release.Command{Name: "kube-proxy", Version: version}
 }
 
-// Usable says what the mode lacks here.
+// Usable returns an error that says what the mode lacks here.
 func (p *proxier) Usable(ctx context.Context) error {
 	if err := p.mode.usable(ctx); err != nil {
 		return err
@@ -145,8 +147,8 @@ func (p *proxier) Usable(ctx context.Context) error {
 	return nil
 }
 
-// Start places kube-proxy on a node. The userspace mode serves one family, that of the node's first address. Releases
-// before v1.26 cannot be told to leave NodePorts on 127.0.0.1 alone.
+// Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address.
+// Releases before v1.26 cannot disable NodePorts on 127.0.0.1 alone.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
@@ -159,7 +161,7 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 
 var printedVersion = regexp.MustCompile(`v1\.[0-9]+\.[0-9]+`)
 
-// versionOf asks a binary.
+// versionOf returns the version that a binary reports.
 func versionOf(binary string) (string, error) {
 	out, err := exec.Command(binary, "--version").CombinedOutput()
 	if err != nil {
@@ -173,7 +175,7 @@ func versionOf(binary string) (string, error) {
 	return v, nil
 }
 
-// minorOf is 36 for v1.36.3.
+// minorOf returns the minor version: 36 for v1.36.3.
 func minorOf(version string) int {
 	n, _ := strconv.Atoi(strings.Split(version, ".")[1]) // both patterns for versions have digits here
 	return n

@@ -15,7 +15,7 @@ import (
 	blackbox "github.com/viplab/viplab/proxiers/exec"
 )
 
-// exists says whether a release has the mode.
+// exists returns an error if a release lacks the mode.
 func (m Mode) exists(minor int) error {
 	switch {
 	case m == NFTables && minor < 29:
@@ -26,14 +26,14 @@ func (m Mode) exists(minor int) error {
 	return nil
 }
 
-// other is the mode that takes over from this one, and this one from it, without anything to be done by hand; empty if
+// other returns the mode that can take over from this one, and this one from it, without manual steps. It returns "" if
 // there is none (platformCleanup in cmd/kube-proxy/app/server_linux.go).
 func (m Mode) other() Mode {
 	return map[Mode]Mode{IPTables: NFTables, NFTables: IPTables}[m]
 }
 
-// arguments are those of the mode in a release. Everything else is at its default, the pause of a second between two
-// syncs included: what is judged is what clusters run.
+// arguments returns the flags for the mode in a release. All other settings keep their defaults, including the pause of
+// one second between two syncs, so that viplab judges what clusters run.
 func (m Mode) arguments(minor int) []string {
 	args := []string{
 		"--kubeconfig={{.Kubeconfig}}",
@@ -41,22 +41,23 @@ func (m Mode) arguments(minor int) []string {
 		"--proxy-mode=" + string(m),
 		"--detect-local-mode=ClusterCIDR",
 		"--cluster-cidr={{.ClusterCIDR}}",
-		// The size of the conntrack table is the machine's, not the node's: to write it ends in an error, and kube-proxy.
+		// The conntrack table's size belongs to the machine, not to the node: kube-proxy would fail to set it, and exit.
 		"--conntrack-max-per-core=0",
-		// The default, -999, cannot be had without CAP_SYS_RESOURCE.
+		// To set the default, -999, needs CAP_SYS_RESOURCE.
 		"--oom-score-adj=0",
 		"-v=2",
 	}
 	if m == NFTables && minor < 31 {
-		args = append(args, "--feature-gates=NFTablesProxyMode=true") // beta, and on, since v1.31
+		args = append(args, "--feature-gates=NFTablesProxyMode=true") // beta, on by default since v1.31
 	}
 	return args
 }
 
-// rounds are what the iptables and the nftables mode log with -v=2 (syncProxyRules in pkg/proxy/iptables/proxier.go and
-// pkg/proxy/nftables/proxier.go, v1.25 to v1.36): the beginning when they know what has changed and have programmed
-// nothing of it, the end when rules are written, health-check ports are opened and stale flows are gone. The families
-// work beside each other, and since v1.31 each line names its own. Other modes log this with more verbosity.
+// rounds returns the log lines of the iptables and the nftables mode with -v=2 (syncProxyRules in
+// pkg/proxy/iptables/proxier.go and pkg/proxy/nftables/proxier.go, v1.25 to v1.36). A round begins when kube-proxy
+// knows what has changed and has programmed none of it. It ends when rules are written, health check ports are open and
+// stale flows are removed. The families sync concurrently; since v1.31 each line names its family. Other modes log
+// rounds only at a higher verbosity, so rounds returns nil for them.
 func (m Mode) rounds() *blackbox.Rounds {
 	if m != IPTables && m != NFTables {
 		return nil
@@ -69,7 +70,7 @@ var (
 	roundEnds   = regexp.MustCompile(`"SyncProxyRules complete"(?: ipFamily="(\w+)")?`)
 )
 
-// configure is a configuration in kube-proxy's flags.
+// configure translates a configuration to kube-proxy's flags.
 func configure(c spec.ProxyConfig) []string {
 	var args []string
 	if c.MasqueradeAll {
@@ -97,7 +98,8 @@ func configure(c spec.ProxyConfig) []string {
 	return args
 }
 
-// programs are what the mode runs. nftables mode needs iptables only to clean up after other modes, and does without.
+// programs lists the programs that the mode runs. The nftables mode uses iptables only to clean up after other modes,
+// and works without it.
 var programs = map[Mode][]string{
 	IPTables:  {"iptables-restore", "ip6tables-restore"},
 	IPVS:      {"iptables-restore", "ip6tables-restore", "ipset"},
@@ -105,7 +107,7 @@ var programs = map[Mode][]string{
 	Userspace: {"iptables", "ip6tables"},
 }
 
-// packages bring them.
+// packages are the packages of programs; iptables has all others.
 var packages = map[string]string{"ipset": "ipset", "nft": "nftables"}
 
 // usable returns an error that names what the mode lacks on this machine.

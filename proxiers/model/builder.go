@@ -15,9 +15,9 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// Builder makes the states of one node and family, one snapshot after the other. It is not safe for concurrent use.
+// Builder computes the States of one node and IP family from successive snapshots. It is not safe for concurrent use.
 type Builder struct {
-	// NoExternalIPs leaves spec.externalIPs out. It is set before the first Build.
+	// NoExternalIPs ignores spec.externalIPs. Set it before the first Build.
 	NoExternalIPs bool
 
 	node   string
@@ -30,14 +30,14 @@ type Builder struct {
 	state    *State
 }
 
-// key is a namespace and a name.
+// key is the namespace and the name of an object.
 type key struct{ namespace, name string }
 
 func (k key) compare(o key) int {
 	return cmp.Or(cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.name, o.name))
 }
 
-// NewBuilder makes a builder for the node of that name.
+// NewBuilder returns a Builder for the named node and the family.
 func NewBuilder(node string, family lab.Family) *Builder {
 	return &Builder{
 		node:     node,
@@ -49,8 +49,8 @@ func NewBuilder(node string, family lab.Family) *Builder {
 	}
 }
 
-// Build makes the state for a snapshot. It compares the snapshot with the last one by pointers, computes anew what a
-// changed object touches, and returns the same *State if nothing came of it.
+// Build returns the state for a snapshot. It compares the snapshot with the last one by pointers and recomputes only
+// what a changed object affects. If the result is unchanged, it returns the same *State.
 func (b *Builder) Build(s *store.Snapshot) *State {
 	dirty := map[key]bool{}
 	b.updateServices(s, dirty)
@@ -99,7 +99,8 @@ func (b *Builder) updateSlices(s *store.Snapshot, dirty map[key]bool) {
 		})
 }
 
-// recompute replaces the Services with the given keys in the state. One that comes out equal keeps its old pointer.
+// recompute replaces the Services with the given keys in the state. A Service whose new value is equal keeps its
+// pointer.
 func (b *Builder) recompute(dirty map[key]bool) {
 	keys := make([]key, 0, len(dirty))
 	for k := range dirty {
@@ -133,7 +134,7 @@ func (b *Builder) recompute(dirty map[key]bool) {
 	}
 }
 
-// service computes one Service, nil if there is nothing to serve in this family.
+// service computes one Service. It returns nil if this family has nothing to serve for it.
 func (b *Builder) service(k key) *Service {
 	o := b.objects[k]
 	if o == nil {
@@ -164,7 +165,7 @@ func compareObjects[T metav1.Object](a, b T) int {
 	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }
 
-// zoneOf is the zone of a node, empty if it has none or is not known.
+// zoneOf returns the zone of a node, or "" if the node is unknown or has no zone.
 func zoneOf(nodes []*corev1.Node, name string) string {
 	i, ok := slices.BinarySearchFunc(nodes, name, func(n *corev1.Node,
 		name string) int {

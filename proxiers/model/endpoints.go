@@ -12,13 +12,14 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// portKey is how a slice's port finds the Service's: by name and protocol. Numbers may differ from slice to slice.
+// portKey matches a slice's port to a port of the Service: by name and protocol. The number may differ from slice to
+// slice.
 type portKey struct {
 	name     string
 	protocol corev1.Protocol
 }
 
-// candidate is an endpoint with all that decides who may use it.
+// candidate is an endpoint with the conditions and hints that decide who may use it.
 type candidate struct {
 	addr          netip.AddrPort
 	onNode        bool
@@ -28,10 +29,10 @@ type candidate struct {
 	zones, onlyBy []string // topology hints: for zones, for nodes
 }
 
-// usableLast says that it may be used when nothing is ready (KEP-1669).
+// usableLast reports whether the endpoint may be used when no endpoint is ready (KEP-1669).
 func (c *candidate) usableLast() bool { return c.serving && c.terminating }
 
-// serviceOf is the Service a slice belongs to. A slice of a headless Service belongs to none here.
+// serviceOf returns the key of the Service that a slice belongs to. It reports false for a slice of a headless Service.
 func serviceOf(o *discoveryv1.EndpointSlice) (key, bool) {
 	name := o.Labels[discoveryv1.LabelServiceName]
 	if name == "" {
@@ -42,7 +43,8 @@ func serviceOf(o *discoveryv1.EndpointSlice) (key, bool) {
 	return key{o.Namespace, name}, !foreign && !headless
 }
 
-// collect makes the union of a Service's slices: for each port the endpoints in order of address, each once.
+// collect returns the union of a Service's slices: for each port its endpoints, sorted by address and without
+// duplicates.
 func collect(from []*discoveryv1.EndpointSlice, f lab.Family, node string) map[portKey][]*candidate {
 	all := map[portKey]map[netip.AddrPort]*candidate{}
 	for _, s := range from {
@@ -92,9 +94,9 @@ func keyOfPort(p discoveryv1.EndpointPort) portKey {
 	return k
 }
 
-// add puts an endpoint into a set. Only its first address counts: the API calls the others interchangeable. For one
-// address and port listed twice, the description that can serve more wins: a pod's address may be reused while the
-// slice of its former owner is still there.
+// add puts an endpoint into a set. It uses only the endpoint's first address, because the API defines all of them as
+// interchangeable. If two slices list one address and port, the entry that can serve more wins: a pod's address may be
+// reused while the slice of its previous owner still exists.
 func add(set map[netip.AddrPort]*candidate, e *discoveryv1.Endpoint, port uint16, f lab.Family, node string) {
 	if len(e.Addresses) == 0 {
 		return
@@ -137,7 +139,7 @@ func rank(c *candidate) int {
 	return r
 }
 
-// assign gives a port its endpoint sets.
+// assign sets the endpoint sets of a port.
 func assign(p *Port, all []*candidate, node, zone string) {
 	hinted := hintFilter(all, node, zone)
 	p.Cluster = choose(all, hinted)
@@ -150,7 +152,8 @@ func assign(p *Port, all []*candidate, node, zone string) {
 	}
 }
 
-// choose takes the ready endpoints that pass the filter, or, if none is ready, those that terminate but still serve.
+// choose returns the ready endpoints that pass the filter. If no endpoint is ready, it returns those that terminate but
+// still serve.
 func choose(all []*candidate, filter func(*candidate) bool) []Endpoint {
 	var ready, last []Endpoint
 	for _, c := range all {
@@ -178,9 +181,9 @@ func onNode(all []*candidate) []*candidate {
 	return out
 }
 
-// hintFilter says which ready endpoints the topology hints leave: those meant for this node if every one has a node
-// hint and some name this node; else the same with zones; else all, which is a nil filter. One endpoint without a hint
-// means that the hints are being changed, and nobody is to rely on them.
+// hintFilter returns the filter for topology hints. If every ready endpoint has node hints and some name this node, it
+// keeps those. Otherwise it applies the same rule to zone hints. Otherwise it returns nil, which keeps all endpoints:
+// an endpoint without a hint means that the hints are being changed and must not be used.
 func hintFilter(all []*candidate, node, zone string) func(*candidate) bool {
 	forNode := func(c *candidate) bool { return slices.Contains(c.onlyBy, node) }
 	forZone := func(c *candidate) bool { return slices.Contains(c.zones, zone) }
@@ -204,7 +207,7 @@ func hintFilter(all []*candidate, node, zone string) func(*candidate) bool {
 	}
 }
 
-// countLocal counts the addresses of ready endpoints on this node, over all ports.
+// countLocal returns the number of distinct addresses of ready endpoints on this node, over all ports.
 func countLocal(found map[portKey][]*candidate) int {
 	seen := map[netip.Addr]bool{}
 	for _, list := range found {

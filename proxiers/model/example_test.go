@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// A builder turns snapshots of the cluster into the Services that a node has to serve. What did not change keeps its
-// pointer.
+// A Builder turns snapshots of the cluster into the Services that a node has to serve. A Service that did not change
+// keeps its pointer.
 func ExampleBuilder() {
 	cluster := store.New(store.Config{})
 	err := cluster.Apply(&corev1.Service{

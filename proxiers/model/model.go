@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model answers, for one node and one IP family, the question every Service proxier starts from: which address
-// and port leads to which endpoints, for whom.
+// Package model computes what a Service proxier has to serve on one node in one IP family: which address and port lead
+// to which endpoints, for which clients.
 //
-// It turns a snapshot of the cluster into Services with typed ports and endpoint sets: traffic policies, topology
-// hints, terminating endpoints, several slices for one Service and malformed input are dealt with here, once. It knows
-// nothing of kernels. What stays the same from one snapshot to the next keeps its pointer, so a proxier finds its work
-// by comparing pointers (Diff) and pays for what changed only.
+// It turns a snapshot of the cluster into Services with typed ports and endpoint sets. It handles traffic policies,
+// topology hints, terminating endpoints, Services with several EndpointSlices and malformed input, so that proxiers
+// need not. It does not depend on any kernel mechanism. A Service that is the same in two snapshots keeps its pointer,
+// so a proxier compares pointers (Diff) and does work only for what changed.
 package model
 
 import (
@@ -18,38 +18,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// State is everything a node has to serve in one family. It is never changed once it is built.
+// State is everything that a node has to serve in one family. It is immutable.
 type State struct {
-	// Services are sorted by namespace, then name. A Service that did not change keeps its pointer from state to state.
+	// Services are sorted by namespace, then name. An unchanged Service has the same pointer in successive states.
 	Services []*Service
 }
 
-// Service is a Service that has a virtual IP in this family.
+// Service is a Kubernetes Service with a virtual IP in this family.
 type Service struct {
 	Namespace, Name string
-	// Ports are in the order of the manifest; no two have the same ID.
+	// Ports are in the order of the manifest. Their IDs are unique.
 	Ports []*Port
-	// Health is the health check port of a LoadBalancer Service with externalTrafficPolicy Local, else nil.
+	// Health is set only for a LoadBalancer Service with externalTrafficPolicy Local, and nil for all others.
 	Health *HealthCheck
 }
 
-// HealthCheck is a port on which a node tells load balancers whether it has endpoints of a Service.
+// HealthCheck is the port on which the node reports to load balancers whether it has endpoints of the Service
+// (spec.healthCheckNodePort).
 type HealthCheck struct {
 	Port uint16
-	// LocalEndpoints counts the distinct addresses of ready endpoints on this node. Terminating ones do not count, even
-	// where they still serve: the load balancer is to move on.
+	// LocalEndpoints counts the distinct addresses of ready endpoints on this node. Terminating endpoints do not count,
+	// even if they still serve, so that load balancers drain the node.
 	LocalEndpoints int
 }
 
-// PortID names a port of a Service.
+// PortID identifies a port of a Service.
 type PortID struct {
 	Namespace, Name string
-	// Port is the port's name, empty for a Service's only port.
+	// Port is the port's name. It is empty for the only port of a Service.
 	Port     string
 	Protocol corev1.Protocol
 }
 
-// String is "namespace/name:port", or "namespace/name" for an unnamed port.
+// String returns "namespace/name:port", or "namespace/name" for an unnamed port.
 func (id PortID) String() string {
 	if id.Port == "" {
 		return id.Namespace + "/" + id.Name
@@ -57,54 +58,57 @@ func (id PortID) String() string {
 	return id.Namespace + "/" + id.Name + ":" + id.Port
 }
 
-// Port is one port of a Service: where it answers, and what is behind it.
+// Port is one port of a Service: its frontends, and the endpoints behind them.
 type Port struct {
 	ID PortID
 	// Number is the port on all virtual IPs.
 	Number    uint16
 	ClusterIP netip.Addr
-	// NodePort is the port on the node's own addresses; 0 means none.
+	// NodePort is the port on the node's own addresses. Zero means that the port has no NodePort.
 	NodePort uint16
-	// ExternalIPs and LoadBalancerIPs are further virtual IPs of this family. Load balancer addresses whose ipMode is
-	// Proxy are left out: such traffic has to go through the load balancer.
+	// ExternalIPs and LoadBalancerIPs are further virtual IPs of this family. LoadBalancerIPs excludes addresses with
+	// ipMode Proxy, because their traffic must pass through the load balancer (KEP-1860).
 	ExternalIPs, LoadBalancerIPs []netip.Addr
-	// SourceRanges limits who may use the LoadBalancerIPs. None means everybody.
+	// SourceRanges limits which clients may use the LoadBalancerIPs. Empty means that every client may.
 	SourceRanges []netip.Prefix
-	// InternalLocal and ExternalLocal are set when the traffic policy for the ClusterIP, or for all the other frontends,
-	// is Local.
+	// InternalLocal is set if internalTrafficPolicy is Local: it applies to the ClusterIP. ExternalLocal is set if
+	// externalTrafficPolicy is Local: it applies to all other frontends.
 	InternalLocal, ExternalLocal bool
-	// Affinity is how long a client keeps its endpoint after its last new connection; 0 means no session affinity.
+	// Affinity is the time for which a client keeps its endpoint after its last new connection. Zero means no session
+	// affinity.
 	Affinity time.Duration
-	// HealthCheckPort is the Service's health check port, 0 if it has none.
+	// HealthCheckPort is the Service's health check port. Zero means none.
 	HealthCheckPort uint16
 
-	// Cluster are the endpoints for traffic under policy Cluster, after topology hints. If no endpoint is ready they are
-	// the terminating ones that still serve.
+	// Cluster is the set of endpoints for traffic under policy Cluster, after topology hints. If no endpoint is ready, it
+	// holds the terminating endpoints that still serve.
 	Cluster []Endpoint
-	// Local are the endpoints on this node for traffic under policy Local, with the same fall-back, without hints.
+	// Local is the set of endpoints on this node, for traffic under policy Local. Topology hints do not apply. If none of
+	// them is ready, it holds those that terminate but still serve.
 	Local []Endpoint
-	// Anywhere is set if some node has a usable endpoint. It tells "nobody can serve this" from "not here".
+	// Anywhere is set if any node has a usable endpoint. If Local is empty, it distinguishes a Service without endpoints
+	// from one whose endpoints are all on other nodes.
 	Anywhere bool
-	// Serving are all endpoints that answer connections they already have, whatever policies and hints say; flows to
-	// other addresses are dead.
+	// Serving lists all endpoints that still answer established flows, regardless of policies and hints. A flow to any
+	// other address is stale.
 	Serving []netip.AddrPort
 }
 
-// Endpoint is an address that serves a port.
+// Endpoint is an address and port that serves a Service port.
 type Endpoint struct {
 	Addr netip.AddrPort
-	// OnNode is set if it runs on this node.
+	// OnNode is set if the endpoint runs on this node.
 	OnNode bool
-	// Terminating is set if it is shutting down.
+	// Terminating is set if the endpoint is shutting down.
 	Terminating bool
 }
 
-// External says whether the port has frontends besides its ClusterIP.
+// External reports whether the port has frontends besides its ClusterIP.
 func (p *Port) External() bool {
 	return p.NodePort != 0 || len(p.ExternalIPs) > 0 || len(p.LoadBalancerIPs) > 0
 }
 
-// Internal are the endpoints for traffic to the ClusterIP.
+// Internal returns the endpoints for traffic to the ClusterIP.
 func (p *Port) Internal() []Endpoint {
 	if p.InternalLocal {
 		return p.Local
@@ -112,7 +116,7 @@ func (p *Port) Internal() []Endpoint {
 	return p.Cluster
 }
 
-// FromOutside are the endpoints for traffic from outside the cluster to the frontends besides the ClusterIP.
+// FromOutside returns the endpoints for traffic from outside the cluster to the frontends other than the ClusterIP.
 func (p *Port) FromOutside() []Endpoint {
 	if p.ExternalLocal {
 		return p.Local
@@ -120,8 +124,9 @@ func (p *Port) FromOutside() []Endpoint {
 	return p.Cluster
 }
 
-// Admitted are the SourceRanges. A node that they hold may have picked a virtual IP itself as its source, where that is
-// configured on one of its devices: then the LoadBalancerIPs are among them. None means everybody.
+// Admitted returns the source ranges that may use the LoadBalancerIPs; empty means that every client may. If
+// SourceRanges contains the address of the node, the result also includes the LoadBalancerIPs: where one of them is
+// configured on a device, the node may pick it as the source of its own packets.
 func (p *Port) Admitted(node netip.Addr) []netip.Prefix {
 	from := slices.Clone(p.SourceRanges)
 	if slices.ContainsFunc(from, func(r netip.Prefix) bool { return r.Contains(node) }) {
@@ -132,8 +137,8 @@ func (p *Port) Admitted(node netip.Addr) []netip.Prefix {
 	return from
 }
 
-// Diff lists the Services that old has and new has not, and the other way round. One that changed is in both lists.
-// A nil state is an empty one.
+// Diff returns the Services that only old has and those that only new has. A Service that changed is in both lists. A
+// nil State is empty.
 func Diff(old, new *State) (gone, come []*Service) {
 	var before, after []*Service
 	if old != nil {
@@ -152,8 +157,8 @@ func compareServices(a, b *Service) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// walk goes through two lists sorted by order and reports what is in one of them only. Elements at the same place in
-// the order that are not identical are reported as gone and come.
+// walk merges two lists that are sorted by order and reports the elements that only one of them has. Elements that
+// compare equal but are not identical are reported as gone and as come.
 func walk[T comparable](old, new []T, order func(a, b T) int, gone, come func(T)) {
 	for len(old) > 0 && len(new) > 0 {
 		if old[0] == new[0] {

@@ -15,11 +15,11 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// labelServiceProxyName hands a Service to another proxier (KEP-2447). kube-proxy's own name is the absence of it.
+// labelServiceProxyName assigns a Service to another proxier (KEP-2447). Services of kube-proxy do not have the label.
 const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// serviceFrom translates what the Service object says for one family, without endpoints. It is nil for a Service that
-// has no virtual IP of the family, or that this proxier has to leave alone.
+// serviceFrom translates a Service object for one family, without endpoints. It returns nil if the Service has no
+// virtual IP in the family, or belongs to another proxier.
 func serviceFrom(o *corev1.Service, f lab.Family) *Service {
 	if !proxied(o) {
 		return nil
@@ -63,7 +63,8 @@ func serviceFrom(o *corev1.Service, f lab.Family) *Service {
 	return s
 }
 
-// proxied says whether a Service is this proxier's to serve: it has a virtual IP, and no label says otherwise.
+// proxied reports whether this proxier must serve the Service: it has a virtual IP, and no label assigns it to another
+// proxier.
 func proxied(o *corev1.Service) bool {
 	if o.Spec.Type == corev1.ServiceTypeExternalName || o.Spec.ClusterIP == "" ||
 		o.Spec.ClusterIP == corev1.ClusterIPNone {
@@ -74,8 +75,8 @@ func proxied(o *corev1.Service) bool {
 	return !foreign && !headless
 }
 
-// clusterIPOf is the Service's ClusterIP of a family, the zero address if it has none. Objects from before dual stack
-// have the single field only.
+// clusterIPOf returns the Service's ClusterIP of a family, or the zero Addr if it has none. Objects from before dual
+// stack have only spec.clusterIP.
 func clusterIPOf(o *corev1.Service, f lab.Family) netip.Addr {
 	all := o.Spec.ClusterIPs
 	if len(all) == 0 {
@@ -87,7 +88,7 @@ func clusterIPOf(o *corev1.Service, f lab.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// virtualIngress lists the load balancer addresses that nodes serve themselves (KEP-1860: ipMode VIP, the default).
+// virtualIngress returns the load balancer addresses that nodes serve themselves (KEP-1860: ipMode VIP, the default).
 func virtualIngress(o *corev1.Service) []string {
 	var out []string
 	for _, in := range o.Status.LoadBalancer.Ingress {
@@ -98,8 +99,8 @@ func virtualIngress(o *corev1.Service) []string {
 	return out
 }
 
-// affinityOf is the Service's affinity time, 0 for none. The API server fills in the default of three hours; an object
-// that did not pass it gets the same.
+// affinityOf returns the Service's affinity timeout, or 0 without session affinity. Like the API server, it uses three
+// hours if the object has no timeout.
 func affinityOf(o *corev1.Service) time.Duration {
 	if o.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return 0
@@ -111,7 +112,7 @@ func affinityOf(o *corev1.Service) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// addrsOf parses the addresses of one family and drops the rest, and repetitions.
+// addrsOf parses addresses. It drops duplicates, and all that are malformed or of another family.
 func addrsOf(texts []string, f lab.Family) []netip.Addr {
 	var out []netip.Addr
 	for _, t := range texts {
@@ -122,8 +123,8 @@ func addrsOf(texts []string, f lab.Family) []netip.Addr {
 	return out
 }
 
-// rangesOf parses the ranges of one family. A range of everything, or none of this family, means no limit. Blanks
-// around a range were always allowed.
+// rangesOf parses the ranges of one family. A range that covers all addresses, or no range of this family, means no
+// limit. The API allows blanks around a range.
 func rangesOf(texts []string, f lab.Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, t := range texts {
@@ -141,8 +142,8 @@ func rangesOf(texts []string, f lab.Family) []netip.Prefix {
 	return out
 }
 
-// parseAddr reads an address as Kubernetes always has: IPv4 with leading zeros is decimal, and an IPv4 address in IPv6
-// spelling is IPv4.
+// parseAddr parses an address as Kubernetes does: leading zeros in IPv4 are decimal, and an IPv4-mapped IPv6 address is
+// IPv4.
 func parseAddr(text string) (netip.Addr, bool) {
 	a, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
 	return a.Unmap(), ok

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nftables serves Services with nftables: one table for each IP family, in which maps say what becomes of a
-// packet. A packet costs the same few look-ups whether there are ten Services or ten thousand, and so does a change: a
-// Service is elements of maps, and only one with session affinity or source ranges has chains of its own.
+// Package nftables serves Services with nftables: one table for each IP family, whose maps decide where a packet goes.
+// A packet costs the same few look-ups whether there are ten Services or ten thousand, and so does a change: a Service
+// is a set of map elements, and only one with session affinity or source ranges has chains of its own.
 //
 //	table ip kube-proxy, table ip6 kube-proxy
 //
@@ -11,33 +11,33 @@
 //	    pick-3                               a random number below 3: goto use-0, use-1 or use-2
 //	    use-1                                dnat to what @endpoints-1 has for this frontend
 //	    external-local                       policy Local: pods and the node itself @short-circuit-ips: goto pick-3
-//	                                                       everybody else           @local-ips: goto local-pick-2
+//	                                                       all other clients        @local-ips: goto local-pick-2
 //	    local-pick-2 -> local-use-0, 1       the same with @local-endpoints-0, 1
 //	    service-SERVICE or local-SERVICE     session affinity: goto the endpoint that knows the client, else any
 //	      -> endpoint-SERVICE__ENDPOINT      remember the client in @affinity-SERVICE__ENDPOINT, dnat
 //	input, forward, output 0 -> service-endpoints-check  @no-endpoint-services: drop, or goto reject-chain
-//	forward, output 0        -> cluster-ips-check        other ports of ClusterIPs: reject; addresses of nobody: drop
+//	forward, output 0        -> cluster-ips-check        other ports of ClusterIPs: reject; unassigned addresses: drop
 //	postrouting 100          -> masquerading             what was translated above, if replies would miss this node
 //
-// Everything is keyed by the frontend, which is what the client sent to: address, protocol and port. A NodePort is no
-// exception; it stands in the maps once for each of the node's addresses. The endpoints of a frontend are numbered: the
-// first one of each frontend is in the map endpoints-0, the second in endpoints-1, and so on.
+// The key of every map is the frontend: the address, protocol and port that the client sent to. A NodePort is in the
+// maps once for each of the node's addresses. The endpoints of a frontend are numbered: the first endpoint of each
+// frontend is in the map endpoints-0, the second in endpoints-1, and so on.
 //
-// The checks for missing endpoints come after the translation: a packet that still goes to a virtual address then is
-// one that nobody serves. Whether to masquerade is decided by the packet's original destination, which connection
-// tracking knows, so no mark is set that could collide with those of others.
+// The checks for missing endpoints come after the translation: a packet that still goes to a virtual address then has
+// no endpoint. Masquerading is decided by the packet's original destination, which connection tracking knows. So the
+// proxier sets no mark that could collide with those of others.
 //
-// A chain for each Service would read as well, and is what kube-proxy makes. But it costs with every change: nft asks
-// for all chains and sets before it adds a rule, and the kernel walks through all chains that maps lead to; and a list
-// of endpoints inside a rule is a set without a name, for which the kernel finds one by looking at all the others.
+// A chain for each Service, as kube-proxy has, would read as well, but it makes every change slower. nft reads all
+// chains and sets before it adds a rule, and the kernel walks through all chains that maps lead to. A list of endpoints
+// inside a rule is an anonymous set, and to name one the kernel looks at all the others.
 //
-// A sync is one transaction for each family, a run of nft. The first one writes everything, whatever the kernel held
-// before; later ones write what changed. No packet meets half of one.
+// A sync is one transaction for each family, which is one run of nft. The first sync writes everything, whatever the
+// kernel held before; later ones write what changed. Packets never meet a partial change.
 //
-// Three things that other proxiers do are left out. There are no rules that let Service traffic through other people's
-// firewalls, as a verdict here could not overrule one there. NodePorts are not served on 127.0.0.1, which would take
-// route_localnet. And INVALID packets are not dropped: whoever has a server that sends segments outside of the window
-// sets nf_conntrack_tcp_be_liberal.
+// The proxier omits three things that others do. It has no rules that let Service traffic through other firewalls,
+// because an accept here does not overrule a drop there. It does not serve NodePorts on 127.0.0.1, because that
+// requires route_localnet. And it does not drop INVALID packets: for servers that send out-of-window segments, set
+// nf_conntrack_tcp_be_liberal.
 package nftables
 
 import (
@@ -70,7 +70,7 @@ var definition = kit.Definition{
 	},
 }
 
-// probe runs the first sync of a node whose Services use every expression there is.
+// probe runs the first sync of a node whose Services use every expression.
 func probe(ctx context.Context, ns *netns.NS, _ string, f lab.Family) error {
 	t, err := openTable(ns, f)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package none is the proxier that does nothing and claims everything. A scenario that passes on it has proved nothing
+// Package none is a proxier that does nothing and claims every feature. A scenario that passes on it proves nothing
 // about a proxier, so the suite uses it to show that its scenarios can fail.
 package none
 
@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// New is the proxier that does nothing.
+// New returns the proxier that does nothing.
 func New() spec.Proxier { return proxier{} }
 
 type proxier struct{}
@@ -22,7 +22,7 @@ func (proxier) Name() string                 { return "none" }
 func (proxier) Features() spec.FeatureSet    { return spec.Features(spec.AllFeatures()...) }
 func (proxier) Usable(context.Context) error { return nil }
 
-// Other implements spec.Proxier: nothing in another mode is nothing too.
+// Other implements spec.Proxier. A proxier that does nothing is its own other mode.
 func (p proxier) Other() spec.Proxier { return p }
 
 func (proxier) Start(context.Context, spec.Node) (spec.Instance, error) { return instance{}, nil }

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policycalico enforces NetworkPolicy with iptables and IP sets, in the shape that Calico has made known:
-// chains for each pod's device, chains for each policy, and a profile for each namespace.
+// Package policycalico enforces NetworkPolicy with iptables and IP sets, in the layout of Calico: chains for each pod's
+// device, chains for each policy, and a profile for each namespace.
 //
 //	filter  FORWARD -> cali-FORWARD -> cali-from-wl-dispatch -> cali-fw-DEVICE   what the pod may send
-//	                                -> cali-to-wl-dispatch   -> cali-tw-DEVICE   what it may get
+//	                                -> cali-to-wl-dispatch   -> cali-tw-DEVICE   what it may receive
 //	            cali-fw-DEVICE  replies pass; INVALID and tunnels are dropped
 //	              -> cali-po-POLICY             of each policy that isolates the pod; then drop
 //	              -> cali-pro-kns.NAMESPACE     a pod that none isolates: all is allowed
 //	            cali-tw-DEVICE  the same with cali-pi-POLICY and cali-pri-kns.NAMESPACE
 //	        FORWARD, last rule: accept what carries the mark 0x10000
-//	        OUTPUT  -> cali-OUTPUT -> cali-from-ipvs, cali-to-wl-dispatch   what IPVS forwards comes by here
+//	        OUTPUT  -> cali-OUTPUT -> cali-from-ipvs, cali-to-wl-dispatch   packets that IPVS forwards
 //	raw     PREROUTING -> cali-PREROUTING   drop sources whose replies would go elsewhere
 //
-// A policy's rule sets the mark 0x10000 and returns; it does not accept, as the other side's chain has still to be
-// asked. The mark 0x20000 stands for "go on with the next tier"; nothing here sets it.
+// A policy's rule sets the mark 0x10000 and returns. It does not accept, because the chain of the other pod must still
+// judge the packet. The mark 0x20000 means "continue with the next tier"; nothing here sets it.
 //
-// The jumps stand before everything else that the built-in chains have, and go back there when somebody puts a rule
-// before them, as a proxier does that comes later: it accepts what it has marked, isolated pods or not. The kernel
-// tells of such rules, and the jumps move in one transaction. Where another program insists on that place as well, it
-// is left to that one for a minute at a time, and the log names its rule.
+// The jumps must be the first rules of the built-in chains. A proxier that starts later may insert a rule before them
+// that accepts its marked packets, even to isolated pods. The kernel notifies the enforcer of such rules, and the
+// enforcer moves its jumps to the front again, in one transaction. If another program insists on the first place as
+// well, the enforcer yields it for a minute at a time, and logs the other program's rule.
 //
-// Peers are sets, named by a hash of what is in them, so a set never changes: a sync makes the new sets, writes the
-// chains that differ in one transaction of iptables-restore, and takes away the sets that nothing looks at any more.
+// Peers are IP sets, named by a hash of their contents, so a set never changes. A sync creates the new sets, writes the
+// chains that differ in one transaction of iptables-restore, and deletes the sets that no rule uses any more.
 package policycalico
 
 import (
@@ -47,7 +47,7 @@ func New() spec.Proxier {
 	})
 }
 
-// probe programs policies of both families.
+// probe programs sample policies of both families.
 func probe(ctx context.Context, ns *netns.NS, dir string) error {
 	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
 		if err := try(ctx, ns, dir, netip.MustParseAddr(addr)); err != nil {
@@ -73,7 +73,7 @@ func try(ctx context.Context, ns *netns.NS, dir string, a netip.Addr) error {
 	}
 }
 
-// place makes the mechanism of a node whose pods have devices of their own there.
+// place creates the mechanism of a node whose pods have devices of their own there.
 func place(node spec.Node) (policy.Mechanism, error) {
 	if node.Host.PodNetwork() != lab.Routed {
 		return nil, &spec.UnusableError{Missing: "pods that are routed, each by a device of its own",

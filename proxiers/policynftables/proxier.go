@@ -9,22 +9,22 @@
 //	    egress-POD              jump to each policy that isolates the pod; log, count, drop
 //	      -> egress-by-POLICY   accept, a line for each peer, protocol and list of ports
 //
-// To accept a packet ends one base chain, and the next one of the same hook still sees it: what the sender may send is
-// not yet what the receiver may get, and no bit of the mark has to carry one verdict to the other. Pods that no policy
-// isolates are in the maps, too, so that all other addresses of the node's pod range can be dropped: a pod is isolated
-// before anybody has told of it.
+// To accept a packet ends only the current base chain; the next base chain of the same hook still sees the packet. So
+// the egress rules of the sender and the ingress rules of the receiver are judged independently, and no mark bit has to
+// carry a verdict between them. Pods that no policy isolates are in the maps too, and all other addresses of the node's
+// pod range are dropped: so a new pod is isolated until the enforcer knows of it.
 //
-// The hook sees every packet that reaches a pod of the node or leaves one for elsewhere: routed or bridged ones, and
-// those that IPVS forwards, which never come by the forward hook. It is late enough for the destination to be that of
-// the endpoint, whichever proxier has translated it, and early enough for the source to be that of the client, which
-// becomes a node's at priority 100. Only a proxier that relays connections hides clients: those have the node's
-// address.
+// The hook sees every packet that reaches or leaves a pod of the node: routed, bridged, or forwarded by IPVS, which
+// bypasses the forward hook. There the destination is already the endpoint's, whichever proxier translated it, and the
+// source is still the client's, because masquerading happens at priority 100. Only a proxier that relays connections
+// hides clients behind the node's address.
 //
-// Who sends from an address that is not his is dropped first, and so are tunnels that pods make themselves: in the
-// chain sources of this table where pods are routed, of a table of the bridge family where they share a bridge, as
-// there only the bridge knows the port that a packet has come from.
+// Packets with a forged source address, and tunnels that pods build themselves, are dropped first. The chain sources
+// does this: in this table where pods are routed, and in a table of the bridge family where they share a bridge,
+// because only the bridge knows the port that a packet came from.
 //
-// A change is one transaction for each table, a run of nft, and has the chains and elements that differ.
+// A change is one transaction for each table, which is one run of nft, and contains only the chains and elements that
+// differ.
 package policynftables
 
 import (
@@ -50,7 +50,7 @@ func New() spec.Proxier {
 	})
 }
 
-// probe programs policies for both pod networks.
+// probe programs sample policies for both kinds of pod network.
 func probe(ctx context.Context, ns *netns.NS, _ string) error {
 	addr := netip.MustParseAddr("192.0.2.1")
 	ranges := []netip.Prefix{netip.PrefixFrom(addr, 24), netip.MustParsePrefix("2001:db8::/64")}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package userspace serves Services with a proxy process in the node: the first mode that Kubernetes had. Rules bring a
-// connection for a Service to a socket of the node. Behind the socket somebody accepts it, makes a connection of his
-// own to an endpoint, and carries bytes between the two.
+// Package userspace serves Services with a proxy process in the node, as the first mode of kube-proxy did. Rules
+// redirect a connection for a Service to a socket of the node. A relay accepts the connection, opens another one to an
+// endpoint, and copies bytes between the two.
 //
 //	client                               node                                            endpoint
 //	  |   SYN to 10.96.0.10:80             |                                                |
@@ -20,24 +20,23 @@
 //	        INPUT                  -> KUBE-PORTALS-INPUT    relays take what was redirected, and nothing else
 //
 // A port of a Service has up to two relays: one for all endpoints, and one for those of the node if a traffic policy is
-// Local. Rules choose between them, as they see who asks. The relays of a node have an address of their own, on its
-// loopback device. Packets are redirected to it from whatever device they come by, while REDIRECT drops those that come
-// by one without an IPv4 address, such as the devices of routed pods; and one rule keeps strangers away from all
-// relays.
+// Local. Rules choose between them, because they see the client. The relays of a node have an address of their own on
+// its loopback device. DNAT to that address works on every device, whereas REDIRECT drops packets from a device without
+// an IPv4 address, such as those of routed pods. One rule keeps all other traffic away from the relays.
 //
-// The process is viplab itself, which holds sockets in the network namespace of each node and has a goroutine wait at
-// each. A socket belongs to its namespace whoever uses it, so packets cannot tell this from a process that was started
-// in the node; it costs less, and ends with viplab whatever happens.
+// The process is viplab itself: it holds sockets in the network namespace of each node and runs a goroutine for each. A
+// socket belongs to its namespace whichever process uses it, so packets cannot distinguish this from a process in the
+// node. It costs less, and it ends with viplab in any case.
 //
-// What clients can tell from a mode whose translations are the kernel's:
+// Clients can observe these differences from modes whose connections the kernel translates:
 //   - Endpoints see the node as their client.
-//   - A connection is accepted before there is one to an endpoint. If one endpoint does not answer, the next one is tried;
-//     if none does, the client's connection is reset.
-//   - Endpoints take turns: each of them once in a round, the order within a round being random. A fixed order would give
-//     two clients that connect in turns one endpoint each, for ever.
-//   - Relayed connections end with the proxy; its rules stay until it comes back, which takes up the same sockets.
-//   - A NodePort is a bound socket, and another process that has bound the port before keeps it.
-//   - Each connection costs two sockets, each open direction a pipe, and each service port a socket for ever.
+//   - A connection is accepted before there is one to an endpoint. If an endpoint does not answer, the relay tries the
+//     next one; if none does, it resets the client's connection.
+//   - Endpoints are used in rotation, each once per round and in random order within a round. With a fixed order, two
+//     clients that connect alternately would get one endpoint each, forever.
+//   - Relayed connections end with the proxy. Its rules stay until it restarts, and it then binds the same sockets.
+//   - A NodePort is a bound socket. If another process has bound the port before, that process keeps it.
+//   - Each connection costs two sockets, each open direction a pipe, and each Service port a permanent socket.
 package userspace
 
 import (
@@ -56,15 +55,15 @@ import (
 // New returns the proxier.
 func New() spec.Proxier { return kit.New(definition) }
 
-// definition has none of what the kernel's translations give
+// definition lacks what only translation in the kernel provides:
 //   - SourceAddress and KernelNAT, because connections end in the proxy;
-//   - RandomSpread, because endpoints take turns;
+//   - RandomSpread, because endpoints are used in rotation;
 //   - OutlivesService, because the relay of a Service ends with it;
 //   - UDPKeepsLast, because a relay drops flows to endpoints that it does not know;
-//   - NodePortPrecedence, because the first to bind a NodePort has it;
+//   - NodePortPrecedence, because the first process to bind a NodePort keeps it;
 //   - IPTables, because the chains are not those of the iptables mode.
 //
-// DropInvalid and ForwardAccept hold because nothing between a client and an endpoint is ever forwarded.
+// It has DropInvalid and ForwardAccept because no packet between a client and an endpoint is ever forwarded.
 var definition = kit.Definition{
 	Name: "userspace",
 	Features: spec.Core().With(
@@ -93,7 +92,7 @@ func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
 	}
 }
 
-// sample is the first sync of a node whose only Service uses every match and target there is.
+// sample returns the first sync of a node whose only Service uses every match and target.
 func sample(f lab.Family) *xtables.Change {
 	port, pods := kit.Sample(f)
 	way := netip.AddrPortFrom(relayAddrs[f], 40000)

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// Feature is a named promise that a proxier may make and a scenario may need.
+// Feature is the name of a behaviour that a proxier may promise and a scenario may need.
 type Feature string
 
-// The promises. A proxier that lacks one is not judged by the scenarios that need it; where modes differ on purpose,
-// the difference is a feature.
+// The features. A scenario that needs a feature is skipped for proxiers that lack it. Where implementations differ on
+// purpose, the difference is a feature.
 const (
 	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
 	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
@@ -25,12 +25,13 @@ const (
 	TerminatingFallback Feature = "terminating-endpoints"
 	Topology            Feature = "topology"
 
-	// SCTP: ports of protocol SCTP are served as those of TCP and UDP are.
+	// SCTP: ports of protocol SCTP are served like those of TCP and UDP.
 	SCTP Feature = "sctp"
 
-	// SourceAddress: pods keep their address towards a ClusterIP, outside clients theirs under ETP Local.
+	// SourceAddress: endpoints see the address of a pod that calls a ClusterIP, and under ETP Local that of an outside
+	// client.
 	SourceAddress Feature = "source-address"
-	// RandomSpread: an endpoint is drawn for each connection, independently and evenly.
+	// RandomSpread: the proxier picks an endpoint for each connection independently, with equal probability.
 	RandomSpread Feature = "random-spread"
 	// NodePortAnyLocalAddress: NodePorts answer on every address of the node, not only its primary one.
 	NodePortAnyLocalAddress Feature = "nodeport-any-local-address"
@@ -38,103 +39,107 @@ const (
 	NodePortLocalhost Feature = "nodeport-localhost"
 	// ForwardAccept: the proxier's own traffic passes a FORWARD chain whose policy is DROP.
 	ForwardAccept Feature = "forward-accept"
-	// DropInvalid: packets in conntrack state INVALID do not leave a node un-translated.
+	// DropInvalid: packets in conntrack state INVALID do not leave a node untranslated.
 	DropInvalid Feature = "drop-invalid"
-	// ConntrackCleanupUDP: conntrack entries of vanished UDP endpoints are removed, healthy ones spared.
+	// ConntrackCleanupUDP: the proxier removes conntrack entries of removed UDP endpoints, and only those.
 	ConntrackCleanupUDP Feature = "conntrack-cleanup-udp"
 	// KernelNAT: translations are entries of the node's conntrack table.
 	KernelNAT Feature = "kernel-nat"
-	// VirtualIP: no interface owns a ClusterIP and nothing answers ARP for it.
+	// VirtualIP: no interface has a ClusterIP as its address, and no node answers ARP for one.
 	VirtualIP Feature = "virtual-ip"
-	// MasqueradeMark: packets to be masqueraded carry the mark 0x4000 until then.
+	// MasqueradeMark: packets to be masqueraded carry the mark 0x4000 until they are.
 	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
-	// ConntrackSparesOthers: that clean-up leaves a flow alone which is sent to another machine, whatever its port.
+	// ConntrackSparesOthers: the cleanup of ConntrackCleanupUDP spares flows to other machines, whatever their port.
 	ConntrackSparesOthers Feature = "conntrack-spares-others"
-	// ConntrackFollowsFrontends: a UDP flow to an address or port that a Service gets while its endpoints stay is served.
+	// ConntrackFollowsFrontends: if a Service gets a new address or port and keeps its endpoints, UDP flows that were
+	// already sent there are served.
 	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
-	// UDPDrains: a UDP flow stays with an endpoint that gets no new ones, because it terminates or by a policy, as long as
-	// it serves.
+	// UDPDrains: if an endpoint gets no new flows, because it terminates or because of a policy, its established UDP flows
+	// stay with it as long as it serves.
 	UDPDrains Feature = "udp-drains"
-	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service has none any more.
+	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service loses its last endpoint.
 	UDPKeepsLast Feature = "udp-keeps-last"
-	// NodeHints: hints that name nodes are followed, not only those that name zones (KEP-3015).
+	// NodeHints: the proxier follows hints that name nodes, not only those that name zones (KEP-3015).
 	NodeHints Feature = "node-hints"
-	// DialsAgain: a TCP connection that one endpoint does not take is offered to another.
+	// DialsAgain: if an endpoint refuses a TCP connection, the proxier tries another endpoint.
 	DialsAgain Feature = "dials-again"
-	// ResolvesClashes: flows of one client that would look alike once they are translated, as those from one port to two
-	// Services with the same endpoint, are told apart by another source port.
+	// ResolvesClashes: if two flows of one client would have the same translation, such as flows from one port to two
+	// Services with the same endpoint, the proxier changes the source port of one.
 	ResolvesClashes Feature = "resolves-clashes"
-	// LargeFromNode: a process of a node sends datagrams larger than the way to the endpoint takes in one piece.
+	// LargeFromNode: a process of a node can send datagrams larger than the path MTU to the endpoint.
 	LargeFromNode Feature = "large-from-node"
-	// BridgedFragmentsV6: a pod on a bridge sends IPv6 datagrams larger than its own link takes in one piece.
+	// BridgedFragmentsV6: a pod on a bridge can send IPv6 datagrams larger than the MTU of its own link.
 	BridgedFragmentsV6 Feature = "bridged-fragments-v6"
-	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even
-	// where this node has one.
+	// ETPLocalShortcut: under ETP Local, traffic from a node's own pods and processes goes to the endpoints of all nodes,
+	// even if this node has one.
 	ETPLocalShortcut Feature = "etp-local-shortcut"
-	// OutlivesService: a connection goes on when its Service is deleted.
+	// OutlivesService: an established connection survives the deletion of its Service.
 	OutlivesService Feature = "outlives-service"
-	// SurvivesRestart: while the proxier is away, its node goes on to serve connections, old and new ones.
+	// SurvivesRestart: while the proxier is not running, its node still serves established and new connections.
 	SurvivesRestart Feature = "survives-restart"
-	// SelfHealing: rules that somebody else has deleted come back by themselves, without a change of the cluster.
+	// SelfHealing: rules that another program deletes come back without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 
-	// PodsByAddress: whoever sends from an address of the cluster's pods is taken for one, whatever way a packet comes in
-	// (--detect-local-mode=ClusterCIDR).
+	// PodsByAddress: the proxier treats every packet with a source in the pod ranges as sent by a pod, whatever interface
+	// it arrives on (--detect-local-mode=ClusterCIDR).
 	PodsByAddress Feature = "pods-by-address"
-	// ModeSwitch: the program has another mode, and a mode takes away what the other one has left on the node.
+	// ModeSwitch: the program has another mode, and each mode removes what the other left on the node.
 	ModeSwitch Feature = "mode-switch"
-	// Cleanup: on command, everything that was programmed is taken away.
+	// Cleanup: the proxier has a command that removes everything it programmed.
 	Cleanup Feature = "cleanup"
-	// NoEndpointsRefused: clients of a Service that nobody serves are refused.
+	// NoEndpointsRefused: connections to a Service without endpoints are refused.
 	NoEndpointsRefused Feature = "no-endpoints-refused"
-	// NoEndpointsRefusedOnNode: so are processes of a node at the external addresses of the Service.
+	// NoEndpointsRefusedOnNode: so are connections from processes of a node to the external addresses of such a Service.
 	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
-	// ExternalIPsGate: an administrator can forbid externalIPs (KEP-5707).
+	// ExternalIPsGate: an administrator can disable spec.externalIPs (KEP-5707).
 	ExternalIPsGate Feature = "externalips-gate"
-	// ClusterIPFromOutside: a client outside that routes the range of ClusterIPs to a node is served.
+	// ClusterIPFromOutside: an outside client that routes the range of ClusterIPs to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
-	// UnusedClusterIPsDropped: packets to addresses in the range of ClusterIPs that no Service has do not leave the node.
+	// UnusedClusterIPsDropped: packets to an unassigned address in the range of ClusterIPs do not leave the node.
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
-	// AffinityTimeout: a client is forgotten once it has made no new connection for timeoutSeconds, whatever connections
-	// it has.
+	// AffinityTimeout: affinity expires timeoutSeconds after the client's last new connection, even if the client has open
+	// connections.
 	AffinityTimeout Feature = "affinity-timeout"
-	// AffinityManyClients: more than a hundred clients of one endpoint are remembered.
+	// AffinityManyClients: the proxier keeps affinity for more than a hundred clients of one endpoint.
 	AffinityManyClients Feature = "affinity-many-clients"
-	// SourceRanges: loadBalancerSourceRanges are heeded.
+	// SourceRanges: the proxier enforces loadBalancerSourceRanges.
 	SourceRanges Feature = "source-ranges"
-	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
+	// HealthCheckBody: the health check port reports the number of the node's endpoints in JSON, and as a weight in a
+	// header.
 	HealthCheckBody Feature = "healthcheck-body"
-	// HealthCheckAccept: the health-check port is reached through an INPUT chain whose policy is DROP.
+	// HealthCheckAccept: the health check port is reachable through an INPUT chain whose policy is DROP.
 	HealthCheckAccept Feature = "healthcheck-accept"
-	// ProxierHealthz: the proxier tells of its own health on port 10256 (KEP-3836).
+	// ProxierHealthz: the proxier reports its own health on port 10256 (KEP-3836).
 	ProxierHealthz Feature = "proxier-healthz"
-	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
+	// NodePortHeld: the proxier binds a socket to each NodePort. If another process binds the port first, that process
+	// keeps it.
 	NodePortHeld Feature = "nodeport-held"
-	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
+	// UserspacePortals: rules in portal chains redirect each Service port to a socket of the proxier.
 	UserspacePortals Feature = "userspace-portals"
-	// IPTables: programs xtables chains in the shape that kube-proxy documents.
+	// IPTables: the proxier programs iptables chains in the layout that kube-proxy documents.
 	IPTables Feature = "iptables"
-	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
+	// IPTablesLegacy: it does so through the legacy back end instead of nf_tables.
 	IPTablesLegacy Feature = "iptables-legacy"
-	// IPVS: programs virtual servers of IPVS, a device kube-ipvs0 and IP sets in the shape that kube-proxy documents.
+	// IPVS: the proxier programs IPVS virtual servers, a device kube-ipvs0 and IP sets in the layout that kube-proxy
+	// documents.
 	IPVS Feature = "ipvs"
-	// NFTables: programs an nftables table with verdict maps in the shape that kube-proxy documents.
+	// NFTables: the proxier programs an nftables table with verdict maps in the layout that kube-proxy documents.
 	NFTables Feature = "nftables"
 
-	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. Who promises this is an enforcer.
+	// NetworkPolicy: pods that a NetworkPolicy selects are isolated accordingly. A proxier with this feature is an
+	// enforcer.
 	NetworkPolicy Feature = "networkpolicy"
-	// PolicyDropLog: before a policy drops a packet, it goes to NFLOG group 1, or 2 if it was the sender's egress rules
-	// that denied it, with the prefix "DPI|" or "DPE|" and the pod it was denied to or by, as in "DPI|shop/db". What is
-	// longer than the kernel takes (127 bytes; iptables takes 63) is cut off.
+	// PolicyDropLog: before a policy drops a packet, the packet is logged to NFLOG group 1 if ingress rules of the
+	// receiver deny it, or group 2 if egress rules of the sender do. The prefix is "DPI|" or "DPE|" and the pod whose
+	// rules deny it: "DPI|shop/db". A prefix is cut at the kernel's limit of 127 bytes (63 with iptables).
 	PolicyDropLog Feature = "policy-drop-log"
-	// CalicoChains: enforces policies by chains of iptables, bits of the mark and IP sets in the shape that Calico
-	// documents.
+	// CalicoChains: the enforcer programs iptables chains, mark bits and IP sets in the layout that Calico documents.
 	CalicoChains Feature = "calico-chains"
 )
 
-// The sets that the features of proxiers are made of, and what remains. Every feature is in one of these lists.
+// The feature sets of proxiers, and the remaining features. Every feature is in one of these lists.
 var (
 	core = []Feature{
 		ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, Hairpin, HealthCheckNodePort,
@@ -150,8 +155,8 @@ var (
 		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients, ConntrackSparesOthers,
 		ConntrackFollowsFrontends,
 	}
-	// beyond are the features that show how a proxier works, that its command line has beside serving, or that the Service
-	// API does not ask for. No proxier is assumed to have them: packets are served either way.
+	// beyond lists features that describe how a proxier works, that belong to its command line, or that the Service API
+	// does not require. No proxier is assumed to have them, because packets are served either way.
 	beyond = []Feature{
 		CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
 		HealthCheckBody, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy,
@@ -160,13 +165,13 @@ var (
 	}
 )
 
-// Core returns what every current proxier promises.
+// Core returns the features that every current proxier promises.
 func Core() FeatureSet { return Features(core...) }
 
-// InKernel returns what proxiers promise that have the kernel translate connections.
+// InKernel returns the features of proxiers whose connections the kernel translates.
 func InKernel() FeatureSet { return Core().With(inKernel...) }
 
-// ByNetfilter returns what proxiers promise whose translations are rules of netfilter.
+// ByNetfilter returns the features of proxiers that translate connections by netfilter rules.
 func ByNetfilter() FeatureSet { return InKernel().With(byNetfilter...) }
 
 var all = Features(slices.Concat(core, inKernel, byNetfilter, single, beyond)...)
@@ -174,16 +179,16 @@ var all = Features(slices.Concat(core, inKernel, byNetfilter, single, beyond)...
 // AllFeatures returns every feature, sorted.
 func AllFeatures() []Feature { return all.List() }
 
-// Known reports whether there is a feature of that name.
+// Known reports whether the feature exists.
 func (f Feature) Known() bool { return all[f] }
 
-// Assumed returns what a command is assumed to promise if nothing else is declared.
+// Assumed returns the features that a command is assumed to have if none are declared.
 func Assumed() FeatureSet { return all.Without(beyond...) }
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool
 
-// Features returns the set of some features.
+// Features returns a set of the given features.
 func Features(fs ...Feature) FeatureSet {
 	set := FeatureSet{}
 	for _, f := range fs {
@@ -192,7 +197,7 @@ func Features(fs ...Feature) FeatureSet {
 	return set
 }
 
-// Missing returns the features of need that the set lacks, sorted.
+// Missing returns the features in need that are not in the set, sorted.
 func (s FeatureSet) Missing(need []Feature) []Feature {
 	var out []Feature
 	for _, f := range need {
@@ -204,10 +209,10 @@ func (s FeatureSet) Missing(need []Feature) []Feature {
 	return out
 }
 
-// List returns the set, sorted.
+// List returns the features of the set, sorted.
 func (s FeatureSet) List() []Feature { return slices.Sorted(maps.Keys(s)) }
 
-// With returns the set with further features.
+// With returns a copy of the set plus the given features.
 func (s FeatureSet) With(fs ...Feature) FeatureSet {
 	set := maps.Clone(s)
 	for _, f := range fs {
@@ -216,7 +221,7 @@ func (s FeatureSet) With(fs ...Feature) FeatureSet {
 	return set
 }
 
-// Without returns the set without some features.
+// Without returns a copy of the set minus the given features.
 func (s FeatureSet) Without(fs ...Feature) FeatureSet {
 	set := maps.Clone(s)
 	for _, f := range fs {

@@ -11,62 +11,62 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Row is a probe and the outcome that it must have.
+// Row is a probe and its required outcome.
 type Row struct {
 	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
 	From string
-	// As is the address to send from, one of From's own; its port has no meaning. The zero value leaves the choice to the
-	// kernel.
+	// As is the address to send from, one of From's own; its port is ignored. The zero value lets the kernel choose.
 	As Target
-	// To is where it sends.
+	// To is the destination.
 	To Target
 	// Proto is "tcp" (the zero value) or "udp".
 	Proto string
-	// Family limits the row to one IP family. Zero: every family of the cluster.
+	// Family limits the row to one IP family. Zero means every family of the cluster.
 	Family lab.Family
-	// If limits the row to proxiers that declare the feature, Unless to those that do not. Empty: every proxier.
+	// If limits the row to proxiers that declare the feature, and Unless to those that do not. Empty means every proxier.
 	If, Unless Feature
-	// Times is how many fresh connections are made, one after another. Zero means one, and with Even or Sticky the fewest
-	// that can show it.
+	// Times is the number of new connections, which are made one after another. Zero means one. With Even or Sticky, zero
+	// means the smallest number that gives a reliable verdict.
 	Times int
-	// Conn, if not empty, names a connection that stays open: the first row with this name opens it, later rows send on
-	// it, and all of them must be answered by the same server. With Times, each row sends that often. A UDP socket is kept
-	// even if its first datagram is not answered, a TCP connection only if it is.
+	// Conn, if not empty, names a connection that stays open. The first row with this name opens it, later rows send on
+	// it, and the same server must answer all of them. With Times, each row sends that often. A UDP socket is kept even if
+	// its first datagram is not answered, a TCP connection only if it is.
 	Conn string
-	// Moves allows another server of By than the first to answer a kept connection from this row on.
+	// Moves allows another server of By than the first one to answer a kept connection from this row on.
 	Moves bool
-	// SourcePort is the client's port. Zero: a new one for each connection.
+	// SourcePort is the client's port. Zero means a new one for each connection.
 	SourcePort uint16
-	// Payload is how many bytes go each way beside the greeting.
+	// Payload is the number of bytes sent in each direction in addition to the greeting.
 	Payload int
 
 	// Choice, if not empty, names a behaviour that the API leaves to implementations: "an open connection that a new
-	// policy denies". Want lists what they may do. The report of a scenario that passes says which of them it was.
+	// policy denies". Want lists the allowed outcomes. The report of a scenario that passes names the one that was
+	// observed.
 	Choice string
 
-	// Want are the outcomes that are right. The zero value means Reply.
+	// Want is the set of allowed outcomes. The zero value means Reply.
 	Want Want
-	// By are the servers that may answer. A row that wants a Reply names them.
+	// By are the servers that may answer. A row that wants a Reply must name them.
 	By []string
-	// Port is the port that the server must have accepted on. Zero: not judged.
+	// Port is the port on which the server must have accepted. Zero means any.
 	Port uint16
-	// SeenAs is the client that the server must see. The zero value is not judged.
+	// SeenAs is the client address that the server must see. The zero value means any.
 	SeenAs Peer
-	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
-	// Times it notices servers that are left out; finer differences take more connections. In a row that allows other
-	// outcomes too, whatever is not answered counts as the share of one more server.
+	// Even requires that the answers are spread evenly over all of By (an exact test with a false-alarm rate below 1e-6).
+	// Without Times the test detects servers that get no traffic; smaller deviations need more connections. In a row that
+	// allows other outcomes, probes without an answer count as the share of one more server.
 	Even bool
-	// Sticky wants all answers from one server. Without Times, a proxier that draws one of By each time goes unnoticed in
-	// less than one in a million rows.
+	// Sticky requires that one server gives all answers. Without Times, a proxier that picks one of By at random each time
+	// goes unnoticed in less than one in a million rows.
 	Sticky bool
-	// Flow is the conntrack entry that a node must hold. The zero value is not judged.
+	// Flow is the conntrack entry that a node must hold. The zero value means that none is looked up.
 	Flow FlowWant
 }
 
 // Want is a set of outcomes.
 type Want uint8
 
-// The outcomes a row can want. The zero value of Want stands for Reply.
+// The outcomes that a row can want. The zero value of Want means Reply.
 const (
 	Reply Want = 1 << iota
 	Refused
@@ -74,7 +74,7 @@ const (
 	Reset
 	Silence
 
-	// NotServed is any outcome but an answer.
+	// NotServed is every outcome except an answer.
 	NotServed = Refused | Unreachable | Reset | Silence
 )
 
@@ -86,7 +86,7 @@ var wants = []struct {
 	{Reset, traffic.Reset}, {Silence, traffic.Silence},
 }
 
-// Allows reports whether the outcome is one of those wanted.
+// Allows reports whether the outcome is in the set.
 func (w Want) Allows(o traffic.Outcome) bool {
 	for _, x := range wants {
 		if x.outcome == o {
@@ -103,7 +103,7 @@ func (w Want) orReply() Want {
 	return w
 }
 
-// String names the outcomes: "Refused or Silence".
+// String returns the names of the outcomes: "Refused or Silence".
 func (w Want) String() string {
 	if w == NotServed {
 		return "not served"
@@ -117,7 +117,7 @@ func (w Want) String() string {
 	return strings.Join(names, " or ")
 }
 
-// Peer is the client that a server must see.
+// Peer is the client address that a server must see.
 type Peer struct {
 	kind peerKind
 	node string
@@ -133,20 +133,21 @@ const (
 	peerHairpin
 )
 
-// Itself is the client's own address and port: nothing rewrote the source.
+// Itself returns the client's own address and port: the source is not rewritten.
 func Itself() Peer { return Peer{kind: peerItself} }
 
-// NodeAddr is any address of the node. Which one depends on the interface the packet leaves by.
+// NodeAddr returns a Peer that matches any address of the node. The actual address depends on the interface that the
+// packet leaves by.
 func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 
-// EgressOf is the address of the interface by which the node sends to the pod that answered.
+// EgressOf returns the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin is the client's own address, except where the client itself answered: then an address of its
-// node.
+// ItselfUnlessHairpin returns the client's own address. If the client itself answered, it is an address of its node
+// instead.
 func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
 
-// String returns the client that the server must see, in words.
+// String describes the client address in words.
 func (p Peer) String() string {
 	switch p.kind {
 	case peerItself:
@@ -162,21 +163,23 @@ func (p Peer) String() string {
 	}
 }
 
-// FlowWant is the entry that a node's conntrack table must hold for a probe.
+// FlowWant is the conntrack entry that a node must hold for a probe.
 type FlowWant struct {
-	// Node is the node whose table is read. Empty: nothing is judged.
+	// Node is the node whose table is read. Empty means that no entry is required.
 	Node string
-	// SNAT wants the source rewritten to an address of the node as well; otherwise it must not be.
+	// SNAT requires that the source is rewritten to an address of the node. Otherwise the source must not be rewritten.
 	SNAT bool
 }
 
-// TranslatedOn wants an entry on the node: destination rewritten to the server that answered, source kept.
+// TranslatedOn requires an entry on the node whose destination is the server that answered and whose source is
+// unchanged.
 func TranslatedOn(node string) FlowWant { return FlowWant{Node: node} }
 
-// MasqueradedOn wants an entry on the node: destination rewritten to the server, source to the node.
+// MasqueradedOn requires an entry on the node whose destination is the server that answered and whose source is the
+// node.
 func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: true} }
 
-// Protocol is Proto with its default.
+// Protocol returns Proto, or "tcp" if it is empty.
 func (r Row) Protocol() string {
 	if r.Proto == "" {
 		return "tcp"
@@ -184,7 +187,8 @@ func (r Row) Protocol() string {
 	return r.Proto
 }
 
-// Probe returns what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". The zero family leaves it open.
+// Probe describes the probe in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". With the zero family it names no
+// family.
 func (r Row) Probe(family lab.Family) string {
 	s := r.From
 	if r.As != (Target{}) {
@@ -203,7 +207,7 @@ func (r Row) Probe(family lab.Family) string {
 	return s
 }
 
-// Count is Times with its default.
+// Count returns Times or its default.
 func (r Row) Count() int {
 	switch {
 	case r.Times > 0:
@@ -216,7 +220,7 @@ func (r Row) Count() int {
 	return 1
 }
 
-// Concerns reports whether the row is for a proxier with these features.
+// Concerns reports whether the row applies to a proxier with these features.
 func (r Row) Concerns(features FeatureSet) bool {
 	return (r.If == "" || features[r.If]) && (r.Unless == "" || !features[r.Unless])
 }

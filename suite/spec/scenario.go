@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package spec is the vocabulary that scenarios, proxiers and the engine share: what a scenario is, what a row expects,
-// what a proxier promises, and what a verdict means. It runs nothing.
+// Package spec defines the values that scenarios, proxiers and the engine share: scenarios, the rows that they expect,
+// the features that a proxier promises, and verdicts. It runs nothing.
 package spec
 
 import (
@@ -20,64 +20,64 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Priority says how much depends on a scenario.
+// Priority is the importance of a scenario.
 type Priority string
 
 // The priorities of the catalogue.
 const (
-	P0 Priority = "P0" // conformance, or what introductions to the subject teach
+	P0 Priority = "P0" // conformance, or what introductions to Services teach
 	P1 Priority = "P1" // documented behaviour of the Service API
 	P2 Priority = "P2" // advanced
 )
 
-// Scenario is one behaviour, as a value. It names no proxier: where implementations differ on purpose, it needs a
-// feature. Every scenario lives in a Kubernetes namespace of its own, and many run in one cluster at once.
+// Scenario is the description of one behaviour. It names no proxier: where implementations differ on purpose, it needs
+// a feature. Every scenario has a Kubernetes namespace of its own, and many run concurrently in one cluster.
 //
-// The cluster has the nodes n1 in zone east, n2 and n3 in zone west and, outside of it, the hosts client and router.
-// Pods are named by Given.
+// The cluster has the node n1 in zone east, the nodes n2 and n3 in zone west and, outside of it, the hosts client and
+// router. Given names the pods.
 type Scenario struct {
 	// ID is the scenario's name: "etp-local-source-preserved".
 	ID string
-	// Group is the family of behaviours it belongs to: "etp-local". Scenarios of the catalogue have this field and the
-	// next three from their row there.
+	// Group is the family of behaviours that the scenario belongs to: "etp-local". In the catalogue, this field and the
+	// next three are set from the scenario's behaviour.
 	Group string
 	// Why is a sentence that a user would recognise.
 	Why string
-	// Priority and Source (where the behaviour is promised) appear in the report.
+	// Priority and Source (the document that promises the behaviour) appear in the report.
 	Priority Priority
 	Source   string
-	// Needs are the features without which a proxier is not judged.
+	// Needs are the features that a proxier must have. Otherwise the scenario is skipped.
 	Needs []Feature
-	// Families are the IP families that it is about: it is skipped in a cluster that lacks one. None means any.
+	// Families are the IP families that the scenario needs: it is skipped in a cluster that lacks one. Empty means any.
 	Families []lab.Family
-	// NeedsOverlay skips it in a cluster whose nodes route pod traffic without a tunnel.
+	// NeedsOverlay skips the scenario in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
 	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen, or
-	// what the cluster itself owes. Every other scenario fails there.
+	// what the cluster itself must provide. Every other scenario fails there.
 	HoldsWithoutProxier bool
-	// Cluster, if not nil, gives the scenario another cluster than the default one, which most scenarios share. Scenarios
-	// that change what others would see (sysctls, firewall policies, restarts) need a cluster for themselves.
+	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. A scenario that
+	// would affect others (sysctls, firewall policies, restarts) needs a cluster of its own.
 	Cluster *ClusterConfig
-	// NodePorts are the ports in the range of NodePorts that the scenario chooses itself. No other scenario may choose
-	// them, because scenarios share clusters and one may expect a port to be closed.
+	// NodePorts are the NodePorts that the scenario chooses itself. No two scenarios may choose the same one, because
+	// scenarios share clusters and another one may expect the port to be closed.
 	NodePorts []uint16
-	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
+	// Given holds the objects of the cluster at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
-	// Steps run in order; a step that fails ends the scenario.
+	// Steps run in order. A step that fails ends the scenario.
 	Steps []Step
 }
 
-// ClusterConfig describes a cluster other than the default one. The zero value is a cluster like the default one, but
-// for one scenario alone.
+// ClusterConfig describes a cluster other than the default one. The zero value is configured like the default cluster,
+// but runs one scenario alone.
 type ClusterConfig struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.
 	Sysctls []netns.Setting
-	// Nodes are those that get a proxier. None means all. The others have pods as well, but no probe of a Service starts
-	// there or goes to their NodePorts.
+	// Nodes are the nodes that get a proxier. Empty means all. Other nodes have pods as well, but no Service is probed
+	// from there or through their NodePorts.
 	Nodes []string
-	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must not change what others
-	// see.
+	// Shared lets scenarios with equal configurations run concurrently in one cluster. They must not change what others
+	// observe.
 	Shared bool
 }
 
@@ -85,13 +85,13 @@ type ClusterConfig struct {
 type Step struct {
 	// Name is a phrase for messages: "the policy becomes Cluster".
 	Name string
-	// Do are the changes, one after another. An error of a change is the harness's. Rows are probed once every node has
-	// programmed the changes.
+	// Do lists the changes, which run one after another. An error of a change is a failure of the harness. Rows are probed
+	// once every node has programmed the changes.
 	Do []Action
-	// Rows are probed together and judged together.
+	// Rows are probed concurrently and judged together.
 	Rows []Row
 	// Check, if not nil, runs after the rows and checks what rows cannot express. An error is a failure of the proxier,
-	// unless it is a HarnessError, as the errors of World's methods are where the harness is to blame.
+	// unless it is a HarnessError. World's methods return HarnessErrors where the harness is at fault.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -102,61 +102,63 @@ type Action struct {
 	Run  func(ctx context.Context, w World) error
 }
 
-// World is what a running scenario sees and touches: its own part of the cluster.
+// World gives a running scenario access to its own part of the cluster.
 type World interface {
-	// Lab is the network, Kube the cluster's state. Changes of the state reach the proxiers by themselves.
+	// Lab returns the network, and Store the cluster's state. Changes of the state reach the proxiers by themselves.
 	Lab() *lab.Lab
 	Store() *store.Store
-	// Namespace is the scenario's Kubernetes namespace.
+	// Namespace returns the scenario's Kubernetes namespace.
 	Namespace() string
-	// Features are what the proxier declares, and the enforcer beside it.
+	// Features returns the features of the proxier and of the enforcer beside it.
 	Features() FeatureSet
-	// Host finds a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1"; "other/a1" in a
-	// further namespace that it has made).
+	// Host returns the named host: a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1", or
+	// "other/a1" in another namespace that the scenario created).
 	Host(name string) (*lab.Host, error)
-	// Server is the echo server of a pod of the scenario.
+	// Server returns the echo server of a pod of the scenario.
 	Server(pod string) (*traffic.Server, error)
 	// Resolve turns a target into an address.
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
-	// Expect settles the cluster, probes rows side by side and judges them, as a step does.
+	// Expect waits until the cluster has converged, probes the rows concurrently and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
-	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every
-	// answer. Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f
+	// During waits until the cluster has converged. While f runs, it probes the rows over and over, each at its own pace,
+	// and then judges every answer. Each request must reach one server once. Times is ignored: probes go on until f
 	// returns.
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
-	// Life is the proxier on a node.
+	// Life returns the life of the proxier on a node.
 	Life(node string) Life
-	// Enforcer is what enforces network policies on a node: the enforcer, or a proxier that does it itself.
+	// Enforcer returns the life of the program that enforces network policies on a node: the enforcer, or the proxier if
+	// it enforces policies itself.
 	Enforcer(node string) Life
-	// Observe probes a row in every family that it is for. The caller judges the observations.
+	// Observe probes a row in every family that it applies to. The caller judges the observations.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
-	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
+	// Probe sends one probe from a host to a target and keeps the connection open. The caller closes it.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
 		error)
-	// Flow looks up the conntrack entry of a node by the addresses of its first packet. It is false if there is none.
+	// Flow returns the conntrack entry of a node for the addresses of a flow's first packet. It reports false if there is
+	// none.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
-	// Flows lists the conntrack entries of a node. It takes tens of milliseconds: prefer Flow.
+	// Flows returns the conntrack entries of a node that keep selects. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
-	// Note adds a line to the report of a scenario that passes: a figure, or a choice that the proxier made.
+	// Note adds a line to the report of a scenario that passes: a measurement, or a choice that the proxier made.
 	Note(text string)
-	// Apply creates or updates objects, those without a namespace in the scenario's.
+	// Apply creates or updates objects. Objects without a namespace get the scenario's.
 	Apply(objs ...store.Object) error
 	// Settle returns when every node has programmed every change made so far.
 	Settle(ctx context.Context) error
 	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with
-	// the scenario. Ports are shared with other scenarios: pick one that no other uses.
+	// the scenario. Other scenarios share the host's ports: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
-	// Run runs a program in a host's namespace, in a pod as its container would, and returns what it printed.
+	// Run runs a program in a host's namespace (for a pod, as its container would) and returns its output.
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 
-// HarnessError marks an error as the harness's own: it makes the scenario broken instead of failed.
+// HarnessError marks an error as the harness's own. It makes the verdict broken instead of failed.
 type HarnessError struct{ Err error }
 
 func (f *HarnessError) Error() string { return "harness: " + f.Err.Error() }
 func (f *HarnessError) Unwrap() error { return f.Err }
 
-// HarnessErrorf is a HarnessError with a message.
+// HarnessErrorf returns a HarnessError with a formatted message.
 func HarnessErrorf(format string, args ...any) error {
 	return &HarnessError{fmt.Errorf(format, args...)}
 }
@@ -181,7 +183,7 @@ func MustDo(err error) {
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
-// Validate reports what is wrong with a scenario as it is written.
+// Validate returns an error that lists the mistakes in the scenario's definition.
 func (s Scenario) Validate() error {
 	switch {
 	case !idPattern.MatchString(s.ID) || len(s.ID) > 63:
@@ -212,7 +214,7 @@ func (s Scenario) Validate() error {
 	return s.validateNodePorts()
 }
 
-// validateNodePorts checks that NodePorts lists what the Services of Given ask for.
+// validateNodePorts checks that NodePorts lists the NodePorts that the Services of Given request.
 func (s Scenario) validateNodePorts() error {
 	for _, o := range s.Given {
 		service, ok := o.(*corev1.Service)

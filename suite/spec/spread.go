@@ -4,12 +4,12 @@ package spec
 
 import "math"
 
-// falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows. Sticky overlooks one as
-// rarely.
+// falseAlarm is the probability that Even blames a fair proxier: one in a million rows. Sticky overlooks an unfair one
+// as rarely.
 const falseAlarm = 1e-6
 
-// leastDraws is the least number of connections with which the test notices a server that is left out: so many that a
-// fair draw all but never leaves one out. For two servers it is 22, for three 39, for seven 107.
+// leastDraws returns the smallest number of connections at which the test notices a server that gets none. At that
+// number a fair draw almost never leaves a server out. It is 22 for two servers, 39 for three and 107 for seven.
 func leastDraws(servers int) int {
 	n := 1
 	for !tooFew(0, n, servers) && servers > 1 {
@@ -18,8 +18,8 @@ func leastDraws(servers int) int {
 	return n
 }
 
-// leastRepeats is the least number of connections of which fair draws all but never lead all to one server. For two
-// servers it is 21, for three 14, for four 11.
+// leastRepeats returns the smallest number of connections that fair draws almost never lead to a single server. It is
+// 21 for two servers, 14 for three and 11 for four.
 func leastRepeats(servers int) int {
 	n := 1
 	for chance := 1.0; chance >= falseAlarm && servers > 1; n++ {
@@ -28,8 +28,8 @@ func leastRepeats(servers int) int {
 	return n
 }
 
-// evenly reports whether the answers can come from fair draws over the servers. It is an exact test: under a fair draw
-// the count of each server is binomial, so each count is judged by its exact tail probability, and the allowed false
+// evenly reports whether the counts can result from fair draws over the servers. It is an exact test: under a fair draw
+// the count of each server is binomial. Each count is compared with its exact tail probability, and the allowed false
 // alarms are divided over the 2n tails (Bonferroni). A strict rotation passes as well: it is more even than chance.
 func evenly(counts map[string]int, servers []string) bool {
 	total := 0
@@ -52,7 +52,7 @@ func tooMany(count, total, servers int) bool {
 	return upperTail(count, total, 1/float64(servers)) < falseAlarm/float64(2*servers)
 }
 
-// lowerTail is P(X <= k) for X ~ Binomial(n, p).
+// lowerTail returns P(X <= k) for X ~ Binomial(n, p).
 func lowerTail(k, n int, p float64) float64 {
 	sum := 0.0
 	for i := 0; i <= k; i++ {
@@ -61,7 +61,7 @@ func lowerTail(k, n int, p float64) float64 {
 	return sum
 }
 
-// upperTail is P(X >= k) for X ~ Binomial(n, p).
+// upperTail returns P(X >= k) for X ~ Binomial(n, p).
 func upperTail(k, n int, p float64) float64 {
 	sum := 0.0
 	for i := k; i <= n; i++ {
@@ -70,7 +70,7 @@ func upperTail(k, n int, p float64) float64 {
 	return sum
 }
 
-// binomial is P(X = k) for X ~ Binomial(n, p), by logarithms so that thousands of draws do not overflow.
+// binomial returns P(X = k) for X ~ Binomial(n, p). It uses logarithms so that thousands of draws do not overflow.
 func binomial(k, n int, p float64) float64 {
 	if p == 1 {
 		if k == n {

@@ -46,7 +46,7 @@ func Enter(entries []Entry, saved Tables, tx func(TableName) *Transaction) {
 	}
 }
 
-// Ownership says what of the tables belongs to a program.
+// Ownership identifies the parts of the tables that belong to a program.
 type Ownership struct {
 	Backend Backend
 	Tables  []TableName

@@ -26,10 +26,10 @@ func (s *Saved) Jumps(chain, target string) []Rule {
 	return out
 }
 
-// Tables is what all tables hold. One that does not exist is not there.
+// Tables holds the contents of all tables that exist.
 type Tables map[TableName]*Saved
 
-// Of is what a table holds: nothing, if it does not exist.
+// Of returns the contents of a table, empty if it does not exist.
 func (t Tables) Of(name TableName) *Saved {
 	if s := t[name]; s != nil {
 		return s

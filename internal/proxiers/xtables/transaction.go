@@ -53,7 +53,7 @@ func (t *Transaction) Delete(chain string) {
 	t.deleted = append(t.deleted, chain)
 }
 
-// IsEmpty says whether the transaction changes nothing.
+// IsEmpty reports whether the transaction changes nothing.
 func (t *Transaction) IsEmpty() bool { return t.declared.Len() == 0 && t.rules.Len() == 0 }
 
 // declare writes a line that creates a chain, or, as restore is run with --noflush, empties it if it exists.
@@ -74,7 +74,7 @@ func (t *Transaction) line(op, chain string, r Rule) {
 	t.rules.WriteByte('\n')
 }
 
-// Merge makes one transaction of several on one table.
+// Merge returns one transaction that does what several on the same table do.
 func Merge(table TableName, all ...*Transaction) *Transaction {
 	m := &Transaction{Table: table}
 	for _, t := range all {
@@ -85,7 +85,7 @@ func Merge(table TableName, all ...*Transaction) *Transaction {
 	return m
 }
 
-// Script is the input for iptables-restore that carries out the transactions one after the other.
+// Script returns the input for iptables-restore that carries out the transactions one after the other.
 func Script(all ...*Transaction) []byte {
 	var b bytes.Buffer
 	for _, t := range all {

@@ -13,24 +13,23 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// agent keeps one program on one node up to date, the proxier or the enforcer: whenever the cluster's state has
-// changed, it applies the newest state. Changes that arrive while the program works, and shortly after, are applied
-// together, next.
+// agent keeps one program on one node up to date, the proxier or the enforcer. Whenever the cluster's state changes, it
+// applies the newest state. It batches the changes that arrive while the program works, and shortly after.
 type agent struct {
 	role     role
 	node     string
 	instance spec.Instance
 	store    *store.Store
-	gate     <-chan struct{} // nothing is applied before it is closed; nil: no gate
+	gate     <-chan struct{} // nothing is applied until it is closed; nil: no gate
 	cancel   context.CancelFunc
 	done     chan struct{}
-	gone     bool // it has been ended; touched by whoever ends it alone
+	gone     bool // it has ended; used only by the caller that ends it
 
 	mu      sync.Mutex
-	applied uint64 // newest revision that the node obeys
+	applied uint64 // newest revision to which the node has converged
 	failure error  // of the newest attempt; nil once an attempt succeeds
 	tried   uint64 // newest revision that was attempted
-	stuck   error  // once the program has been given up
+	stuck   error  // set once the program has been given up
 	changed chan struct{}
 }
 
@@ -49,12 +48,11 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	return a, nil
 }
 
-// applyEvery is the least time from one Apply to the next. Scenarios that share a cluster change something all the
-// time, and proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is a
-// second.)
+// applyEvery is the minimum time from one Apply to the next. Scenarios that share a cluster change it constantly, and
+// proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is one second.)
 const applyEvery = 150 * time.Millisecond
 
-// retryAfter is the pause before a failed Apply is tried again with no newer state to apply.
+// retryAfter is the pause before a retry of a failed Apply if there is no newer state.
 const retryAfter = 200 * time.Millisecond
 
 func (a *agent) run(ctx context.Context) {
@@ -112,12 +110,13 @@ func (a *agent) record(revision uint64, err error) {
 	a.changed = make(chan struct{})
 }
 
-// applyLimit is how long a node may take to obey a change before its program is given up for good. It is for hangs;
-// slow machines get more (see pace).
+// applyLimit is the time within which a node must converge before its program is given up for good. It only detects
+// hangs; slow machines get more (see package machine).
 const applyLimit = 2 * time.Minute
 
-// wait returns when the node obeys the state of the revision or a newer one. A program that fails on such a state three
-// times in a row has failed; one that does not finish in time is given up, and every later wait says so at once.
+// wait returns when the node has converged to the state of the revision or a newer one. It returns an error if the
+// program fails on such a state three times in a row, or does not finish in time. In the latter case the program is
+// given up, and every later wait fails at once.
 func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) error {
 	expired := time.After(limit)
 	failures := 0
@@ -172,13 +171,13 @@ func (a *agent) kill(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "kill", a.instance.Kill)
 }
 
-// cleanup ends the loop and the program, and removes all that the program has programmed.
+// cleanup ends the loop and the program, and removes everything that the program programmed.
 func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "clean up after", a.instance.Cleanup)
 }
 
-// end ends the loop, and then the program in one way or another; what has ended is not ended again. A program that does
-// not come back is left behind: it ends with its namespace.
+// end ends the loop, and then the program in the given way. It does nothing if the agent has already ended. A program
+// that does not return is abandoned: it ends with its namespace.
 func (a *agent) end(ctx context.Context, limit time.Duration, how string, instance func(context.Context) error) error {
 	if a.gone {
 		return nil

@@ -16,12 +16,12 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// parallel is how many scenarios run in one cluster at once. They spend most of their time waiting for proxiers to
-// apply changes, which all of them can wait for together.
+// parallel is the number of scenarios that run concurrently in one cluster. They spend most of their time waiting for
+// proxiers to apply changes, and can wait together.
 const parallel = 24
 
-// clustersBeside is how many further clusters are there at once beside the one that most scenarios share. Their
-// scenarios wait for proxiers to start and for what these do now and then, up to half a minute.
+// clustersBeside is the number of clusters that run concurrently with the default one. Their scenarios wait up to half
+// a minute for proxiers to start and for periodic work of theirs.
 const clustersBeside = 5
 
 // group is the cells that share a cluster.
@@ -118,12 +118,12 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group) {
 	r.leaving.Go(func() { r.retire(ctx, env, how) })
 }
 
-// manyRetired is how many clusters in which nothing happens any more may wait to be taken down; each takes some 5 MiB.
-// The kernel takes a quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each
-// bridge, synchronize_rcu in vxlan_sock_release for each tunnel) while it holds the lock on all network configuration.
+// manyRetired is the number of idle clusters that may wait to be taken down; each takes about 5 MiB. The kernel needs a
+// quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each bridge, synchronize_rcu
+// in vxlan_sock_release for each tunnel), while it holds the lock on all network configuration.
 const manyRetired = 32
 
-// retire ends what runs in a cluster. It is taken down when there are many, or at the end of the run.
+// retire ends what runs in a cluster. Retired clusters are taken down in a batch, or at the end of the run.
 func (r *Run) retire(ctx context.Context, env *environment, how ending) {
 	err := env.end(context.WithoutCancel(ctx), how)
 	r.mu.Lock()
@@ -139,7 +139,7 @@ func (r *Run) retire(ctx context.Context, env *environment, how ending) {
 	r.noteLocked(err)
 }
 
-// noteLocked keeps what went wrong when a cluster was taken down.
+// noteLocked records an error of taking a cluster down.
 func (r *Run) noteLocked(err error) {
 	if err != nil {
 		r.left = append(r.left, fmt.Errorf("take a cluster down: %w", err))

@@ -27,7 +27,7 @@ import (
 // nodes are the nodes of every cluster that scenarios run in.
 var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
 
-// zones are where the nodes are. Nothing but topology hints speaks of zones.
+// zones are the zones of the nodes. Only topology hints refer to them.
 var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
 
 // environment is a cluster with a proxier on every node, and maybe an enforcer.
@@ -43,8 +43,8 @@ type environment struct {
 	applyLimit time.Duration
 }
 
-// build makes a cluster and places the proxier, and after it the enforcer: no packet passes between the two. What goes
-// wrong with the cluster is a Fault, what goes wrong with them is not.
+// build creates a cluster and starts the proxier on its nodes, and then the enforcer: no packet passes between the two.
+// An error of the cluster is a HarnessError, an error of the programs is not.
 func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig) (*environment, error) {
 	c, err := cluster.New(ctx, lab.Topology{
 		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
@@ -81,8 +81,9 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig)
 	return env, nil
 }
 
-// placeAll places the program of a fleet on every node. What was placed before has done its first work then: as in a
-// real cluster, policies are enforced by rules that stand before those of the proxier, because they come later.
+// placeAll starts the program of a fleet on every node. Programs that were started before have done their first work by
+// then: the rules of an enforcer are inserted before those of the proxier because they come later, as in a real
+// cluster.
 func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 	if err := e.settle(ctx, e.Store().Snapshot().Revision); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 	return nil
 }
 
-// hasProxier says whether a node is one of those that get a proxier.
+// hasProxier reports whether the node gets a proxier.
 func (e *environment) hasProxier(node string) bool {
 	return len(e.own.Nodes) == 0 || slices.Contains(e.own.Nodes, node)
 }
@@ -116,8 +117,8 @@ func (r *Run) takeNote(l *lab.Lab) {
 	}
 }
 
-// place starts a program of the fleet on one node. If gate is not nil, EndpointSlices are kept from it until that is
-// closed.
+// place starts a program of the fleet on one node. If gate is not nil, EndpointSlices are withheld from the program
+// until gate is closed.
 func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program spec.Proxier,
 	gate <-chan struct{}) (*agent, error) {
 	state, err := os.MkdirTemp(e.stateDir, n.Name()+"-")
@@ -129,7 +130,7 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
 }
 
-// equip makes a node what the administrator wants it to be before a proxier comes.
+// equip configures a node as the administrator wants it before a proxier starts.
 func (e *environment) equip(n *lab.Node, own spec.ClusterConfig) error {
 	if err := n.SetSysctls(append(patientTracking, own.Sysctls...)...); err != nil {
 		return err
@@ -142,7 +143,7 @@ func (e *environment) equip(n *lab.Node, own spec.ClusterConfig) error {
 	})
 }
 
-// settle returns when everything that has been placed on the nodes, and still is there, obeys the state of a revision.
+// settle returns when every running program has converged to the state of a revision.
 func (e *environment) settle(ctx context.Context, revision uint64) error {
 	for _, f := range e.fleets() {
 		if err := f.wait(ctx, revision, e.applyLimit); err != nil {
@@ -157,7 +158,7 @@ func (e *environment) close(ctx context.Context) error {
 	return errors.Join(e.end(ctx, (*agent).stop), e.Cluster.Close())
 }
 
-// end ends proxiers and enforcers in one way or another, and leaves the cluster there.
+// end ends proxiers and enforcers in the given way, and leaves the cluster.
 func (e *environment) end(ctx context.Context, how ending) error {
 	var errs []error
 	for _, f := range e.fleets() {
@@ -169,7 +170,7 @@ func (e *environment) end(ctx context.Context, how ending) error {
 	return errors.Join(append(errs, os.RemoveAll(e.stateDir))...)
 }
 
-// doors tells how to enter each namespace from outside of the sandbox.
+// doors describes how to enter each namespace from outside the sandbox.
 func (e *environment) doors() []string {
 	var out []string
 	door := func(ns *netns.NS) {

@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// role is what a program does on its nodes. Messages and files are called after it.
+// role is the purpose of a program on its nodes. It is part of messages and file names.
 type role string
 
 const (
@@ -46,12 +46,13 @@ func (e *environment) fleets() []*fleet {
 	return []*fleet{e.proxier, e.enforcer}
 }
 
-// enforcing is the fleet that enforces network policies: the enforcers, or proxiers that do it themselves.
+// enforcing returns the fleet that enforces network policies: the enforcers, or proxiers that enforce policies
+// themselves.
 func (e *environment) enforcing() *fleet {
 	return cmp.Or(e.enforcer, e.proxier)
 }
 
-// rules is how the file ends that keeps what the fleet has programmed on a node.
+// rules is the suffix of the file with the fleet's rules on a node.
 func (f *fleet) rules() string {
 	if f.role == enforcerRole {
 		return "-policies.txt"
@@ -72,7 +73,7 @@ func (f *fleet) wait(ctx context.Context, revision uint64, limit time.Duration) 
 	return nil
 }
 
-// agent is the agent of a node, nil if there is none.
+// agent returns the agent of a node, or nil if there is none.
 func (f *fleet) agent(node string) *agent {
 	for _, a := range f.agents {
 		if a.node == node {
@@ -99,8 +100,8 @@ type logBook struct {
 	text []byte
 }
 
-// logLimit is how much of a log is kept: the newest part of it. A program that floods its log must not fill
-// the machine's memory.
+// logLimit is the size of the newest part of a log that is kept. A program that floods its log must not exhaust the
+// machine's memory.
 const logLimit = 1 << 20
 
 func (b *logBook) Write(p []byte) (int, error) {

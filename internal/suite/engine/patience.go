@@ -15,8 +15,9 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// flowMemory is how long nodes remember an idle UDP flow: longer than a step takes on the slowest machine. By default
-// the kernel forgets it after 30 s, IPVS after 5 minutes, and it would be led anew, for no reason of the proxier's.
+// flowMemory is the time for which nodes remember an idle UDP flow: longer than a step takes on the slowest machine.
+// The defaults are 30 s in the kernel and 5 minutes in IPVS. After that a flow would get a new endpoint without a fault
+// of the proxier.
 const flowMemory = time.Hour
 
 // patientTracking is that for connection tracking.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine runs scenarios on proxiers: it plans which cells of the matrix run and which are skipped, builds
-// clusters, runs many scenarios in one cluster at once, judges them, and keeps what explains a failure. It knows no
-// test framework; the suite and the command are its front ends.
+// Package engine runs scenarios on proxiers. It plans which cells of the matrix run and which are skipped, builds
+// clusters, runs many scenarios concurrently in one cluster, judges them, and keeps the evidence of failures. It
+// depends on no test framework; the suite and the command are its front ends.
 package engine
 
 import (
@@ -19,46 +19,46 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Options say what to run and on what.
+// Options define a run: the scenarios, the proxiers and the kind of cluster.
 type Options struct {
-	// Proxiers are the columns of the matrix, Scenarios its rows.
+	// Proxiers are the columns of the matrix, and Scenarios its rows.
 	Proxiers  []spec.Proxier
 	Scenarios []spec.Scenario
 	// Enforcer, if not nil, is placed on every node beside the proxier and enforces network policies there.
 	Enforcer spec.Proxier
-	// Focus limits the run to scenarios whose id it matches. Nil: all.
+	// Focus limits the run to scenarios whose id it matches. Nil means all.
 	Focus *regexp.Regexp
-	// Stack, PodNetwork and Overlay are those of every cluster that is built.
+	// Stack, PodNetwork and Overlay apply to every cluster that is built.
 	Stack      lab.Stack
 	PodNetwork lab.PodNetwork
 	Overlay    lab.Overlay
-	// Shard and Shards limit the run to every Shards-th scenario, beginning with number Shard, counted from 1. Shards 0:
-	// no sharding.
+	// Shard and Shards limit the run to every Shards-th scenario, starting with number Shard, counted from 1. Shards 0
+	// means no sharding.
 	Shard, Shards int
-	// TrySkipped runs scenarios although the proxier does not declare what they need.
+	// TrySkipped runs scenarios even if the proxier lacks the features that they need.
 	TrySkipped bool
 	// KeepFailed leaves the objects and pods of failed scenarios in place until the run is closed.
 	KeepFailed bool
-	// ApplyLimit is how long a proxier may take to program a change before it counts as hung. Zero: two minutes, more on
-	// slow machines.
+	// ApplyLimit is the time within which a proxier must program a change before it counts as hung. Zero means two
+	// minutes, or more on slow machines.
 	ApplyLimit time.Duration
-	// Hasty is for runs that expect failures: the first outcome that a row does not want ends it, and a probe whose answer
-	// is wanted waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
+	// Hasty is for runs that expect failures. The first outcome that a row does not want ends the row, and a probe that
+	// needs an answer waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
 	Hasty bool
-	// Out is the folder for what failures leave behind. Empty: nothing is kept.
+	// Out is the folder for the evidence of failures. Empty means that none is kept.
 	Out string
-	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer. They are part of the command
-	// that runs a failed scenario again. Nil: --proxier and --enforcer with their names.
+	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer, for the command that repeats a
+	// failed scenario. Nil means --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
-	// Listen, if not nil, is called for every cell that starts or ends, maybe from many goroutines at once.
+	// Listen, if not nil, is called for every cell that starts or ends, possibly from many goroutines concurrently.
 	Listen func(Event)
 }
 
-// Event is a cell that started (Result is nil) or ended.
+// Event reports that a cell started (Result is nil) or ended.
 type Event struct {
 	Cell   *Cell
 	Result *spec.Result
-	// Ended and Total count the cells of the run.
+	// Ended is the number of cells that have ended, and Total that of all cells of the run.
 	Ended, Total int
 }
 
@@ -76,7 +76,7 @@ type Cell struct {
 	result  spec.Result
 }
 
-// Wait returns the cell's result once it has one.
+// Wait waits for the cell to end and returns its result.
 func (c *Cell) Wait(ctx context.Context) (spec.Result, error) {
 	select {
 	case <-c.done:
@@ -92,8 +92,8 @@ func (c *Cell) finish(r spec.Result) {
 	close(c.done)
 }
 
-// Select returns the scenarios that the options choose, in the order of reports, without those that would be skipped in
-// such a cluster or, if there are Proxiers, by each of them for what it declares.
+// Select returns the scenarios that the options choose, in the order of reports. It omits those that would be skipped
+// in such a cluster or, if there are Proxiers, by each of them for lack of features.
 func Select(o Options) ([]spec.Scenario, error) {
 	scenarios, err := o.selectScenarios()
 	if err != nil {
@@ -107,8 +107,8 @@ func Select(o Options) ([]spec.Scenario, error) {
 	}), nil
 }
 
-// Plan lists the cells of a run, those to be skipped included, and decides each skip before anything is built. What
-// could never run, and what would prove nothing, is an error.
+// Plan lists the cells of a run, including the skipped ones. It decides each skip before anything is built. It returns
+// an error for options that could never run, or whose run would prove nothing.
 func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 	selected, err := o.selectScenarios()
 	if err != nil {
@@ -138,7 +138,7 @@ func (o Options) programs(p spec.Proxier) []spec.Proxier {
 	return []spec.Proxier{o.Enforcer, p}
 }
 
-// features are what programs that share a node declare together.
+// features returns the features of the programs that share a node.
 func features(programs []spec.Proxier) spec.FeatureSet {
 	all := spec.Features()
 	for _, p := range programs {
@@ -147,8 +147,8 @@ func features(programs []spec.Proxier) spec.FeatureSet {
 	return all
 }
 
-// cannotRun is why one of the programs cannot run here: nil, a *spec.UnusableError, or another error where that is not
-// known.
+// cannotRun returns why one of the programs cannot run here: nil, a *spec.UnusableError, or another error if that is
+// unknown.
 func cannotRun(ctx context.Context, programs []spec.Proxier) error {
 	for _, p := range programs {
 		err := p.Usable(ctx)
@@ -163,7 +163,7 @@ func cannotRun(ctx context.Context, programs []spec.Proxier) error {
 	return nil
 }
 
-// again is the command that runs one cell again, alone, in a cluster of the same kind.
+// again returns the command that repeats one cell, alone, in a cluster of the same kind.
 func (o Options) again(s spec.Scenario, p spec.Proxier) string {
 	flags := "--proxier " + p.Name()
 	switch {

@@ -47,12 +47,12 @@ func (w *world) step(ctx context.Context, step spec.Step) error {
 	return nil
 }
 
-// atOnce is how many probes of one step are on their way at the same time. Only the largest steps have more. Each has a
-// socket that hears every echo of its namespace: a thousand of them would spend their limits on the echoes of each
-// other.
+// atOnce is the number of probes of one step that are sent concurrently. Only the largest steps have more. Each probe
+// has a socket that receives every echo of its namespace: a thousand of them would fill their buffers with the echoes
+// of each other.
 const atOnce = 64
 
-// Expect settles the cluster, probes the rows side by side and judges them together.
+// Expect waits until the cluster has converged, probes the rows concurrently and judges them together.
 func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
 	if err := w.Settle(ctx); err != nil {
 		return err

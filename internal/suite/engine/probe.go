@@ -29,8 +29,8 @@ const patience = 5 * time.Second
 // hastyPatience is that of a hasty run. It still covers the retransmission.
 const hastyPatience = 2 * time.Second
 
-// unwantedLimit is how many probes of one row may come to an unwanted outcome before the rest is not sent: the row has
-// failed, and each further one might cost its patience. In a hasty run it is 1.
+// unwantedLimit is the number of unwanted outcomes after which the remaining probes of a row are not sent: the row has
+// failed, and each further probe might cost its patience. A hasty run uses 1.
 const unwantedLimit = 3
 
 // prober sends the probes of a scenario.
@@ -126,9 +126,9 @@ func (p *prober) source(row spec.Row, family lab.Family) (netip.AddrPort, error)
 	return netip.AddrPortFrom(addr, row.SourcePort), nil
 }
 
-// fences returns addresses that answer ICMP echo, beyond which nothing that the probe set in motion can still be on its
-// way: every node, and from inside the cluster, unless policies may isolate them, the pods that may answer too, or, if
-// none may, every pod of the scenario. A pod that has nothing to do with the probe may be taken down at any time.
+// fences returns addresses that answer ICMP echo. Once they have answered, no packet that the probe caused can still be
+// on its way. They are every node and, from inside the cluster and unless policies may isolate them, the pods that may
+// answer, or, if none may, every pod of the scenario. An unrelated pod may be removed at any time.
 func (p *prober) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
 	l := p.Lab()
 	var out []netip.Addr

@@ -17,7 +17,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Run is a run of cells. Its results are read from the cells.
+// Run is a run of cells. Read the results from the cells.
 type Run struct {
 	options Options
 	cells   []*Cell
@@ -29,21 +29,21 @@ type Run struct {
 	mu      sync.Mutex
 	kept    []*environment     // with failed scenarios in them, if Options.KeepFailed
 	retired []*cluster.Cluster // in which nothing happens any more, the oldest first
-	note    string             // what the first cluster says of itself
-	left    []error            // what went wrong when clusters were taken down
+	note    string             // how the first cluster describes itself
+	left    []error            // errors from taking clusters down
 }
 
 // scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as
 // well, a scenario takes a minute where it takes a second elsewhere.
 const scenarioLimit = 15 * time.Minute
 
-// NewRun is a run of planned cells, which may be fewer than were planned. Nothing happens before Do.
+// NewRun returns a run of planned cells, possibly of only some of the plan. It starts nothing; Do does.
 func NewRun(cells []*Cell, o Options) *Run {
 	return &Run{options: o, cells: cells, done: make(chan struct{}), over: make(chan struct{})}
 }
 
-// Start plans a run and returns it when all its cells have ended; Close waits for its clusters to be gone. What is wrong
-// with the options is an error, and then nothing has run.
+// Start plans and runs the cells, and returns when all have ended; Close waits until its clusters are gone. If the
+// options are invalid, it returns an error and runs nothing.
 func Start(ctx context.Context, o Options) (*Run, error) {
 	cells, err := Plan(ctx, o)
 	if err != nil {
@@ -75,14 +75,14 @@ func (r *Run) Do(ctx context.Context) {
 // Wait returns when all cells have ended.
 func (r *Run) Wait() { <-r.done }
 
-// Note says what kind of cluster the scenarios ran in: overlay and why, pods, families.
+// Note describes the kind of cluster that the scenarios ran in: overlay and why, pods, families.
 func (r *Run) Note() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.note
 }
 
-// Results are the results of all cells, in the order of the plan.
+// Results returns the results of all cells, in the order of the plan.
 func (r *Run) Results() []spec.Result {
 	r.Wait()
 	var out []spec.Result
@@ -102,8 +102,8 @@ func (r *Run) Kept() []string {
 	return out
 }
 
-// Close takes down the clusters that were kept. Its error tells what went wrong with that, and with the clusters that
-// were taken down before: a proxier that does not leave its node, for one.
+// Close takes down the clusters that were kept. It returns the errors of that and of all earlier clusters, such as a
+// proxier that does not leave its node.
 func (r *Run) Close(ctx context.Context) error {
 	<-r.over
 	errs := r.left
@@ -175,7 +175,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	return result
 }
 
-// guard turns a panic of a scenario into a HarnessError. It returns one that spec.Must has panicked with as it is.
+// guard converts a panic of a scenario into a HarnessError. It returns a HarnessError from spec.Must as it is.
 func guard(f func() error) (err error) {
 	defer func() {
 		p := recover()

@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// judge says what came of a trial, given the scenarios that had to notice.
+// judge returns the verdict of a trial, given the scenarios that had to notice the fault.
 func (t *Trial) judge(o Outcome, named []string, err error) {
 	var broken []string
 	for _, r := range o.Results {
@@ -51,7 +51,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// Proof is what is shown of all scenarios.
+// Proof is the result for all scenarios and faults.
 type Proof struct {
 	Version   string     `json:"version"`
 	Kernel    string     `json:"kernel"`
@@ -68,17 +68,17 @@ type Proof struct {
 	done int // how many controls and trials have ended
 }
 
-// Scenario is what is shown of one.
+// Scenario is the result for one scenario.
 type Scenario struct {
 	ID    string   `json:"id"`
 	State Standing `json:"standing"`
-	// By are the faults that it has caught, each with the proxiers that it was in.
+	// By lists the faults that the scenario has caught, each with the proxiers that had it.
 	By []string `json:"by"`
-	// Reason is why it is immune, or who it has missed.
+	// Reason says why the scenario is immune, or which faults it has missed.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Standing is how a scenario stands.
+// Standing is the summary of a scenario's result.
 type Standing string
 
 // The standings of a scenario.
@@ -137,9 +137,8 @@ func (p *Proof) standing(id string, claimed bool) Scenario {
 	return s
 }
 
-// ExitCode is what a command that made this proof ends with: 0 if every fault that was tried was caught and every
-// scenario has one that names it, 1 if a fault survived or a scenario has none, 2 if something was broken or nothing
-// was tried.
+// ExitCode returns the exit code for the proof: 0 if every fault that was tried was caught and a fault names every
+// scenario, 1 if a fault survived or no fault names a scenario, 2 if something was broken or nothing was tried.
 func (p *Proof) ExitCode() int {
 	code := 2
 	for _, t := range p.Trials {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prove shows that scenarios can fail: it runs them on proxiers with a fault in them, and without one, and
-// judges who has noticed. It starts nothing itself; a Runner does.
+// Package prove shows that scenarios can fail. It runs them on proxiers with an injected fault, and without one, and
+// judges which scenarios noticed. It starts nothing itself; a Runner does.
 package prove
 
 import (
@@ -26,19 +26,19 @@ type Job struct {
 	Scenarios []string
 }
 
-// Outcome is what came of a job.
+// Outcome is the result of a job.
 type Outcome struct {
 	Results []report.Result `json:"results"`
-	// Touched is how often the fault has done something.
+	// Touched is the number of times that the fault took effect.
 	Touched int `json:"touched"`
-	// Refused are the states that the proxier could not be brought to obey.
+	// Refused lists the states to which the proxier did not converge.
 	Refused []string `json:"refused"`
 }
 
-// Runner carries a job out. It may be called from several goroutines at once.
+// Runner runs a job. It may be called concurrently.
 type Runner func(context.Context, Job) (Outcome, error)
 
-// Options say what is to be proved.
+// Options select the faults and scenarios to prove.
 type Options struct {
 	Faults    []faults.Fault
 	Immune    []faults.Immune
@@ -49,7 +49,7 @@ type Options struct {
 	Focus, Only *regexp.Regexp
 	// Everything runs all scenarios of Focus with each fault of Only, to see which fail beside those that it names.
 	Everything bool
-	// Parallel is how many jobs run at once.
+	// Parallel is the number of jobs that run concurrently.
 	Parallel int
 	// Listen, if not nil, is called for each trial that has ended.
 	Listen func(done, of int, t Trial)

@@ -25,7 +25,7 @@ type Report struct {
 	Results  []Result  `json:"results"`
 }
 
-// Suite says what was run.
+// Suite describes the run.
 type Suite struct {
 	Version   string `json:"version"`
 	Scenarios int    `json:"scenarios"` // how many were selected
@@ -60,7 +60,7 @@ type Result struct {
 	scenario spec.Scenario // zero in a report that was read from a file
 }
 
-// New sums up results. Proxiers and scenarios are told in the order in which they first come.
+// New summarizes results. It lists proxiers and scenarios in the order of their first result.
 func New(version, kernel, cluster string, results []spec.Result) Report {
 	r := Report{Suite: Suite{Version: version}, Kernel: kernel, Cluster: cluster, Results: []Result{}}
 	for _, x := range results {
@@ -94,7 +94,7 @@ func (p Proxier) verdict() string {
 	}
 }
 
-// ExitCode is what a command that made this report ends with: 0 if all that ran passed and something ran, 1 if
+// ExitCode returns the exit code for the report: 0 if something ran and all of it passed, 1 if
 // something failed, 2 if the harness broke or nothing ran.
 func (r Report) ExitCode() int {
 	var passed, failed, broken int
