@@ -25,7 +25,7 @@ type loop struct {
 
 // member is a socket in the loop.
 type member interface {
-	// ready serves what can be served without waiting. It is called with loop.mu held.
+	// ready serves everything that needs no waiting. The caller holds loop.mu.
 	ready()
 }
 

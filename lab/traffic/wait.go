@@ -42,7 +42,7 @@ func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) str
 // until makes the poller give up when the context ends.
 func (c *Conn) until(ctx context.Context) (release func()) {
 	deadline, _ := ctx.Deadline()
-	_ = c.file.SetDeadline(deadline) // a zero time is no deadline; it fails only if the file is closed, and then so do the next calls
+	_ = c.file.SetDeadline(deadline) // a zero time is no deadline; fails only if the file is closed
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = c.file.SetDeadline(time.Unix(1, 0))

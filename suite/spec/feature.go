@@ -10,8 +10,8 @@ import (
 // Feature is a named promise that a proxier may make and a scenario may need.
 type Feature string
 
-// The promises. A proxier that lacks one is not judged by the scenarios that need it; where modes differ on purpose,
-// the difference is a feature.
+// The features. A scenario skips proxiers that lack a feature it needs. Where modes differ on purpose, the difference
+// is a feature.
 const (
 	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
 	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
@@ -50,91 +50,92 @@ const (
 	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
-	// ConntrackSparesOthers: that clean-up leaves a flow alone which is sent to another machine, whatever its port.
+	// ConntrackSparesOthers: that clean-up spares a flow to another machine, whatever its port.
 	ConntrackSparesOthers Feature = "conntrack-spares-others"
-	// ConntrackFollowsFrontends: a UDP flow to an address or port that a Service gets while its endpoints stay is served.
+	// ConntrackFollowsFrontends: a UDP flow to an address or port that an existing Service gains is served.
 	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
-	// UDPDrains: a UDP flow stays with an endpoint that gets no new ones, because it terminates or by a policy, as long as
-	// it serves.
+	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a policy,
+	// as long as the endpoint serves.
 	UDPDrains Feature = "udp-drains"
-	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service has none any more.
+	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service loses its last one.
 	UDPKeepsLast Feature = "udp-keeps-last"
-	// NodeHints: hints that name nodes are followed, not only those that name zones (KEP-3015).
+	// NodeHints: hints that name nodes apply, not only those that name zones (KEP-3015).
 	NodeHints Feature = "node-hints"
-	// DialsAgain: a TCP connection that one endpoint does not take is offered to another.
+	// DialsAgain: a TCP connection that one endpoint does not accept is offered to another.
 	DialsAgain Feature = "dials-again"
-	// ResolvesClashes: flows of one client that would look alike once they are translated, as those from one port to two
-	// Services with the same endpoint, are told apart by another source port.
+	// ResolvesClashes: flows of one client that would be identical after translation, such as those from one port to two
+	// Services with the same endpoint, get different source ports.
 	ResolvesClashes Feature = "resolves-clashes"
-	// LargeFromNode: a process of a node sends datagrams larger than the way to the endpoint takes in one piece.
+	// LargeFromNode: a process on a node can send datagrams larger than the MTU of the path to the endpoint.
 	LargeFromNode Feature = "large-from-node"
-	// BridgedFragmentsV6: a pod on a bridge sends IPv6 datagrams larger than its own link takes in one piece.
+	// BridgedFragmentsV6: a pod on a bridge can send IPv6 datagrams larger than the MTU of its own link.
 	BridgedFragmentsV6 Feature = "bridged-fragments-v6"
-	// ETPLocalShortcut: under ETP Local, a node's own pods and processes are sent to the endpoints of all nodes, even
-	// where this node has one.
+	// ETPLocalShortcut: under ETP Local, a node's own pods and processes reach the endpoints of all nodes, even if this
+	// node has one.
 	ETPLocalShortcut Feature = "etp-local-shortcut"
-	// OutlivesService: a connection goes on when its Service is deleted.
+	// OutlivesService: an open connection survives the deletion of its Service.
 	OutlivesService Feature = "outlives-service"
-	// SurvivesRestart: while the proxier is away, its node goes on to serve connections, old and new ones.
+	// SurvivesRestart: while the proxier is down, its node continues to serve old and new connections.
 	SurvivesRestart Feature = "survives-restart"
-	// SelfHealing: rules that somebody else has deleted come back by themselves, without a change of the cluster.
+	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 
-	// PodsByAddress: whoever sends from an address of the cluster's pods is taken for one, whatever way a packet comes in
-	// (--detect-local-mode=ClusterCIDR).
+	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the packet
+	// comes in by (--detect-local-mode=ClusterCIDR).
 	PodsByAddress Feature = "pods-by-address"
-	// ModeSwitch: the program has another mode, and a mode takes away what the other one has left on the node.
+	// ModeSwitch: the program has another mode, and each mode removes what the other one has left on the node.
 	ModeSwitch Feature = "mode-switch"
-	// Cleanup: on command, everything that was programmed is taken away.
+	// Cleanup: on command, the program removes everything that it programmed.
 	Cleanup Feature = "cleanup"
-	// NoEndpointsRefused: clients of a Service that nobody serves are refused.
+	// NoEndpointsRefused: clients of a Service without endpoints are refused.
 	NoEndpointsRefused Feature = "no-endpoints-refused"
-	// NoEndpointsRefusedOnNode: so are processes of a node at the external addresses of the Service.
+	// NoEndpointsRefusedOnNode: processes on a node are refused at such a Service's external addresses as well.
 	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
 	// ExternalIPsGate: an administrator can forbid externalIPs (KEP-5707).
 	ExternalIPsGate Feature = "externalips-gate"
-	// ClusterIPFromOutside: a client outside that routes the range of ClusterIPs to a node is served.
+	// ClusterIPFromOutside: an outside client that routes the ClusterIP range to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
-	// UnusedClusterIPsDropped: packets to addresses in the range of ClusterIPs that no Service has do not leave the node.
+	// UnusedClusterIPsDropped: packets to unassigned addresses in the ClusterIP range do not leave the node.
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
-	// AffinityTimeout: a client is forgotten once it has made no new connection for timeoutSeconds, whatever connections
-	// it has.
+	// AffinityTimeout: affinity ends timeoutSeconds after the client's last new connection, even if older ones are still
+	// open.
 	AffinityTimeout Feature = "affinity-timeout"
-	// AffinityManyClients: more than a hundred clients of one endpoint are remembered.
+	// AffinityManyClients: affinity holds for more than a hundred clients of one endpoint.
 	AffinityManyClients Feature = "affinity-many-clients"
-	// SourceRanges: loadBalancerSourceRanges are heeded.
+	// SourceRanges: loadBalancerSourceRanges are enforced.
 	SourceRanges Feature = "source-ranges"
-	// HealthCheckBody: the health-check port tells in JSON how many endpoints the node has, and gives it as a weight.
+	// HealthCheckBody: the health-check port reports in JSON the number of the node's endpoints, and gives it as a weight.
 	HealthCheckBody Feature = "healthcheck-body"
-	// HealthCheckAccept: the health-check port is reached through an INPUT chain whose policy is DROP.
+	// HealthCheckAccept: the health-check port is reachable through an INPUT chain whose policy is DROP.
 	HealthCheckAccept Feature = "healthcheck-accept"
-	// ProxierHealthz: the proxier tells of its own health on port 10256 (KEP-3836).
+	// ProxierHealthz: the proxier reports its own health on port 10256 (KEP-3836).
 	ProxierHealthz Feature = "proxier-healthz"
-	// NodePortHeld: a socket of the proxier holds each NodePort, and the first process to bind one has it.
+	// NodePortHeld: a socket of the proxier holds each NodePort; the first process to bind a port keeps it.
 	NodePortHeld Feature = "nodeport-held"
 	// UserspacePortals: rules in portal chains lead each Service port to a socket of the proxier.
 	UserspacePortals Feature = "userspace-portals"
-	// IPTables: programs xtables chains in the shape that kube-proxy documents.
+	// IPTables: the proxier programs xtables chains in the shape that kube-proxy documents.
 	IPTables Feature = "iptables"
-	// IPTablesLegacy: does so through the legacy back end instead of nf_tables.
+	// IPTablesLegacy: it does so through the legacy back end instead of nf_tables.
 	IPTablesLegacy Feature = "iptables-legacy"
-	// IPVS: programs virtual servers of IPVS, a device kube-ipvs0 and IP sets in the shape that kube-proxy documents.
+	// IPVS: the proxier programs IPVS virtual servers, a device kube-ipvs0 and IP sets in the shape that kube-proxy
+	// documents.
 	IPVS Feature = "ipvs"
-	// NFTables: programs an nftables table with verdict maps in the shape that kube-proxy documents.
+	// NFTables: the proxier programs an nftables table with verdict maps in the shape that kube-proxy documents.
 	NFTables Feature = "nftables"
 
-	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. Who promises this is an enforcer.
+	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. A program with this feature is an
+	// enforcer.
 	NetworkPolicy Feature = "networkpolicy"
-	// PolicyDropLog: before a policy drops a packet, it goes to NFLOG group 1, or 2 if it was the sender's egress rules
-	// that denied it, with the prefix "DPI|" or "DPE|" and the pod it was denied to or by, as in "DPI|shop/db". What is
-	// longer than the kernel takes (127 bytes; iptables takes 63) is cut off.
+	// PolicyDropLog: before a policy drops a packet, the packet goes to NFLOG group 1, or to group 2 if the sender's
+	// egress rules denied it. The prefix is "DPI|" or "DPE|" and the denied receiver or sender, as in "DPI|shop/db".
+	// Longer prefixes are cut off at the kernel's limit (127 bytes; 63 for iptables).
 	PolicyDropLog Feature = "policy-drop-log"
-	// CalicoChains: enforces policies by chains of iptables, bits of the mark and IP sets in the shape that Calico
-	// documents.
+	// CalicoChains: the enforcer uses iptables chains, mark bits and IP sets in the shape that Calico documents.
 	CalicoChains Feature = "calico-chains"
 )
 
-// The sets that the features of proxiers are made of, and what remains. Every feature is in one of these lists.
+// The groups of features that the sets below are made of. Every feature is in one of these lists.
 var (
 	core = []Feature{
 		ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, Hairpin, HealthCheckNodePort,
@@ -150,8 +151,8 @@ var (
 		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients, ConntrackSparesOthers,
 		ConntrackFollowsFrontends,
 	}
-	// beyond are the features that show how a proxier works, that its command line has beside serving, or that the Service
-	// API does not ask for. No proxier is assumed to have them: packets are served either way.
+	// beyond holds the features that show how a proxier works, that its command line offers beside serving, or that the
+	// Service API does not require. Assumed leaves them out: packets are served either way.
 	beyond = []Feature{
 		CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
 		HealthCheckBody, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy,
@@ -160,13 +161,13 @@ var (
 	}
 )
 
-// Core returns what every current proxier promises.
+// Core returns the features of every current proxier.
 func Core() FeatureSet { return Features(core...) }
 
-// InKernel returns what proxiers promise that have the kernel translate connections.
+// InKernel returns the features of proxiers that make the kernel translate connections.
 func InKernel() FeatureSet { return Core().With(inKernel...) }
 
-// ByNetfilter returns what proxiers promise whose translations are rules of netfilter.
+// ByNetfilter returns the features of proxiers whose translations are netfilter rules.
 func ByNetfilter() FeatureSet { return InKernel().With(byNetfilter...) }
 
 var all = Features(slices.Concat(core, inKernel, byNetfilter, single, beyond)...)
@@ -177,7 +178,7 @@ func AllFeatures() []Feature { return all.List() }
 // Known reports whether there is a feature of that name.
 func (f Feature) Known() bool { return all[f] }
 
-// Assumed returns what a command is assumed to promise if nothing else is declared.
+// Assumed returns the features that a command is assumed to have if it declares none.
 func Assumed() FeatureSet { return all.Without(beyond...) }
 
 // FeatureSet is a set of features.

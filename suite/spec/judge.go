@@ -14,28 +14,28 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Observation is what one probe of a row saw.
+// Observation is the result of one probe of a row.
 type Observation struct {
 	Family lab.Family
 	To     netip.AddrPort
 	traffic.Answer
-	// Flow is the entry of the wanted node's conntrack table that belongs to the probe, nil if there is none.
+	// Flow is the probe's entry in the conntrack table of the wanted node, nil if there is none.
 	Flow *observe.Flow
-	// Strays are servers that received the probe although the client got no answer.
+	// Strays are the servers that received the probe although the client got no answer.
 	Strays []string
-	// First is the server that the kept connection was opened to, for a row with Conn.
+	// First is the server that the kept connection was opened to. It is set for a row with Conn.
 	First string
 }
 
-// Facts are what judging a row needs to know about the cluster.
+// Facts is what judging a row needs to know about the cluster.
 type Facts struct {
 	// Names maps an address to the name of the host that has it.
 	Names map[netip.Addr]string
-	// Egress is the address of the interface by which a node sends to an address.
+	// Egress returns the address of the interface by which a node sends to an address.
 	Egress func(node string, to netip.Addr) netip.Addr
 }
 
-// Name is the address with the name of its host: "a1 (10.244.1.2)".
+// Name returns the address with the name of its host: "a1 (10.244.1.2)".
 func (f Facts) Name(a netip.Addr) string {
 	if n, ok := f.Names[a.Unmap()]; ok {
 		return n + " (" + a.String() + ")"
@@ -45,8 +45,8 @@ func (f Facts) Name(a netip.Addr) string {
 
 func (f Facts) has(host string, a netip.Addr) bool { return f.Names[a.Unmap()] == host }
 
-// Judge compares what was seen with what the row wants. It returns one line for each thing that is wrong, none if all
-// is as it must be, and looks at nothing but its arguments.
+// Judge compares the observations with what the row wants. It returns one line for each mismatch, none if there is
+// none. It depends only on its arguments.
 func (r Row) Judge(seen []Observation, facts Facts) []string {
 	var wrong []string
 	for _, o := range seen {
@@ -81,8 +81,8 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 	return r.Flow.judge(o, facts)
 }
 
-// strays are the servers that must not have received a probe without an answer. Where an answer is right as well, as
-// while something changes, those that may give it may have received it: what they said was lost on its way back.
+// strays returns the servers that must not have received an unanswered probe. If an answer is right as well, as during
+// a change, the servers in By may have received it: their answers were lost on the way back.
 func (r Row) strays(o Observation) []string {
 	if !r.Want.Allows(traffic.Reply) {
 		return o.Strays
@@ -138,10 +138,10 @@ func (f FlowWant) judge(o Observation, facts Facts) string {
 	return ""
 }
 
-// nobody stands for the endpoints that do not answer, among the servers of a row that allows for some.
+// nobody counts, as one more server, the probes without an answer in a row that allows them.
 const nobody = "nobody"
 
-// shares are those over whom an even row is to be spread.
+// shares returns the servers over which an even row must be spread.
 func (r Row) shares() []string {
 	if r.Want.orReply() == Reply {
 		return r.By
@@ -173,7 +173,7 @@ func (r Row) judgeAll(seen []Observation) []string {
 	return wrong
 }
 
-// Got sums up what was seen, for the table of a failure.
+// Got returns a summary of the observations for the table of a failure.
 func (r Row) Got(seen []Observation, facts Facts) string {
 	counts := map[string]int{}
 	for _, o := range seen {
@@ -193,7 +193,7 @@ func (r Row) Got(seen []Observation, facts Facts) string {
 	return tally(counts)
 }
 
-// Wants sums up what the row wants, for the table of a failure.
+// Wants returns a summary of what the row wants for the table of a failure.
 func (r Row) Wants() string {
 	if r.Want.orReply()&Reply == 0 {
 		return r.Want.String()

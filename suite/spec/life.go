@@ -4,24 +4,24 @@ package spec
 
 import "context"
 
-// Life starts and ends a program on one node, the proxier or the enforcer, as the administrator of the node does. A
-// scenario that ends one has a cluster of its own. Settle does not wait for a node without one.
+// Life starts and ends a program, the proxier or the enforcer, on one node, as the node's administrator would. A
+// scenario that ends one needs a cluster of its own. Settle does not wait for a node without a running program.
 type Life interface {
-	// Kill ends the program as SIGKILL does: its sockets are closed, and what it has programmed in the kernel stays.
+	// Kill ends the program as SIGKILL does: its sockets close, and what it has programmed in the kernel stays.
 	Kill(ctx context.Context) error
-	// Start places it again, on whatever the node holds, and returns before the first Apply: Settle waits for that. A
-	// running program is killed first.
+	// Start starts it again, whatever state the node is in, and returns before the first Apply; Settle waits for that. It
+	// kills a running program first.
 	Start(ctx context.Context) error
-	// StartWithoutEndpoints is Start, but the API withholds EndpointSlices until release is called. It returns when the
-	// proxier has listed Services; Apply is not called before release.
+	// StartWithoutEndpoints is Start, but the API withholds EndpointSlices until the caller calls release. It returns when
+	// the proxier has listed Services. Apply is not called before release.
 	StartWithoutEndpoints(ctx context.Context) (release func(), err error)
-	// Switch kills it and starts its other mode in its place.
+	// Switch kills the program and starts its other mode.
 	Switch(ctx context.Context) error
-	// Cleanup ends it and removes everything that it has programmed.
+	// Cleanup ends the program and removes everything that it has programmed.
 	Cleanup(ctx context.Context) error
 }
 
-// Traffic is sent while something else happens.
+// Traffic is the traffic that During sends while its function runs.
 type Traffic interface {
 	// Rounds returns when each row has been probed n more times, or has failed.
 	Rounds(ctx context.Context, n int) error

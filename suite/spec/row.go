@@ -13,12 +13,11 @@ import (
 
 // Row is a probe and the outcome that it must have.
 type Row struct {
-	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
+	// From is the sender: a pod, node or outside host. A node's name means a process on the node itself.
 	From string
-	// As is the address to send from, one of From's own; its port has no meaning. The zero value leaves the choice to the
-	// kernel.
+	// As is the source address, one of From's own; its port has no meaning. The zero value lets the kernel choose.
 	As Target
-	// To is where it sends.
+	// To is the destination.
 	To Target
 	// Proto is "tcp" (the zero value) or "udp".
 	Proto string
@@ -26,14 +25,14 @@ type Row struct {
 	Family lab.Family
 	// If limits the row to proxiers that declare the feature, Unless to those that do not. Empty: every proxier.
 	If, Unless Feature
-	// Times is how many fresh connections are made, one after another. Zero means one, and with Even or Sticky the fewest
-	// that can show it.
+	// Times is how many fresh connections are made, one after another. Zero means one, but with Even or Sticky the least
+	// number that can show a violation.
 	Times int
-	// Conn, if not empty, names a connection that stays open: the first row with this name opens it, later rows send on
-	// it, and all of them must be answered by the same server. With Times, each row sends that often. A UDP socket is kept
-	// even if its first datagram is not answered, a TCP connection only if it is.
+	// Conn, if not empty, names a connection that stays open. The first row with this name opens it, later rows send on
+	// it, and the same server must answer them all. With Times, each row sends that often. A UDP socket is kept even if
+	// its first datagram is not answered, a TCP connection only if it is.
 	Conn string
-	// Moves allows another server of By than the first to answer a kept connection from this row on.
+	// Moves allows a kept connection to change to another server of By from this row on.
 	Moves bool
 	// SourcePort is the client's port. Zero: a new one for each connection.
 	SourcePort uint16
@@ -41,23 +40,23 @@ type Row struct {
 	Payload int
 
 	// Choice, if not empty, names a behaviour that the API leaves to implementations: "an open connection that a new
-	// policy denies". Want lists what they may do. The report of a scenario that passes says which of them it was.
+	// policy denies". Want lists the allowed outcomes. The report of a pass says which of them occurred.
 	Choice string
 
-	// Want are the outcomes that are right. The zero value means Reply.
+	// Want is the set of right outcomes. The zero value means Reply.
 	Want Want
-	// By are the servers that may answer. A row that wants a Reply names them.
+	// By lists the servers that may answer. A row that wants a Reply names them.
 	By []string
-	// Port is the port that the server must have accepted on. Zero: not judged.
+	// Port is the server's port that the connection must reach. Zero: not judged.
 	Port uint16
-	// SeenAs is the client that the server must see. The zero value is not judged.
+	// SeenAs is the client address that the server must see. The zero value is not judged.
 	SeenAs Peer
-	// Even wants the answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
-	// Times it notices servers that are left out; finer differences take more connections. In a row that allows other
-	// outcomes too, whatever is not answered counts as the share of one more server.
+	// Even requires answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
+	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
+	// other outcomes too, the unanswered probes count as the share of one more server.
 	Even bool
-	// Sticky wants all answers from one server. Without Times, a proxier that draws one of By each time goes unnoticed in
-	// less than one in a million rows.
+	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of By each time
+	// in less than one in a million rows.
 	Sticky bool
 	// Flow is the conntrack entry that a node must hold. The zero value is not judged.
 	Flow FlowWant
@@ -66,7 +65,7 @@ type Row struct {
 // Want is a set of outcomes.
 type Want uint8
 
-// The outcomes a row can want. The zero value of Want stands for Reply.
+// The outcomes that a row can want. The zero value of Want means Reply.
 const (
 	Reply Want = 1 << iota
 	Refused
@@ -103,7 +102,7 @@ func (w Want) orReply() Want {
 	return w
 }
 
-// String names the outcomes: "Refused or Silence".
+// String returns the names of the outcomes: "Refused or Silence".
 func (w Want) String() string {
 	if w == NotServed {
 		return "not served"
@@ -133,17 +132,18 @@ const (
 	peerHairpin
 )
 
-// Itself is the client's own address and port: nothing rewrote the source.
+// Itself returns the client's own address and port: nothing has rewritten the source.
 func Itself() Peer { return Peer{kind: peerItself} }
 
-// NodeAddr is any address of the node. Which one depends on the interface the packet leaves by.
+// NodeAddr returns the peer that stands for any address of the node. The interface that the packet leaves by decides
+// which.
 func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 
-// EgressOf is the address of the interface by which the node sends to the pod that answered.
+// EgressOf returns the peer for the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin is the client's own address, except where the client itself answered: then an address of its
-// node.
+// ItselfUnlessHairpin returns the peer for the client's own address, except that a client that answers itself appears
+// as an address of its node.
 func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
 
 // String returns the client that the server must see, in words.
@@ -166,17 +166,17 @@ func (p Peer) String() string {
 type FlowWant struct {
 	// Node is the node whose table is read. Empty: nothing is judged.
 	Node string
-	// SNAT wants the source rewritten to an address of the node as well; otherwise it must not be.
+	// SNAT requires the source to be rewritten to an address of the node as well. If false, the source must be unchanged.
 	SNAT bool
 }
 
-// TranslatedOn wants an entry on the node: destination rewritten to the server that answered, source kept.
+// TranslatedOn requires an entry on the node: destination rewritten to the server that answered, source kept.
 func TranslatedOn(node string) FlowWant { return FlowWant{Node: node} }
 
-// MasqueradedOn wants an entry on the node: destination rewritten to the server, source to the node.
+// MasqueradedOn requires an entry on the node: destination rewritten to the server, source to the node.
 func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: true} }
 
-// Protocol is Proto with its default.
+// Protocol returns Proto, or its default "tcp".
 func (r Row) Protocol() string {
 	if r.Proto == "" {
 		return "tcp"
@@ -184,7 +184,8 @@ func (r Row) Protocol() string {
 	return r.Proto
 }
 
-// Probe returns what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". The zero family leaves it open.
+// Probe describes what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". With the zero family it leaves
+// the family out.
 func (r Row) Probe(family lab.Family) string {
 	s := r.From
 	if r.As != (Target{}) {
@@ -203,7 +204,7 @@ func (r Row) Probe(family lab.Family) string {
 	return s
 }
 
-// Count is Times with its default.
+// Count returns Times, or its default.
 func (r Row) Count() int {
 	switch {
 	case r.Times > 0:
@@ -216,7 +217,7 @@ func (r Row) Count() int {
 	return 1
 }
 
-// Concerns reports whether the row is for a proxier with these features.
+// Concerns reports whether the row applies to a proxier with these features.
 func (r Row) Concerns(features FeatureSet) bool {
 	return (r.If == "" || features[r.If]) && (r.Unless == "" || !features[r.Unless])
 }

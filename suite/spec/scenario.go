@@ -20,7 +20,7 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Priority says how much depends on a scenario.
+// Priority is how important a scenario is.
 type Priority string
 
 // The priorities of the catalogue.
@@ -30,38 +30,38 @@ const (
 	P2 Priority = "P2" // advanced
 )
 
-// Scenario is one behaviour, as a value. It names no proxier: where implementations differ on purpose, it needs a
-// feature. Every scenario lives in a Kubernetes namespace of its own, and many run in one cluster at once.
+// Scenario is one behaviour. It names no proxier: where implementations differ on purpose, it needs a feature. Every
+// scenario has a Kubernetes namespace of its own, and many run in one cluster at once.
 //
-// The cluster has the nodes n1 in zone east, n2 and n3 in zone west and, outside of it, the hosts client and router.
-// Pods are named by Given.
+// The cluster has the nodes n1 in zone east, n2 and n3 in zone west, and the outside hosts client and router. Given
+// names the pods.
 type Scenario struct {
 	// ID is the scenario's name: "etp-local-source-preserved".
 	ID string
-	// Group is the family of behaviours it belongs to: "etp-local". Scenarios of the catalogue have this field and the
-	// next three from their row there.
+	// Group is the family of behaviours that it belongs to: "etp-local". Scenarios of the catalogue take this field and
+	// the next three from their entry there.
 	Group string
 	// Why is a sentence that a user would recognise.
 	Why string
-	// Priority and Source (where the behaviour is promised) appear in the report.
+	// Priority appears in the report, as does Source, the place that documents the behaviour.
 	Priority Priority
 	Source   string
-	// Needs are the features without which a proxier is not judged.
+	// Needs lists the required features. Proxiers that lack one are not judged.
 	Needs []Feature
-	// Families are the IP families that it is about: it is skipped in a cluster that lacks one. None means any.
+	// Families are the IP families that it tests: a cluster that lacks one skips it. None means any.
 	Families []lab.Family
 	// NeedsOverlay skips it in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
 	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen, or
-	// what the cluster itself owes. Every other scenario fails there.
+	// what the cluster itself provides. Every other scenario fails there.
 	HoldsWithoutProxier bool
-	// Cluster, if not nil, gives the scenario another cluster than the default one, which most scenarios share. Scenarios
-	// that change what others would see (sysctls, firewall policies, restarts) need a cluster for themselves.
+	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. Scenarios with side
+	// effects on others (sysctls, firewall policies, restarts) need a cluster for themselves.
 	Cluster *ClusterConfig
-	// NodePorts are the ports in the range of NodePorts that the scenario chooses itself. No other scenario may choose
-	// them, because scenarios share clusters and one may expect a port to be closed.
+	// NodePorts lists the NodePorts that the scenario chooses itself. No other scenario may choose them, because scenarios
+	// share clusters and one may expect a port to be closed.
 	NodePorts []uint16
-	// Given is what the cluster holds at the start. Objects without a namespace get the scenario's.
+	// Given holds the objects at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
 	// Steps run in order; a step that fails ends the scenario.
 	Steps []Step
@@ -73,25 +73,25 @@ type ClusterConfig struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.
 	Sysctls []netns.Setting
-	// Nodes are those that get a proxier. None means all. The others have pods as well, but no probe of a Service starts
-	// there or goes to their NodePorts.
+	// Nodes lists the nodes that get a proxier. None means all. The others have pods as well, but no probe of a Service
+	// starts there or goes to their NodePorts.
 	Nodes []string
-	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must not change what others
-	// see.
+	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must have no side effects on
+	// each other.
 	Shared bool
 }
 
-// Step is a change of the cluster and what must hold after it.
+// Step is a change of the cluster and the rows that must hold after it.
 type Step struct {
 	// Name is a phrase for messages: "the policy becomes Cluster".
 	Name string
-	// Do are the changes, one after another. An error of a change is the harness's. Rows are probed once every node has
-	// programmed the changes.
+	// Do lists the changes, which run one after another. An error of a change is the harness's. Rows are probed once every
+	// node has programmed the changes.
 	Do []Action
 	// Rows are probed together and judged together.
 	Rows []Row
 	// Check, if not nil, runs after the rows and checks what rows cannot express. An error is a failure of the proxier,
-	// unless it is a HarnessError, as the errors of World's methods are where the harness is to blame.
+	// unless it is a HarnessError. World's methods return one if the harness is at fault.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -102,51 +102,52 @@ type Action struct {
 	Run  func(ctx context.Context, w World) error
 }
 
-// World is what a running scenario sees and touches: its own part of the cluster.
+// World is the part of the cluster that a running scenario sees and changes.
 type World interface {
-	// Lab is the network, Kube the cluster's state. Changes of the state reach the proxiers by themselves.
+	// Lab returns the network, Store the cluster's state. The proxiers receive changes of the state by themselves.
 	Lab() *lab.Lab
 	Store() *store.Store
-	// Namespace is the scenario's Kubernetes namespace.
+	// Namespace returns the scenario's Kubernetes namespace.
 	Namespace() string
-	// Features are what the proxier declares, and the enforcer beside it.
+	// Features returns the features of the proxier and of the enforcer beside it.
 	Features() FeatureSet
-	// Host finds a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1"; "other/a1" in a
-	// further namespace that it has made).
+	// Host returns a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1", or "other/a1" in a
+	// further namespace of its own).
 	Host(name string) (*lab.Host, error)
-	// Server is the echo server of a pod of the scenario.
+	// Server returns the echo server of a pod of the scenario.
 	Server(pod string) (*traffic.Server, error)
-	// Resolve turns a target into an address.
+	// Resolve returns the address of a target.
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
 	// Expect settles the cluster, probes rows side by side and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
-	// During settles the cluster and probes rows over and over, each in its own turn, while f runs, then judges every
-	// answer. Each request must reach one server once. Rows keep their meaning, but for Times: probes go on until f
+	// During settles the cluster and probes each row over and over while f runs, then judges every answer. Each request
+	// must reach one server once. Rows mean the same as in a step, except that Times is ignored: probes go on until f
 	// returns.
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
-	// Life is the proxier on a node.
+	// Life returns the proxier on a node.
 	Life(node string) Life
-	// Enforcer is what enforces network policies on a node: the enforcer, or a proxier that does it itself.
+	// Enforcer returns the enforcer of network policies on a node, which may be the proxier itself.
 	Enforcer(node string) Life
-	// Observe probes a row in every family that it is for. The caller judges the observations.
+	// Observe probes a row in every family that it applies to. The caller judges the observations.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open for the caller to close.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
 		error)
-	// Flow looks up the conntrack entry of a node by the addresses of its first packet. It is false if there is none.
+	// Flow looks up the conntrack entry of a node by the addresses of the flow's first packet. It returns false if there
+	// is none.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
 	// Flows lists the conntrack entries of a node. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
 	// Note adds a line to the report of a scenario that passes: a figure, or a choice that the proxier made.
 	Note(text string)
-	// Apply creates or updates objects, those without a namespace in the scenario's.
+	// Apply creates or updates objects. Those without a namespace get the scenario's.
 	Apply(objs ...store.Object) error
 	// Settle returns when every node has programmed every change made so far.
 	Settle(ctx context.Context) error
 	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with
-	// the scenario. Ports are shared with other scenarios: pick one that no other uses.
+	// the scenario. Scenarios share ports: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
-	// Run runs a program in a host's namespace, in a pod as its container would, and returns what it printed.
+	// Run runs a program in a host's namespace, in a pod as its container would, and returns its output.
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 
@@ -156,14 +157,14 @@ type HarnessError struct{ Err error }
 func (f *HarnessError) Error() string { return "harness: " + f.Err.Error() }
 func (f *HarnessError) Unwrap() error { return f.Err }
 
-// HarnessErrorf is a HarnessError with a message.
+// HarnessErrorf returns a HarnessError with a message.
 func HarnessErrorf(format string, args ...any) error {
 	return &HarnessError{fmt.Errorf(format, args...)}
 }
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
-// Validate reports what is wrong with a scenario as it is written.
+// Validate returns an error if the scenario is not well-formed.
 func (s Scenario) Validate() error {
 	switch {
 	case !idPattern.MatchString(s.ID) || len(s.ID) > 63:
@@ -194,7 +195,7 @@ func (s Scenario) Validate() error {
 	return s.validateNodePorts()
 }
 
-// validateNodePorts checks that NodePorts lists what the Services of Given ask for.
+// validateNodePorts checks that NodePorts lists the ports that the Services of Given choose.
 func (s Scenario) validateNodePorts() error {
 	for _, o := range s.Given {
 		service, ok := o.(*corev1.Service)

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sort puts scenarios in the order of reports (group, then id). It checks that each is well written, that ids are
-// unique, and that no two scenarios choose the same NodePort or external IP.
+// Sort returns scenarios in the order of reports (group, then id). It returns an error unless each is well-formed, ids
+// are unique, and no two scenarios choose the same NodePort or external IP.
 func Sort(scenarios []Scenario) ([]Scenario, error) {
 	out := slices.Clone(scenarios)
 	slices.SortFunc(out, func(a, b Scenario) int {
@@ -37,7 +37,7 @@ func Sort(scenarios []Scenario) ([]Scenario, error) {
 	return out, errors.Join(errs...)
 }
 
-// choices returns what the scenario takes of a cluster that it shares: "NodePort 30040".
+// choices returns the shared resources that the scenario chooses itself: "NodePort 30040".
 func (s Scenario) choices() (all []string) {
 	for _, port := range s.NodePorts {
 		all = append(all, fmt.Sprintf("NodePort %d", port))

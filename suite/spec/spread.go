@@ -4,12 +4,12 @@ package spec
 
 import "math"
 
-// falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows. Sticky overlooks one as
-// rarely.
+// falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows. Sticky misses a
+// violation as rarely.
 const falseAlarm = 1e-6
 
-// leastDraws is the least number of connections with which the test notices a server that is left out: so many that a
-// fair draw all but never leaves one out. For two servers it is 22, for three 39, for seven 107.
+// leastDraws returns the least number of connections with which the test detects a server that gets no share: so many
+// that a fair draw almost never leaves one out. For two servers it is 22, for three 39, for seven 107.
 func leastDraws(servers int) int {
 	n := 1
 	for !tooFew(0, n, servers) && servers > 1 {
@@ -18,7 +18,7 @@ func leastDraws(servers int) int {
 	return n
 }
 
-// leastRepeats is the least number of connections of which fair draws all but never lead all to one server. For two
+// leastRepeats returns the least number of connections that fair draws almost never lead all to one server. For two
 // servers it is 21, for three 14, for four 11.
 func leastRepeats(servers int) int {
 	n := 1

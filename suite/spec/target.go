@@ -7,17 +7,17 @@ import "fmt"
 // Target is the destination of a probe, in terms that do not depend on a cluster's addresses.
 type Target struct {
 	Kind TargetKind
-	// Service is the Service whose address or port it is, for VIP, NodePortOf and Ingress.
+	// Service is the Service that the address or port belongs to, for VIP, NodePortOf and Ingress.
 	Service string
-	// Host is the node, pod or outside host whose address it is, for NodePortOf and HostPort.
+	// Host is the node, pod or outside host that the address belongs to, for NodePortOf and HostPort.
 	Host string
-	// Which of the host's addresses.
+	// Which selects one of the host's addresses. The zero value is the primary one.
 	Which Which
 	// Port is the Service's port (for VIP, NodePortOf and Ingress) or the port itself.
 	Port uint16
 	// RawPort makes a VIP target use Port as it is, whether or not the Service has it.
 	RawPort bool
-	// Literal addresses, for Addr: one for each family.
+	// V4 and V6 are the addresses of a Literal target, one for each family.
 	V4, V6 string
 }
 
@@ -33,7 +33,7 @@ const (
 	Literal                      // an address written out
 )
 
-// Which chooses among the addresses of a host.
+// Which selects one of the addresses of a host.
 type Which uint8
 
 // The addresses of a host. The zero value is the primary one.
@@ -43,38 +43,38 @@ const (
 	Loopback
 )
 
-// ClusterIPOf is a Service's ClusterIP and one of its ports.
+// ClusterIPOf returns a Service's ClusterIP and one of its ports.
 func ClusterIPOf(service string, port uint16) Target {
 	return Target{Kind: VIP, Service: service, Port: port}
 }
 
-// ClusterIPRaw is a Service's ClusterIP and any port, whether the Service has it or not.
+// ClusterIPRaw returns a Service's ClusterIP and any port, whether the Service has it or not.
 func ClusterIPRaw(service string, port uint16) Target {
 	return Target{Kind: VIP, Service: service, Port: port, RawPort: true}
 }
 
-// NodePortAt is a node's primary address and the nodePort of a Service's port.
+// NodePortAt returns a node's primary address and the nodePort of a Service's port.
 func NodePortAt(node, service string, port uint16) Target {
 	return Target{Kind: NodePortOf, Host: node, Service: service, Port: port}
 }
 
-// On is the same target at another address of the host.
+// On returns the same target at another address of the host.
 func (t Target) On(which Which) Target {
 	t.Which = which
 	return t
 }
 
-// IngressOf is a Service's load-balancer address and one of its ports.
+// IngressOf returns a Service's load-balancer address and one of its ports.
 func IngressOf(service string, port uint16) Target {
 	return Target{Kind: Ingress, Service: service, Port: port}
 }
 
-// HostAt is the address of a pod, node or outside host, with a port of its own.
+// HostAt returns the address of a pod, node or outside host, with a port.
 func HostAt(host string, port uint16) Target {
 	return Target{Kind: HostPort, Host: host, Port: port}
 }
 
-// AddrAt is an address written out, one for each family.
+// AddrAt returns a literal target, with one address for each family.
 func AddrAt(v4, v6 string, port uint16) Target {
 	return Target{Kind: Literal, V4: v4, V6: v6, Port: port}
 }
