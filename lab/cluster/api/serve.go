@@ -29,7 +29,7 @@ func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoin
 	return s.ServeThrough(ctx, ns, addr, s)
 }
 
-// ServeThrough is Serve with a handler that looks at each request before it hands it to the Server, or does not.
+// ServeThrough returns Serve with a handler that looks at each request before it hands it to the Server, or does not.
 func (s *Server) ServeThrough(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
 	l, err := ns.Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Server) forget(h *http.Server) {
 	s.running.Done()
 }
 
-// Kubeconfig is a kubeconfig file with this endpoint as its only cluster, user and context.
+// Kubeconfig returns a kubeconfig file with this endpoint as its only cluster, user and context.
 func (e *Endpoint) Kubeconfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
