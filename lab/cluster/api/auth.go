@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// newToken returns a bearer token that nobody guesses.
+// newToken returns a random bearer token that cannot be guessed.
 func newToken() string { return rand.Text() }
 
 // authorized reports whether a request carries the token.

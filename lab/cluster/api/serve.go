@@ -29,7 +29,7 @@ func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoin
 	return s.ServeThrough(ctx, ns, addr, s)
 }
 
-// ServeThrough returns Serve with a handler that looks at each request before it hands it to the Server, or does not.
+// ServeThrough is Serve with a handler that looks at each request before it hands it to the Server, or does not.
 func (s *Server) ServeThrough(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
 	l, err := ns.Listen(ctx, "tcp", addr)
 	if err != nil {

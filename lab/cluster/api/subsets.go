@@ -77,7 +77,7 @@ func (p *servedPort) add(endpoints []discoveryv1.Endpoint) {
 	}
 }
 
-// key returns the same for two ports that the same addresses serve.
+// key returns equal keys for two ports that the same addresses serve.
 func (p *servedPort) key() string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(p.addresses)), slices.Sorted(maps.Keys(p.notReady)))
 }

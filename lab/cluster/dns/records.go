@@ -93,7 +93,7 @@ type service struct {
 
 func (s service) headless() bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// name returns that of the Service, or of something that belongs to it.
+// name returns the DNS name of the Service, or of something that belongs to it.
 func (s service) name(prefix string) dnsmessage.Name {
 	if prefix != "" {
 		prefix += "."

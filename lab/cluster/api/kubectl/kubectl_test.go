@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// manifest returns one of those that the tests of the store use too.
+// manifest returns one of the manifests of the store's tests.
 func manifest(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "testdata", name))
