@@ -14,10 +14,11 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// workers build machines at the same time. The kernel's one lock over all network configuration leaves work for two.
+// workers is the number of machines built at the same time. All network configuration takes one kernel lock, so more
+// than two workers gain nothing.
 const workers = 2
 
-// Build makes the network and returns when every path in it works. Nothing of it is left if it fails.
+// Build makes the network and returns when every path in it works. On failure it removes everything that it made.
 func Build(ctx context.Context, t Topology) (*Lab, error) {
 	if err := t.Validate(); err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
@@ -65,7 +66,7 @@ func (l *Lab) build(ctx context.Context) error {
 	return l.ready(ctx)
 }
 
-// newHost is a machine with nothing in it yet.
+// newHost returns a machine whose namespace is still empty.
 func newHost(name string, addrs []netip.Addr, settings []netns.Setting) (*Host, error) {
 	ns, err := netns.New(name, settings...)
 	if err != nil {
@@ -74,7 +75,7 @@ func newHost(name string, addrs []netip.Addr, settings []netns.Setting) (*Host, 
 	return &Host{NS: ns, addrs: addrs}, nil
 }
 
-// buildMachines makes everything that is plugged into the switch, several at once.
+// buildMachines makes all machines of the LAN, several at once.
 func (l *Lab) buildMachines(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers)
@@ -98,7 +99,7 @@ func (l *Lab) buildMachines(ctx context.Context) error {
 	return err
 }
 
-// buildHost makes a machine that is not a node. The result is to be closed even if there is an error.
+// buildHost makes a machine that is not a node. The caller closes the result even if there is an error.
 func (l *Lab) buildHost(name string, m machine, settings []netns.Setting) (*Host, error) {
 	h, err := newHost(name, m.addrs(l.Stack()), settings)
 	if err != nil {
@@ -107,7 +108,7 @@ func (l *Lab) buildHost(name string, m machine, settings []netns.Setting) (*Host
 	return h, h.apply(l.lanOps(m, l.nodes)...)
 }
 
-// lanOps wire a machine to the LAN and tell it about the others there.
+// lanOps returns the changes that attach a machine to the LAN and add its neighbour entries for the other machines.
 func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
 	ops := m.attach(l.Stack(), l.underlay.NS)
 	for _, other := range machines(nodes) {
@@ -118,7 +119,7 @@ func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
 	return ops
 }
 
-// newNode is the node of a number, its namespace still missing.
+// newNode returns the node of a number. Its namespace does not exist yet.
 func (l *Lab) newNode(number int) *Node {
 	n := &Node{number: number, network: l.Topology().PodNetwork, pods: map[int]*Pod{}}
 	n.addrs = n.lan().addrs(l.Stack())
@@ -128,7 +129,7 @@ func (l *Lab) newNode(number int) *Node {
 	return n
 }
 
-// buildNode makes a node among all nodes, then its pods.
+// buildNode makes a node, which gets neighbour entries for all nodes, and then its pods.
 func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node) error {
 	var err error
 	if n.NS, err = netns.New(spec.Name, l.settings.node...); err != nil {
@@ -156,7 +157,8 @@ func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node
 	return l.buildPods(ctx, n, spec.Pods)
 }
 
-// masquerade is the node's rule for pods that talk to the world. Connection tracking has settings once it is there.
+// masquerade installs the node's rule for pod traffic that leaves the cluster. The rule makes the kernel load
+// connection tracking, whose settings exist only from then on.
 func (l *Lab) masquerade(n *Node, all []*Node) error {
 	var nodes []netip.Addr
 	for _, peer := range all {
@@ -189,7 +191,7 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 	return n.apply(ports...)
 }
 
-// newPod is the pod of a host number, its namespace still missing.
+// newPod returns the pod of a host number. Its namespace does not exist yet.
 func (l *Lab) newPod(n *Node, host int) *Pod {
 	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade}
 	n.podsMade++
@@ -199,7 +201,7 @@ func (l *Lab) newPod(n *Node, host int) *Pod {
 	return p
 }
 
-// buildPod makes the pod up to the node's end of its veth, and tells it about the other pods of the node.
+// buildPod makes the pod up to the node's end of its veth, with neighbour entries for the other pods of the node.
 func (l *Lab) buildPod(p *Pod, name string, peers []*Pod) error {
 	ns, err := netns.New(name, l.settings.pod...)
 	if err != nil {

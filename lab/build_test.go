@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 // patience is how long a packet may take before it counts as lost: far more than the slowest machine needs.
 const patience = 2 * time.Minute
 
-// grid is a topology of so many nodes n1, n2... with so many pods n1-p1, n1-p2... each.
+// grid returns a topology of so many nodes n1, n2... with so many pods n1-p1, n1-p2... each.
 func grid(nodes, pods int) Topology {
 	var t Topology
 	for i := 1; i <= nodes; i++ {
@@ -200,7 +200,7 @@ func TestPathsCarryFullPackets(t *testing.T) {
 	})
 }
 
-// fragments is how many fragments a host has made of packets that were too large, of both families.
+// fragments returns how many fragments a host has made of packets that were too large, of both families.
 func fragments(t *testing.T, h *Host) int {
 	t.Helper()
 	var v4, v6 []byte

@@ -12,11 +12,11 @@ import (
 	"github.com/viplab/viplab/internal/lab/link"
 )
 
-// errClosed is for changes to a lab that is no more.
+// errClosed is the error of every change to a closed lab.
 var errClosed = errors.New("the lab is closed")
 
-// AddPod makes a pod on a node and returns when every path to and from it works. Its address is the lowest that is free
-// on the node.
+// AddPod makes a pod on a node and returns when every path to and from it works. The pod gets the node's lowest free
+// address.
 func (l *Lab) AddPod(ctx context.Context, node string, spec PodSpec) (*Pod, error) {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -37,7 +37,7 @@ func (l *Lab) AddPod(ctx context.Context, node string, spec PodSpec) (*Pod, erro
 	return p, nil
 }
 
-// claimPod finds the node, and reserves the name while the pod is made.
+// claimPod finds the node and reserves the pod's name until the pod is made.
 func (l *Lab) claimPod(node string, spec PodSpec) (*Node, error) {
 	n := l.Node(node)
 	l.mu.Lock()
@@ -73,7 +73,7 @@ func (l *Lab) addPod(ctx context.Context, n *Node, spec PodSpec) (*Pod, error) {
 	return p, nil
 }
 
-// connectPod does on the node and its other pods what a new pod needs.
+// connectPod configures the node and its other pods for a new pod.
 func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 	if err := p.node.apply(l.network.port(p, l.Stack())...); err != nil {
 		return err
@@ -86,8 +86,8 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 	return errors.Join(p.ready(ctx), p.node.ready(ctx))
 }
 
-// RemovePod takes a pod away, whatever still runs in it: when it returns nothing reaches the pod, nothing leaves it,
-// and its address may be given to another. Its namespace goes later, with others.
+// RemovePod removes a pod, whatever still runs in it. When it returns, no packet reaches or leaves the pod, and another
+// pod may get its address. The pod's namespace is deleted later, in a batch.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -108,9 +108,9 @@ func (l *Lab) RemovePod(name string) error {
 	return err
 }
 
-// disconnectPod undoes connectPod, and sets the pod's end of its link down.
+// disconnectPod undoes connectPod and sets the pod's end of its link down.
 func (l *Lab) disconnectPod(p *Pod) error {
-	p.node.awaited = nil // what a pod that could not be connected left behind
+	p.node.awaited = nil // left over by a pod that could not be connected
 	err := errors.Join(p.apply(link.Down{Dev: devNIC}), p.node.apply(l.network.unport(p, l.Stack())...))
 	for _, peer := range p.node.podList() {
 		err = errors.Join(err, peer.apply(removals(l.network.neighbours(p, l.Stack()))...))
@@ -118,13 +118,13 @@ func (l *Lab) disconnectPod(p *Pod) error {
 	return err
 }
 
-// manyRetired is how many pods that were removed from a node are let go of together; each takes some 300 KiB.
+// manyRetired is how many removed pods are closed in one batch. Each takes some 300 KiB until then.
 const manyRetired = 128
 
-// retire keeps a pod that is disconnected until the node goes, or many can go at once. For every link that goes down on
-// a node the kernel searches all that it tracks, in all namespaces, 2 to 10 ms (nf_nat_masq_schedule), unless the node
-// goes too, or 16 such searches are waiting; and whenever it deletes namespaces it holds up everybody who changes a
-// network.
+// retire keeps a disconnected pod until the node goes or the batch is full, because closing pods one by one is slow.
+// For every link of a node that goes down, the kernel searches the connection tracking table of all namespaces for 2 to
+// 10 ms (nf_nat_masq_schedule), unless the node goes too or 16 searches are already waiting. While it deletes
+// namespaces, every change of any network has to wait.
 func (n *Node) retire(p *Pod) error {
 	n.retired = append(n.retired, p)
 	if len(n.retired) < manyRetired {
@@ -150,7 +150,7 @@ func removals(ops []link.Op) []link.Op {
 	return out
 }
 
-// podList is the node's pods in the order of their addresses. The caller holds n.mu, or nobody else has n.
+// podList returns the node's pods, ordered by address. The caller holds n.mu or is the only user of n.
 func (n *Node) podList() []*Pod {
 	var out []*Pod
 	for _, host := range slices.Sorted(maps.Keys(n.pods)) {
@@ -159,7 +159,8 @@ func (n *Node) podList() []*Pod {
 	return out
 }
 
-// AddNode makes a node, with its pods, and tells the others about it. It gets the lowest number that is free.
+// AddNode makes a node with its pods and adds it to the configuration of all other machines. It gets the lowest free
+// number.
 func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 	l.change.Lock()
 	defer l.change.Unlock()
@@ -195,7 +196,7 @@ func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 	return n, nil
 }
 
-// connectNode does everywhere else what a new node needs: the port in the switch, neighbours, routes, exemptions.
+// connectNode configures all other machines for a new node: the port in the switch, neighbours, routes, exemptions.
 func (l *Lab) connectNode(ctx context.Context, n *Node) error {
 	port := link.Port{Dev: switchPort(n.lan().host), Bridge: devSwitch}
 	if err := l.underlay.apply(port); err != nil {
@@ -215,7 +216,7 @@ func (l *Lab) connectNode(ctx context.Context, n *Node) error {
 	return errors.Join(n.allReady(ctx), l.underlay.ready(ctx))
 }
 
-// RemoveNode takes a node with its pods away, as if its power was cut, and makes the others forget it.
+// RemoveNode removes a node with its pods as if its power was cut, and removes it from the configuration of all others.
 func (l *Lab) RemoveNode(name string) error {
 	l.change.Lock()
 	defer l.change.Unlock()
@@ -235,10 +236,10 @@ func (l *Lab) RemoveNode(name string) error {
 	return errors.Join(l.disconnectNode(n), n.close())
 }
 
-// disconnectNode undoes connectNode. The node itself, whose namespace may stay while something runs in it, loses its
-// wire too, because a veth goes with its other end.
+// disconnectNode undoes connectNode. The node loses its link too, because deleting one end of a veth deletes the other.
+// Its namespace lives on while a process runs in it.
 func (l *Lab) disconnectNode(n *Node) error {
-	l.underlay.awaited = nil // what a node that could not be connected left behind
+	l.underlay.awaited = nil // left over by a node that could not be connected
 	errs := []error{l.underlay.apply(link.Delete{Dev: switchPort(n.lan().host)})}
 	for _, h := range []*Host{l.router, l.client} {
 		errs = append(errs, h.apply(removals(n.lan().neighbours(l.Stack()))...))
@@ -251,7 +252,7 @@ func (l *Lab) disconnectNode(n *Node) error {
 	return errors.Join(errs...)
 }
 
-// peerOps are what a node needs to know about another one.
+// peerOps returns the changes that make another node known to a node.
 func (l *Lab) peerOps(n, peer *Node) []link.Op {
 	return append(peer.lan().neighbours(l.Stack()), l.overlay.toward(n, peer.number, l.Stack())...)
 }

@@ -112,7 +112,7 @@ func TestRemovedPodsGoTogether(t *testing.T) {
 	pingAll(t, &l.Node("n1").Host, &addPod(t, l, "n1", "later").Host)
 }
 
-// portIndex is the index of the node's device that leads to a pod.
+// portIndex returns the index of the node's device that leads to a pod.
 func portIndex(t *testing.T, p *Pod) int {
 	t.Helper()
 	l, err := p.Node().Netlink().LinkByName(p.Node().Ports()[p.Addrs()[0]])

@@ -4,16 +4,16 @@ package lab
 
 import "net/netip"
 
-// Family is an IP family, numbered as people call it.
+// Family is an IP family: 4 or 6.
 type Family uint8
 
-// The two families.
+// The IP families.
 const (
 	V4 Family = 4
 	V6 Family = 6
 )
 
-// String is "v4" or "v6".
+// String returns "v4" or "v6".
 func (f Family) String() string {
 	if f == V6 {
 		return "v6"
@@ -21,7 +21,7 @@ func (f Family) String() string {
 	return "v4"
 }
 
-// FamilyOf is the family of an address.
+// FamilyOf returns the family of an address.
 func FamilyOf(a netip.Addr) Family {
 	if a.Is4() || a.Is4In6() {
 		return V4
@@ -29,7 +29,7 @@ func FamilyOf(a netip.Addr) Family {
 	return V6
 }
 
-// Stack says which families a lab has.
+// Stack selects the IP families of a lab.
 type Stack uint8
 
 // The stacks. The zero value is IPv4 alone.
@@ -51,10 +51,10 @@ func (s Stack) Families() []Family {
 	}
 }
 
-// String is "4", "6" or "dual", as ParseStack takes it.
+// String returns "4", "6" or "dual", the words that ParseStack reads.
 func (s Stack) String() string { return stacks.name(s) }
 
-// ParseStack reads "4", "6" or "dual".
+// ParseStack returns the stack of "4", "6" or "dual". Any other word is an error.
 func ParseStack(s string) (Stack, error) { return stacks.parse("IP stack", s) }
 
 var stacks = names[Stack]{"4", "6", "dual"}

@@ -21,25 +21,25 @@ type Host struct {
 	*netns.NS
 	addrs []netip.Addr
 
-	// awaited is what changes made by apply will lead to. It is touched while the host is made, and later under the lock
-	// that its kind of change takes.
+	// awaited holds what ready has to wait for. While the host is made only its maker uses it; later the lock for the kind
+	// of change guards it.
 	awaited []link.Condition
 }
 
-// apply changes the host's network, and notes what ready has to wait for.
+// apply changes the host's network and records what ready has to wait for.
 func (h *Host) apply(ops ...link.Op) error {
 	h.awaited = append(h.awaited, link.Consequences(ops...)...)
 	return link.Apply(h.NS, ops...)
 }
 
-// ready waits until all that was applied has taken effect.
+// ready waits until all applied changes have taken effect.
 func (h *Host) ready(ctx context.Context) error {
 	conditions := h.awaited
 	h.awaited = nil
 	return link.Ready(ctx, h.NS, conditions...)
 }
 
-// Addr is the host's primary address of a family, or the zero Addr if the host has none.
+// Addr returns the host's primary address of a family, or the zero Addr if it has none.
 func (h *Host) Addr(f Family) netip.Addr {
 	for _, a := range h.addrs {
 		if FamilyOf(a) == f {
@@ -49,15 +49,15 @@ func (h *Host) Addr(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Addrs are the addresses the lab gave the host, of all families, primary ones first. What was added to a device by
-// someone else later is not among them: LocalAddrs asks the kernel.
+// Addrs returns the addresses that the lab gave the host, of all families, primary ones first. It leaves out addresses
+// that were added to a device later; see LocalAddrs.
 func (h *Host) Addrs() []netip.Addr { return h.addrs }
 
-// LocalAddrs asks the kernel for all addresses of the host that others can reach: those of bridges and tunnels too, but
-// neither loopback nor link-local ones.
+// LocalAddrs asks the kernel for all addresses of the host that other machines can reach. It includes those of bridges
+// and tunnels, and leaves out loopback and link-local ones.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	var out []netip.Addr
-	// for both at once the kernel locks all network configuration
+	// a request for both families at once takes the lock of all network configuration
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		found, err := netns.List(func() ([]netlink.Addr, error) { return h.Netlink().AddrList(nil, family) })
 		if err != nil {
@@ -72,8 +72,8 @@ func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// EgressAddr is the address that a packet toward dst has when it is masqueraded by the host: the preferred source of
-// the device that the route goes out by. It is the zero Addr if there is no route.
+// EgressAddr returns the source address of a packet toward dst that the host masquerades: the preferred source of the
+// device that the route leaves by. It returns the zero Addr if there is no route.
 func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
 	routes, err := h.Netlink().RouteGet(dst.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -83,8 +83,8 @@ func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
 	return addr.Unmap()
 }
 
-// NextHop is where the host sends a packet toward dst: a gateway, or dst itself where that is on the link or its own.
-// It is the zero Addr if there is no route, or if the route has no gateway in dst's family.
+// NextHop returns where the host sends a packet toward dst: the gateway, or dst itself if dst is on the link or local.
+// It returns the zero Addr if there is no route, or if the route has no gateway in dst's family.
 func (h *Host) NextHop(dst netip.Addr) netip.Addr {
 	routes, err := h.Netlink().RouteGet(dst.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -103,25 +103,25 @@ type Node struct {
 	network  PodNetwork
 
 	number int        // 1, 2, 3...: see the address plan
-	tunnel tunnelDevs // of the overlay, where it has any
+	tunnel tunnelDevs // the overlay's devices, if it has any
 
 	mu       sync.Mutex // held while the node's pods change
 	pods     map[int]*Pod
-	podsMade int // those that are gone included
+	podsMade int // including the removed ones
 	retired  []*Pod
 }
 
-// tunnelDevs are the devices that lead to the pods of other nodes, by family.
+// tunnelDevs holds the devices that lead to the pods of other nodes, by family.
 type tunnelDevs struct{ v4, v6 link.Dev }
 
-// PodCIDRs are the node's pod ranges, one per family of the lab.
+// PodCIDRs returns the node's pod ranges, one per family of the lab.
 func (n *Node) PodCIDRs() []netip.Prefix { return n.podCIDRs }
 
-// PodNetwork is how the node's pods are wired.
+// PodNetwork returns how the node's pods are wired.
 func (n *Node) PodNetwork() PodNetwork { return n.network }
 
-// Ports are the node's devices that lead to its pods, by the addresses of the pods: what a network plugin tells those
-// who have to know which pod a packet comes from.
+// Ports returns the names of the node's devices that lead to its pods, by pod address. Network plugins use such a map
+// to identify the pod that a packet comes from.
 func (n *Node) Ports() map[netip.Addr]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -136,7 +136,7 @@ func (n *Node) Ports() map[netip.Addr]string {
 
 func (n *Node) lan() machine { return nodeMachine(n.number) }
 
-// close lets go of the node and its pods, as far as they were made.
+// close closes the node and its pods. It accepts a node that is only partly made.
 func (n *Node) close() error {
 	errs := []error{n.closeRetired()}
 	for _, p := range n.pods {
@@ -153,10 +153,10 @@ type Pod struct {
 	Host
 	node   *Node
 	host   int // number in the node's range
-	serial int // number among all pods that the node has ever had, counted from firstPod like host
+	serial int // counts all pods that the node ever had, from firstPod like host
 }
 
-// close lets go of the pod, as far as it was made.
+// close closes the pod. It accepts a pod that is only partly made.
 func (p *Pod) close() error {
 	if p.NS == nil {
 		return nil
@@ -164,5 +164,5 @@ func (p *Pod) close() error {
 	return p.NS.Close()
 }
 
-// Node is the node the pod runs on.
+// Node returns the node that the pod runs on.
 func (p *Pod) Node() *Node { return p.node }

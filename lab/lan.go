@@ -9,7 +9,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// machine is a machine on the LAN: its host number there, and those of the further addresses that it has.
+// machine is a machine on the LAN: its host number there and the numbers of its further addresses.
 type machine struct {
 	host   int
 	spares []int
@@ -29,7 +29,7 @@ func clientMachine() machine {
 
 func routerMachine() machine { return machine{host: routerHost} }
 
-// machines are all that is plugged into the switch.
+// machines returns all machines on the switch.
 func machines(nodes []*Node) []machine {
 	all := []machine{routerMachine(), clientMachine()}
 	for _, n := range nodes {
@@ -38,7 +38,7 @@ func machines(nodes []*Node) []machine {
 	return all
 }
 
-// addrs are the machine's addresses: the primary ones of each family, then the others.
+// addrs returns the machine's addresses: the primary one of each family, then the others.
 func (m machine) addrs(s Stack) []netip.Addr {
 	var out []netip.Addr
 	for _, host := range append([]int{m.host}, m.spares...) {
@@ -49,7 +49,7 @@ func (m machine) addrs(s Stack) []netip.Addr {
 	return out
 }
 
-// attach wires a namespace to the LAN as the machine, with loopback, addresses and default route.
+// attach returns the changes that connect a namespace to the LAN as the machine: loopback, addresses and default route.
 func (m machine) attach(s Stack, underlay *netns.NS) []link.Op {
 	ops := []link.Op{
 		link.Up{Dev: link.Loopback},
@@ -75,12 +75,12 @@ func (m machine) attach(s Stack, underlay *netns.NS) []link.Op {
 	return ops
 }
 
-// linkLocal is the address that the kernel would make up for a device itself, only without the delay.
+// linkLocal returns the link-local address that the kernel would derive itself, but usable without delay.
 func linkLocal(d link.Dev, mac link.MAC) link.Addr {
 	return link.Addr{Dev: d, Prefix: netip.PrefixFrom(mac.LinkLocal(), 64)}
 }
 
-// neighbours tell another machine on the LAN which MAC the machine's addresses have.
+// neighbours returns the neighbour entries of the machine's addresses, for another machine on the LAN.
 func (m machine) neighbours(s Stack) []link.Op {
 	var ops []link.Op
 	for _, a := range m.addrs(s) {

@@ -16,16 +16,16 @@ import (
 // overlay is how packets between pods cross from node to node.
 type overlay interface {
 	kind() Overlay
-	// mtu is what the overlay leaves to the pods.
+	// mtu returns the MTU that the overlay leaves to the pods.
 	mtu(s Stack) int
-	// prepare makes the node's devices for it, whose address is one of the node's own pod range: so what is masqueraded
-	// on its way into the tunnel finds back.
+	// prepare makes the overlay's devices on the node. Their address is in the node's own pod range, so that replies to
+	// packets masqueraded on the way into the tunnel find their way back.
 	prepare(n *Node, s Stack) error
-	// toward is what a node needs to reach the pods of a peer.
+	// toward returns the changes by which a node reaches the pods of a peer.
 	toward(n *Node, peer int, s Stack) []link.Op
 }
 
-// chooseOverlay settles on an overlay that the kernel has, and says why.
+// chooseOverlay returns an overlay that the kernel supports, and the reason for the choice.
 func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
 	switch want {
 	case Direct:
@@ -53,7 +53,7 @@ func wanting(name string, missing error) error {
 	return fmt.Errorf("overlay %s: this kernel cannot do it: %w", name, missing)
 }
 
-// known holds what missing found out, by overlay and stack, where that is final.
+// known holds the conclusive results of missing, by overlay and stack.
 var known sync.Map
 
 type ability struct {
@@ -61,8 +61,8 @@ type ability struct {
 	stack   Stack
 }
 
-// missing says what the kernel lacks for an overlay. It finds out once, by making the overlay's devices where they
-// bother nobody.
+// missing returns an error that says what the kernel lacks for an overlay. It tries once, by making the overlay's
+// devices in a namespace of their own.
 func missing(o overlay, s Stack) error {
 	of := ability{o.kind(), s}
 	if answer, ok := known.Load(of); ok {
@@ -87,7 +87,7 @@ func probe(o overlay, s Stack) error {
 	return errors.Join(err, ns.Close())
 }
 
-// tunnelAddrs put the tunnel's addresses of the given families on a device.
+// tunnelAddrs returns the changes that give a device the tunnel's addresses of the families.
 func tunnelAddrs(d link.Dev, node int, families ...Family) []link.Op {
 	var ops []link.Op
 	for _, f := range families {
@@ -156,13 +156,13 @@ func (ipip) toward(n *Node, peer int, s Stack) []link.Op {
 	return ops
 }
 
-// vxlan wraps frames in UDP, as flannel does: one frame a node, no flooding, everything written down. Its outer family
-// is the primary one of the lab.
+// vxlan wraps frames in UDP, as flannel does: one forwarding entry per node, no flooding, static neighbours. The outer
+// family is the lab's primary one.
 type vxlan struct{}
 
 const (
 	vxlanID   = 1
-	vxlanPort = 8472 // that of Linux before IANA gave out 4789; flannel's too
+	vxlanPort = 8472 // Linux's default before IANA assigned 4789; flannel's too
 )
 
 func (vxlan) kind() Overlay { return VXLAN }
@@ -202,7 +202,7 @@ func (vxlan) toward(_ *Node, peer int, s Stack) []link.Op {
 
 func vxlanMAC(node int) link.MAC { return podMAC(node, tunnelPod) }
 
-// explainMissing says in people's words that the kernel does not know a kind of device.
+// explainMissing replaces the error of an unknown device kind by one in plain words.
 func explainMissing(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("%w (no such device type in the kernel, or its module is not installed)", err)

@@ -25,10 +25,10 @@ const (
 	tunnelPod  = 254
 )
 
-// underlayMTU is that of an Ethernet. Overlays leave less to the pods.
+// underlayMTU is the MTU of Ethernet. Overlays leave less to the pods.
 const underlayMTU = 1500
 
-// lanPrefix is the LAN's range.
+// lanPrefix returns the LAN's range.
 func lanPrefix(f Family) netip.Prefix {
 	if f == V4 {
 		return netip.MustParsePrefix("192.168.7.0/24")
@@ -36,7 +36,7 @@ func lanPrefix(f Family) netip.Prefix {
 	return netip.MustParsePrefix("fd00:7::/64")
 }
 
-// lanAddr is the address of a host number on the LAN.
+// lanAddr returns the address of a host number on the LAN.
 func lanAddr(f Family, host int) netip.Addr {
 	if f == V4 {
 		return netip.AddrFrom4([4]byte{192, 168, 7, byte(host)})
@@ -44,10 +44,10 @@ func lanAddr(f Family, host int) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 7, 14: hexHigh(host), 15: hexLow(host)})
 }
 
-// lanMAC is the MAC of a host number on the LAN.
+// lanMAC returns the MAC of a host number on the LAN.
 func lanMAC(host int) link.MAC { return link.MAC{0x02, 0, 192, 168, 7, byte(host)} }
 
-// clusterCIDR is the range of all pods.
+// clusterCIDR returns the range of all pods.
 func clusterCIDR(f Family) netip.Prefix {
 	if f == V4 {
 		return netip.MustParsePrefix("10.244.0.0/16")
@@ -63,7 +63,7 @@ func clusterCIDRs(s Stack) []netip.Prefix {
 	return out
 }
 
-// podCIDR is the pod range of a node.
+// podCIDR returns the pod range of a node.
 func podCIDR(f Family, node int) netip.Prefix {
 	if f == V4 {
 		return netip.PrefixFrom(podAddr(f, node, 0), 24)
@@ -71,7 +71,7 @@ func podCIDR(f Family, node int) netip.Prefix {
 	return netip.PrefixFrom(podAddr(f, node, 0), 64)
 }
 
-// podAddr is the address of a host number in the pod range of a node.
+// podAddr returns the address of a host number in the pod range of a node.
 func podAddr(f Family, node, host int) netip.Addr {
 	if f == V4 {
 		return netip.AddrFrom4([4]byte{10, 244, byte(node), byte(host)})
@@ -80,18 +80,19 @@ func podAddr(f Family, node, host int) netip.Addr {
 		14: hexHigh(host), 15: hexLow(host)})
 }
 
-// podMAC is the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge plugin had
-// it.
+// podMAC returns the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge CNI
+// plugin used to form it.
 func podMAC(node, host int) link.MAC { return link.MAC{0x0a, 0x58, 10, 244, byte(node), byte(host)} }
 
-// hexHigh and hexLow make a number below 1000 read in an IPv6 address as it does in decimal: 201 is 0x0201.
+// hexHigh and hexLow write the decimal digits of a number below 1000 as hexadecimal ones, for IPv6 addresses: 201 is
+// 0x0201.
 func hexHigh(n int) byte { return byte(n / 100) }
 func hexLow(n int) byte  { return byte(n/10%10<<4 | n%10) }
 
-// single is the prefix of one address.
+// single returns the prefix of one address.
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// everywhere is the destination of a default route.
+// everywhere returns the destination of a default route.
 func everywhere(f Family) netip.Prefix {
 	if f == V4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -99,8 +100,8 @@ func everywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// Devices have fixed indexes, far above those that the kernel gives away itself: tunnel modules may have put fallback
-// devices into a namespace before the lab gets to it.
+// Devices have fixed indexes, far above those that the kernel assigns itself: tunnel modules may have put fallback
+// devices into a namespace before the lab uses it.
 var (
 	devNIC     = link.Dev{Name: "eth0", Index: 100}
 	devSwitch  = link.Dev{Name: "lan0", Index: 100}
@@ -110,15 +111,15 @@ var (
 	devTunnel6 = link.Dev{Name: "tunl6", Index: 104}
 )
 
-// switchPort is the LAN switch's port for a host number.
+// switchPort returns the LAN switch's port for a host number.
 func switchPort(host int) link.Dev {
 	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
 }
 
-// port is the node's end of the pod's veth: in a lab that has not changed veth5 leads to 10.244.n.5. A later pod with
-// the same address has another device, while that of the former one may still be there. Its index is another one, too:
-// when a device goes down, the kernel forgets the connections that it has masqueraded on their way out of that index,
-// but not at once (nf_nat_masq_schedule), and those of the later pod would be among them.
+// port returns the node's end of the pod's veth. In a lab without changes, veth5 leads to 10.244.n.5. A later pod with
+// the same address gets another device, because the device of the removed pod may still exist. Its index differs too:
+// when a device goes down, the kernel deletes the connections that it has masqueraded out of that index, but with a
+// delay (nf_nat_masq_schedule), and would delete those of the later pod as well.
 func (p *Pod) port() link.Dev {
 	prefix := "veth"
 	if p.node.network == Routed {

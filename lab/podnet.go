@@ -8,19 +8,19 @@ import (
 	"github.com/viplab/viplab/internal/lab/link"
 )
 
-// podNetwork is how the pods of a node are wired. All methods are lists of changes to one namespace.
+// podNetwork is how the pods of a node are wired. Each method that returns changes returns those of one namespace.
 type podNetwork interface {
-	// prepare is for the node, before it has pods.
+	// prepare returns the changes of the node before it has pods.
 	prepare(n *Node, s Stack) []link.Op
-	// port is for the node's end of a pod's veth.
+	// port returns the changes for the node's end of a pod's veth.
 	port(p *Pod, s Stack) []link.Op
-	// unport undoes port, but for the device, which leads nowhere then.
+	// unport undoes port, but keeps the device, which then leads nowhere.
 	unport(p *Pod, s Stack) []link.Op
-	// pod is for the pod: addresses and routes.
+	// pod returns the changes of the pod: addresses and routes.
 	pod(p *Pod, s Stack) []link.Op
-	// neighbours tell one pod of a node about another.
+	// neighbours returns the changes that make one pod of a node known to another.
 	neighbours(peer *Pod, s Stack) []link.Op
-	// portMAC is the MAC of the node's end.
+	// portMAC returns the MAC of the node's end.
 	portMAC(p *Pod) link.MAC
 }
 
@@ -74,11 +74,11 @@ func (bridged) neighbours(peer *Pod, _ Stack) []link.Op { return neighbour(devNI
 
 func (bridged) portMAC(p *Pod) link.MAC {
 	mac := podMAC(p.node.number, p.host)
-	mac[0] |= 4 // another one than the pod's, still a local one
+	mac[0] |= 4 // differs from the pod's, and is still locally administered
 	return mac
 }
 
-// routed gives each pod a route of its own, and all of them the same gateway, which is nobody's address: the node
+// routed gives each pod a route of its own. All pods have the same gateway, an address that no machine has: the node
 // answers ARP for it on every port, because it has a route there. IPv6 needs no such trick, because a link-local
 // address may be the same on every link.
 type routed struct{}
@@ -90,7 +90,7 @@ var (
 
 func (routed) prepare(n *Node, _ Stack) []link.Op {
 	var ops []link.Op
-	for _, p := range n.podCIDRs { // what is no pod's must not leave by the default route
+	for _, p := range n.podCIDRs { // addresses without a pod must not leave by the default route
 		ops = append(ops, link.Route{To: p, Blackhole: true})
 	}
 	return ops
@@ -107,7 +107,7 @@ func (routed) port(p *Pod, s Stack) []link.Op {
 
 func (routed) unport(p *Pod, _ Stack) []link.Op { return removals(toPod(p)) }
 
-// toPod is how a node that routes finds a pod.
+// toPod returns the routes and neighbour entries of a node for a pod of its Routed network.
 func toPod(p *Pod) []link.Op {
 	var ops []link.Op
 	for _, a := range p.Addrs() {
@@ -135,7 +135,7 @@ func (routed) pod(p *Pod, s Stack) []link.Op {
 func (routed) neighbours(*Pod, Stack) []link.Op { return nil }
 func (routed) portMAC(*Pod) link.MAC            { return routedMAC }
 
-// neighbour tells a machine on the pod's link which MAC the pod has.
+// neighbour returns the neighbour entries for the pod on its link.
 func neighbour(d link.Dev, p *Pod) []link.Op {
 	var ops []link.Op
 	for _, a := range p.Addrs() {

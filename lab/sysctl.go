@@ -9,16 +9,17 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// A new namespace takes part of its IPv4 settings from the machine's first namespace (rp_filter, forwarding, arp_*...),
-// whatever an administrator made of them. So everything that a packet can notice is laid down here, not assumed.
+// A new namespace copies part of its IPv4 settings from the machine's first namespace (rp_filter, forwarding,
+// arp_*...), and an administrator may have changed those. So every setting that a packet can notice is written here,
+// not assumed.
 
-// interfaceSettings are those that IPv4 has per device: "all", the devices to come, and the loopback that is there.
-// Where the kernel combines "all" with the device's own value, both must be as wanted.
+// interfaceSettings are the per-device settings of IPv4, for "all", for devices to come, and for the existing loopback.
+// Where the kernel combines "all" with the device's own value, both must be right.
 var interfaceSettings = perInterface(
 	"rp_filter", "0", // asymmetric paths are ordinary in a cluster
-	"send_redirects", "0", // a node that forwards a packet out of the device it came by is no mistake
+	"send_redirects", "0", // forwarding a packet out of the device it came by is intended here
 	"accept_redirects", "0",
-	"route_localnet", "0", // proxiers that need it set it; that must be seen to work
+	"route_localnet", "0", // proxiers that need it set it, and a scenario must see that
 	"arp_ignore", "0",
 	"arp_announce", "0",
 	"arp_filter", "0",
@@ -38,9 +39,9 @@ func perInterface(pairs ...string) []netns.Setting {
 	return out
 }
 
-// promptSettings keep a host from holding back ICMP errors, of which tests look at every one. An empty mask exempts all
-// kinds from both limits that the kernel has, per peer and per machine; 255 is a kind of ICMPv6 that does not exist.
-// And a dead server's connections do not keep its namespace alive for minutes.
+// promptSettings keep a host from delaying or suppressing ICMP errors, because tests look at every one. An empty mask
+// exempts all types from the kernel's two limits, per peer and per machine; 255 is an ICMPv6 type that does not exist.
+// They also keep a dead server's connections from holding its namespace for minutes.
 func promptSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{
 		{Key: "net.ipv4.icmp_ratemask", Value: "0"},
@@ -52,10 +53,9 @@ func promptSettings(s Stack) []netns.Setting {
 	return out
 }
 
-// addressSettings leave IPv6 addresses to the lab. The kernel makes up none for the devices to come, neither from the
-// MAC nor from router advertisements, so it does not ask for any and nothing stirs on the wires by itself.
-// (addr_gen_mode is for nodes and hosts. On a pod's one device it is set with the device, link.Quiet, which is
-// cheaper.)
+// addressSettings leave IPv6 addresses to the lab. The kernel derives none for later devices, neither from the MAC nor
+// from router advertisements. So it sends no solicitations, and the links stay quiet. (addr_gen_mode is for nodes and
+// hosts. A pod's one device gets it when it is made, by link.Quiet, which is cheaper.)
 func addressSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{{Key: "net.ipv6.conf.default.addr_gen_mode", Value: "1", Optional: true}}
 	if s != IPv4 {
@@ -68,12 +68,12 @@ func addressSettings(s Stack) []netns.Setting {
 	return out
 }
 
-// noRouterSolicitation keeps a device that got its link-local address from looking for routers.
+// noRouterSolicitation stops a device from soliciting routers once it has a link-local address.
 var noRouterSolicitation = netns.Setting{Key: "net.ipv6.conf.default.accept_ra", Value: "0"}
 
-// forwardSettings make a router. They come first, because switching forwarding resets some of the others. Where it has
-// several ways to go, ports decide: what decides by default is the flow label in IPv6, which Linux changes in the
-// middle of a connection whenever it sends a segment again (sk_rethink_txhash), and addresses alone in IPv4.
+// forwardSettings make a router. They come first, because switching forwarding resets some of the others. Ports choose
+// between several paths. The defaults do not suit: for IPv6 the flow label, which Linux changes in the middle of a
+// connection whenever it retransmits a segment (sk_rethink_txhash); for IPv4 the addresses alone.
 func forwardSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{
 		{Key: "net.ipv4.ip_forward", Value: "1"},
@@ -87,7 +87,7 @@ func forwardSettings(s Stack) []netns.Setting {
 	return out
 }
 
-// bridgeSettings say whether bridged packets pass the rules of IP.
+// bridgeSettings set whether bridged packets pass the IP rules (bridge-nf-call-iptables).
 func bridgeSettings(value string, optional bool) []netns.Setting {
 	return []netns.Setting{
 		{Key: "net.bridge.bridge-nf-call-iptables", Value: value, Optional: optional},
@@ -96,7 +96,7 @@ func bridgeSettings(value string, optional bool) []netns.Setting {
 	}
 }
 
-// trackingSettings concern connection tracking. They are there once the first rule has made the kernel load it.
+// trackingSettings configure connection tracking. They exist once the first rule has made the kernel load it.
 var trackingSettings = []netns.Setting{
 	{Key: "net.netfilter.nf_conntrack_acct", Value: "1", Optional: true},
 	// 2, the default, misses flows older than the listener
@@ -107,10 +107,10 @@ var trackingSettings = []netns.Setting{
 	{Key: "net.netfilter.nf_conntrack_log_invalid", Value: "0", Optional: true},
 }
 
-// settings are the sysctls that each kind of machine must be given, beyond what a new namespace has.
+// settings are the sysctls that each kind of machine needs, beyond the defaults of a new namespace.
 type settings struct{ node, tracking, router, client, pod []netns.Setting }
 
-// newSettings works them out in a namespace that is as new as theirs will be.
+// newSettings determines the settings in a fresh namespace, which has the same defaults.
 func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	host := join(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
 	s := settings{
@@ -129,7 +129,7 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	if t.Stack != IPv4 {
 		s.pod = append(s.pod, noRouterSolicitation)
 	}
-	lacking, err := fresh.UnmetSettings(s.node) // which has all that the others have
+	lacking, err := fresh.UnmetSettings(s.node) // the node's settings include all others
 	if err != nil {
 		return settings{}, fmt.Errorf("read the settings of a new namespace: %w", err)
 	}
@@ -140,7 +140,7 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	return s, nil
 }
 
-// bridgeFilter says whether packets that a bridge forwards can be shown to the rules of IP.
+// bridgeFilter returns an error if the kernel cannot show bridged packets to the IP rules.
 func bridgeFilter(ns *netns.NS) error {
 	if _, err := ns.Sysctl("net.bridge.bridge-nf-call-iptables"); err != nil {
 		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded (modprobe br_netfilter; routed pods "+

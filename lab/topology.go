@@ -8,28 +8,28 @@ import (
 	"strings"
 )
 
-// Topology is a network to build, as data. The zero value of every field is a usable choice, but a topology has at
-// least one node.
+// Topology describes a network to build. The zero value of every field is usable, except that a topology has at least
+// one node.
 type Topology struct {
-	// Nodes are built in this order; the n-th one gets the n-th node address and pod range of the plan.
+	// Nodes are built in this order: the n-th gets the n-th node address and pod range of the address plan.
 	Nodes []NodeSpec
-	// Stack is the IP families of everything in the lab.
+	// Stack selects the IP families of the whole lab. The zero value is IPv4 alone.
 	Stack Stack
-	// PodNetwork is how a node wires its pods.
+	// PodNetwork is how a node wires its pods. The zero value is Bridge.
 	PodNetwork PodNetwork
-	// Overlay is how pod traffic crosses from node to node.
+	// Overlay is how pod traffic crosses from node to node. The zero value is Auto.
 	Overlay Overlay
 }
 
-// NodeSpec is one node.
+// NodeSpec describes one node.
 type NodeSpec struct {
 	// Name is unique in the lab among nodes, pods and hosts: lower case letters, digits and dashes.
 	Name string
-	// Pods are the pods the node starts with; more can be added while the lab runs.
+	// Pods are the pods that the node starts with. Lab.AddPod adds more.
 	Pods []PodSpec
 }
 
-// PodSpec is one pod. Namespaced names ("shop/web-1") are allowed: a lab does not interpret them.
+// PodSpec describes one pod. Names with a namespace ("shop/web-1") are allowed; the lab does not interpret them.
 type PodSpec struct {
 	Name string
 }
@@ -52,7 +52,7 @@ type Overlay uint8
 
 // The overlays. The zero value is Auto.
 const (
-	// Auto takes IPIP where the kernel has it, else VXLAN, else Direct; Lab.Overlay tells which, and why.
+	// Auto selects IPIP if the kernel supports it, else VXLAN, else Direct. Lab.Overlay returns the choice and its reason.
 	Auto Overlay = iota
 	// IPIP wraps the packet in another IP header on tunl0 (IPv6 in IPv6 on ip6tnl for IPv6 pods).
 	IPIP
@@ -62,16 +62,16 @@ const (
 	Direct
 )
 
-// String is "bridge" or "routed", as ParsePodNetwork takes it.
+// String returns "bridge" or "routed", the words that ParsePodNetwork reads.
 func (p PodNetwork) String() string { return podNetworks.name(p) }
 
-// ParsePodNetwork reads "bridge" or "routed".
+// ParsePodNetwork returns the pod network of "bridge" or "routed". Any other word is an error.
 func ParsePodNetwork(s string) (PodNetwork, error) { return podNetworks.parse("pod network", s) }
 
-// String is "auto", "ipip", "vxlan" or "direct", as ParseOverlay takes it.
+// String returns "auto", "ipip", "vxlan" or "direct", the words that ParseOverlay reads.
 func (o Overlay) String() string { return overlays.name(o) }
 
-// ParseOverlay reads "auto", "ipip", "vxlan" or "direct".
+// ParseOverlay returns the overlay of "auto", "ipip", "vxlan" or "direct". Any other word is an error.
 func ParseOverlay(s string) (Overlay, error) { return overlays.parse("overlay", s) }
 
 var (
@@ -79,7 +79,7 @@ var (
 	overlays    = names[Overlay]{"auto", "ipip", "vxlan", "direct"}
 )
 
-// names are the words for the values 0, 1, 2... of a type.
+// names holds the words for the values 0, 1, 2... of a type.
 type names[T ~uint8] []string
 
 func (n names[T]) name(v T) string {

@@ -16,14 +16,14 @@ const (
 )
 
 var (
-	// nodeName is a label of DNS, as Kubernetes asks of most names.
+	// nodeName is a DNS label, as Kubernetes requires of most names.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	// podName is a subdomain of DNS, or a label, a slash and a subdomain: a namespace and a name. Its length is checked
 	// apart: a pattern that counts to 253 takes 4 ms to compile, in each process.
 	podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 )
 
-// Validate says everything that is wrong with the topology, or nil.
+// Validate returns an error that lists everything wrong with the topology, or nil.
 func (t Topology) Validate() error {
 	errs := []error{
 		stacks.check("IP stack", t.Stack),
@@ -45,12 +45,13 @@ func (t Topology) Validate() error {
 	return errors.Join(errs...)
 }
 
-// taken is the names of all machines in a lab: messages and commands tell machines apart by nothing else.
+// taken is the set of names of all machines in a lab. Names are unique because messages and commands identify machines
+// by nothing else.
 type taken map[string]bool
 
 func newNames() taken { return taken{clientName: true, routerName: true, switchName: true} }
 
-// addNode adds the names of a node and its pods, and says everything that is wrong with them.
+// addNode adds the names of a node and its pods, and returns an error for each that is invalid or taken.
 func (t taken) addNode(n NodeSpec) []error {
 	var errs []error
 	note := func(what string, err error) {
@@ -72,7 +73,7 @@ func (t taken) addNode(n NodeSpec) []error {
 	return errs
 }
 
-// prefix is the beginning of a message about a thing of that name, if it has one.
+// prefix returns the beginning of a message about the named thing, or "" if it has no name.
 func prefix(kind, name string) string {
 	if name == "" {
 		return ""

@@ -112,8 +112,8 @@ func (f *conformFlags) selection(o engine.Options) engine.Options {
 	return o
 }
 
-// options checks all flags before anything is built and reports every mistake at once. It leaves the scenarios out: they
-// are only made where they run.
+// options checks all flags before anything is built and reports every mistake at once. It leaves the scenarios out:
+// they are only made where they run.
 func (f *conformFlags) options() (engine.Options, error) {
 	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.again}
 	errs := []error{f.cluster.set(&o)}

@@ -183,7 +183,8 @@ func TestListsObeyTheOtherFlags(t *testing.T) {
 	g.Expect(list("conform --list --focus ^hairpin-")).To(HaveEach(HavePrefix("hairpin-")))
 	g.Expect(append(list("conform --list --shard 1/2"), list("conform --list --shard 2/2")...)).To(ConsistOf(all))
 	g.Expect(list("conform --list --ip 4")).NotTo(ContainElement(HavePrefix("dualstack-")))
-	nftables, policies := list("conform --list --proxier nftables"), "conform --list --proxier nftables --enforcer policy-nftables"
+	nftables, policies := list("conform --list --proxier nftables"),
+		"conform --list --proxier nftables --enforcer policy-nftables"
 	g.Expect(nftables).NotTo(ContainElement(HavePrefix("ipvs-")))
 	g.Expect(nftables).NotTo(ContainElement(HavePrefix("np-")))
 	g.Expect(list(policies)).To(And(ContainElements(nftables), ContainElement(HavePrefix("np-"))))

@@ -139,11 +139,13 @@ func TestNetpolProve(t *testing.T) {
 func TestNetpolLists(t *testing.T) {
 	for args, want := range map[string][]string{
 		"--focus ^DIR-0[12]$": {"DIR-01", "DIR-02"},
-		"--focus x --cases " + writeCases(t, "x.yaml", denyXA):                  {"x"},
-		"--random 30 --seed 7 --focus -7-(1|12)$":                               {"random-7-1", "random-7-12"},
-		"--prove --fault endPort-ignored":                                       {"endPort-ignored"},
-		"--prove --fault ^cali-(mark|profile)":                                  {"cali-mark-stays", "cali-profile-after-policies"},
-		"--prove --focus ^TGT-02$ --fault ^cali-":                               {"cali-mark-stays", "cali-ingress-not-asked"},
+		"--focus x --cases " + writeCases(t, "x.yaml", denyXA): {"x"},
+		"--random 30 --seed 7 --focus -7-(1|12)$":              {"random-7-1", "random-7-12"},
+		"--prove --fault endPort-ignored":                      {"endPort-ignored"},
+		"--prove --fault ^cali-(mark|profile)": {"cali-mark-stays",
+			"cali-profile-after-policies"},
+		"--prove --focus ^TGT-02$ --fault ^cali-": {"cali-mark-stays",
+			"cali-ingress-not-asked"},
 		"--prove --fault (mark-stays|skips-ingress) --enforcer policy-nftables": {"nft-egress-skips-ingress"},
 	} {
 		code, stdout, stderr := outcome(t, append([]string{"netpol", "--list"}, strings.Fields(args)...)...)

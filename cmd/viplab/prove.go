@@ -145,7 +145,8 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	return o, programs, err
 }
 
-func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec.Proxier, stdout, stderr io.Writer) error {
+func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec.Proxier, stdout,
+	stderr io.Writer) error {
 	if err := prepare(ctx, programs, stderr); err != nil {
 		return err
 	}

@@ -21,11 +21,11 @@ const usual = 10 * time.Millisecond
 // most is how far a limit is stretched.
 const most = 10
 
-// Limit is the limit, or a longer one if programs start slowly here.
+// Limit returns the limit, or a longer one if programs start slowly here.
 func Limit(limit time.Duration) time.Duration { return stretch(limit, start()) }
 
-// Slow says whether limits are stretched here. What is done side by side elsewhere, to save time, only takes longer for
-// each of those who do it.
+// Slow reports whether limits are stretched here. What is done side by side elsewhere, to save time, only takes longer
+// for each of those who do it.
 func Slow() bool { return start() > usual }
 
 // stretch makes a limit longer by as much as a start took longer than usual.

@@ -40,8 +40,8 @@ func (c Command) String() string { return c.Name + " " + c.Version }
 
 func (c Command) pkg() string { return "k8s.io/kubernetes/cmd/" + c.Name }
 
-// Path is where the binary is, or will be once it has been built: in the folder VIPLAB_CACHE, or viplab in the user's
-// cache folder.
+// Path returns where the binary is, or will be once it has been built: in the folder VIPLAB_CACHE, or viplab in the
+// user's cache folder.
 func (c Command) Path() (string, error) {
 	dir, err := cacheDir()
 	return filepath.Join(dir, c.Name, c.Version, c.Name), err
@@ -169,8 +169,8 @@ type module struct {
 // staged is the version under which k8s.io/kubernetes requires the modules that live in its own repository.
 const staged = "v0.0.0"
 
-// wrapper is a go.mod that requires the release. The modules of the same repository are published with minor version
-// for major: v1.36.3 goes with v0.36.3.
+// wrapper returns a go.mod that requires the release. The modules of the same repository are published with minor
+// version for major: v1.36.3 goes with v0.36.3.
 func (m *module) wrapper(c Command) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "module viplab.invalid/%s\n\ngo %s\n\n", c.Name, atLeast(m.Go, "1.24"))
@@ -199,7 +199,7 @@ func (m *module) godebug() []string {
 	return out
 }
 
-// atLeast is the later of two versions of Go; tool lines exist since 1.24.
+// atLeast returns the later of two versions of Go; tool lines exist since 1.24.
 func atLeast(have, least string) string {
 	if version.Compare("go"+have, "go"+least) < 0 {
 		return least

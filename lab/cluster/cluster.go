@@ -83,13 +83,13 @@ func register(state *store.Store, n *lab.Node, stack lab.Stack) error {
 	})
 }
 
-// Lab is the network.
+// Lab returns the network.
 func (c *Cluster) Lab() *lab.Lab { return c.lab }
 
-// Store is the cluster's state.
+// Store returns the cluster's state.
 func (c *Cluster) Store() *store.Store { return c.store }
 
-// Server is the echo server of a running pod, nil if the pod does not run or serves nothing.
+// Server returns the echo server of a running pod, nil if the pod does not run or serves nothing.
 func (c *Cluster) Server(namespace, pod string) *traffic.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *Cluster) Server(namespace, pod string) *traffic.Server {
 	return nil
 }
 
-// Servers are the echo servers of a namespace's running pods.
+// Servers returns the echo servers of a namespace's running pods.
 func (c *Cluster) Servers(namespace string) []*traffic.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
 	}
 }
 
-// pendingLocked says what the kubelet still has to do in a namespace; empty if nothing.
+// pendingLocked describes the kubelet's remaining work in a namespace. It is empty if there is none.
 func (c *Cluster) pendingLocked(namespace string) (string, error) {
 	want := map[podKey]bool{}
 	for _, p := range c.store.Snapshot().Pods {

@@ -25,7 +25,7 @@ import (
 // itself after its pod, and listens on port 53 whatever the container's ports are.
 const DNSImage = "dns"
 
-// PauseImage is the image of a container that serves nothing: whoever runs the lab may serve on its ports.
+// PauseImage is the image of a container that serves nothing, so that other servers may use the pod's ports.
 const PauseImage = "pause"
 
 // dnsService is the Service that pods ask for names. A pod whose own namespace has one of this name is served by that
@@ -88,7 +88,7 @@ func standIn(path string) error {
 	return os.WriteFile(to, nil, 0o644)
 }
 
-// resolvConf is /etc/resolv.conf as a kubelet writes it: the cluster's DNS, if there is one, and what the pod's
+// resolvConf returns /etc/resolv.conf as a kubelet writes it: the cluster's DNS, if there is one, and what the pod's
 // dnsConfig adds or, with dnsPolicy None, puts in its place.
 func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 	var servers, searches, options []string
@@ -122,7 +122,7 @@ func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 	return b.String()
 }
 
-// dnsServers are the ClusterIPs of the DNS that serves a namespace.
+// dnsServers returns the ClusterIPs of the DNS that serves a namespace.
 func (c *Cluster) dnsServers(namespace string) []string {
 	for _, ns := range []string{namespace, dnsNamespace} {
 		if s, ok := store.Get[*corev1.Service](c.store, ns, dnsService); ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
@@ -132,7 +132,7 @@ func (c *Cluster) dnsServers(namespace string) []string {
 	return nil
 }
 
-// hostsFile is /etc/hosts as a kubelet writes it.
+// hostsFile returns /etc/hosts as a kubelet writes it.
 func hostsFile(pod *corev1.Pod, host *lab.Host) string {
 	name := pod.Spec.Hostname
 	if name == "" {

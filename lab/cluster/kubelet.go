@@ -69,8 +69,8 @@ func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
 	}
 }
 
-// shallRun says whether a pod has a network of its node's making: it has a node, and has not ended. What has ended is
-// what says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
+// shallRun reports whether a pod has a network of its node's making: it has a node, and has not ended. What has ended
+// is what says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
 func shallRun(p *corev1.Pod) bool {
 	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
 		p.DeletionTimestamp != nil && len(p.Status.ContainerStatuses) > 0 &&
@@ -85,8 +85,8 @@ func (c *Cluster) get(k podKey) *workload {
 	return c.running[k]
 }
 
-// obsolete are the running pods that shall not run, or that another pod of the same name has replaced. The caller ends
-// them; they count as running until they have ended.
+// obsolete returns the running pods that shall not run, or that another pod of the same name has replaced. The caller
+// ends them; they count as running until they have ended.
 func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,8 +100,8 @@ func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
 	return out
 }
 
-// missing are the pods that shall run and do not. The caller starts them; they count as running already, so that nobody
-// else does.
+// missing returns the pods that should run and do not, and counts them as running, so that no other caller starts them
+// too. The caller starts them.
 func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
 		}
 	}
 	if now, ok := store.Get[*corev1.Pod](c.store, k.namespace, k.name); !ok || now.UID != p.UID || !shallRun(now) {
-		c.lookAgain() // what happened to it meanwhile was not looked at
+		c.lookAgain() // catch up on changes that were ignored meanwhile
 	}
 }
 
@@ -137,7 +137,7 @@ func (c *Cluster) lookAgain() {
 	}
 }
 
-// note records what became of a pod and wakes those who wait.
+// note records the result for a pod and wakes the waiters.
 func (c *Cluster) note(k podKey, w *workload, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +151,7 @@ func (c *Cluster) note(k podKey, w *workload, err error) {
 	c.wakeLocked()
 }
 
-// wakeLocked wakes those who wait for pods.
+// wakeLocked wakes all waiters.
 func (c *Cluster) wakeLocked() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -192,7 +192,7 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 	return w, nil
 }
 
-// serve starts what the containers of the pod would.
+// serve starts the servers that the pod's containers would run.
 func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state *store.Store) (err error) {
 	if slices.ContainsFunc(p.Spec.Containers, isDNS) {
 		if w.dns, err = dns.Serve(ctx, ns, p.Name, w.addrs, state); err != nil {
@@ -212,7 +212,7 @@ func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state
 
 func isDNS(c corev1.Container) bool { return c.Image == DNSImage }
 
-// close ends what serve has started.
+// close stops everything that serve has started.
 func (w *workload) close() error {
 	var errs []error
 	if w.server != nil {
@@ -227,8 +227,8 @@ func (w *workload) close() error {
 	return errors.Join(errs...)
 }
 
-// containerPorts are the ports of all containers, those of echo servers and those of SCTP. Those of init containers are
-// of sidecars: others have ended when the pod runs, and have no use for ports.
+// containerPorts returns the ports of all containers, those of echo servers and those of SCTP. Those of init containers
+// are of sidecars: others have ended when the pod runs, and have no use for ports.
 func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if isDNS(container) || container.Image == PauseImage {
@@ -256,7 +256,7 @@ func primaryAddrs(h *lab.Host, stack lab.Stack) []netip.Addr {
 	return out
 }
 
-// hostAddrs are the addresses of a node.
+// hostAddrs returns the addresses of a node.
 func (c *Cluster) hostAddrs(node string) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range c.lab.Stack().Families() {

@@ -22,7 +22,7 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// matcher compares a value of one type with what is wanted of it.
+// matcher compares a value of one type with the wanted one.
 type matcher[T any] struct {
 	want  string
 	match func(T) (bool, error)
@@ -49,7 +49,7 @@ func answer(want string, match func(traffic.Answer) bool) types.GomegaMatcher {
 	return matcher[traffic.Answer]{want, func(a traffic.Answer) (bool, error) { return match(a), a.Fault }}
 }
 
-// ReplyFrom matches an answer that the server of that name gave (see traffic.Serve).
+// ReplyFrom matches an answer of the server of that name (see traffic.Serve).
 func ReplyFrom(server string) types.GomegaMatcher {
 	return answer("Reply by "+server, func(a traffic.Answer) bool {
 		return a.Outcome == traffic.Reply && a.Server == server
@@ -73,19 +73,19 @@ func ReachedAt(local netip.AddrPort) types.GomegaMatcher {
 // Replied matches an answer of any server.
 func Replied() types.GomegaMatcher { return Outcome(traffic.Reply) }
 
-// Refused matches an answer that the addressed port refused: a RST to the SYN, or an ICMP port unreachable.
+// Refused matches a probe that the addressed port refused: a RST to the SYN, or an ICMP port unreachable.
 func Refused() types.GomegaMatcher { return Outcome(traffic.Refused) }
 
-// Unreachable matches an answer that the network refused: any other ICMP unreachable, or no route.
+// Unreachable matches a probe that the network refused: any other ICMP unreachable, or no route.
 func Unreachable() types.GomegaMatcher { return Outcome(traffic.Unreachable) }
 
-// Reset matches an established connection that ended instead of an answer.
+// Reset matches an established connection that ended without an answer.
 func Reset() types.GomegaMatcher { return Outcome(traffic.Reset) }
 
 // Silent matches the absence of any answer. The probe needs fences to prove it.
 func Silent() types.GomegaMatcher { return Outcome(traffic.Silence) }
 
-// Outcome matches an answer by its outcome.
+// Outcome matches a probe by its outcome.
 func Outcome(want traffic.Outcome) types.GomegaMatcher {
 	return answer(want.String(), func(a traffic.Answer) bool { return a.Outcome == want })
 }

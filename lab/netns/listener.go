@@ -8,17 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is one that nobody can connect to any more once Close returns. A program that is being started elsewhere in
-// this process holds a copy of every descriptor until it has become itself, so to close one's own is not enough: the
-// kernel would go on taking connections, and reset them later.
+// listener accepts no connection once Close has returned. While this process starts a program, the child holds a copy
+// of every descriptor until it executes the program. Closing the own descriptor would leave the socket open in the
+// child, and the kernel would accept connections and reset them later.
 type listener struct{ *net.TCPListener }
 
 func (l listener) Close() error {
 	if raw, err := l.SyscallConn(); err == nil {
-		_ = raw.Control(hangUp) // fails if it is closed already, which Close tells
+		_ = raw.Control(hangUp) // fails only on a closed socket, which Close reports
 	}
 	return l.TCPListener.Close()
 }
 
-// hangUp takes a listening socket out of service, whoever else holds it.
+// hangUp shuts a listening socket down, even if other processes hold it.
 func hangUp(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }

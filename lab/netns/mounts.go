@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WithMounts runs f on a thread that is in the namespace and has mounts of its own, which mount has changed before. A
-// child process that f starts inherits both. The thread ends afterwards, and with it, and its children, the mounts.
+// WithMounts runs f on a thread that is in the namespace and has a mount namespace of its own, after mount has changed
+// it. A child process that f starts inherits both. The mounts go when the thread, which ends afterwards, and its
+// children are gone.
 func (n *NS) WithMounts(mount, f func() error) error {
 	done := make(chan error, 1)
 	onThread(func() { done <- n.withMounts(mount, f) }) // the thread is not unlocked, so it ends

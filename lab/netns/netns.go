@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns is the one door into network namespaces.
+// Package netns creates network namespaces and opens sockets, files and processes in them.
 //
-// A namespace here is a file descriptor and nothing else: no name under /run/netns, no mount, no process. When the last
-// descriptor, socket and process that refer to it are gone, the kernel takes it apart, so a harness that dies at any
-// moment leaves nothing behind.
+// A namespace here is only a file descriptor: no name under /run/netns, no mount, no process. When the last descriptor,
+// socket and process that refer to it are gone, the kernel deletes it. So a harness that dies at any moment leaves
+// nothing behind.
 //
-// A socket belongs to the namespace it was opened in for as long as it lives, whichever thread uses it later. So the
-// rule of this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only for the moment
-// of opening and hand out ordinary Go values. Goroutines started inside Do do not stay in the namespace; do not start
-// any.
+// A socket belongs to the namespace it was opened in for its whole life, whichever thread uses it later. So the rule of
+// this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only to open, and return
+// ordinary Go values. Do not start goroutines inside Do: they do not stay in the namespace.
 package netns
 
 import (
@@ -37,8 +36,8 @@ type NS struct {
 	wire   wire
 }
 
-// New makes an empty namespace: a loopback device that is down, no addresses, no rules. The name is for messages only.
-// Settings are written at once, while the namespace has no device that could already have acted on the defaults.
+// New makes an empty namespace: a loopback device that is down, no addresses, no rules. The name appears in messages
+// only. New writes the settings at once, before any device can act on the defaults.
 func New(name string, settings ...Setting) (*NS, error) {
 	ns := &NS{name: name, handle: netns.None(), wire: wire{fd: -1}}
 	err := away(func() error {
@@ -53,7 +52,7 @@ func New(name string, settings ...Setting) (*NS, error) {
 	return ns, nil
 }
 
-// open takes hold of the namespace that the thread is in: its descriptor and two rtnetlink sockets.
+// open opens the descriptor of the namespace that the thread is in, and two rtnetlink sockets there.
 func (n *NS) open(settings []Setting) error {
 	fd, err := unix.Open(ownNamespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -69,15 +68,15 @@ func (n *NS) open(settings []Setting) error {
 	return write(settings)
 }
 
-// Name is what messages call the namespace.
+// Name returns the name of the namespace in messages.
 func (n *NS) Name() string { return n.name }
 
-// Fd is the descriptor of the namespace, valid until Close. Libraries that open their sockets in a namespace
-// themselves (mdlayher/netlink, ti-mo/conntrack) take it as a number.
+// Fd returns the descriptor of the namespace, valid until Close. Libraries that open their own sockets in a namespace
+// (mdlayher/netlink, ti-mo/conntrack) take it as a number.
 func (n *NS) Fd() int { return int(n.handle) }
 
-// List calls a function that lists links, addresses, routes or neighbours, again as long as the kernel says that they
-// have changed meanwhile (netlink.ErrDumpInterrupted): such a list may lack some, or have some twice.
+// List calls a function that lists links, addresses, routes or neighbours, and retries while the kernel reports a
+// change during the dump (netlink.ErrDumpInterrupted): such a list may lack entries or hold some twice.
 func List[T any](list func() ([]T, error)) ([]T, error) {
 	for {
 		all, err := list()
@@ -87,10 +86,10 @@ func List[T any](list func() ([]T, error)) ([]T, error) {
 	}
 }
 
-// Netlink is the rtnetlink handle whose socket lives in the namespace.
+// Netlink returns the rtnetlink handle whose socket lives in the namespace.
 func (n *NS) Netlink() *netlink.Handle { return n.route }
 
-// Close lets go of the namespace. The kernel frees it, with every link in it, once no socket or process of it is left.
+// Close releases the namespace. The kernel frees it, with every link in it, once no socket or process of it is left.
 func (n *NS) Close() error {
 	if err := n.release(); err != nil {
 		return fmt.Errorf("%s: close network namespace: %w", n.name, err)
@@ -120,8 +119,8 @@ func (n *NS) Do(f func() error) error {
 	})
 }
 
-// Dial connects from within the namespace to a literal address. The zero from lets the kernel choose; a from with port
-// 0 fixes the address only.
+// Dial connects from within the namespace to a literal address. With the zero from the kernel chooses the source; a
+// from with port 0 fixes the address only.
 func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{}
 	if from.IsValid() {
@@ -139,7 +138,7 @@ func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to n
 	return c, err
 }
 
-// Listen opens a TCP listener in the namespace. Once its Close returns nobody can connect to it.
+// Listen opens a TCP listener in the namespace. Once its Close returns, the kernel accepts no more connections.
 func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	var l net.Listener
 	err := n.Do(func() (err error) {
@@ -162,7 +161,7 @@ func (n *NS) ListenPacket(ctx context.Context, network, address string) (net.Pac
 	return c, err
 }
 
-// Socket opens a raw descriptor in the namespace, close-on-exec. The caller closes it.
+// Socket opens a socket in the namespace and returns its descriptor, which is close-on-exec. The caller closes it.
 func (n *NS) Socket(domain, typ, proto int) (int, error) {
 	fd := -1
 	err := n.Do(func() (err error) {
@@ -175,11 +174,11 @@ func (n *NS) Socket(domain, typ, proto int) (int, error) {
 	return fd, nil
 }
 
-// Start starts a prepared command in the namespace. Everything else about cmd is as in os/exec; Wait may be called from
-// anywhere. The sandbox's pid namespace ends the child when the harness ends.
+// Start starts a command in the namespace. Everything else about cmd is as in os/exec; Wait may be called from any
+// goroutine. The sandbox's pid namespace ends the child when the harness ends.
 func (n *NS) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
-// Run runs a prepared command in the namespace to its end.
+// Run runs a command in the namespace and waits for its end.
 func (n *NS) Run(cmd *exec.Cmd) error {
 	if err := n.Start(cmd); err != nil {
 		return err
@@ -198,7 +197,7 @@ func (n *NS) Sysctl(key string) (string, error) {
 	return strings.TrimSpace(string(value)), err
 }
 
-// SetSysctls writes sysctls in the order given, entering the namespace once. A key that the kernel does not have is an
+// SetSysctls writes sysctls in the given order, entering the namespace once. A key that the kernel does not have is an
 // error that wraps fs.ErrNotExist, unless the setting is optional.
 func (n *NS) SetSysctls(settings ...Setting) error {
 	if err := n.Do(func() error { return write(settings) }); err != nil {
@@ -207,8 +206,8 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
-// UnmetSettings returns those settings that the namespace does not already have. What a new namespace starts with is
-// the same for all of them, so who makes many need only write what one of them lacked. A write costs 20 microseconds.
+// UnmetSettings returns the settings that the namespace does not have yet. All new namespaces start alike, so a caller
+// that makes many needs to write only what one of them lacked. A write costs 20 microseconds.
 func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	var out []Setting
 	err := n.Do(func() error {
@@ -224,10 +223,10 @@ func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	return out, err
 }
 
-// Setting is one sysctl and the value it shall have.
+// Setting is a sysctl and its wanted value.
 type Setting struct {
 	Key, Value string
-	// Optional settings are passed over where the kernel does not have the key, or not in every namespace.
+	// Optional settings are skipped if the kernel lacks the key, or has it only in the first namespace.
 	Optional bool
 }
 
@@ -245,7 +244,8 @@ func write(settings []Setting) error {
 	return nil
 }
 
-// writeSysctl does what os.WriteFile would, less the run-time poller's registration of a descriptor used once.
+// writeSysctl does the same as os.WriteFile, but does not register the descriptor, used only once, with the run-time
+// poller.
 func writeSysctl(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Domain is the socket domain of an address: AF_INET, or AF_INET6, also for an IPv4 address that is mapped into IPv6.
+// Domain returns the socket domain of an address: AF_INET, or AF_INET6, also for an IPv4 address that is mapped into
+// IPv6.
 func Domain(a netip.Addr) int {
 	if a.Is4() {
 		return unix.AF_INET
@@ -16,7 +17,7 @@ func Domain(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// Sockaddr is an address and a port as system calls take them.
+// Sockaddr returns an address and port as system calls take them.
 func Sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
@@ -24,7 +25,7 @@ func Sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
-// AddrPort is what Sockaddr was made of. It is the zero value for a nil address, and for one of another kind.
+// AddrPort reverses Sockaddr. It returns the zero value for nil and for a socket address that is not an IP one.
 func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespace is the calling thread's own namespace; /proc/self would be the main thread's.
+// ownNamespace is the calling thread's own namespace; /proc/self names the main thread's.
 const ownNamespace = "/proc/thread-self/ns/net"
 
-// home is the namespace of the process, opened once: threads that are not away are always there.
+// home is the namespace of the process, opened once. Every thread is in it unless away has moved it.
 var home = sync.OnceValues(func() (int, error) {
 	return unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
-// onThread runs f in a goroutine that is locked to a thread, and not to the main one: /proc/self shows the main thread,
-// which therefore stays at home. The Go runtime ends the thread with the goroutine unless f unlocks it.
+// onThread runs f in a goroutine that is locked to a thread other than the main one. The main thread never moves,
+// because /proc/self shows it. The Go runtime ends the thread with the goroutine unless f unlocks it.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -30,7 +30,7 @@ func onThread(f func()) {
 		}
 		defer runtime.UnlockOSThread()
 		done := make(chan struct{})
-		onThread(func() { // the main thread is occupied meanwhile
+		onThread(func() { // the main thread stays occupied meanwhile
 			defer close(done)
 			f()
 		})
@@ -38,8 +38,8 @@ func onThread(f func()) {
 	}()
 }
 
-// away runs f on a thread that f may move to another network namespace, and brings the thread home. A thread that
-// cannot be brought home is left locked, so that the Go runtime ends it with its goroutine.
+// away runs f on a thread that f may move to another network namespace, and moves the thread back. If that fails, it
+// leaves the goroutine locked, so that the Go runtime ends the thread with it.
 func away(f func() error) error {
 	back, err := home()
 	if err != nil {
@@ -58,8 +58,8 @@ func away(f func() error) error {
 	return <-done
 }
 
-// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and brings the thread home. It
-// is for whoever opens sockets in many namespaces at once, or has to do so without changing threads.
+// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and moves the thread back. It
+// is for callers that open sockets in many namespaces at once, or must do so without changing threads.
 func VisitMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {

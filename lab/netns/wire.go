@@ -17,11 +17,11 @@ type wire struct {
 	fd int
 }
 
-// answers is where replies are read to; the kernel never makes a reply of one datagram larger than this.
+// answers holds buffers for replies. No datagram of a reply by the kernel is larger.
 var answers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// open opens the socket in the namespace that the thread is in. NETLINK_EXT_ACK makes the kernel say in words what it
-// refuses; NETLINK_CAP_ACK keeps it from repeating the request.
+// open opens the socket in the namespace that the thread is in. NETLINK_EXT_ACK makes the kernel explain refusals in
+// words; NETLINK_CAP_ACK keeps it from repeating the request.
 func (w *wire) open() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -44,10 +44,9 @@ func (w *wire) close() error {
 	return unix.Close(fd)
 }
 
-// Exchange sends a request of one or more rtnetlink messages from within the namespace and hands every datagram of the
-// answer to reply, until that says it has seen the last. At least one message must ask for an acknowledgement. One
-// exchange runs at a time; package link speaks this way, because one request per namespace is several times faster
-// than one per change.
+// Exchange sends a request of one or more rtnetlink messages from within the namespace and passes every datagram of the
+// answer to reply, until reply returns last. At least one message must ask for an acknowledgement. Exchanges of one
+// namespace run one at a time. One request for many changes is several times faster than one request per change.
 func (n *NS) Exchange(request []byte, reply func(datagram []byte) (last bool, err error)) error {
 	n.wire.mu.Lock()
 	defer n.wire.mu.Unlock()

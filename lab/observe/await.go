@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A question that no event announces is asked again after firstPause, then twice as long, up to lastPause.
+// Without events, Await retries after firstPause, then after twice as long each time, up to lastPause.
 const firstPause, lastPause = 5 * time.Millisecond, 250 * time.Millisecond
 
-// Await asks until the answer is nil: at once, and again on each event. Without events (nil) it asks again after a
-// while, which grows from 5 ms to 250 ms; it does so after every 250 ms with events too, in case one was missed. When
-// the context ends, the error is the last answer, with the number of tries and the time they took. One that the end of
-// the context has cut short is no answer, unless there is no other.
+// Await calls ask until it returns nil: at once, and again on each event. Without events (nil) it retries after a pause
+// that grows from 5 ms to 250 ms; with events it also retries every 250 ms, in case one was missed. When the context
+// ends, Await returns the last error with the number of tries and the time they took. It prefers an error from before
+// the context ended to one that the end of the context caused.
 func Await(ctx context.Context, events <-chan struct{}, ask func(context.Context) error) error {
 	start := time.Now()
 	pause := firstPause

@@ -16,30 +16,30 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// captureBuffer is the receive buffer of a capture, for what comes while this process gets no processor: some ten
-// thousand small packets. Memory is taken as packets come.
+// captureBuffer is the receive buffer of a capture: room for some ten thousand small packets while this process gets no
+// CPU. The kernel takes memory only as packets come.
 const captureBuffer = 64 << 20 // bytes
 
 // Frame is a packet at a device, as AF_PACKET shows it: before netfilter's prerouting on the way in, after postrouting
 // on the way out.
 type Frame struct {
-	// Device is the name of the device, "if7" for one that was gone before its name was asked for.
+	// Device is the name of the device, or "if7" if the device was gone before its name was looked up.
 	Device string
-	// Direction is In or Out; Other is a packet for somebody else's link address.
+	// Direction is In, Out, or Other for a packet to another link address.
 	Direction Direction
 	// At is the kernel's time stamp.
 	At time.Time
-	// Ethernet tells whether Data begins with an Ethernet header; on devices like tunl0 it begins with the IP header.
+	// Ethernet reports whether Data begins with an Ethernet header. On devices like tunl0 it begins with the IP header.
 	Ethernet bool
-	// ChecksumPending tells that the transport checksum has not been computed yet, because the packet has not left the
-	// machine: veth leaves that to a network card that never comes (see DisableOffloads). For the same reason a frame
-	// can be longer than the MTU.
+	// ChecksumPending reports that the transport checksum is not computed yet: veth leaves it to the network card, and a
+	// packet inside the machine never reaches one (see DisableOffloads). For the same reason a frame can be longer than
+	// the MTU.
 	ChecksumPending bool
 	// Data is the packet, without a VLAN tag.
 	Data []byte
 }
 
-// Direction says which way a frame went.
+// Direction is the direction of a frame.
 type Direction uint8
 
 // The directions.
@@ -54,18 +54,18 @@ func (d Direction) String() string { return [...]string{"in", "out", "other"}[mi
 // Capture records the packets at the devices of a namespace.
 type Capture struct {
 	ns    *netns.NS
-	file  *os.File      // for the poller
-	ended chan struct{} // closed when nobody reads any more
+	file  *os.File      // for the Go poller
+	ended chan struct{} // closed when the reader has ended
 
 	mu     sync.Mutex
 	fd     int // -1 after Close
 	names  map[int]string
 	frames []Frame
-	buf    [1 << 17]byte // GSO frames are longer than 64 KiB at most by their headers
+	buf    [1 << 17]byte // a GSO frame exceeds 64 KiB by its headers at most
 	oob    [512]byte
 }
 
-// StartCapture records from now on, at all devices of the namespace, those that come later included.
+// StartCapture starts recording at all devices of the namespace, including those that come later.
 func StartCapture(ns *netns.NS) (*Capture, error) {
 	c := &Capture{ns: ns, fd: -1, names: map[int]string{}}
 	links, err := netns.List(c.ns.Netlink().LinkList)
@@ -75,7 +75,7 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 	for _, l := range links {
 		c.names[l.Attrs().Index] = l.Attrs().Name
 	}
-	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0) // which takes nothing yet
+	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, 0) // protocol 0: it receives nothing yet
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
@@ -84,7 +84,7 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 		receiveBuffer(fd, captureBuffer),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last: a busy node fills the usual buffer meanwhile
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last: a busy node fills the default buffer meanwhile
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: capture: %w", ns.Name(), err), unix.Close(fd))
 	}
@@ -97,10 +97,10 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 	return c, nil
 }
 
-// read takes in packets as they come, until Close.
+// read records packets as they come, until Close.
 func (c *Capture) read(raw syscall.RawConn) {
 	defer close(c.ended)
-	_ = raw.Read(func(uintptr) bool { // its error is that the file is closed
+	_ = raw.Read(func(uintptr) bool { // fails only on a closed file
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.drain()
@@ -108,8 +108,8 @@ func (c *Capture) read(raw syscall.RawConn) {
 	})
 }
 
-// receiveBuffer sizes a socket's buffer. Beyond net.core.rmem_max, which is the machine's, root alone may go: for
-// others it stays smaller, and a burst overruns it sooner.
+// receiveBuffer sets the size of a socket's buffer. Only root may exceed the machine's net.core.rmem_max. For other
+// users the buffer stays smaller and overruns sooner.
 func receiveBuffer(fd, size int) error {
 	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
 	if errors.Is(err, unix.EPERM) {
@@ -118,8 +118,8 @@ func receiveBuffer(fd, size int) error {
 	return err
 }
 
-// Close ends the recording; what has been recorded stays. It takes some 10 ms, in which the kernel waits for every CPU
-// to let go of the socket (packet_release).
+// Close ends the recording and keeps the recorded frames. It takes some 10 ms, because the kernel waits until every CPU
+// has released the socket (packet_release).
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	if c.fd < 0 {
@@ -134,8 +134,8 @@ func (c *Capture) Close() error {
 	return err
 }
 
-// Packets are all frames so far, in the order in which they were recorded. Those that different CPUs have worked on at
-// the same time can be in the wrong order by some microseconds; At is exact.
+// Packets returns all frames so far, in the order of recording. Frames that different CPUs processed at the same time
+// can be out of order by some microseconds; At is exact.
 func (c *Capture) Packets() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *Capture) Packets() []Frame {
 	return c.frames[:len(c.frames):len(c.frames)]
 }
 
-// Take are the frames that have been recorded since the last call, as Packets has them. They are not kept.
+// Take drains the recording: it returns the frames since the last call, ordered as in Packets, and does not keep them.
 func (c *Capture) Take() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *Capture) Take() []Frame {
 	return taken
 }
 
-// Lost is how many frames were lost since the last call, for want of room in the buffer.
+// Lost returns how many frames the capture has lost since the last call because the buffer was full.
 func (c *Capture) Lost() (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +167,7 @@ func (c *Capture) Lost() (int, error) {
 func (c *Capture) drain() {
 	for c.fd >= 0 {
 		n, oobn, _, from, err := unix.Recvmsg(c.fd, c.buf[:], c.oob[:], 0)
-		if err == unix.EINTR || err == unix.ENETDOWN { // ENETDOWN: a device has gone down, the others go on
+		if err == unix.EINTR || err == unix.ENETDOWN { // ENETDOWN: one device has gone down, the others go on
 			continue
 		}
 		if err != nil {

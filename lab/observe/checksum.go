@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VerifyChecksums checks the IPv4 header checksum and the checksum of TCP, UDP or ICMP of the packet and of the packets
-// that it carries. A frame with ChecksumPending has none yet in its outer transport header, and a fragment has none of
-// its own.
+// VerifyChecksums checks the IPv4 header checksum and the TCP, UDP or ICMP checksum of the packet and of the packets
+// that it carries. It skips the outer transport checksum of a frame with ChecksumPending, and that of a fragment, which
+// has none of its own.
 func (p *Packet) VerifyChecksums() error {
 	v4 := p.Src.Addr().Is4()
 	if v4 && sum(p.Raw[:4*(p.Raw[0]&0xf)], 0) != 0xffff {
@@ -31,7 +31,7 @@ func (p *Packet) VerifyChecksums() error {
 		pseudo = p.pseudoHeader()
 	case unix.IPPROTO_UDP:
 		if v4 && len(p.body) >= 8 && binary.BigEndian.Uint16(p.body[6:]) == 0 {
-			return nil // the sender did without (RFC 768)
+			return nil // the sender used no checksum (RFC 768)
 		}
 		pseudo = p.pseudoHeader()
 	case unix.IPPROTO_ICMP:
@@ -44,13 +44,13 @@ func (p *Packet) VerifyChecksums() error {
 	return nil
 }
 
-// pseudoHeader is the sum of what TCP, UDP and ICMPv6 include of the IP header (RFC 9293 3.1, RFC 8200 8.1).
+// pseudoHeader returns the sum of the IP header fields that TCP, UDP and ICMPv6 include (RFC 9293 3.1, RFC 8200 8.1).
 func (p *Packet) pseudoHeader() uint32 {
 	addresses := append(p.Src.Addr().AsSlice(), p.Dst.Addr().AsSlice()...)
 	return uint32(sum(addresses, uint32(p.proto))) + uint32(len(p.body))
 }
 
-// sum is the one's complement sum of the 16-bit words of b, on top of start (RFC 1071).
+// sum returns the one's complement sum of the 16-bit words of b, added to start (RFC 1071).
 func sum(b []byte, start uint32) uint16 {
 	total := uint64(start)
 	for ; len(b) > 1; b = b[2:] {

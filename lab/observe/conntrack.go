@@ -17,24 +17,24 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// eventBuffer is the receive buffer of netlink sockets that take events: enough for some ten thousand.
+// eventBuffer is the receive buffer of netlink sockets for events: room for some ten thousand.
 const eventBuffer = 8 << 20 // bytes
 
 // Conntrack reads and changes the conntrack table of one namespace. Its methods may be called from any goroutine.
 //
-// A namespace tracks nothing until something asks for it, such as a NAT rule or a match on the conntrack state: its
-// table is empty whatever traffic there is.
+// A namespace tracks nothing until something requires it, such as a NAT rule or a match on the conntrack state: until
+// then its table stays empty, whatever the traffic.
 type Conntrack struct {
 	ns     *netns.NS
 	conn   *conntrack.Conn
 	lookup *lookup
 
-	listing sync.Mutex // held while one is made
+	listing sync.Mutex // held while a listing is made
 	mu      sync.Mutex
-	next    *listing // that is not begun yet; nil: nobody waits for one
+	next    *listing // the next listing, not begun yet; nil if no caller waits for one
 }
 
-// NewConntrack opens a lasting connection to the table of a namespace.
+// NewConntrack opens a connection to the table of a namespace. The caller closes it.
 func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 	conn, err := conntrack.Dial(&netlink.Config{NetNS: ns.Fd()})
 	if err != nil {
@@ -50,7 +50,7 @@ func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 // Close closes the connection. The namespace may be closed before or after.
 func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.lookup.close()) }
 
-// Flows lists the entries of both families that keep accepts, or all if keep is nil. The list is made after the call.
+// Flows lists the entries of both families that keep accepts, or all if keep is nil. The listing starts after the call.
 func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, error) {
 	all, err := c.list(ctx)
 	if err != nil {
@@ -65,10 +65,10 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// Flow looks up the entry of a protocol with ports whose original direction is orig. It is false if there is none in
-// zone 0. That costs next to nothing, where a list takes tens of milliseconds.
+// Flow looks up the entry whose original direction is orig, of a protocol with ports. It returns false if there is none
+// in zone 0. The lookup is cheap, while a listing takes tens of milliseconds.
 func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
-	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the number of the protocol
+	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the protocol number
 	var found *conntrack.Flow
 	if err == nil {
 		found, err = c.lookup.get(tuple.Proto.Protocol, orig)
@@ -80,18 +80,18 @@ func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 		return Flow{}, false, fmt.Errorf("%s: look conntrack entry %s %s up: %w", c.ns.Name(), proto, orig, err)
 	}
 	f := flowFrom(found)
-	return f, f.Orig == orig, nil // the kernel finds it by its reply direction as well
+	return f, f.Orig == orig, nil // the kernel also finds an entry by its reply direction
 }
 
-// listing is one list for all who have asked before it was begun. To make one takes tens of milliseconds of a processor
-// even where the table is empty: the kernel goes through the table of all namespaces.
+// listing is one listing, shared by all callers that asked before it began. It costs tens of milliseconds of CPU even
+// for an empty table, because the kernel walks the table of all namespaces.
 type listing struct {
-	done  chan struct{} // closed when the others are set
+	done  chan struct{} // closed when the other fields are set
 	flows []conntrack.Flow
 	err   error
 }
 
-// list joins the listing that will be made next, and makes it if nobody else does.
+// list joins the next listing, and makes it if no other caller does.
 func (c *Conntrack) list(ctx context.Context) ([]conntrack.Flow, error) {
 	c.mu.Lock()
 	l := c.next
@@ -109,7 +109,7 @@ func (c *Conntrack) list(ctx context.Context) ([]conntrack.Flow, error) {
 	}
 }
 
-// make makes a listing when the one before is done. Whoever asks from then on joins the one after it.
+// make makes a listing once the previous one is done. Callers that ask after it began join the next one.
 func (c *Conntrack) make(l *listing) {
 	defer close(l.done)
 	c.listing.Lock()
@@ -120,7 +120,7 @@ func (c *Conntrack) make(l *listing) {
 	l.flows, l.err = c.dump()
 }
 
-// dumps is how often a dump is tried that the kernel breaks off because its buffer is full or its table moves
+// dumps is how often a dump is tried. The kernel breaks one off when the buffer is full or the table is resized
 // meanwhile.
 const dumps = 100
 
@@ -134,12 +134,12 @@ func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {
 	return flows, err
 }
 
-// Delete removes an entry. One that is gone already is no error.
+// Delete removes an entry. It is no error if the entry is already gone.
 func (c *Conntrack) Delete(f Flow) error {
 	orig, err := f.tupleTo(f.Orig)
 	if err == nil {
 		var reply conntrack.Tuple
-		if reply, err = f.tupleTo(f.Reply); err == nil { // the library takes the family from both
+		if reply, err = f.tupleTo(f.Reply); err == nil { // the library derives the family from both
 			err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, TupleReply: reply, Zone: f.Zone})
 		}
 	}
@@ -157,19 +157,19 @@ func (c *Conntrack) Flush() error {
 	return nil
 }
 
-// FlowChange says what happened to a flow.
+// FlowChange is the kind of a change to a flow.
 type FlowChange uint8
 
-// The changes.
+// The kinds of changes.
 const (
-	// FlowNew is the first packet of a flow that has left the node or reached a socket on it.
+	// FlowNew is a new flow: its first packet has left the node or reached a socket on it.
 	FlowNew FlowChange = iota + 1
 	// FlowUpdated is a change of state, status or mark.
 	FlowUpdated
 	// FlowGone is the end of an entry.
 	FlowGone
-	// FlowsLost says that events were lost, because the reader was too slow for the kernel. It comes without a flow; what
-	// is in the table now, only Flows can tell.
+	// FlowsLost reports that events were lost because the reader was slower than the kernel. It has no flow; call Flows to
+	// learn the present state.
 	FlowsLost
 )
 
@@ -177,14 +177,14 @@ func (c FlowChange) String() string {
 	return [...]string{"?", "new", "update", "destroy", "events lost"}[min(c, FlowsLost)]
 }
 
-// FlowEvent is a change of the table.
+// FlowEvent is one change of the table.
 type FlowEvent struct {
 	Change FlowChange
 	Flow   Flow
 }
 
-// Events reports every change of the table from now on, until the context ends; then it closes the channel. An error of
-// the netlink socket shows as FlowsLost.
+// Events reports every change of the table from now on. It closes the channel when the context ends. It reports an
+// error of the netlink socket as FlowsLost.
 func (c *Conntrack) Events(ctx context.Context) (<-chan FlowEvent, error) {
 	l, err := c.listen()
 	if err != nil {
@@ -230,7 +230,7 @@ func (c *Conntrack) listen() (*listener, error) {
 	return l, nil
 }
 
-// forward hands events on until the context ends (false) or the reader fails (true).
+// forward passes events on until the context ends (false) or the reader fails (true).
 func (l *listener) forward(ctx context.Context, out chan<- FlowEvent) (failed bool) {
 	for {
 		select {
@@ -252,7 +252,7 @@ func (l *listener) forward(ctx context.Context, out chan<- FlowEvent) (failed bo
 	}
 }
 
-// close ends the reader, which may be busy handing something over.
+// close ends the reader, which may be blocked on a send.
 func (l *listener) close() {
 	closed := make(chan error, 1)
 	go func() { closed <- l.conn.Close() }()
@@ -260,7 +260,7 @@ func (l *listener) close() {
 		select {
 		case <-l.events:
 		case err := <-l.failed:
-			_ = err // the end is near anyway
+			_ = err // the listener is closing anyway
 		case err := <-closed:
 			_ = err // a netlink socket that cannot be closed is closed
 			return

@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// newTracked is a world whose router translates, and the connections that the router tracks.
+// newTracked returns a world whose router translates, and the connections that the router tracks.
 func newTracked(t *testing.T) (*world, *Conntrack) {
 	t.Helper()
 	w := newWorld(t)

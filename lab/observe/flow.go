@@ -14,25 +14,25 @@ import (
 
 // Flow is an entry of a conntrack table.
 type Flow struct {
-	// Proto is "tcp", "udp", "sctp", "icmp", "icmpv6", or a number.
+	// Proto is "tcp", "udp", "sctp", "icmp", "icmpv6", or a protocol number.
 	Proto string
-	// Orig is how the first packet of the flow looked when it came in, Reply how the answer to it is expected to come in.
-	// Without translation they are the reverse of each other.
+	// Orig is the first packet of the flow as it came in, Reply is the expected reply as it comes in. Without translation
+	// each is the reverse of the other.
 	Orig, Reply Tuple
 	// Mark is the connection mark (not the packet's).
 	Mark uint32
 	// Zone is the conntrack zone, usually 0.
 	Zone uint16
-	// Status holds the bits of the entry (enum ip_conntrack_status of the kernel); see the methods.
+	// Status holds the bits of the entry (the kernel's enum ip_conntrack_status); see the methods.
 	Status Status
-	// TCPState is the state of a TCP flow as conntrack prints it ("ESTABLISHED"), else empty.
+	// TCPState is the state of a TCP flow as conntrack prints it ("ESTABLISHED"). It is empty for other protocols.
 	TCPState string
-	// Timeout is how long the entry stays if no more packets come.
+	// Timeout is how long the entry stays without further packets.
 	Timeout time.Duration
 }
 
-// Tuple is one direction of a flow. ICMP has no ports: for an echo, the source port is its id, the destination port is
-// type<<8 | code.
+// Tuple is one direction of a flow. ICMP has no ports: for an echo, the source port is its id and the destination port
+// is type<<8 | code.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
 func (t Tuple) String() string { return fmt.Sprintf("%s -> %s", t.Src, t.Dst) }
@@ -40,19 +40,19 @@ func (t Tuple) String() string { return fmt.Sprintf("%s -> %s", t.Src, t.Dst) }
 // Status is the state of an entry.
 type Status = conntrack.Status
 
-// SNAT tells whether the source of the flow is translated.
+// SNAT reports whether the source of the flow is translated.
 func (f Flow) SNAT() bool { return f.Status.SrcNAT() }
 
-// DNAT tells whether the destination of the flow is translated.
+// DNAT reports whether the destination of the flow is translated.
 func (f Flow) DNAT() bool { return f.Status.DstNAT() }
 
-// Assured tells whether the kernel has seen enough to keep the entry when the table is full.
+// Assured reports whether the kernel keeps the entry when the table is full, because it has seen enough traffic.
 func (f Flow) Assured() bool { return f.Status.Assured() }
 
-// Replied tells whether a packet in the reply direction has been seen.
+// Replied reports whether the kernel has seen a packet in the reply direction.
 func (f Flow) Replied() bool { return f.Status.SeenReply() }
 
-// String is like "tcp 10.1.1.1:4 -> 10.96.0.1:80 | 10.244.1.2:8080 -> 10.1.1.1:4 ESTABLISHED".
+// String returns "tcp 10.1.1.1:4 -> 10.96.0.1:80 | 10.244.1.2:8080 -> 10.1.1.1:4 ESTABLISHED", for example.
 func (f Flow) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s | %s", f.Proto, f.Orig, f.Reply)
@@ -109,7 +109,7 @@ func tupleFrom(t conntrack.Tuple) Tuple {
 	return Tuple{netip.AddrPortFrom(t.IP.SourceAddress, from), netip.AddrPortFrom(t.IP.DestinationAddress, to)}
 }
 
-// tupleTo is the reverse of tupleFrom.
+// tupleTo reverses tupleFrom.
 func (f Flow) tupleTo(t Tuple) (conntrack.Tuple, error) {
 	out := conntrack.Tuple{Zone: f.Zone}
 	out.IP.SourceAddress, out.IP.DestinationAddress = t.Src.Addr(), t.Dst.Addr()

@@ -14,8 +14,9 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// RulesetGeneration is the number of the nftables ruleset of a namespace, iptables-nft included. Each transaction makes
-// it another one (NFT_MSG_GETGEN in linux/netfilter/nf_tables.h): as long as it is the same, nobody has changed a rule.
+// RulesetGeneration returns the generation number of a namespace's nftables ruleset, which includes iptables-nft. Each
+// transaction changes it (NFT_MSG_GETGEN in linux/netfilter/nf_tables.h): while the number stays the same, no rule has
+// changed.
 func RulesetGeneration(ns *netns.NS) (number uint32, err error) {
 	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// lookup asks a namespace for single conntrack entries. The library cannot: the kernel marks the one message of its
-// answer as part of a list (NLM_F_MULTI in ctnetlink_fill_info), for the end of which the library waits.
+// lookup reads single conntrack entries of a namespace. The library cannot: the kernel marks the one message of its
+// answer as part of a list (NLM_F_MULTI in ctnetlink_fill_info), and the library waits for the end of that list.
 type lookup struct {
 	mu     sync.Mutex
 	fd     int
-	buffer [8 << 10]byte // for an answer, which has some hundred bytes
+	buffer [8 << 10]byte // for an answer of some hundred bytes
 }
 
 func newLookup(ns *netns.NS) (*lookup, error) {
@@ -38,8 +38,8 @@ func (l *lookup) close() error {
 	return os.NewSyscallError("close", unix.Close(l.fd))
 }
 
-// get finds the entry in zone 0 of which one direction or the other is t, of a protocol that has ports. ENOENT: there
-// is none.
+// get finds the entry in zone 0 that has t as either direction, of a protocol with ports. It returns ENOENT if there is
+// none.
 func (l *lookup) get(proto uint8, t Tuple) (*conntrack.Flow, error) {
 	request, err := request(proto, t)
 	if err != nil {
@@ -61,7 +61,7 @@ func (l *lookup) get(proto uint8, t Tuple) (*conntrack.Flow, error) {
 	if answer.Header.Type == netlink.Error && len(answer.Data) >= 4 {
 		return nil, unix.Errno(-int32(binary.NativeEndian.Uint32(answer.Data))) // struct nlmsgerr
 	}
-	var e conntrack.Event // looks the same
+	var e conntrack.Event // an event has the same layout
 	if err := e.Unmarshal(answer); err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ const (
 	ctPortFrom, ctPortTo    = 2, 3
 )
 
-// request is the question for an entry.
+// request returns the request for an entry.
 func request(proto uint8, t Tuple) ([]byte, error) {
 	family, from, to := byte(unix.AF_INET), uint16(ctIPv4From), uint16(ctIPv4To)
 	if t.Src.Addr().Is6() {

@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// LogGroups receives what the rules of a namespace send to groups of NFLOG. The kernel puts a packet there before the
-// system call returns that made it, if it does so in that call at all.
+// LogGroups receives the packets that rules of a namespace send to NFLOG groups. When the sending system call passes
+// the rule itself, the packet is there before the call returns.
 type LogGroups struct {
 	ns  string
 	fd  int
@@ -25,7 +25,7 @@ type LogGroups struct {
 // Logged is a packet that a rule has logged.
 type Logged struct {
 	Prefix string
-	Packet []byte // from the IP header, cut
+	Packet []byte // from the IP header on, truncated
 }
 
 // Messages and attributes of linux/netfilter/nfnetlink_log.h.
@@ -33,23 +33,23 @@ const (
 	nflogPacket = unix.NFNL_SUBSYS_ULOG << 8
 	nflogConfig = unix.NFNL_SUBSYS_ULOG<<8 | 1
 
-	nflogCommand, nflogMode, nflogThreshold = 1, 2, 5 // of a configuration
-	nflogPayload, nflogPrefix               = 9, 10   // of a packet
+	nflogCommand, nflogMode, nflogThreshold = 1, 2, 5 // attributes of a configuration
+	nflogPayload, nflogPrefix               = 9, 10   // attributes of a packet
 
 	nflogBind, nflogCopyPacket = 1, 2
 	nflogCopied                = 128 // bytes of each packet: the headers
 )
 
-// OpenLogGroups listens to groups of a namespace. Nobody else can listen to them meanwhile.
+// OpenLogGroups subscribes to NFLOG groups of a namespace. A group has one subscriber at a time.
 func OpenLogGroups(ns *netns.NS, groups ...uint16) (*LogGroups, error) {
 	fd, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("NFLOG: %w", err)
 	}
 	l := &LogGroups{ns: ns.Name(), fd: fd, buf: make([]byte, 64<<10)}
-	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // beyond what sysctls allow to others
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // root may exceed net.core.rmem_max
 	if err != nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // as an ordinary user in a user namespace
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // an ordinary user in a user namespace may not
 	}
 	for _, g := range groups {
 		err = errors.Join(err, l.bind(g))
@@ -60,7 +60,7 @@ func OpenLogGroups(ns *netns.NS, groups ...uint16) (*LogGroups, error) {
 	return l, nil
 }
 
-// bind asks for the packets of a group, each as it comes.
+// bind subscribes to a group, with delivery of each packet at once.
 func (l *LogGroups) bind(group uint16) error {
 	enc := netlink.NewAttributeEncoder()
 	enc.ByteOrder = binary.BigEndian
@@ -109,7 +109,7 @@ func (l *LogGroups) configure(group uint16, attributes *netlink.AttributeEncoder
 	return nil
 }
 
-// Drain takes what has come so far. It does not wait.
+// Drain returns the packets logged since the last call. It does not wait.
 func (l *LogGroups) Drain() ([]Logged, error) {
 	var out []Logged
 	for {
@@ -120,7 +120,7 @@ func (l *LogGroups) Drain() ([]Logged, error) {
 			continue
 		case unix.EAGAIN:
 			return out, nil
-		default: // ENOBUFS: some are lost
+		default: // ENOBUFS: some were lost
 			return out, fmt.Errorf("%s: NFLOG: %w", l.ns, os.NewSyscallError("recvfrom", err))
 		}
 		for b := l.buf[:n]; len(b) >= unix.NLMSG_HDRLEN; {
@@ -157,5 +157,5 @@ func parseLogged(attributes []byte) (Logged, error) {
 	return p, d.Err()
 }
 
-// Close stops listening.
+// Close unsubscribes.
 func (l *LogGroups) Close() error { return unix.Close(l.fd) }

@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// offloads are the commands of linux/ethtool.h that set one offload each, all of which defer work to a network card.
+// offloads lists the commands of linux/ethtool.h that set one offload each. All of them defer work to a network card.
 var offloads = []struct {
 	command uint32
 	name    string
@@ -23,8 +23,8 @@ var offloads = []struct {
 }
 
 // DisableOffloads makes a device send every packet as a wire would carry it: with all checksums, in frames no longer
-// than the MTU. Needed where packets are read or made by programs: captures whose checksums matter, tunnels in
-// userspace, fragments. What a device cannot do anyway is passed over.
+// than the MTU. It is needed where programs read or make packets: captures whose checksums matter, tunnels in
+// userspace, fragments. It skips offloads that the device does not have.
 func DisableOffloads(ns *netns.NS, device string) error {
 	fd, err := ns.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {

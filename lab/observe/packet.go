@@ -15,37 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packet is what matters of an IP packet.
+// Packet is a decoded IP packet.
 type Packet struct {
 	// Proto is "tcp", "udp", "icmp", "icmpv6", "ipip" or "vxlan" (see Inner), or the number of another protocol.
 	Proto string
-	// Src and Dst have the port 0 where the protocol has no ports, and in all fragments but the first.
+	// Src and Dst have port 0 if the protocol has no ports, and in all fragments but the first.
 	Src, Dst netip.AddrPort
 	// TTL is the hop limit.
 	TTL uint8
-	// Flags are those of a TCP segment, joined by commas as in "SYN,ACK"; Seq and Ack are its numbers.
+	// Flags are the flags of a TCP segment, joined by commas as in "SYN,ACK"; Seq and Ack are its numbers.
 	Flags    string
 	Seq, Ack uint32
 	// ICMPType and ICMPCode are those of an ICMP message.
 	ICMPType, ICMPCode uint8
-	// Quoted is the beginning of the packet that an ICMP error speaks of.
+	// Quoted is the beginning of the packet that an ICMP error quotes. It is nil for other packets.
 	Quoted *Packet
-	// Inner is the packet that a tunnel packet carries.
+	// Inner is the packet that a tunnel packet carries. It is nil for other packets.
 	Inner *Packet
-	// Fragment tells that this is a part of a packet, Payload what the transport protocol carries.
+	// Fragment reports whether this is a fragment. Payload is the payload of the transport protocol.
 	Fragment bool
 	Payload  []byte
 	// Raw is the packet from its IP header on.
 	Raw []byte
 
 	proto uint8  // of body
-	body  []byte // what follows the IP headers; nil in all fragments but the first
+	body  []byte // the bytes after the IP headers; nil in all fragments but the first
 }
 
-// ErrNotIP is returned for a frame that holds no IP packet, such as ARP.
+// ErrNotIP is the error for a frame that holds no IP packet, such as ARP.
 var ErrNotIP = errors.New("not an IP packet")
 
-// Innermost is the packet that the tunnels carry, or the packet itself.
+// Innermost returns the packet inside all tunnels, or the packet itself.
 func (p *Packet) Innermost() *Packet {
 	for p.Inner != nil {
 		p = p.Inner
@@ -53,7 +53,7 @@ func (p *Packet) Innermost() *Packet {
 	return p
 }
 
-// String is like "tcp 10.1.1.1:4 > 10.96.0.1:80 SYN ttl 63".
+// String returns "tcp 10.1.1.1:4 > 10.96.0.1:80 SYN ttl 63", for example.
 func (p *Packet) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s > %s", p.Proto, p.end(p.Src), p.end(p.Dst))
@@ -83,7 +83,7 @@ func (p *Packet) end(a netip.AddrPort) string {
 	return a.String()
 }
 
-// Decode reads the packet in a frame.
+// Decode decodes the packet in a frame. The error is ErrNotIP for other frames.
 func Decode(f Frame) (*Packet, error) {
 	data := f.Data
 	if f.Ethernet {
@@ -106,7 +106,7 @@ func stripEthernet(b []byte) ([]byte, error) {
 	return nil, ErrNotIP
 }
 
-// DecodeIP reads a packet that begins with its IP header. The end may be missing, as in the quotes of ICMP.
+// DecodeIP decodes a packet that begins with its IP header. The end may be missing, as in the quotes of ICMP.
 func DecodeIP(b []byte) (*Packet, error) {
 	if len(b) == 0 {
 		return nil, ErrNotIP
@@ -141,7 +141,7 @@ func DecodeIP(b []byte) (*Packet, error) {
 	return p, nil
 }
 
-// trim cuts off what pads a short frame.
+// trim cuts off the padding of a short frame.
 func (p *Packet) trim(length int) {
 	if length < len(p.Raw) && length >= 20 {
 		p.Raw = p.Raw[:length]
@@ -177,7 +177,7 @@ func (p *Packet) skipExtensions(next uint8, b []byte) (uint8, []byte) {
 // The UDP ports of VXLAN: the assigned one and Linux's older default, which flannel uses.
 var vxlanPorts = []uint16{4789, 8472}
 
-// decodeTransport reads what it can; a header that is cut short leaves the rest of the fields zero.
+// decodeTransport decodes the transport header. If the header is truncated, the remaining fields stay zero.
 func (p *Packet) decodeTransport(proto uint8, b []byte) {
 	p.Proto = protoName(proto)
 	switch proto {
@@ -216,7 +216,7 @@ func isICMPError(proto, typ uint8) bool {
 }
 
 func (p *Packet) decodeTCP(b []byte) {
-	p.Seq = binary.BigEndian.Uint32(b[4:]) // even ICMP quotes have this much
+	p.Seq = binary.BigEndian.Uint32(b[4:]) // even ICMP quotes include these bytes
 	var tcp layers.TCP
 	if tcp.DecodeFromBytes(b, gopacket.NilDecodeFeedback) != nil {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// WritePcapng writes what several captures have recorded so far as one pcapng file, ordered by time, with an interface
-// for every device, named "n1/eth0". Every packet carries its direction.
+// WritePcapng writes everything that several captures have recorded so far as one pcapng file, ordered by time, with an
+// interface for every device, named "n1/eth0". Every packet carries its direction.
 func WritePcapng(w io.Writer, captures ...*Capture) error {
 	if err := writePcapng(w, collect(captures)); err != nil {
 		return fmt.Errorf("write pcapng: %w", err)
@@ -46,7 +46,7 @@ func collect(captures []*Capture) []placedFrame {
 
 func writePcapng(w io.Writer, frames []placedFrame) error {
 	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "viplab"}}
-	if len(frames) == 0 { // the writer wants an interface even for nothing
+	if len(frames) == 0 { // the writer requires an interface even for an empty file
 		out, err := pcapgo.NewNgWriterInterface(w, ngInterface(place{"none", true}), options)
 		if err != nil {
 			return err

@@ -15,23 +15,23 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// RulesetChanges ticks after every transaction on the nftables ruleset of a namespace, iptables-nft included, until the
-// context ends; then it closes the channel. Transactions that come faster than they are taken make one tick.
+// RulesetChanges ticks after every transaction on a namespace's nftables ruleset, which includes iptables-nft. It
+// closes the channel when the context ends. Transactions that come faster than they are received make one tick.
 // iptables-legacy has no such events.
 func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
 	return ticks(ctx, ns, isNewGeneration)
 }
 
-// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, whatever table they
-// are in. The protocol is that of the tables: unix.NFPROTO_IPV4 for those of iptables-nft. For the rest it is like
-// RulesetChanges.
+// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, in any table of the
+// protocol: unix.NFPROTO_IPV4 for iptables-nft. Otherwise it is like RulesetChanges.
 func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
 	return ticks(ctx, ns, func(m netlink.Message) bool {
 		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })
 	})
 }
 
-// ticks ticks when one of the messages of a transaction is of interest. They are sent once it is in force.
+// ticks ticks after each transaction with a message that matters. The kernel sends the messages once the transaction is
+// in force.
 func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool) (<-chan struct{}, error) {
 	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
 	if err != nil {
@@ -54,7 +54,7 @@ func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool
 			switch {
 			case ctx.Err() != nil:
 				return
-			case errors.Is(err, unix.ENOBUFS): // events were lost, and one of them may have been it
+			case errors.Is(err, unix.ENOBUFS): // events were lost, and one of them may have mattered
 			case err != nil:
 				_ = conn.Close()
 				return
@@ -70,13 +70,13 @@ func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool
 	return ticks, nil
 }
 
-// nfgenmsgSize is the size of the header of messages of nftables, struct nfgenmsg. It begins with the protocol.
+// nfgenmsgSize is the size of struct nfgenmsg, the header of nftables messages. It begins with the protocol.
 const nfgenmsgSize = 4
 
-// isNewGeneration is true for NFT_MSG_NEWGEN, the last message of every transaction.
+// isNewGeneration reports whether m is NFT_MSG_NEWGEN, the last message of every transaction.
 func isNewGeneration(m netlink.Message) bool { return m.Header.Type == nftMessage(unix.NFT_MSG_NEWGEN) }
 
-// isRuleOf is true for a rule that has come or gone.
+// isRuleOf reports whether m adds or deletes a rule of a chain that matches.
 func isRuleOf(m netlink.Message, protocol uint8, chain func(string) bool) bool {
 	if t := m.Header.Type; t != nftMessage(unix.NFT_MSG_NEWRULE) && t != nftMessage(unix.NFT_MSG_DELRULE) {
 		return false

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnavailableError says that this machine does not let the caller have a sandbox, why, and what to do.
+// UnavailableError reports that this machine does not allow a sandbox, with the reason and the remedy.
 type UnavailableError struct {
-	Step  string // what was tried: "create namespaces"
-	Err   error  // what the kernel answered
-	Cause string // why, as far as the machine tells
-	Cure  string // what to do about it
+	Step  string // the attempted step: "create namespaces"
+	Err   error  // the kernel's answer
+	Cause string // the reason, if the machine's settings show it
+	Cure  string // the remedy
 }
 
 func (e *UnavailableError) Error() string {
@@ -25,13 +25,12 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// explain adds to a refused step the reason, where the machine's settings tell it.
+// explain adds the reason to the error of a failed step, if the machine's settings show it.
 func explain(step string, err error) error {
 	return explainWith(step, err, os.Getuid() == 0 && !self.rootless, readSetting)
 }
 
-// explainWith is explain for a machine whose settings below /proc/sys are what setting returns ("" where there is
-// none).
+// explainWith is explain with the settings below /proc/sys given by setting, which returns "" for a missing one.
 func explainWith(step string, err error, root bool, setting func(string) string) error {
 	refusal := &UnavailableError{Step: step, Err: err}
 	switch {

@@ -51,7 +51,7 @@ var helpers = map[string]func() int{
 	"reap":    orphanChildren,
 }
 
-// helper is the command that runs a helper.
+// helper returns the command that runs a helper.
 func helper(t *testing.T, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), helperVariable+"="+name)

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runInit is process 1 of the sandbox: it makes the world, starts the program, and reaps whatever is orphaned to it
-// until the program ends. It runs nothing through os/exec, so waiting for any child steals no one's status.
+// runInit returns process 1 of the sandbox: it sets up the mounts and the loopback, starts the program, and reaps
+// orphans until the program ends. It does not use os/exec, so waiting for any child takes no other waiter's status.
 func runInit() int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
@@ -30,7 +30,7 @@ func runInit() int {
 		return 2 // the supervisor is gone
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, lifeline) // ends when the supervisor does
+		_, _ = io.Copy(io.Discard, lifeline) // ends when the supervisor ends
 		os.Exit(2)
 	}()
 	go func() {
@@ -42,7 +42,7 @@ func runInit() int {
 }
 
 func startProgram() (pid int, err error) {
-	// The /proc that is still mounted is the machine's, so it knows this process by the machine's number for it.
+	// The mounted /proc is still the machine's, so it knows this process by the machine's number for it.
 	next := self
 	next.stage = stageProgram
 	if next.init, err = os.Readlink("/proc/self"); err != nil {
@@ -61,7 +61,7 @@ func startProgram() (pid int, err error) {
 	return pid, nil
 }
 
-// reapUntil waits for every child until the program ends, and returns its exit code.
+// reapUntil waits for every child until the program ends, and returns the program's exit code.
 func reapUntil(program int) int {
 	for {
 		var status syscall.WaitStatus
@@ -70,7 +70,7 @@ func reapUntil(program int) int {
 			continue
 		}
 		if err != nil {
-			return 2 // ECHILD cannot be: the program is a child until it is reaped here
+			return 2 // ECHILD cannot happen: the program is a child until it is reaped here
 		}
 		if pid == program {
 			return exitCode(status)

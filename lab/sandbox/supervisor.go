@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that a person or a service manager sends to end a program. SIGQUIT is among them because
-// that is how the go command asks a stuck test for its stacks, and the stacks that matter are inside.
+// forwarded lists the signals by which a person or a service manager ends a program. SIGQUIT is among them because the
+// go command sends it to get the stacks of a stuck test, and the relevant stacks are inside.
 var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
 
-// lifelineFd is where init finds its end of the socket it shares with the supervisor: the first of ExtraFiles.
+// lifelineFd is init's descriptor of the socket that it shares with the supervisor: the first of ExtraFiles.
 const lifelineFd = 3
 
 const ready = "ready"
@@ -41,7 +41,7 @@ func supervise() (int, error) {
 		var rest []byte
 		rest, err = io.ReadAll(lifeline)
 		if message := string(word) + string(rest); err == nil && message != "" {
-			_ = child.Wait() // it has told why it ends
+			_ = child.Wait() // init has already reported why it ends
 			return 0, errors.New(message)
 		}
 	}
@@ -54,8 +54,8 @@ func supervise() (int, error) {
 	return exitCode(child.ProcessState.Sys().(syscall.WaitStatus)), nil
 }
 
-// start starts init and returns the supervisor's end of the lifeline. Root that lacks the capability (in a container)
-// may still be allowed a user namespace, as any other user.
+// start starts init and returns the supervisor's end of the lifeline. Root without the capability (in a container) may
+// still be allowed a user namespace, like any other user.
 func start() (*os.File, *exec.Cmd, error) {
 	lifeline, cmd, err := startAs(os.Getuid() != 0)
 	if errors.Is(err, unix.EPERM) && os.Getuid() == 0 {
@@ -97,7 +97,7 @@ func attributes(rootless bool) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 		Pdeathsig:  unix.SIGKILL,
-		Setpgid:    true, // the terminal's Ctrl-C reaches the supervisor only, which hands it on
+		Setpgid:    true, // the terminal's Ctrl-C reaches only the supervisor, which forwards it
 	}
 	if rootless {
 		a.Cloneflags |= unix.CLONE_NEWUSER
@@ -107,8 +107,8 @@ func attributes(rootless bool) *syscall.SysProcAttr {
 	return a
 }
 
-// forward hands signals to init. A second interrupt ends it, and the kernel ends the rest. Only interrupts count, since
-// timeout(1) and service managers send SIGTERM twice without meaning more by it.
+// forward forwards signals to init. A second interrupt kills init, and the kernel ends the rest. Only interrupts count,
+// since timeout(1) and service managers send SIGTERM twice without meaning more by it.
 func forward(signals <-chan os.Signal, init *os.Process) {
 	interrupts := 0
 	for s := range signals {
@@ -118,7 +118,7 @@ func forward(signals <-chan os.Signal, init *os.Process) {
 		if interrupts > 1 {
 			s = unix.SIGKILL
 		}
-		init.Signal(s) // fails only if init has ended, which Wait is about to tell
+		init.Signal(s) // fails only if init has ended, which Wait will report
 	}
 }
 

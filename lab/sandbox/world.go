@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeWorld turns the fresh namespaces into a place to work in.
+// makeWorld sets up the mounts and the loopback of the fresh namespaces.
 func makeWorld() error {
 	for _, step := range []struct {
 		name string
@@ -35,13 +35,13 @@ func mountProc() error {
 	return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// protectSys keeps root in the sandbox from writing what no namespace covers, such as the size of the machine's
-// conntrack table, which kube-proxy sets through /sys/module/nf_conntrack where it finds /sys writable.
+// protectSys keeps root in the sandbox from writing settings that no namespace covers, such as the size of the
+// machine's conntrack table, which kube-proxy sets through /sys/module/nf_conntrack if /sys is writable.
 func protectSys() error {
 	return unix.MountSetattr(unix.AT_FDCWD, "/sys", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
-// mountRun hides the machine's /run with its sockets, locks and named namespaces behind an empty one.
+// mountRun covers the machine's /run, with its sockets, locks and named namespaces, with an empty one.
 func mountRun() error {
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
 		return err
@@ -70,7 +70,7 @@ func LoopbackUp() error {
 }
 
 // raiseFileLimit lets a lab hold a few descriptors for each of hundreds of namespaces. The Go runtime raises the limit
-// for itself only; a limit set through package syscall is passed on to children.
+// for itself only; children inherit a limit that was set through package syscall.
 func raiseFileLimit() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -23,24 +23,24 @@ type Conn struct {
 
 	mu     sync.Mutex // serialises exchanges
 	fd     int        // owned by file
-	file   *os.File   // the same, in the Go poller; nil after Close
+	file   *os.File   // the same socket in the Go poller; nil after Close
 	raw    syscall.RawConn
 	icmp   int // raw ICMP socket of the namespace
-	fences int // that of FencesFrom; -1: echoes are sent from icmp as well
+	fences int // raw ICMP socket of FencesFrom; -1: echoes are sent from icmp as well
 	local  netip.AddrPort
 	dialed bool // connect has been called
 	up     bool // the connection is established
 
 	req    request
 	ticket *ticket
-	out    []byte // what is still to be sent of the request
+	out    []byte // the unsent part of the request
 	in     incoming
-	served bool   // this process has servers, and they have been given the chance to answer
-	note   string // a remark for Detail if nothing better comes
+	served bool   // this process has servers, and they have had the chance to answer
+	note   string // a remark for Detail, used if nothing better is known
 
 	refusal  icmpMessage // the ICMP error that quotes our packet
 	refused  bool
-	stray    string // an ICMP error that quotes a packet which is nearly ours
+	stray    string // an ICMP error that quotes a packet nearly equal to ours
 	echoID   uint16
 	echoSeq  uint16
 	echoFrom netip.Addr
@@ -55,10 +55,10 @@ func (c *Conn) take(fd int) {
 	c.raw, _ = c.file.SyscallConn()           // fails only on a nil file
 }
 
-// RemoteAddr is the address the connection was opened to.
+// RemoteAddr returns the address that the connection was opened to.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.probe.To }
 
-// SetPatience changes Probe.Patience and Probe.IfAccepted for the exchanges to come.
+// SetPatience changes Probe.Patience and Probe.IfAccepted for the following exchanges.
 func (c *Conn) SetPatience(d time.Duration, ifAccepted bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,9 +82,9 @@ func (c *Conn) Close() error {
 	return errors.Join(errs...)
 }
 
-// Exchange sends one request and says what came of it. After Silence the next exchange may still succeed: TCP sends the
-// old request again too, at its own pace (after 0.2 s, 0.4 s, ...), and until that has been acknowledged it sends
-// nothing new; the answers to older requests are skipped.
+// Exchange sends one request and returns its outcome. After Silence the next exchange may still succeed: TCP also
+// retransmits the old request, at its own pace (after 0.2 s, 0.4 s, ...), and sends nothing new until that has been
+// acknowledged. Exchange skips the answers to older requests.
 func (c *Conn) Exchange(ctx context.Context) Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,14 +105,14 @@ func (c *Conn) Exchange(ctx context.Context) Answer {
 	return a
 }
 
-// begin prepares a new request and forgets what is left of the last one.
+// begin prepares a new request and discards the state of the last one.
 func (c *Conn) begin() (release func()) {
 	c.req = request{nonce: newNonce(), payload: c.probe.Payload}
 	body := makePayload(c.req.nonce, c.req.payload)
 	c.out = append(c.req.line(), body...)
 	c.in.expect(c.req, body)
 	if c.dialed {
-		_, _ = unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // which clears it
+		_, _ = unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR) // reading the error clears it
 		c.readICMP()
 	}
 	c.refused, c.stray, c.note, c.echoes = false, "", "", 0
@@ -131,7 +131,7 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 		return c.wait(ctx, func(waited time.Duration) string {
 			return fmt.Sprintf("%sno answer within %v; not fenced", c.remarks(), waited)
 		})
-	case c.tcp && errors.Is(a.Fault, errDropped): // TCP sends again of itself
+	case c.tcp && errors.Is(a.Fault, errDropped): // TCP retransmits by itself
 		late := c.wait(ctx, func(time.Duration) string { return "" })
 		if late.Outcome != Silence {
 			return late
@@ -146,7 +146,7 @@ func (c *Conn) exchange(ctx context.Context) (a Answer) {
 	return a
 }
 
-// attempt goes as far as it can without waiting: connect, send, let the servers of this process answer, look.
+// attempt goes as far as it can without waiting: it connects, sends, runs the servers of this process and looks.
 func (c *Conn) attempt() Answer {
 	if !c.dialed {
 		if a := c.dial(); a.decided() {
@@ -167,12 +167,12 @@ func (c *Conn) attempt() Answer {
 	return c.look()
 }
 
-// provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window.
-// What takes longer may be waiting for a timer (the delayed acknowledgement of RFC 1122 4.2.3.2), and no fence is fence
-// to that.
+// provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window. A
+// larger payload may be waiting for a timer (the delayed acknowledgement of RFC 1122 4.2.3.2), and no fence can order a
+// timer.
 const provable = 8 << 10
 
-// prove is attempt with a proof of silence, as far as there can be one.
+// prove returns attempt with a proof of silence, as far as there can be one.
 func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 	dropped, err := droppedPackets()
 	if err != nil {
@@ -183,7 +183,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 	if progress() {
 		return a
 	}
-	if !c.up { // still shaking hands
+	if !c.up { // the handshake is not complete
 		if err := c.fence(ctx, func() bool { return progress() || c.up }); err != nil {
 			return Answer{Fault: err}
 		}
@@ -201,7 +201,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 		return a
 	}
 	if _, answered := servers.reached(c.ticket); answered {
-		// The answer has been sent, on whatever CPU that happened.
+		// The answer has been sent, on some CPU.
 		var failed error
 		err := on.each(func() bool { failed = c.fence(ctx, progress); return failed == nil && !a.decided() })
 		if err := errors.Join(err, failed); err != nil {
@@ -211,7 +211,7 @@ func (c *Conn) prove(ctx context.Context, on cpus) (a Answer) {
 	return c.silence(a, start, dropped)
 }
 
-// silence is the outcome if a is none, unless more packets than before have been dropped where nobody asked for it.
+// silence returns Silence if a has no outcome, or a fault if the kernel has dropped more packets than before.
 func (c *Conn) silence(a Answer, start time.Time, dropped uint64) Answer {
 	if a.decided() {
 		return a
@@ -226,7 +226,7 @@ func (c *Conn) silence(a Answer, start time.Time, dropped uint64) Answer {
 	return Answer{Outcome: Silence, Detail: c.remarks() + d}
 }
 
-// remarks is what is known beside the silence.
+// remarks returns everything else that is known about the silence.
 func (c *Conn) remarks() string {
 	s := ""
 	if c.note != "" {

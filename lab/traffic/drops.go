@@ -16,12 +16,12 @@ import (
 var errDropped = errors.New(
 	"too busy to tell: meanwhile a CPU's queue was full and packets were thrown away (net.core.netdev_max_backlog)")
 
-// softnet has a line for each CPU: packets processed, packets dropped, ... in hexadecimal. It is opened once, since it
-// is read with every probe. Whose namespace it is does not matter: the CPUs are everyone's.
+// softnet has a line for each CPU: packets processed, packets dropped, ... in hexadecimal. It is opened once, since
+// every probe reads it. It is the same in every namespace.
 var softnet = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/net/softnet_stat") })
 
-// droppedPackets is how many packets the kernel has thrown away so far because the queue of a CPU was full. A packet
-// that was lost so is silence too, but says nothing about the network under test.
+// droppedPackets returns how many packets the kernel has dropped so far because the queue of a CPU was full. Such a
+// loss looks like silence, but proves nothing about the network under test.
 func droppedPackets() (total uint64, err error) {
 	f, err := softnet()
 	if err != nil {

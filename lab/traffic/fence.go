@@ -16,16 +16,16 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// A silence is proved by promptEchoes echoes in a row that had been answered when the sending system call returned: the
-// kernel works its queue off inside the call then, to the end. While it leaves the queue to its own thread (ksoftirqd,
-// under load, before Linux 6.5) only the order of the queue remains, and then it takes patientEchoes echoes, so that
-// the path of even the nearest fence, walked there and back that often, is longer than any path of a probe.
+// The proof of silence takes promptEchoes echoes in a row that were answered when the sending system call returned: the
+// kernel then empties its queue inside the call. When the kernel leaves the queue to its own thread (ksoftirqd, under
+// load, before Linux 6.5), only the order of the queue remains. The proof then takes patientEchoes echoes, so that even
+// the nearest fence's path, walked there and back that often, is longer than any path of a probe.
 const promptEchoes, patientEchoes = 4, 32
 
-// echoAgain is how long an echo may remain unanswered before it is sent again.
+// echoAgain is the time after which an unanswered echo is sent again.
 const echoAgain = 100 * time.Millisecond
 
-// cpus are those that a thread may run on.
+// cpus is the set of CPUs that a thread may run on.
 type cpus struct{ set unix.CPUSet }
 
 func allowedCPUs() (cpus, error) {
@@ -45,7 +45,7 @@ func (c cpus) numbers() (out []int) {
 	return out
 }
 
-// onOneCPU runs f on a thread that stays on the CPU where it happens to be. f gets those that it may move to.
+// onOneCPU runs f on a thread that stays on its present CPU. f gets the CPUs that it may move to.
 func onOneCPU(f func(cpus)) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -56,7 +56,7 @@ func onOneCPU(f func(cpus)) error {
 	return onCPU(int(cpu), f)
 }
 
-// onCPU runs f on a thread that stays on a CPU. f gets those that it may move to.
+// onCPU runs f on a thread that stays on the given CPU. f gets the CPUs that it may move to.
 func onCPU(cpu int, f func(cpus)) error {
 	runtime.LockOSThread()
 	allowed, err := allowedCPUs()
@@ -68,13 +68,13 @@ func onCPU(cpu int, f func(cpus)) error {
 		f(allowed)
 	}
 	if err := unix.SchedSetaffinity(0, &allowed.set); err != nil {
-		return fmt.Errorf("sched_setaffinity: %w", err) // still locked: nobody else shall get this thread
+		return fmt.Errorf("sched_setaffinity: %w", err) // the goroutine stays locked, so that no other one gets this thread
 	}
 	runtime.UnlockOSThread()
 	return err
 }
 
-// moveTo puts the thread on one CPU.
+// moveTo moves the thread to one CPU.
 func moveTo(cpu int) error {
 	var only unix.CPUSet
 	only.Set(cpu)
@@ -84,7 +84,7 @@ func moveTo(cpu int) error {
 	return nil
 }
 
-// each runs f on one CPU after the other, until it reports false.
+// each runs f on one CPU after the other, until f returns false.
 func (c cpus) each(f func() bool) error {
 	for _, cpu := range c.numbers() {
 		if err := moveTo(cpu); err != nil {
@@ -97,8 +97,8 @@ func (c cpus) each(f func() bool) error {
 	return nil
 }
 
-// fence sends the echoes, each after the answer to the one before. Every address is asked. It ends early if done, which
-// looks at the probe's own socket, reports true: it is asked whenever an echo took its time, and at the end.
+// fence sends the echoes to every address, each after the answer to the one before. It ends early if done reports true.
+// done looks at the probe's own socket; fence calls it after every slow echo, and at the end.
 func (c *Conn) fence(ctx context.Context, done func() bool) error {
 	fences := c.probe.Fences
 	prompt := 0
@@ -117,7 +117,8 @@ func (c *Conn) fence(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// echo sends an echo request until it is answered, and tells whether that was the case when the sending returned.
+// echo sends an echo request until it is answered, and reports whether the answer was there when the sending call
+// returned.
 func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error) {
 	c.echoSeq++
 	c.echoFrom, c.echoed = to, false
@@ -146,7 +147,7 @@ func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error)
 	}
 }
 
-// heardEcho takes in ICMP messages up to the answer to the last echo.
+// heardEcho reads ICMP messages up to the answer to the last echo, and reports whether it has come.
 func (c *Conn) heardEcho() bool {
 	take := c.takeICMP
 	if c.fences >= 0 {
@@ -157,7 +158,7 @@ func (c *Conn) heardEcho() bool {
 	return c.echoed
 }
 
-// takeFence takes in one message of the namespace that fences are sent from. It reports false if there is none.
+// takeFence reads one message of the namespace that fences are sent from. It returns false if there is none.
 func (c *Conn) takeFence() bool {
 	m, ok := receiveICMP(c.fences)
 	if ok && m.isEchoReply() {
@@ -173,7 +174,7 @@ func (c *Conn) takeEcho(m icmpMessage) {
 // pollIn waits until fd is readable, at most for the given time.
 func pollIn(fd int, wait time.Duration) {
 	timeout := unix.NsecToTimespec(int64(wait))
-	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks anyway
+	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks in any case
 }
 
 func echoRequest(to netip.Addr, id, seq uint16) []byte {
@@ -185,12 +186,12 @@ func echoRequest(to netip.Addr, id, seq uint16) []byte {
 	binary.BigEndian.PutUint16(b[4:], id)
 	binary.BigEndian.PutUint16(b[6:], seq)
 	if to.Is4() {
-		binary.BigEndian.PutUint16(b[2:], checksum(b)) // the kernel does it for ICMPv6 (RFC 3542 3.1)
+		binary.BigEndian.PutUint16(b[2:], checksum(b)) // for ICMPv6 the kernel computes it (RFC 3542 3.1)
 	}
 	return b
 }
 
-// checksum is the Internet checksum (RFC 1071) of an even number of bytes.
+// checksum returns the Internet checksum (RFC 1071) of an even number of bytes.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {

@@ -11,7 +11,7 @@ import (
 )
 
 // Fragments cuts an IP packet without options or extension headers into fragments, in order, with at most size bytes of
-// its payload each. Size is a multiple of 8 (RFC 791 3.2, RFC 8200 4.5).
+// its payload each. size is a multiple of 8 (RFC 791 3.2, RFC 8200 4.5).
 func Fragments(packet []byte, size int) ([][]byte, error) {
 	header := 40
 	if len(packet) > 0 && packet[0]>>4 == 4 {
@@ -52,7 +52,7 @@ func fragment4(header, payload []byte, id uint32, at int, more bool) []byte {
 func fragment6(header, payload []byte, id uint32, at int, more bool) []byte {
 	const extension = 8
 	b := append(append([]byte(nil), header...), make([]byte, extension)...)
-	b[40] = b[6] // what the packet carries
+	b[40] = b[6] // the protocol of the payload
 	b[6] = unix.IPPROTO_FRAGMENT
 	field := uint16(at) // in units of 8 bytes, above three bits of flags
 	if more {

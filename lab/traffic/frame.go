@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// SendFrame sends an IP packet, header included, out of a device of a namespace to a neighbour's hardware address, past
-// routing and all hooks.
+// SendFrame sends an IP packet, header included, out of a device of a namespace to a neighbour's hardware address. It
+// bypasses routing and all netfilter hooks.
 func SendFrame(ns *netns.NS, device int, to net.HardwareAddr, packet []byte) error {
 	proto := uint16(unix.ETH_P_IP)
 	if len(packet) > 0 && packet[0]>>4 == 6 {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// isHTTP says whether a line begins a request of HTTP (RFC 9112 3) that asks for something: GET /path HTTP/1.1.
+// isHTTP reports whether a line begins an HTTP GET request (RFC 9112 3): GET /path HTTP/1.1.
 func isHTTP(line []byte) bool {
 	return bytes.HasPrefix(line, []byte("GET ")) && bytes.Contains(line, []byte(" HTTP/1."))
 }
 
-// takeHTTP takes a line of a request's head, and answers after the last one, which is empty.
+// takeHTTP handles a line of a request's head, and answers after the last one, which is empty.
 func (c *stream) takeHTTP(line []byte) {
 	if c.http == "" {
 		c.http = strings.Fields(string(line))[1]

@@ -23,11 +23,11 @@ const (
 	icmp6PortUnreachable                           = 4
 )
 
-// A kernel that is busy with a socket (in connect, say) throws away the ICMP error that arrives for it at that moment
-// (LockDroppedIcmps in /proc/net/netstat), and the client learns of it only from the answer to the next SYN, a second
-// later. A raw socket of the same namespace gets every ICMP message, before the transport protocol does.
+// While the kernel is busy with a socket (in connect, say), it drops an ICMP error that arrives for it
+// (LockDroppedIcmps in /proc/net/netstat). The client then learns of the error only from the answer to the next SYN, a
+// second later. A raw socket of the same namespace gets every ICMP message, before the transport protocol does.
 
-// echoID tells the echoes of one probe from those of all others.
+// echoID gives the echoes of each probe an id of their own.
 var echoID atomic.Uint32
 
 // openICMP opens a raw socket in the namespace of the calling thread. It receives the errors and echo replies of the
@@ -49,7 +49,7 @@ func openICMP(domain int) (int, error) {
 
 func filterICMP(fd, domain int) error {
 	if domain == unix.AF_INET6 {
-		var blocked unix.ICMPv6Filter // a bit for every type that shall not come
+		var blocked unix.ICMPv6Filter // a bit for every type to block
 		for i := range blocked.Data {
 			blocked.Data[i] = ^uint32(0)
 		}
@@ -58,7 +58,7 @@ func filterICMP(fd, domain int) error {
 		}
 		return unix.SetsockoptICMPv6Filter(fd, unix.SOL_ICMPV6, unix.ICMPV6_FILTER, &blocked)
 	}
-	const icmpFilter = 1 // ICMP_FILTER of linux/icmp.h; 32 bits, the same way
+	const icmpFilter = 1 // ICMP_FILTER of linux/icmp.h: 32 bits, used in the same way
 	blocked := ^uint32(1<<icmp4EchoReply | 1<<icmp4Unreachable | 1<<icmp4TimeExceeded | 1<<icmp4BadParameter)
 	return unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, int(int32(blocked)))
 }
@@ -74,7 +74,7 @@ type icmpMessage struct {
 	src, dst netip.AddrPort
 }
 
-// receiveICMP takes one message off a raw socket. It reports false if none is there.
+// receiveICMP reads one message from a raw socket. It returns false if there is none.
 func receiveICMP(fd int) (m icmpMessage, ok bool) {
 	var buf [1500]byte
 	for {
@@ -113,7 +113,7 @@ func parseICMP(b []byte, from netip.Addr) (m icmpMessage, ok bool) {
 
 func headerLen4(b []byte) int { return int(b[0]&0xf) * 4 }
 
-// parseQuoted reads the beginning of an IP packet: addresses, and the ports that are first in TCP and in UDP alike.
+// parseQuoted decodes the beginning of an IP packet: addresses, and the ports, which come first in TCP and UDP alike.
 func parseQuoted(b []byte, v6 bool) (proto uint8, src, dst netip.AddrPort, ok bool) {
 	var from, to netip.Addr
 	if v6 {
@@ -166,7 +166,7 @@ func (m icmpMessage) isEchoReply() bool {
 	return m.typ == icmp4EchoReply
 }
 
-// outcome is what the error means to the sender of the quoted packet; zero if it is not the end of the matter.
+// outcome returns what the error means to the sender of the quoted packet. It is zero if the exchange goes on.
 func (m icmpMessage) outcome() Outcome {
 	switch {
 	case m.v6 && m.typ == icmp6Unreachable && m.code == icmp6PortUnreachable:
@@ -176,7 +176,7 @@ func (m icmpMessage) outcome() Outcome {
 	case m.typ == icmp4Unreachable && m.code == icmp4PortUnreachable:
 		return Refused
 	case m.typ == icmp4Unreachable && m.code == icmp4FragmentationNeeded:
-		return 0 // the kernel sends again in smaller pieces
+		return 0 // the kernel retransmits in smaller segments
 	}
 	return Unreachable
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Segment is a TCP segment as nobody's socket would send it.
+// Segment is a TCP segment that no socket would send.
 type Segment struct {
 	Src, Dst                netip.AddrPort
 	Seq, Ack                uint32
 	SYN, ACK, FIN, RST, PSH bool
-	// Window is as in the header, not scaled.
+	// Window is the value in the header, not scaled.
 	Window  uint16
 	Payload []byte
 }
 
-// Packet is the segment as an IP packet with correct checksums: conntrack calls a packet with a wrong one invalid, for
-// a reason that is hardly meant.
+// Packet returns the segment as an IP packet with correct checksums. (With a wrong one, conntrack would call the packet
+// invalid for that reason alone.)
 func (s Segment) Packet() ([]byte, error) {
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(s.Src.Port()), DstPort: layers.TCPPort(s.Dst.Port()),
@@ -41,7 +41,7 @@ type Datagram struct {
 	Payload  []byte
 }
 
-// Packet is the datagram as an IP packet with correct checksums.
+// Packet returns the datagram as an IP packet with correct checksums.
 func (d Datagram) Packet() ([]byte, error) {
 	udp := &layers.UDP{SrcPort: layers.UDPPort(d.Src.Port()), DstPort: layers.UDPPort(d.Dst.Port())}
 	return packet(d.Src.Addr(), d.Dst.Addr(), layers.IPProtocolUDP, udp, d.Payload)
@@ -75,7 +75,7 @@ func packet(src, dst netip.Addr, proto layers.IPProtocol, t transport, payload [
 }
 
 // SendRaw sends an IP packet, header included, from a namespace. The kernel routes it by its destination and passes it
-// through the hooks for outgoing packets, with whatever source it has.
+// through the hooks for outgoing packets, whatever its source.
 func SendRaw(ns *netns.NS, packet []byte) error {
 	if len(packet) < 20 {
 		return fmt.Errorf("%s: send raw packet: %d bytes are not an IP packet", ns.Name(), len(packet))
@@ -86,7 +86,7 @@ func SendRaw(ns *netns.NS, packet []byte) error {
 	} else if len(packet) >= 40 {
 		dst, domain = netip.AddrPortFrom(netip.AddrFrom16([16]byte(packet[24:40])), 0), unix.AF_INET6
 	}
-	fd, err := ns.Socket(domain, unix.SOCK_RAW, unix.IPPROTO_RAW) // implies that the header is included
+	fd, err := ns.Socket(domain, unix.SOCK_RAW, unix.IPPROTO_RAW) // implies that the packet includes the header
 	if err != nil {
 		return fmt.Errorf("send raw packet: %w", err)
 	}
@@ -96,7 +96,8 @@ func SendRaw(ns *netns.NS, packet []byte) error {
 	return nil
 }
 
-// Ping sends one ICMP echo request from a namespace and waits for nothing. No other echo of this process has its id.
+// Ping sends one ICMP echo request from a namespace and does not wait for a reply. It returns the id of the echo, which
+// is unique in this process.
 func Ping(ns *netns.NS, to netip.Addr) (id uint16, err error) {
 	proto := unix.IPPROTO_ICMP
 	if to.Is6() {

@@ -26,13 +26,13 @@ func (c *Conn) dial() Answer {
 	return Answer{}
 }
 
-// send sends what it can of the request.
+// send sends as much of the request as the socket takes.
 func (c *Conn) send() Answer {
 	n, err := unix.SendmsgN(c.fd, c.out, nil, nil, unix.MSG_NOSIGNAL)
 	switch {
 	case err == unix.EAGAIN:
 	case err == unix.EPERM && !c.tcp:
-		// A netfilter hook of the sender's own namespace has dropped the datagram; an ICMP error may tell more.
+		// A netfilter hook of the sender's own namespace has dropped the datagram; an ICMP error may say more.
 		c.note, c.out = "dropped in the sender's own namespace", nil
 	case err == unix.EMSGSIZE && len(c.out) > maxPayload:
 		return Answer{Fault: fmt.Errorf("send %d bytes: %w", len(c.out), err)}
@@ -44,7 +44,7 @@ func (c *Conn) send() Answer {
 	return Answer{}
 }
 
-// look asks the sockets what has come, without waiting. The ICMP socket is last: what arrives after that finds the
+// look checks the sockets without waiting. It reads the ICMP socket last: an error that arrives after that finds the
 // other socket unlocked and makes it readable.
 func (c *Conn) look() (a Answer) {
 	if c.up {
@@ -55,7 +55,7 @@ func (c *Conn) look() (a Answer) {
 	return c.explain(a)
 }
 
-// explain replaces an error of the socket by the ICMP message behind it.
+// explain replaces an error of the socket by the ICMP message that caused it.
 func (c *Conn) explain(a Answer) Answer {
 	c.readICMP()
 	if c.refused && a.Outcome != Reply && a.Outcome != Reset {
@@ -64,7 +64,7 @@ func (c *Conn) explain(a Answer) Answer {
 	return a
 }
 
-// connected looks whether the TCP handshake has come to an end.
+// connected checks whether the TCP handshake has ended.
 func (c *Conn) connected() Answer {
 	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLOUT}}
 	if _, err := unix.Poll(fds, 0); err != nil && err != unix.EINTR {
@@ -83,7 +83,7 @@ func (c *Conn) connected() Answer {
 	return Answer{}
 }
 
-// receive reads what there is of the answer.
+// receive reads the available part of the answer.
 func (c *Conn) receive() Answer {
 	buf := c.in.buffer()
 	for {
@@ -113,13 +113,13 @@ func (c *Conn) receive() Answer {
 	}
 }
 
-// readICMP takes in what the raw socket has.
+// readICMP reads everything from the raw socket.
 func (c *Conn) readICMP() {
 	for c.takeICMP() {
 	}
 }
 
-// takeICMP takes in one message of the raw socket. It reports false if there is none.
+// takeICMP reads one message from the raw socket. It returns false if there is none.
 func (c *Conn) takeICMP() bool {
 	m, ok := receiveICMP(c.icmp)
 	switch {
@@ -131,7 +131,7 @@ func (c *Conn) takeICMP() bool {
 	case m.src == c.local && m.dst == c.probe.To:
 		c.refusal, c.refused = m, true
 	default:
-		// The port is ours and the addresses are not: somebody forgot to translate the packet inside back.
+		// The port is ours and the addresses are not: a node failed to translate the quoted packet back.
 		c.stray = fmt.Sprintf("%s quotes %s -> %s instead of our packet", m, m.src, m.dst)
 	}
 	return true
@@ -144,7 +144,7 @@ func (c *Conn) protocol() uint8 {
 	return unix.IPPROTO_UDP
 }
 
-// fromError sorts the errors of a socket into what the network did and what is wrong with the probe.
+// fromError separates socket errors that the network caused from those of the probe itself.
 func (c *Conn) fromError(doing string, err error) Answer {
 	errno := unix.Errno(0)
 	errors.As(err, &errno)
@@ -160,7 +160,7 @@ func (c *Conn) fromError(doing string, err error) Answer {
 		// Routes of type unreachable, prohibit and blackhole give the last three (fib_props in net/ipv4/fib_semantics.c).
 		return Answer{Outcome: Unreachable, Detail: fmt.Sprintf("%s: %v", doing, err)}
 	case unix.EMSGSIZE:
-		// A datagram that must not be fragmented met a smaller MTU: ICMP fragmentation needed, ICMPv6 packet too big.
+		// A datagram that must not be fragmented exceeded an MTU: ICMP fragmentation needed, ICMPv6 packet too big.
 		return Answer{Outcome: Unreachable, Detail: doing + ": too big for the path"}
 	case unix.ETIMEDOUT:
 		return Answer{Outcome: Silence, Detail: "the kernel gave up sending again"}
@@ -168,10 +168,10 @@ func (c *Conn) fromError(doing string, err error) Answer {
 	return Answer{Fault: fmt.Errorf("%s: %w", doing, err)}
 }
 
-// incoming puts an answer together and checks it.
+// incoming assembles an answer and checks it.
 type incoming struct {
 	req  request
-	want uint32 // CRC-32C of the payload, both ways
+	want uint32 // CRC-32C of the payload in both directions
 	buf  []byte
 
 	line     []byte
@@ -191,7 +191,7 @@ func (i *incoming) buffer() []byte {
 	return i.buf
 }
 
-// datagram reports whether b is the answer; answers to older requests are skipped.
+// datagram reports whether b is the answer. It skips answers to older requests.
 func (i *incoming) datagram(b []byte) (done bool, err error) {
 	line, rest := cutLine(b)
 	if i.greeting, err = parseGreeting(line); err != nil {
@@ -201,7 +201,7 @@ func (i *incoming) datagram(b []byte) (done bool, err error) {
 	return i.complete()
 }
 
-// stream takes the next bytes of a TCP connection.
+// stream handles the next bytes of a TCP connection, and reports whether the answer is complete.
 func (i *incoming) stream(b []byte) (done bool, err error) {
 	for len(b) > 0 {
 		if i.body == 0 {

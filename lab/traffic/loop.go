@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop serves the sockets of all servers of the process. One epoll set holds them all, whatever namespace they belong
-// to. Whoever calls serve does the work: a goroutine of its own, and any probe that wants to know that no request is
-// lying unread.
+// loop serves the sockets of all servers of the process. One epoll set holds them all, whatever their namespace. The
+// caller of serve does the work: a goroutine of the loop, or any probe that has to know that no request is left unread.
 type loop struct {
 	mu      sync.Mutex // held while serving, and for everything below
 	epoll   int
@@ -26,20 +25,20 @@ type loop struct {
 
 // member is a socket in the loop.
 type member interface {
-	// ready serves what can be served without waiting. It is called with loop.mu held.
+	// ready serves everything that needs no waiting. The caller holds loop.mu.
 	ready()
 }
 
-// ticket is what a probe learns of its request from a server in the same process.
+// ticket holds what a probe learns about its request from a server in the same process.
 type ticket struct {
-	answered bool // the answer has been handed to the kernel
+	answered bool // the server has passed the answer to the kernel
 	by       Greeting
 }
 
-// servers is the only loop. It runs while there is a socket in it.
+// servers is the only loop. It runs while it has a socket.
 var servers = loop{members: map[int]member{}, tickets: map[string]*ticket{}}
 
-// add takes a socket into the loop. The caller holds mu.
+// add adds a socket to the loop. The caller holds mu.
 func (l *loop) add(fd int, m member) error {
 	if l.file == nil {
 		if err := l.start(); err != nil {
@@ -54,16 +53,16 @@ func (l *loop) add(fd int, m member) error {
 	return nil
 }
 
-// remove forgets and closes a socket. The caller holds mu.
+// remove removes and closes a socket. The caller holds mu.
 func (l *loop) remove(fd int) {
 	delete(l.members, fd)
-	_ = unix.Close(fd) // which takes it out of the epoll set
+	_ = unix.Close(fd) // which also removes it from the epoll set
 	l.stopIfEmpty()
 }
 
 func (l *loop) stopIfEmpty() {
 	if len(l.members) == 0 {
-		go l.file.Close() // waits for the reader, which may be waiting for mu
+		go l.file.Close() // Close waits for the reader, which may be waiting for mu
 		l.file = nil
 	}
 }
@@ -80,7 +79,7 @@ func (l *loop) start() error {
 	if err != nil {
 		return fmt.Errorf("epoll_create: %w", err)
 	}
-	if err := unix.SetNonblock(epoll, true); err != nil { // or the Go poller does not take it
+	if err := unix.SetNonblock(epoll, true); err != nil { // or the Go poller rejects it
 		return errors.Join(fmt.Errorf("set O_NONBLOCK: %w", err), unix.Close(epoll))
 	}
 	l.epoll, l.file = epoll, os.NewFile(uintptr(epoll), "servers")
@@ -97,8 +96,8 @@ func (l *loop) start() error {
 	return nil
 }
 
-// serve lets every request that is in a socket now be answered, and returns when the answers have been sent. It reports
-// false if the process has no servers.
+// serve answers every request that is in a socket now, and returns when the answers have been sent. It returns false if
+// the process has no servers.
 func (l *loop) serve() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,8 +107,8 @@ func (l *loop) serve() bool {
 	return l.file != nil
 }
 
-// serveLocked serves until nothing is ready: the Go poller tells of new events only. The limit is for a socket that
-// stays ready whatever one does, such as a listener while the process has no file descriptors left.
+// serveLocked serves until nothing is ready, because the Go poller reports only new events. The limit is for a socket
+// that stays ready, such as a listener while the process has no file descriptors left.
 func (l *loop) serveLocked() {
 	for range 10_000 {
 		n, err := unix.EpollWait(l.epoll, l.events[:], 0)
@@ -127,7 +126,7 @@ func (l *loop) serveLocked() {
 	}
 }
 
-// expect announces a nonce; done is to be called when the answer is no longer awaited.
+// expect announces a nonce. The caller calls done when it no longer waits for the answer.
 func (l *loop) expect(nonce string) (t *ticket, done func()) {
 	t = &ticket{}
 	l.mu.Lock()
@@ -140,7 +139,7 @@ func (l *loop) expect(nonce string) (t *ticket, done func()) {
 	}
 }
 
-// reached tells whether a server of this process has answered the ticket's request.
+// reached reports whether a server of this process has answered the ticket's request, and returns the answer.
 func (l *loop) reached(t *ticket) (Greeting, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

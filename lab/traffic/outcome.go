@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// Outcome is what came of a probe, in one word. The zero value is no outcome: the probe itself did not work.
+// Outcome is the result of a probe, in one word. The zero value is no outcome: the probe itself failed.
 type Outcome uint8
 
 // The outcomes.
 const (
-	// Reply is an answer from a server of this package that belongs to the request.
+	// Reply is an answer to the request from a server of this package.
 	Reply Outcome = iota + 1
 	// Refused is an active refusal by the addressed port: a RST to the SYN, or an ICMP port unreachable.
 	Refused
-	// Unreachable is an active refusal by the network: no route, an ICMP unreachable other than port unreachable, or
-	// ICMP time exceeded.
+	// Unreachable is an active refusal by the network: no route, an ICMP unreachable other than port unreachable, or ICMP
+	// time exceeded.
 	Unreachable
-	// Reset is an established connection that was ended instead of an answer, by RST or by FIN.
+	// Reset is an established connection that ended by RST or FIN before an answer.
 	Reset
-	// Silence is no sign of any kind.
+	// Silence is no answer and no error.
 	Silence
-	// Garbled is an answer that is not what a server of this package says to the request: another program, or bytes
-	// changed on the way.
+	// Garbled is an answer that no server of this package gives to the request: another program answered, or bytes changed
+	// on the way.
 	Garbled
 )
 
@@ -48,33 +48,33 @@ func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Proto, p.Number) }
 
 // Greeting is a server's answer to one request.
 type Greeting struct {
-	// Server is the name given to Serve.
+	// Server is the name passed to Serve.
 	Server string `json:"server"`
-	// Peer is whom the server saw, Local the address at which it was reached.
+	// Peer is the client's address as the server saw it. Local is the server's address that the client reached.
 	Peer  netip.AddrPort `json:"peer"`
 	Local netip.AddrPort `json:"local"`
-	// Nonce is that of the request.
+	// Nonce is the nonce of the request.
 	Nonce string `json:"nonce"`
 	// Serial counts the requests of the server, from 1.
 	Serial int `json:"serial"`
-	// Payload is how many bytes came with the request and go with the answer; Sum is the CRC-32C of those that came.
+	// Payload is how many bytes came with the request and go with the answer. Sum is the CRC-32C of those that came.
 	Payload int    `json:"payload,omitempty"`
 	Sum     uint32 `json:"sum,omitempty"`
 }
 
-// Answer is what a probe has to tell.
+// Answer is the result of a probe.
 type Answer struct {
 	// Outcome is zero if Fault is set.
 	Outcome
-	// Greeting is what the server said if the outcome is Reply. Its Nonce is that of the request in any case.
+	// Greeting is the server's answer if the outcome is Reply. Its Nonce is always that of the request.
 	Greeting
-	// Source is the client's own end, if it got as far as having one.
+	// Source is the client's own address and port. It is the zero value if the probe failed before it had one.
 	Source netip.AddrPort
-	// Detail says how the outcome is known: "ICMP port unreachable from 192.168.7.11", "RST".
+	// Detail names the evidence for the outcome: "ICMP port unreachable from 192.168.7.11", "RST".
 	Detail string
 	// Took is the time from the first packet to the outcome.
 	Took time.Duration
-	// Fault is what was wrong with the probe itself. It says nothing about the network under test.
+	// Fault is an error of the probe itself. It says nothing about the network under test.
 	Fault error
 }
 
@@ -92,7 +92,7 @@ func (a Answer) String() string {
 
 func (a Answer) decided() bool { return a.Outcome != 0 || a.Fault != nil }
 
-// Seen is one event in the life of a server: a request, or an accepted TCP connection (Nonce is empty).
+// Seen is one event of a server: a request, or an accepted TCP connection (Nonce is empty).
 type Seen struct {
 	At          time.Time
 	Proto       string

@@ -16,38 +16,39 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Probe is one request of a client, as data.
+// Probe is one request of a client.
 type Probe struct {
 	// From is the client's namespace. It is required.
 	From *netns.NS
-	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one
-	// that this process has not used lately, so that no old conntrack entry can answer for a new one.
+	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one that
+	// this process has not used lately, so that no old conntrack entry applies to a new probe.
 	Source netip.AddrPort
-	// Low has the port chosen below 1024, unless Source fixes it. Where the kernel translates nothing but finds that a
-	// translated flow has the same addresses and ports already, it gives a connection another source port; for masqueraded
-	// flows of clients with higher ports it takes none of these (nf_nat_l4proto_unique_tuple in
+	// Low chooses the port below 1024, unless Source fixes it. When the kernel tracks a connection that it does not
+	// translate, and a translated flow already has the same addresses and ports, it gives the connection another source
+	// port. For masqueraded flows of clients with higher ports it uses none of these (nf_nat_l4proto_unique_tuple in
 	// net/netfilter/nf_nat_core.c).
 	Low bool
-	// To is where the request goes.
+	// To is the destination of the request. It is required.
 	To netip.AddrPort
 	// Proto is "tcp" or "udp". It is required.
 	Proto string
 	// Fences are addresses that answer ICMP echo over an allowed path, of the family of To. They prove silence at once.
-	// Without them silence is assumed when the context ends. For what comes after a TCP handshake, and for UDP, they are
-	// used only if this process runs servers; see the package comment.
+	// Without them the probe assumes silence when the context ends. After a TCP handshake, and for UDP, they are used only
+	// if this process runs servers; see the package comment.
 	Fences []netip.Addr
-	// FencesFrom is the namespace that sends the echoes, for where they could not come back to From. Nil: From.
+	// FencesFrom is the namespace that sends the echoes, if replies could not reach From. Nil means From.
 	FencesFrom *netns.NS
-	// Patience is how much longer to listen after silence has been proved, for answers that somebody may hold back.
+	// Patience is how much longer to listen after silence has been proved, for answers that a relay or a queue may delay.
+	// Zero means not at all.
 	Patience time.Duration
-	// IfAccepted keeps Patience for TCP connections that somebody has accepted: it may be a process that relays, and its
-	// silence is not proved. Where the handshake itself is met by silence, there is nothing to wait for.
+	// IfAccepted limits Patience to TCP connections that were accepted: the peer may be a relay, whose silence is not
+	// proved. If the handshake itself meets silence, there is nothing to wait for.
 	IfAccepted bool
-	// Payload is how many bytes to send along, and to get back.
+	// Payload is how many bytes to send with the request and to get back.
 	Payload int
-	// Keep makes Open leave the socket open whatever comes of the first exchange, unless that is a fault.
+	// Keep makes Open leave the socket open whatever the outcome of the first exchange, unless that is a fault.
 	Keep bool
-	// Mark is the mark of the client's packets (SO_MARK), as far as they carry it: to the edge of its namespace.
+	// Mark is the mark of the client's packets (SO_MARK). Packets lose it at the edge of the client's namespace.
 	Mark uint32
 }
 
@@ -69,7 +70,7 @@ func (p Probe) Do(ctx context.Context) Answer {
 	return a
 }
 
-// Open connects and makes a first exchange. The Conn is nil unless that ends with Reply, or the probe says Keep.
+// Open connects and makes a first exchange. The Conn is nil unless the outcome is Reply or Keep is set.
 func (p Probe) Open(ctx context.Context) (*Conn, Answer) {
 	c, err := p.prepare()
 	if err != nil {
@@ -144,7 +145,7 @@ func (p Probe) configure(fd, domain int) error {
 		}
 	}
 	if p.Proto == "tcp" {
-		// RST on close: no TIME_WAIT keeps the port, and conntrack forgets the flow within seconds.
+		// RST on close: no TIME_WAIT keeps the port, and conntrack deletes the flow within seconds.
 		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
 			return fmt.Errorf("set SO_LINGER: %w", err)
 		}
@@ -153,7 +154,7 @@ func (p Probe) configure(fd, domain int) error {
 		}
 		return nil
 	}
-	// Without this a UDP socket is told of port unreachable only, and sleeps through every other ICMP error.
+	// Without this a UDP socket reports port unreachable only, and ignores every other ICMP error.
 	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 	if domain == unix.AF_INET6 {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
@@ -164,11 +165,12 @@ func (p Probe) configure(fd, domain int) error {
 	return nil
 }
 
-// The ports a probe takes when it may choose: the kernel's default ephemeral range, which leaves NodePorts
-// (30000-32767) alone. It begins anywhere, so that a process does not walk in the footsteps of the one before.
+// The range that a probe chooses its port from: the kernel's default ephemeral range, which leaves NodePorts
+// (30000-32767) alone. The first port is random, so that a process does not reuse the ports of the one before.
 const firstPort, portCount = 32768, 60999 - 32768 + 1
 
-// Those of a probe that wants a low one: what the kernel itself would give to a connection from a port like these.
+// The range for Low: the one from which the kernel itself chooses for a connection from a privileged port above 511
+// (nf_nat_core.c).
 const firstLowPort, lowPortCount = 600, 1023 - 600 + 1
 
 var portCounter, lowPortCounter atomic.Uint32

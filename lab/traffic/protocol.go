@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	maxLine     = 4096  // bytes of a request or greeting line; longer ones are not ours
-	maxPayload  = 65507 // bytes that a datagram can carry in IPv4, besides the headers
+	maxLine     = 4096  // bytes of a request or greeting line; longer ones are not of this protocol
+	maxPayload  = 65507 // bytes that an IPv4 datagram can carry besides the headers
 	maxDatagram = 65535 // bytes of a UDP payload at most, rounded up
 )
 
@@ -69,8 +69,8 @@ func parseGreeting(line []byte) (Greeting, error) {
 	return g, nil
 }
 
-// payloadOf is the endless stream that the payload of a request, and of its answer, is the beginning of. Both ends can
-// make it from the nonce, so neither has to keep it.
+// payloadOf returns an endless stream. The payload of a request, and of its answer, is the beginning of it. Both ends
+// can compute it from the nonce, so neither has to store it.
 func payloadOf(nonce string) *rand.ChaCha8 { return rand.NewChaCha8(sha256.Sum256([]byte(nonce))) }
 
 func makePayload(nonce string, n int) []byte {
@@ -84,5 +84,5 @@ var (
 	nonceCounter atomic.Uint64
 )
 
-// newNonce is unique in this process and, because of its random part, among processes.
+// newNonce returns a nonce that is unique in this process and, because of its random part, among processes.
 func newNonce() string { return nonceBase + "-" + strconv.FormatUint(nonceCounter.Add(1), 36) }

@@ -18,12 +18,13 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Resolve asks all neighbours on a device who has an address, by ARP or by neighbour discovery, and returns the link
-// address of the first that says so. It returns nil if nobody does, which is proved by asking for the fences
-// afterwards: addresses on the same link that are known to be there, of the same family, at least one. The neighbour
-// table is neither asked nor told.
+// Resolve asks all neighbours on a device for an address, by ARP or by neighbour discovery, and returns the link
+// address of the first that claims it. It returns nil if none does. To prove that, it asks for the fences afterwards:
+// addresses known to be on the same link, of the same family, at least one. It neither reads nor changes the neighbour
+// table.
 //
-// A neighbour that answers for others may take its time (proxy_delay, 0.8 s by default), and is not heard then.
+// A neighbour that answers for others may delay its answer (proxy_delay, 0.8 s by default). Resolve misses such an
+// answer.
 func Resolve(ctx context.Context, ns *netns.NS, device string, target netip.Addr,
 	fences ...netip.Addr) (net.HardwareAddr, error) {
 	r, err := newResolver(ns, device, target)
@@ -67,7 +68,7 @@ func newResolver(ns *netns.NS, device string, target netip.Addr) (*resolver, err
 	return r, nil
 }
 
-// addressOn is an address of the device, of the family of target.
+// addressOn returns an address of the device, of the family of target.
 func addressOn(ns *netns.NS, l netlink.Link, target netip.Addr) (netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if target.Is6() {
@@ -85,7 +86,7 @@ func addressOn(ns *netns.NS, l netlink.Link, target netip.Addr) (netip.Addr, err
 	return netip.Addr{}, fmt.Errorf("no address of the family of %s", target)
 }
 
-// close takes some 10 ms, in which the kernel waits for every CPU to let go of the packet socket.
+// close takes some 10 ms, because the kernel waits until every CPU has released the packet socket.
 func (r *resolver) close() error { return unix.Close(r.fd) }
 
 func (r *resolver) run(ctx context.Context, target netip.Addr, fences []netip.Addr) error {
@@ -125,7 +126,7 @@ func (r *resolver) fence(ctx context.Context, fence netip.Addr) error {
 	}
 }
 
-// has takes in what has come and tells whether an answer for a was among it.
+// has reads the packets so far and reports whether an answer for a was among them.
 func (r *resolver) has(a netip.Addr) bool {
 	var buf [1500]byte
 	for {
@@ -185,7 +186,8 @@ func (r *resolver) arpRequest(target netip.Addr) []gopacket.SerializableLayer {
 	}
 }
 
-// solicitation goes to the multicast group of everyone whose address ends like the target's (RFC 4861 4.3).
+// solicitation returns the layers of a request to the multicast group of all addresses that end like the target's (RFC
+// 4861 4.3).
 func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer {
 	t := target.As16()
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
@@ -194,7 +196,7 @@ func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer 
 		Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: r.own.AsSlice(), DstIP: group[:],
 	}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)}
-	_ = icmp.SetNetworkLayerForChecksum(ip) // fails for other layers only
+	_ = icmp.SetNetworkLayerForChecksum(ip) // fails only for other layers
 	return []gopacket.SerializableLayer{
 		&layers.Ethernet{
 			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...), EthernetType: layers.EthernetTypeIPv6,

@@ -27,8 +27,9 @@ type Server struct {
 	log   []Seen
 }
 
-// Serve starts a server that listens on every port at each of the addresses, so that answers come from the address that
-// was asked. Without addresses it listens on the wildcard addresses of both families, or of the only one there is.
+// Serve starts a server that listens on every port at each of the addresses, so that an answer comes from the address
+// that the client reached. Without addresses it listens on the wildcard addresses of both families, or of the only
+// family that the namespace has.
 func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Server, error) {
 	wildcard := len(addrs) == 0
 	if wildcard {
@@ -55,18 +56,18 @@ func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Serve
 	return s, nil
 }
 
-// Name is what the server calls itself.
+// Name returns the server's name, as in its greetings.
 func (s *Server) Name() string { return s.name }
 
-// Seen is everything that has reached the server so far, in order: a request as one entry with its nonce, an accepted
-// TCP connection as one without.
+// Seen returns everything that has reached the server so far, in order: each request with its nonce, and each accepted
+// TCP connection with an empty one.
 func (s *Server) Seen() []Seen {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
 	return slices.Clone(s.log)
 }
 
-// Close stops the server. Its connections end with RST, so that nothing of them lingers in the namespace.
+// Close stops the server. Its connections end with RST, so that none lingers in the namespace.
 func (s *Server) Close() error {
 	servers.mu.Lock()
 	defer servers.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *Server) Close() error {
 	}
 	s.closed = true
 	for _, fd := range s.sockets {
-		// A program that is just being started may hold a copy of the socket, which would go on taking connections.
+		// A child that is just being started may hold a copy of the socket, which would go on accepting connections.
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		servers.remove(fd)
 	}
@@ -85,7 +86,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// listen opens one listening socket in the namespace of the calling thread and puts it into the loop.
+// listen opens one listening socket in the namespace of the calling thread and adds it to the loop.
 func (s *Server) listen(at netip.AddrPort, proto string) error {
 	typ, err := sockType(proto)
 	if err != nil {
@@ -115,8 +116,8 @@ func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error
 		}
 	}
 	if proto == "tcp" {
-		// A server may come back while connections of its predecessor are in TIME_WAIT. Two listeners still exclude
-		// each other on Linux.
+		// A server may come back while connections of its predecessor are in TIME_WAIT. On Linux, two listeners still exclude
+		// each other.
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return nil, fmt.Errorf("set SO_REUSEADDR: %w", err)
 		}
@@ -135,7 +136,7 @@ func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error
 	return &listener{server: s, fd: fd}, nil
 }
 
-// greet makes the answer to a request and writes it into the log. The loop's lock is held.
+// greet makes the answer to a request and logs it. The caller holds the loop's lock.
 func (s *Server) greet(proto string, peer, local netip.AddrPort, r request, sum uint32) Greeting {
 	s.serial++
 	s.note(Seen{time.Now(), proto, peer, local, r.nonce})

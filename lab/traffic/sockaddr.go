@@ -19,7 +19,7 @@ func localAddr(fd int) (netip.AddrPort, error) {
 	return netns.AddrPort(sa), nil
 }
 
-// anyAddr is the wildcard address of the family of a.
+// anyAddr returns the wildcard address of the family of a.
 func anyAddr(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return netip.IPv4Unspecified()

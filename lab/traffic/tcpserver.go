@@ -24,7 +24,7 @@ func (l *listener) ready() {
 	for {
 		fd, peer, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
-			return // nothing more, or a connection that is gone already
+			return // no more connections, or one that is already gone
 		}
 		l.accept(fd, netns.AddrPort(peer))
 	}
@@ -36,7 +36,8 @@ func (l *listener) accept(fd int, peer netip.AddrPort) {
 		_ = unix.Close(fd)
 		return
 	}
-	// RST on close: no TIME_WAIT stays behind. It is switched off where the client has ended the connection in good order.
+	// RST on close: no TIME_WAIT stays behind. It is switched off if the client has closed the connection in an orderly
+	// way.
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	c := &stream{server: l.server, fd: fd, peer: peer, local: local, waits: unix.EPOLLIN}
@@ -46,7 +47,7 @@ func (l *listener) accept(fd int, peer netip.AddrPort) {
 	}
 	l.server.streams[fd] = c
 	l.server.note(Seen{At: time.Now(), Proto: "tcp", Peer: peer, Local: local})
-	c.ready() // the request is often there already
+	c.ready() // the request is often already there
 }
 
 // stream is an accepted connection: a parser of requests and a queue of answers.
@@ -58,14 +59,14 @@ type stream struct {
 	line []byte  // the beginning of a request line
 	http string  // the path of an HTTP request whose header is being read
 	body int     // bytes of payload still to come
-	req  request // the request they belong to
+	req  request // the request that they belong to
 	sum  uint32
 
 	out     []byte        // to be sent
 	more    int           // bytes of payload to be sent after out
-	payload *rand.ChaCha8 // where they come from
+	payload *rand.ChaCha8 // the source of those bytes
 	ended   bool          // the client has sent its FIN
-	waits   uint32        // the epoll events asked for
+	waits   uint32        // the registered epoll events
 }
 
 func (c *stream) drop() {
@@ -73,9 +74,10 @@ func (c *stream) drop() {
 	servers.remove(c.fd)
 }
 
-// ready sends what is to be sent, and only then reads more: a client that does not fetch its answers is not read from.
+// ready sends the queued answers, and only then reads more: it does not read from a client that does not fetch its
+// answers.
 func (c *stream) ready() {
-	for range 16 { // times 64 KiB: one busy stream must not keep the others waiting
+	for range 16 { // times 64 KiB: one busy stream must not starve the others
 		if !c.flush() {
 			return
 		}
@@ -100,7 +102,7 @@ func (c *stream) ready() {
 	}
 }
 
-// take parses what came in. It reports false if that cannot be a request.
+// take parses received bytes. It returns false if they cannot be a request.
 func (c *stream) take(b []byte) bool {
 	for len(b) > 0 {
 		if c.body > 0 {
@@ -145,8 +147,8 @@ func (c *stream) answer() {
 	servers.answered(g)
 }
 
-// flush sends until nothing is left, and reports whether it got there. Otherwise the loop calls ready again when there
-// is room.
+// flush sends the queued answers, and reports whether all are sent. If not, the loop calls ready again when the socket
+// has room.
 func (c *stream) flush() bool {
 	for len(c.out) > 0 || c.more > 0 {
 		if len(c.out) == 0 {
@@ -159,7 +161,7 @@ func (c *stream) flush() bool {
 			return false
 		}
 		if err != nil {
-			c.out, c.more = nil, 0 // the read that follows meets the same error and ends the stream
+			c.out, c.more = nil, 0 // the next read meets the same error and ends the stream
 			break
 		}
 		c.out = c.out[n:]
@@ -172,7 +174,7 @@ func (c *stream) flush() bool {
 func (c *stream) waitFor(events uint32) {
 	if c.waits != events {
 		c.waits = events
-		_ = servers.ctl(unix.EPOLL_CTL_MOD, c.fd, events) // fails only for a socket that is not in the set
+		_ = servers.ctl(unix.EPOLL_CTL_MOD, c.fd, events) // fails only for a socket outside the set
 	}
 }
 

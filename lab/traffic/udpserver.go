@@ -21,8 +21,8 @@ type datagrams struct {
 	oob    [128]byte
 }
 
-// askForDestination makes every datagram come with the address it was sent to, which is where the answer to it has to
-// come from. A socket bound to the wildcard address cannot know otherwise.
+// askForDestination makes every datagram come with its destination address, from which the answer has to come. A socket
+// bound to the wildcard address would not know it otherwise.
 func askForDestination(fd int, a netip.Addr) error {
 	level, option := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	if a.Is4() {
@@ -35,7 +35,7 @@ func askForDestination(fd int, a netip.Addr) error {
 }
 
 func (d *datagrams) ready() {
-	for range 64 { // one busy socket must not keep the others waiting
+	for range 64 { // one busy socket must not starve the others
 		if !d.serveOne() {
 			return
 		}
@@ -52,17 +52,17 @@ func (d *datagrams) serveOne() bool {
 	line, rest := cutLine(buf[:n])
 	r, err := parseRequest(line)
 	if err != nil || r.payload > len(rest) {
-		return true // not a request: a server of this package has nothing to say to it
+		return true // not a request, so there is no answer
 	}
 	g := d.server.greet("udp", netns.AddrPort(from), local, r, crc32.Checksum(rest[:r.payload], castagnoli))
 	answer := append(g.line(), makePayload(r.nonce, r.payload)...)
-	// An answer that the kernel refuses is as lost as one that is dropped on the way; the client will say so.
+	// An answer that the kernel rejects is lost like one dropped on the way; the client will report it.
 	_, _ = unix.SendmsgN(d.fd, answer, sourceIs(local.Addr()), from, 0)
 	servers.answered(g)
 	return true
 }
 
-// destination finds the destination address of a datagram in its control messages (ip(7) IP_PKTINFO, ipv6(7)).
+// destination returns the destination address of a datagram from its control messages (ip(7) IP_PKTINFO, ipv6(7)).
 func destination(oob []byte) netip.Addr {
 	for len(oob) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
@@ -80,7 +80,7 @@ func destination(oob []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// sourceIs is the control message that makes a datagram leave from an address.
+// sourceIs returns the control message that makes a datagram leave from an address.
 func sourceIs(a netip.Addr) []byte {
 	if a.Is4() {
 		info := make([]byte, unix.SizeofInet4Pktinfo)

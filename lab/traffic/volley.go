@@ -15,16 +15,17 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Volley fires many probes at once and tells of each who answered, in the time that a handful of single probes takes.
-// What is sent and answered is not asked about: a target says who it is, and no more.
+// Volley fires many probes at once and reports which target answered each, in the time of a few single probes. It does
+// not check contents: a target answers only with its number.
 //
-// A connection takes no more than its handshake, and datagrams of one sender share a socket: packets and system calls
-// are what a volley costs. It ends without a packet, so nodes that track connections take those of a volley for alive.
+// A connection consists of its handshake alone, and the datagrams of one sender share a socket, because packets and
+// system calls are what a volley costs. A connection ends without a packet, so nodes that track connections consider it
+// open afterwards.
 //
-// The senders are shared out among the CPUs. All probes of one sender leave from one CPU, and so everything they cause
-// there has happened when the fences that follow on it have been answered (see the package's words on silence). Targets
-// answer on the threads of the volley, each of which puts fences behind its answers too, so that no other thread has a
-// part in it.
+// The senders are distributed over the CPUs. All probes of one sender leave from one CPU. So all their effects there
+// have happened once the fences that follow on that CPU have been answered (see Silence in the package comment).
+// Targets answer on the threads of the volley, each of which sends fences after its answers too, so no other thread
+// takes part.
 type Volley struct {
 	fence   *netns.NS
 	fences  []netip.Addr
@@ -46,18 +47,18 @@ type Shot struct {
 	Proto string
 }
 
-// Hit is what came of a shot.
+// Hit is the result of a shot.
 type Hit struct {
 	// Outcome is Reply, Refused, Unreachable, Reset or Silence.
 	Outcome Outcome
-	// By is the number of the target that answered, or one that no target has.
+	// By is the number of the target that answered. For an answer from elsewhere it is a number that no target has.
 	By int
-	// Port is the port that the shot came from.
+	// Port is the port that the shot was sent from.
 	Port uint16
 }
 
-// NewVolley makes the targets listen. Every address of fences must answer the echo requests of the namespace fence,
-// whatever becomes of the shots; the ways there and back are to be as long as those of any shot together.
+// NewVolley makes the targets listen. Every address of fences must answer echo requests from the namespace fence,
+// regardless of the shots. The paths there and back must be as long as those of any shot together.
 func NewVolley(targets []Target, fence *netns.NS, fences []netip.Addr) (*Volley, error) {
 	v := &Volley{fence: fence, fences: fences}
 	err := netns.VisitMany(func(enter func(*netns.NS) error) error {
@@ -79,7 +80,7 @@ func NewVolley(targets []Target, fence *netns.NS, fences []netip.Addr) (*Volley,
 	return v, nil
 }
 
-// Close makes the targets deaf.
+// Close closes the targets' sockets.
 func (v *Volley) Close() error {
 	var errs []error
 	for _, t := range v.targets {
@@ -88,11 +89,11 @@ func (v *Volley) Close() error {
 	return errors.Join(errs...)
 }
 
-// volleyPort is the port that all senders of a volley send from. The next volley takes the next one, so that no old
-// conntrack entry can answer for a new shot.
+// volleyPort is the source port of all senders of a volley. Each volley uses the next one, so that no old conntrack
+// entry applies to a new shot.
 var volleyPort atomic.Uint32
 
-// Fire sends the shots, and returns when nothing that they caused is under way any more.
+// Fire sends the shots, and returns when no packet that they caused is under way any more.
 func (v *Volley) Fire(ctx context.Context, shots []Shot) ([]Hit, error) {
 	dropped, err := droppedPackets()
 	if err != nil {
@@ -123,7 +124,7 @@ func (v *Volley) Fire(ctx context.Context, shots []Shot) ([]Hit, error) {
 	return hits, nil
 }
 
-// fireAll lets every CPU that the process may use fire its part of the senders.
+// fireAll fires a share of the senders from every CPU that the process may use.
 func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
 	allowed, err := allowedCPUs()
 	if err != nil {
@@ -149,7 +150,7 @@ func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
 	return errors.Join(errs...)
 }
 
-// fire lets senders fire from the thread. When it returns, nothing is under way of what the thread has sent.
+// fire fires the senders from this thread. When it returns, nothing that the thread has sent is under way.
 func (v *Volley) fire(ctx context.Context, senders []*sender, enter func(*netns.NS) error) error {
 	for _, s := range senders {
 		if err := enter(s.ns); err != nil {
@@ -168,7 +169,7 @@ func (v *Volley) fire(ctx context.Context, senders []*sender, enter func(*netns.
 		return err
 	}
 	defer unix.Close(echoes.icmp)
-	for answered := true; answered; answered = v.answer() { // an answer is under way too, until it has a fence behind it
+	for answered := true; answered; answered = v.answer() { // an answer too is under way until a fence has followed it
 		if err := echoes.fence(ctx, func() bool { return false }); err != nil {
 			return err
 		}
@@ -176,7 +177,7 @@ func (v *Volley) fire(ctx context.Context, senders []*sender, enter func(*netns.
 	return nil
 }
 
-// openFence is a client in the namespace of the thread that can do nothing but send echoes.
+// openFence returns a client in the namespace of the thread that only sends echoes.
 func (v *Volley) openFence() (*Conn, error) {
 	icmp, err := openICMP(netns.Domain(v.fences[0]))
 	if err != nil {
@@ -185,7 +186,7 @@ func (v *Volley) openFence() (*Conn, error) {
 	return &Conn{probe: Probe{From: v.fence, Fences: v.fences}, echoID: uint16(echoID.Add(1)), icmp: icmp, fences: -1}, nil
 }
 
-// answer lets every target answer what has reached it, and tells whether there was anything.
+// answer makes every target answer all requests that have reached it, and reports whether there were any.
 func (v *Volley) answer() bool {
 	some := false
 	for _, t := range v.targets {

@@ -13,23 +13,23 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// sender is one machine's part of a volley. It connects from a socket for each shot, and sends all datagrams from one.
+// sender is one machine's part of a volley. It connects from one socket per shot, and sends all datagrams from one.
 type sender struct {
 	ns        *netns.NS
 	port      uint16
 	shots     []numbered
-	datagrams map[int]int // by address family, as in AF_INET
+	datagrams map[int]int // sockets by address family, as in AF_INET
 }
 
 type numbered struct {
 	Shot
 	number int   // among all shots of the volley
 	fd     int   // of a connection
-	failed error // what the network has said, at once or later
-	by     int   // who has answered a datagram, none if negative
+	failed error // the network's error, at once or later
+	by     int   // the target that answered a datagram; negative: none
 }
 
-// sendersOf sorts shots by who sends them, in the order in which they first come.
+// sendersOf groups shots by sender, in the order of each sender's first shot.
 func sendersOf(shots []Shot, port uint16) []*sender {
 	by := map[*netns.NS]*sender{}
 	var out []*sender
@@ -74,7 +74,7 @@ func connect(fd int, to netip.AddrPort) error {
 	return err
 }
 
-// datagram is the socket for datagrams of an address family.
+// datagram returns the socket for datagrams of an address family.
 func (s *sender) datagram(at netip.AddrPort) (int, error) {
 	domain := netns.Domain(at.Addr())
 	if fd, open := s.datagrams[domain]; open {
@@ -95,8 +95,8 @@ func (s *sender) datagram(at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// sendDatagram sends a request. What is heard of the one before is reported in the place of the sending, once, and so
-// an error is that of this one only when it comes again.
+// sendDatagram sends a request. The kernel reports an error of an earlier datagram once, instead of sending. So an
+// error belongs to this datagram only if it comes again.
 func sendDatagram(fd int, to netip.AddrPort) (err error) {
 	for range 3 {
 		if err = unix.Sendto(fd, []byte("?"), 0, netns.Sockaddr(to)); err == nil {
@@ -106,7 +106,7 @@ func sendDatagram(fd int, to netip.AddrPort) (err error) {
 	return err
 }
 
-// look finds out what came of each shot.
+// look determines the outcome of each shot.
 func (s *sender) look(hits []Hit) error {
 	for _, fd := range s.datagrams {
 		if err := s.hear(fd); err != nil {
@@ -135,7 +135,7 @@ func (s *sender) look(hits []Hit) error {
 	return nil
 }
 
-// hear takes in what has come back for datagrams: answers, and errors.
+// hear reads answers and errors for datagrams.
 func (s *sender) hear(fd int) error {
 	shots := map[netip.AddrPort]*numbered{}
 	for i := range s.shots {
@@ -150,7 +150,7 @@ func (s *sender) hear(fd int) error {
 			break
 		}
 		if err != nil {
-			continue // that of an earlier datagram, which is in the queue of errors as well
+			continue // an error of an earlier datagram, which is in the error queue as well
 		}
 		if shot := shots[netns.AddrPort(from)]; shot != nil && n == 1 {
 			shot.by = int(answer[0])
@@ -175,7 +175,7 @@ func (s *sender) hear(fd int) error {
 	}
 }
 
-// extendedError is the error of a message from the queue of errors (struct sock_extended_err in linux/errqueue.h).
+// extendedError returns the error of a message from the error queue (struct sock_extended_err in linux/errqueue.h).
 func extendedError(control []byte) (unix.Errno, error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
@@ -189,7 +189,7 @@ func extendedError(control []byte) (unix.Errno, error) {
 	return 0, errors.New("the queue of errors: a message without an error")
 }
 
-// outcomeOf is what the error of a socket says of the network; what it says of anything else stays an error.
+// outcomeOf returns what a socket error says about the network. Any other error it returns unchanged.
 func outcomeOf(err error) (Outcome, error) {
 	switch err {
 	case unix.ECONNREFUSED:

@@ -12,16 +12,16 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// target answers with its number: to a datagram in a datagram, to a connection with the first packet back.
+// target answers with its number: to a datagram with a datagram, to a connection with the first packet back.
 type target struct {
 	number    [1]byte
 	listeners []int
 	datagrams []int
 }
 
-// A connection is over when it stands, in three packets: the target says its number in the maximum segment size of its
-// SYN-ACK, the smallest of which is far beyond what any network allows. The client sees it less what options take of
-// each segment, which are 12 bytes of time stamps or none: the steps are wider than that.
+// A connection is over once it is established, after three packets. So the target puts its number into the maximum
+// segment size of its SYN-ACK. All these sizes are below those of the networks in use. The client sees that size minus
+// the TCP options of each segment, which take 12 bytes for time stamps or none, so the steps are wider than 12.
 const firstSegment, segmentStep, maxTargets = 600, 16, 40
 
 // listenAsTarget opens the sockets of a target in the namespace of the thread.
@@ -50,8 +50,8 @@ func listenAsTarget(number int, t Target) (*target, error) {
 	return out, nil
 }
 
-// connectedTo is the number of the target that a connection leads to, one beyond all numbers if it is no target,
-// negative if it does not stand.
+// connectedTo returns the number of the target that a connection leads to. It returns one beyond all numbers if the
+// peer is no target, and a negative number if the connection is not established.
 func connectedTo(fd int) (number int, failed error) {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err != nil {
@@ -92,7 +92,7 @@ func bound(proto string, at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// answer answers the datagrams that have come, and tells whether there were any. Connections the kernel answers by
+// answer answers the datagrams that have come, and reports whether there were any. The kernel answers connections by
 // itself.
 func (t *target) answer() bool {
 	some := false
@@ -104,7 +104,7 @@ func (t *target) answer() bool {
 				break
 			}
 			some = true
-			_ = unix.Sendto(fd, t.number[:], 0, from) // an answer that cannot be sent is missed by who waits for it
+			_ = unix.Sendto(fd, t.number[:], 0, from) // the sender notices a missing answer
 		}
 	}
 	return some
@@ -123,10 +123,10 @@ func (t *target) hangUp() {
 	}
 }
 
-// forget closes the socket of a connection without a packet: neither FIN nor RST, nor TIME_WAIT to keep the port. A
-// socket under repair is what one that is to be moved to another machine leaves behind.
+// forget closes the socket of a connection without a packet: neither FIN nor RST, nor TIME_WAIT to keep the port. It
+// uses the repair mode, by which a socket is moved to another machine.
 func forget(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) // else there is a RST too many
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) // without this, closing sends a RST
 	_ = unix.Close(fd)
 }
 

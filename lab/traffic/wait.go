@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// wait goes on with the exchange until the context ends, sleeping in the Go poller. A silence is described by how long
-// it lasted.
+// wait continues the exchange until the context ends, sleeping in the Go poller. describe returns the Detail of a
+// silence of the given length.
 func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) string) Answer {
 	start := time.Now()
 	release := c.until(ctx)
@@ -42,7 +42,7 @@ func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) str
 // until makes the poller give up when the context ends.
 func (c *Conn) until(ctx context.Context) (release func()) {
 	deadline, _ := ctx.Deadline()
-	_ = c.file.SetDeadline(deadline) // a zero time is none; it fails only if the file is closed, as would what follows
+	_ = c.file.SetDeadline(deadline) // a zero time is no deadline; fails only if the file is closed
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = c.file.SetDeadline(time.Unix(1, 0))
@@ -50,7 +50,7 @@ func (c *Conn) until(ctx context.Context) (release func()) {
 	})
 	return func() {
 		if !stop() {
-			<-ended // or it would cut the next exchange short
+			<-ended // otherwise it would cut the next exchange short
 		}
 	}
 }

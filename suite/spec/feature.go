@@ -10,8 +10,8 @@ import (
 // Feature is the name of a behaviour that a proxier may promise and a scenario may need.
 type Feature string
 
-// The features. A scenario that needs a feature is skipped for proxiers that lack it. Where implementations differ on
-// purpose, the difference is a feature.
+// The features. A scenario skips proxiers that lack a feature it needs. Where modes differ on purpose, the difference
+// is a feature.
 const (
 	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
 	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
@@ -51,95 +51,92 @@ const (
 	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
-	// ConntrackSparesOthers: the cleanup of ConntrackCleanupUDP spares flows to other machines, whatever their port.
+	// ConntrackSparesOthers: that clean-up spares a flow to another machine, whatever its port.
 	ConntrackSparesOthers Feature = "conntrack-spares-others"
-	// ConntrackFollowsFrontends: if a Service gets a new address or port and keeps its endpoints, UDP flows that were
-	// already sent there are served.
+	// ConntrackFollowsFrontends: a UDP flow to an address or port that an existing Service gains is served.
 	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
-	// UDPDrains: if an endpoint gets no new flows, because it terminates or because of a policy, its established UDP flows
-	// stay with it as long as it serves.
+	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a policy,
+	// as long as the endpoint serves.
 	UDPDrains Feature = "udp-drains"
-	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service loses its last endpoint.
+	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service loses its last one.
 	UDPKeepsLast Feature = "udp-keeps-last"
-	// NodeHints: the proxier follows hints that name nodes, not only those that name zones (KEP-3015).
+	// NodeHints: hints that name nodes apply, not only those that name zones (KEP-3015).
 	NodeHints Feature = "node-hints"
-	// DialsAgain: if an endpoint refuses a TCP connection, the proxier tries another endpoint.
+	// DialsAgain: a TCP connection that one endpoint does not accept is offered to another.
 	DialsAgain Feature = "dials-again"
-	// ResolvesClashes: if two flows of one client would have the same translation, such as flows from one port to two
-	// Services with the same endpoint, the proxier changes the source port of one.
+	// ResolvesClashes: flows of one client that would be identical after translation, such as those from one port to two
+	// Services with the same endpoint, get different source ports.
 	ResolvesClashes Feature = "resolves-clashes"
-	// LargeFromNode: a process of a node can send datagrams larger than the path MTU to the endpoint.
+	// LargeFromNode: a process on a node can send datagrams larger than the MTU of the path to the endpoint.
 	LargeFromNode Feature = "large-from-node"
 	// BridgedFragmentsV6: a pod on a bridge can send IPv6 datagrams larger than the MTU of its own link.
 	BridgedFragmentsV6 Feature = "bridged-fragments-v6"
-	// ETPLocalShortcut: under ETP Local, traffic from a node's own pods and processes goes to the endpoints of all nodes,
-	// even if this node has one.
+	// ETPLocalShortcut: under ETP Local, a node's own pods and processes reach the endpoints of all nodes, even if this
+	// node has one.
 	ETPLocalShortcut Feature = "etp-local-shortcut"
-	// OutlivesService: an established connection survives the deletion of its Service.
+	// OutlivesService: an open connection survives the deletion of its Service.
 	OutlivesService Feature = "outlives-service"
-	// SurvivesRestart: while the proxier is not running, its node still serves established and new connections.
+	// SurvivesRestart: while the proxier is down, its node continues to serve old and new connections.
 	SurvivesRestart Feature = "survives-restart"
-	// SelfHealing: rules that another program deletes come back without a change of the cluster.
+	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 
-	// PodsByAddress: the proxier treats every packet with a source in the pod ranges as sent by a pod, whatever interface
-	// it arrives on (--detect-local-mode=ClusterCIDR).
+	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the packet
+	// comes in by (--detect-local-mode=ClusterCIDR).
 	PodsByAddress Feature = "pods-by-address"
-	// ModeSwitch: the program has another mode, and each mode removes what the other left on the node.
+	// ModeSwitch: the program has another mode, and each mode removes what the other one has left on the node.
 	ModeSwitch Feature = "mode-switch"
-	// Cleanup: the proxier has a command that removes everything it programmed.
+	// Cleanup: on command, the program removes everything that it programmed.
 	Cleanup Feature = "cleanup"
-	// NoEndpointsRefused: connections to a Service without endpoints are refused.
+	// NoEndpointsRefused: clients of a Service without endpoints are refused.
 	NoEndpointsRefused Feature = "no-endpoints-refused"
-	// NoEndpointsRefusedOnNode: so are connections from processes of a node to the external addresses of such a Service.
+	// NoEndpointsRefusedOnNode: processes on a node are refused at such a Service's external addresses as well.
 	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
 	// ExternalIPsGate: an administrator can disable spec.externalIPs (KEP-5707).
 	ExternalIPsGate Feature = "externalips-gate"
-	// ClusterIPFromOutside: an outside client that routes the range of ClusterIPs to a node is served.
+	// ClusterIPFromOutside: an outside client that routes the ClusterIP range to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
-	// UnusedClusterIPsDropped: packets to an unassigned address in the range of ClusterIPs do not leave the node.
+	// UnusedClusterIPsDropped: packets to unassigned addresses in the ClusterIP range do not leave the node.
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
-	// AffinityTimeout: affinity expires timeoutSeconds after the client's last new connection, even if the client has open
-	// connections.
+	// AffinityTimeout: affinity ends timeoutSeconds after the client's last new connection, even if older ones are still
+	// open.
 	AffinityTimeout Feature = "affinity-timeout"
-	// AffinityManyClients: the proxier keeps affinity for more than a hundred clients of one endpoint.
+	// AffinityManyClients: affinity holds for more than a hundred clients of one endpoint.
 	AffinityManyClients Feature = "affinity-many-clients"
-	// SourceRanges: the proxier enforces loadBalancerSourceRanges.
+	// SourceRanges: loadBalancerSourceRanges are enforced.
 	SourceRanges Feature = "source-ranges"
-	// HealthCheckBody: the health check port reports the number of the node's endpoints in JSON, and as a weight in a
-	// header.
+	// HealthCheckBody: the health-check port reports in JSON the number of the node's endpoints, and gives it as a weight.
 	HealthCheckBody Feature = "healthcheck-body"
-	// HealthCheckAccept: the health check port is reachable through an INPUT chain whose policy is DROP.
+	// HealthCheckAccept: the health-check port is reachable through an INPUT chain whose policy is DROP.
 	HealthCheckAccept Feature = "healthcheck-accept"
 	// ProxierHealthz: the proxier reports its own health on port 10256 (KEP-3836).
 	ProxierHealthz Feature = "proxier-healthz"
-	// NodePortHeld: the proxier binds a socket to each NodePort. If another process binds the port first, that process
-	// keeps it.
+	// NodePortHeld: a socket of the proxier holds each NodePort; the first process to bind a port keeps it.
 	NodePortHeld Feature = "nodeport-held"
 	// UserspacePortals: rules in portal chains redirect each Service port to a socket of the proxier.
 	UserspacePortals Feature = "userspace-portals"
-	// IPTables: the proxier programs iptables chains in the layout that kube-proxy documents.
+	// IPTables: the proxier programs xtables chains in the shape that kube-proxy documents.
 	IPTables Feature = "iptables"
 	// IPTablesLegacy: it does so through the legacy back end instead of nf_tables.
 	IPTablesLegacy Feature = "iptables-legacy"
-	// IPVS: the proxier programs IPVS virtual servers, a device kube-ipvs0 and IP sets in the layout that kube-proxy
+	// IPVS: the proxier programs IPVS virtual servers, a device kube-ipvs0 and IP sets in the shape that kube-proxy
 	// documents.
 	IPVS Feature = "ipvs"
-	// NFTables: the proxier programs an nftables table with verdict maps in the layout that kube-proxy documents.
+	// NFTables: the proxier programs an nftables table with verdict maps in the shape that kube-proxy documents.
 	NFTables Feature = "nftables"
 
-	// NetworkPolicy: pods that a NetworkPolicy selects are isolated accordingly. A proxier with this feature is an
+	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. A program with this feature is an
 	// enforcer.
 	NetworkPolicy Feature = "networkpolicy"
-	// PolicyDropLog: before a policy drops a packet, the packet is logged to NFLOG group 1 if ingress rules of the
-	// receiver deny it, or group 2 if egress rules of the sender do. The prefix is "DPI|" or "DPE|" and the pod whose
-	// rules deny it: "DPI|shop/db". A prefix is cut at the kernel's limit of 127 bytes (63 with iptables).
+	// PolicyDropLog: before a policy drops a packet, the packet goes to NFLOG group 1, or to group 2 if the sender's
+	// egress rules denied it. The prefix is "DPI|" or "DPE|" and the denied receiver or sender, as in "DPI|shop/db".
+	// Longer prefixes are cut off at the kernel's limit (127 bytes; 63 for iptables).
 	PolicyDropLog Feature = "policy-drop-log"
-	// CalicoChains: the enforcer programs iptables chains, mark bits and IP sets in the layout that Calico documents.
+	// CalicoChains: the enforcer uses iptables chains, mark bits and IP sets in the shape that Calico documents.
 	CalicoChains Feature = "calico-chains"
 )
 
-// The feature sets of proxiers, and the remaining features. Every feature is in one of these lists.
+// The groups of features that the sets below are made of. Every feature is in one of these lists.
 var (
 	core = []Feature{
 		ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, Hairpin, HealthCheckNodePort,
@@ -155,8 +152,8 @@ var (
 		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients, ConntrackSparesOthers,
 		ConntrackFollowsFrontends,
 	}
-	// beyond lists features that describe how a proxier works, that belong to its command line, or that the Service API
-	// does not require. No proxier is assumed to have them, because packets are served either way.
+	// beyond holds the features that show how a proxier works, that its command line offers beside serving, or that the
+	// Service API does not require. Assumed leaves them out: packets are served either way.
 	beyond = []Feature{
 		CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
 		HealthCheckBody, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy,
@@ -165,13 +162,13 @@ var (
 	}
 )
 
-// Core returns the features that every current proxier promises.
+// Core returns the features of every current proxier.
 func Core() FeatureSet { return Features(core...) }
 
-// InKernel returns the features of proxiers whose connections the kernel translates.
+// InKernel returns the features of proxiers that make the kernel translate connections.
 func InKernel() FeatureSet { return Core().With(inKernel...) }
 
-// ByNetfilter returns the features of proxiers that translate connections by netfilter rules.
+// ByNetfilter returns the features of proxiers whose translations are netfilter rules.
 func ByNetfilter() FeatureSet { return InKernel().With(byNetfilter...) }
 
 var all = Features(slices.Concat(core, inKernel, byNetfilter, single, beyond)...)
@@ -182,7 +179,7 @@ func AllFeatures() []Feature { return all.List() }
 // Known reports whether the feature exists.
 func (f Feature) Known() bool { return all[f] }
 
-// Assumed returns the features that a command is assumed to have if none are declared.
+// Assumed returns the features that a command is assumed to have if it declares none.
 func Assumed() FeatureSet { return all.Without(beyond...) }
 
 // FeatureSet is a set of features.

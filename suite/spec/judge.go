@@ -19,7 +19,7 @@ type Observation struct {
 	Family lab.Family
 	To     netip.AddrPort
 	traffic.Answer
-	// Flow is the probe's entry in the conntrack table of the wanted node, or nil if there is none.
+	// Flow is the probe's entry in the conntrack table of the wanted node, nil if there is none.
 	Flow *observe.Flow
 	// Strays are the servers that received the probe although the client got no answer.
 	Strays []string
@@ -27,7 +27,7 @@ type Observation struct {
 	First string
 }
 
-// Facts hold what judging a row needs to know about the cluster.
+// Facts is what judging a row needs to know about the cluster.
 type Facts struct {
 	// Names maps an address to the name of the host that has it.
 	Names map[netip.Addr]string
@@ -45,8 +45,8 @@ func (f Facts) Name(a netip.Addr) string {
 
 func (f Facts) has(host string, a netip.Addr) bool { return f.Names[a.Unmap()] == host }
 
-// Judge compares the observations with what the row wants. It returns one line for each deviation, and none if the row
-// is satisfied. It is a pure function of its arguments.
+// Judge compares the observations with what the row wants. It returns one line for each mismatch, none if there is
+// none. It depends only on its arguments.
 func (r Row) Judge(seen []Observation, facts Facts) []string {
 	var wrong []string
 	for _, o := range seen {
@@ -81,8 +81,8 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 	return r.Flow.judge(o, facts)
 }
 
-// strays returns the servers that received a probe wrongly. If the row also allows an answer, as during a change, the
-// servers in By may have received the probe: their answer may have been lost on its way back.
+// strays returns the servers that must not have received an unanswered probe. If an answer is right as well, as during
+// a change, the servers in By may have received it: their answers were lost on the way back.
 func (r Row) strays(o Observation) []string {
 	if !r.Want.Allows(traffic.Reply) {
 		return o.Strays
@@ -138,8 +138,7 @@ func (f FlowWant) judge(o Observation, facts Facts) string {
 	return ""
 }
 
-// nobody is the share of the probes that no server answered, among the servers of an even row that allows other
-// outcomes.
+// nobody counts, as one more server, the probes without an answer in a row that allows them.
 const nobody = "nobody"
 
 // shares returns the servers over which an even row must be spread.
@@ -174,7 +173,7 @@ func (r Row) judgeAll(seen []Observation) []string {
 	return wrong
 }
 
-// Got summarizes the observations for the table of a failure.
+// Got returns a summary of the observations for the table of a failure.
 func (r Row) Got(seen []Observation, facts Facts) string {
 	counts := map[string]int{}
 	for _, o := range seen {
@@ -194,7 +193,7 @@ func (r Row) Got(seen []Observation, facts Facts) string {
 	return tally(counts)
 }
 
-// Wants summarizes what the row wants for the table of a failure.
+// Wants returns a summary of what the row wants for the table of a failure.
 func (r Row) Wants() string {
 	if r.Want.orReply()&Reply == 0 {
 		return r.Want.String()

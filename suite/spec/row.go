@@ -13,9 +13,9 @@ import (
 
 // Row is a probe and its required outcome.
 type Row struct {
-	// From is the pod, node or outside host that sends. A node's name means a process on the node itself.
+	// From is the sender: a pod, node or outside host. A node's name means a process on the node itself.
 	From string
-	// As is the address to send from, one of From's own; its port is ignored. The zero value lets the kernel choose.
+	// As is the source address, one of From's own; its port has no meaning. The zero value lets the kernel choose.
 	As Target
 	// To is the destination.
 	To Target
@@ -25,14 +25,14 @@ type Row struct {
 	Family lab.Family
 	// If limits the row to proxiers that declare the feature, and Unless to those that do not. Empty means every proxier.
 	If, Unless Feature
-	// Times is the number of new connections, which are made one after another. Zero means one. With Even or Sticky, zero
-	// means the smallest number that gives a reliable verdict.
+	// Times is how many fresh connections are made, one after another. Zero means one, but with Even or Sticky the least
+	// number that can show a violation.
 	Times int
 	// Conn, if not empty, names a connection that stays open. The first row with this name opens it, later rows send on
-	// it, and the same server must answer all of them. With Times, each row sends that often. A UDP socket is kept even if
+	// it, and the same server must answer them all. With Times, each row sends that often. A UDP socket is kept even if
 	// its first datagram is not answered, a TCP connection only if it is.
 	Conn string
-	// Moves allows another server of By than the first one to answer a kept connection from this row on.
+	// Moves allows a kept connection to change to another server of By from this row on.
 	Moves bool
 	// SourcePort is the client's port. Zero means a new one for each connection.
 	SourcePort uint16
@@ -40,24 +40,23 @@ type Row struct {
 	Payload int
 
 	// Choice, if not empty, names a behaviour that the API leaves to implementations: "an open connection that a new
-	// policy denies". Want lists the allowed outcomes. The report of a scenario that passes names the one that was
-	// observed.
+	// policy denies". Want lists the allowed outcomes. The report of a pass says which of them occurred.
 	Choice string
 
-	// Want is the set of allowed outcomes. The zero value means Reply.
+	// Want is the set of right outcomes. The zero value means Reply.
 	Want Want
-	// By are the servers that may answer. A row that wants a Reply must name them.
+	// By lists the servers that may answer. A row that wants a Reply names them.
 	By []string
-	// Port is the port on which the server must have accepted. Zero means any.
+	// Port is the server's port that the connection must reach. Zero: not judged.
 	Port uint16
-	// SeenAs is the client address that the server must see. The zero value means any.
+	// SeenAs is the client address that the server must see. The zero value is not judged.
 	SeenAs Peer
-	// Even requires that the answers are spread evenly over all of By (an exact test with a false-alarm rate below 1e-6).
-	// Without Times the test detects servers that get no traffic; smaller deviations need more connections. In a row that
-	// allows other outcomes, probes without an answer count as the share of one more server.
+	// Even requires answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
+	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
+	// other outcomes too, the unanswered probes count as the share of one more server.
 	Even bool
-	// Sticky requires that one server gives all answers. Without Times, a proxier that picks one of By at random each time
-	// goes unnoticed in less than one in a million rows.
+	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of By each time
+	// in less than one in a million rows.
 	Sticky bool
 	// Flow is the conntrack entry that a node must hold. The zero value means that none is looked up.
 	Flow FlowWant
@@ -133,18 +132,18 @@ const (
 	peerHairpin
 )
 
-// Itself returns the client's own address and port: the source is not rewritten.
+// Itself returns the client's own address and port: nothing has rewritten the source.
 func Itself() Peer { return Peer{kind: peerItself} }
 
-// NodeAddr returns a Peer that matches any address of the node. The actual address depends on the interface that the
-// packet leaves by.
+// NodeAddr returns the peer that stands for any address of the node. The interface that the packet leaves by decides
+// which.
 func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 
-// EgressOf returns the address of the interface by which the node sends to the pod that answered.
+// EgressOf returns the peer for the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin returns the client's own address. If the client itself answered, it is an address of its node
-// instead.
+// ItselfUnlessHairpin returns the peer for the client's own address, except that a client that answers itself appears
+// as an address of its node.
 func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
 
 // String describes the client address in words.
@@ -167,19 +166,17 @@ func (p Peer) String() string {
 type FlowWant struct {
 	// Node is the node whose table is read. Empty means that no entry is required.
 	Node string
-	// SNAT requires that the source is rewritten to an address of the node. Otherwise the source must not be rewritten.
+	// SNAT requires the source to be rewritten to an address of the node as well. If false, the source must be unchanged.
 	SNAT bool
 }
 
-// TranslatedOn requires an entry on the node whose destination is the server that answered and whose source is
-// unchanged.
+// TranslatedOn requires an entry on the node: destination rewritten to the server that answered, source kept.
 func TranslatedOn(node string) FlowWant { return FlowWant{Node: node} }
 
-// MasqueradedOn requires an entry on the node whose destination is the server that answered and whose source is the
-// node.
+// MasqueradedOn requires an entry on the node: destination rewritten to the server, source to the node.
 func MasqueradedOn(node string) FlowWant { return FlowWant{Node: node, SNAT: true} }
 
-// Protocol returns Proto, or "tcp" if it is empty.
+// Protocol returns Proto, or its default "tcp".
 func (r Row) Protocol() string {
 	if r.Proto == "" {
 		return "tcp"
@@ -187,8 +184,8 @@ func (r Row) Protocol() string {
 	return r.Proto
 }
 
-// Probe describes the probe in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". With the zero family it names no
-// family.
+// Probe describes what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". With the zero family it leaves
+// the family out.
 func (r Row) Probe(family lab.Family) string {
 	s := r.From
 	if r.As != (Target{}) {
@@ -207,7 +204,7 @@ func (r Row) Probe(family lab.Family) string {
 	return s
 }
 
-// Count returns Times or its default.
+// Count returns Times, or its default.
 func (r Row) Count() int {
 	switch {
 	case r.Times > 0:

@@ -20,7 +20,7 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Priority is the importance of a scenario.
+// Priority is how important a scenario is.
 type Priority string
 
 // The priorities of the catalogue.
@@ -30,38 +30,38 @@ const (
 	P2 Priority = "P2" // advanced
 )
 
-// Scenario is the description of one behaviour. It names no proxier: where implementations differ on purpose, it needs
-// a feature. Every scenario has a Kubernetes namespace of its own, and many run concurrently in one cluster.
+// Scenario is one behaviour. It names no proxier: where implementations differ on purpose, it needs a feature. Every
+// scenario has a Kubernetes namespace of its own, and many run in one cluster at once.
 //
-// The cluster has the node n1 in zone east, the nodes n2 and n3 in zone west and, outside of it, the hosts client and
-// router. Given names the pods.
+// The cluster has the nodes n1 in zone east, n2 and n3 in zone west, and the outside hosts client and router. Given
+// names the pods.
 type Scenario struct {
 	// ID is the scenario's name: "etp-local-source-preserved".
 	ID string
-	// Group is the family of behaviours that the scenario belongs to: "etp-local". In the catalogue, this field and the
-	// next three are set from the scenario's behaviour.
+	// Group is the family of behaviours that it belongs to: "etp-local". Scenarios of the catalogue take this field and
+	// the next three from their entry there.
 	Group string
 	// Why is a sentence that a user would recognise.
 	Why string
-	// Priority and Source (the document that promises the behaviour) appear in the report.
+	// Priority appears in the report, as does Source, the place that documents the behaviour.
 	Priority Priority
 	Source   string
-	// Needs are the features that a proxier must have. Otherwise the scenario is skipped.
+	// Needs lists the required features. Proxiers that lack one are not judged.
 	Needs []Feature
-	// Families are the IP families that the scenario needs: it is skipped in a cluster that lacks one. Empty means any.
+	// Families are the IP families that it tests: a cluster that lacks one skips it. None means any.
 	Families []lab.Family
 	// NeedsOverlay skips the scenario in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
 	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen, or
-	// what the cluster itself must provide. Every other scenario fails there.
+	// what the cluster itself provides. Every other scenario fails there.
 	HoldsWithoutProxier bool
-	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. A scenario that
-	// would affect others (sysctls, firewall policies, restarts) needs a cluster of its own.
+	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. Scenarios with side
+	// effects on others (sysctls, firewall policies, restarts) need a cluster for themselves.
 	Cluster *ClusterConfig
-	// NodePorts are the NodePorts that the scenario chooses itself. No two scenarios may choose the same one, because
-	// scenarios share clusters and another one may expect the port to be closed.
+	// NodePorts lists the NodePorts that the scenario chooses itself. No other scenario may choose them, because scenarios
+	// share clusters and one may expect a port to be closed.
 	NodePorts []uint16
-	// Given holds the objects of the cluster at the start. Objects without a namespace get the scenario's.
+	// Given holds the objects at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
 	// Steps run in order. A step that fails ends the scenario.
 	Steps []Step
@@ -73,25 +73,25 @@ type ClusterConfig struct {
 	Proxy ProxyConfig
 	// Sysctls are set on every node before the proxier starts.
 	Sysctls []netns.Setting
-	// Nodes are the nodes that get a proxier. Empty means all. Other nodes have pods as well, but no Service is probed
-	// from there or through their NodePorts.
+	// Nodes lists the nodes that get a proxier. None means all. The others have pods as well, but no probe of a Service
+	// starts there or goes to their NodePorts.
 	Nodes []string
-	// Shared lets scenarios with equal configurations run concurrently in one cluster. They must not change what others
-	// observe.
+	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must have no side effects on
+	// each other.
 	Shared bool
 }
 
-// Step is a change of the cluster and what must hold after it.
+// Step is a change of the cluster and the rows that must hold after it.
 type Step struct {
 	// Name is a phrase for messages: "the policy becomes Cluster".
 	Name string
-	// Do lists the changes, which run one after another. An error of a change is a failure of the harness. Rows are probed
-	// once every node has programmed the changes.
+	// Do lists the changes, which run one after another. An error of a change is the harness's. Rows are probed once every
+	// node has programmed the changes.
 	Do []Action
 	// Rows are probed concurrently and judged together.
 	Rows []Row
 	// Check, if not nil, runs after the rows and checks what rows cannot express. An error is a failure of the proxier,
-	// unless it is a HarnessError. World's methods return HarnessErrors where the harness is at fault.
+	// unless it is a HarnessError. World's methods return one if the harness is at fault.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -102,53 +102,52 @@ type Action struct {
 	Run  func(ctx context.Context, w World) error
 }
 
-// World gives a running scenario access to its own part of the cluster.
+// World is the part of the cluster that a running scenario sees and changes.
 type World interface {
-	// Lab returns the network, and Store the cluster's state. Changes of the state reach the proxiers by themselves.
+	// Lab returns the network, Store the cluster's state. The proxiers receive changes of the state by themselves.
 	Lab() *lab.Lab
 	Store() *store.Store
 	// Namespace returns the scenario's Kubernetes namespace.
 	Namespace() string
 	// Features returns the features of the proxier and of the enforcer beside it.
 	Features() FeatureSet
-	// Host returns the named host: a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1", or
-	// "other/a1" in another namespace that the scenario created).
+	// Host returns a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1", or "other/a1" in a
+	// further namespace of its own).
 	Host(name string) (*lab.Host, error)
 	// Server returns the echo server of a pod of the scenario.
 	Server(pod string) (*traffic.Server, error)
-	// Resolve turns a target into an address.
+	// Resolve returns the address of a target.
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
 	// Expect waits until the cluster has converged, probes the rows concurrently and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
-	// During waits until the cluster has converged. While f runs, it probes the rows over and over, each at its own pace,
-	// and then judges every answer. Each request must reach one server once. Times is ignored: probes go on until f
+	// During settles the cluster and probes each row over and over while f runs, then judges every answer. Each request
+	// must reach one server once. Rows mean the same as in a step, except that Times is ignored: probes go on until f
 	// returns.
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
-	// Life returns the life of the proxier on a node.
+	// Life returns the proxier on a node.
 	Life(node string) Life
-	// Enforcer returns the life of the program that enforces network policies on a node: the enforcer, or the proxier if
-	// it enforces policies itself.
+	// Enforcer returns the enforcer of network policies on a node, which may be the proxier itself.
 	Enforcer(node string) Life
 	// Observe probes a row in every family that it applies to. The caller judges the observations.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open. The caller closes it.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
 		error)
-	// Flow returns the conntrack entry of a node for the addresses of a flow's first packet. It reports false if there is
-	// none.
+	// Flow looks up the conntrack entry of a node by the addresses of the flow's first packet. It returns false if there
+	// is none.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
 	// Flows returns the conntrack entries of a node that keep selects. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
 	// Note adds a line to the report of a scenario that passes: a measurement, or a choice that the proxier made.
 	Note(text string)
-	// Apply creates or updates objects. Objects without a namespace get the scenario's.
+	// Apply creates or updates objects. Those without a namespace get the scenario's.
 	Apply(objs ...store.Object) error
 	// Settle returns when every node has programmed every change made so far.
 	Settle(ctx context.Context) error
 	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with
-	// the scenario. Other scenarios share the host's ports: pick one that no other uses.
+	// the scenario. Scenarios share ports: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
-	// Run runs a program in a host's namespace (for a pod, as its container would) and returns its output.
+	// Run runs a program in a host's namespace, in a pod as its container would, and returns its output.
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 
@@ -158,14 +157,14 @@ type HarnessError struct{ Err error }
 func (f *HarnessError) Error() string { return "harness: " + f.Err.Error() }
 func (f *HarnessError) Unwrap() error { return f.Err }
 
-// HarnessErrorf returns a HarnessError with a formatted message.
+// HarnessErrorf returns a HarnessError with a message.
 func HarnessErrorf(format string, args ...any) error {
 	return &HarnessError{fmt.Errorf(format, args...)}
 }
 
-// Must returns v. If err is not nil, it makes the scenario broken: it panics with a HarnessError, which the engine turns
-// into the error of the Action, the Check or the function of During that called it, on the same goroutine. It is for
-// what fails only if the harness does: finding a host, opening a socket, running a program. Code that retries on an
+// Must returns v. If err is not nil, it makes the scenario broken: it panics with a HarnessError, which the engine
+// turns into the error of the Action, the Check or the function of During that called it, on the same goroutine. It is
+// for what fails only if the harness does: finding a host, opening a socket, running a program. Code that retries on an
 // error, and code on a goroutine of its own, returns the error instead.
 func Must[T any](v T, err error) T {
 	MustDo(err)
@@ -183,7 +182,7 @@ func MustDo(err error) {
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
-// Validate returns an error that lists the mistakes in the scenario's definition.
+// Validate returns an error if the scenario is not well-formed.
 func (s Scenario) Validate() error {
 	switch {
 	case !idPattern.MatchString(s.ID) || len(s.ID) > 63:
@@ -214,7 +213,7 @@ func (s Scenario) Validate() error {
 	return s.validateNodePorts()
 }
 
-// validateNodePorts checks that NodePorts lists the NodePorts that the Services of Given request.
+// validateNodePorts checks that NodePorts lists the ports that the Services of Given choose.
 func (s Scenario) validateNodePorts() error {
 	for _, o := range s.Given {
 		service, ok := o.(*corev1.Service)

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Sort returns the scenarios in the order of reports: by group, then by id. It returns an error if a scenario is
-// invalid, an id is not unique, or two scenarios choose the same NodePort or external IP.
+// Sort returns scenarios in the order of reports (group, then id). It returns an error unless each is well-formed, ids
+// are unique, and no two scenarios choose the same NodePort or external IP.
 func Sort(scenarios []Scenario) ([]Scenario, error) {
 	out := slices.Clone(scenarios)
 	slices.SortFunc(out, func(a, b Scenario) int {
@@ -37,7 +37,7 @@ func Sort(scenarios []Scenario) ([]Scenario, error) {
 	return out, errors.Join(errs...)
 }
 
-// choices returns the NodePorts and external IPs that the scenario takes from a shared cluster: "NodePort 30040".
+// choices returns the shared resources that the scenario chooses itself: "NodePort 30040".
 func (s Scenario) choices() (all []string) {
 	for _, port := range s.NodePorts {
 		all = append(all, fmt.Sprintf("NodePort %d", port))

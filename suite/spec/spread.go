@@ -4,12 +4,12 @@ package spec
 
 import "math"
 
-// falseAlarm is the probability that Even blames a fair proxier: one in a million rows. Sticky overlooks an unfair one
-// as rarely.
+// falseAlarm is the chance that Even blames a proxier that draws fairly: one in a million rows. Sticky misses a
+// violation as rarely.
 const falseAlarm = 1e-6
 
-// leastDraws returns the smallest number of connections at which the test notices a server that gets none. At that
-// number a fair draw almost never leaves a server out. It is 22 for two servers, 39 for three and 107 for seven.
+// leastDraws returns the least number of connections with which the test detects a server that gets no share: so many
+// that a fair draw almost never leaves one out. For two servers it is 22, for three 39, for seven 107.
 func leastDraws(servers int) int {
 	n := 1
 	for !tooFew(0, n, servers) && servers > 1 {
@@ -18,8 +18,8 @@ func leastDraws(servers int) int {
 	return n
 }
 
-// leastRepeats returns the smallest number of connections that fair draws almost never lead to a single server. It is
-// 21 for two servers, 14 for three and 11 for four.
+// leastRepeats returns the least number of connections that fair draws almost never lead all to one server. For two
+// servers it is 21, for three 14, for four 11.
 func leastRepeats(servers int) int {
 	n := 1
 	for chance := 1.0; chance >= falseAlarm && servers > 1; n++ {

@@ -7,9 +7,9 @@ import "fmt"
 // Target is the destination of a probe, independent of a cluster's actual addresses.
 type Target struct {
 	Kind TargetKind
-	// Service is the Service whose address or port the target uses. It is set for VIP, NodePortOf and Ingress.
+	// Service is the Service that the address or port belongs to, for VIP, NodePortOf and Ingress.
 	Service string
-	// Host is the node, pod or outside host whose address the target uses. It is set for NodePortOf and HostPort.
+	// Host is the node, pod or outside host that the address belongs to, for NodePortOf and HostPort.
 	Host string
 	// Which selects one of the host's addresses. The zero value is the primary one.
 	Which Which
@@ -43,17 +43,17 @@ const (
 	Loopback
 )
 
-// ClusterIPOf returns the target of a Service's ClusterIP and one of its ports.
+// ClusterIPOf returns a Service's ClusterIP and one of its ports.
 func ClusterIPOf(service string, port uint16) Target {
 	return Target{Kind: VIP, Service: service, Port: port}
 }
 
-// ClusterIPRaw returns the target of a Service's ClusterIP and any port, whether the Service has it or not.
+// ClusterIPRaw returns a Service's ClusterIP and any port, whether the Service has it or not.
 func ClusterIPRaw(service string, port uint16) Target {
 	return Target{Kind: VIP, Service: service, Port: port, RawPort: true}
 }
 
-// NodePortAt returns the target of a node's primary address and the nodePort of a Service's port.
+// NodePortAt returns a node's primary address and the nodePort of a Service's port.
 func NodePortAt(node, service string, port uint16) Target {
 	return Target{Kind: NodePortOf, Host: node, Service: service, Port: port}
 }
@@ -64,17 +64,17 @@ func (t Target) On(which Which) Target {
 	return t
 }
 
-// IngressOf returns the target of a Service's load-balancer address and one of its ports.
+// IngressOf returns a Service's load-balancer address and one of its ports.
 func IngressOf(service string, port uint16) Target {
 	return Target{Kind: Ingress, Service: service, Port: port}
 }
 
-// HostAt returns the target of an address of a pod, node or outside host, and a port of that host.
+// HostAt returns the address of a pod, node or outside host, with a port.
 func HostAt(host string, port uint16) Target {
 	return Target{Kind: HostPort, Host: host, Port: port}
 }
 
-// AddrAt returns the target of a literal address, one for each family.
+// AddrAt returns a literal target, with one address for each family.
 func AddrAt(v4, v6 string, port uint16) Target {
 	return Target{Kind: Literal, V4: v4, V6: v6, Port: port}
 }

@@ -122,7 +122,8 @@ func summarize(s size, name string, samples, floor []sample) buildRow {
 	}
 }
 
-// processorTime is what the process has used so far, in the kernel too. On a busy machine it says more than a clock.
+// processorTime returns what the process has used so far, in the kernel too. On a busy machine it says more than a
+// clock.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

@@ -192,7 +192,7 @@ func (r *row) connect(ctx context.Context, w *world, vip netip.AddrPort) error {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// heap is what is in use after everything that is not has been freed.
+// heap returns the size of the heap after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -200,7 +200,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// residentChildren is the resident memory of all processes in the sandbox but this one and the first.
+// residentChildren returns the resident memory of all processes in the sandbox but this one and the first.
 func residentChildren() int64 {
 	var sum int64
 	files, _ := filepath.Glob("/proc/[0-9]*/statm")

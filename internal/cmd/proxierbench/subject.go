@@ -35,7 +35,7 @@ func subjectNames() []string {
 	return names
 }
 
-// defaultSubjects are those that this machine may be able to run; the others tell that they cannot.
+// defaultSubjects returns the subjects that this machine may be able to run.
 func defaultSubjects() []string {
 	return slices.DeleteFunc(subjectNames(), func(name string) bool { return strings.Contains(name, "ipvs") })
 }

@@ -119,7 +119,7 @@ func crowd(n int) []store.Object {
 	return out
 }
 
-// place is where the proxier is to work.
+// place returns the node that the proxier runs on.
 func (w *world) place() spec.Node {
 	n := spec.NodeOf(w.Lab(), w.Lab().Node(node), w.Store())
 	n.StateDir, n.Log = w.dir, slog.New(slog.DiscardHandler)
@@ -137,7 +137,7 @@ func (w *world) probe(ctx context.Context, to netip.AddrPort, patience time.Dura
 	}.Do(ctx)
 }
 
-// vip is where a Service answers.
+// vip returns the address and port of a Service.
 func (w *world) vip(name string) (netip.AddrPort, error) {
 	svc, ok := store.Get[*corev1.Service](w.Store(), namespace, name)
 	if !ok {

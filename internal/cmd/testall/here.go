@@ -90,7 +90,7 @@ func splitPackages(ctx context.Context, patterns []string) (inMemory, inLab []st
 	return inMemory, inLab, nil
 }
 
-// startOrder is lower for a package that is to start earlier.
+// startOrder returns a lower number for a package that starts earlier.
 func startOrder(pkg string) int {
 	i := slices.IndexFunc(slow, func(s string) bool { return pkg == module+s })
 	if i < 0 {

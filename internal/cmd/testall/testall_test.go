@@ -116,7 +116,8 @@ func TestSkippedTestsShareProcesses(t *testing.T) {
 		built[pkg] = binary{pkg: pkg}
 	}
 	runs, err := skippedTests(t.Context(), []test{
-		{"p", "TestA"}, {"p", "TestB/ipip"}, {"p", "TestB/4/ipip"}, {"p", "TestC"}, {"p", "TestD/ipip"}, {"p", "TestE/ipip"}, {"q", "TestF"},
+		{"p", "TestA"}, {"p", "TestB/ipip"}, {"p", "TestB/4/ipip"}, {"p", "TestC"}, {"p", "TestD/ipip"}, {"p", "TestE/ipip"},
+		{"q", "TestF"},
 	})
 	var got []string
 	for _, r := range runs {

@@ -120,8 +120,8 @@ func (r *results) lost(kernel string, err error) {
 	r.fault(err)
 }
 
-// machines is how many virtual machines run at the same time. Each takes 3 GiB of memory, and one processor where it is
-// emulated.
+// machines returns how many virtual machines run at the same time. Each takes 3 GiB of memory, and one processor where
+// it is emulated.
 func machines() int {
 	var host unix.Sysinfo_t
 	if err := unix.Sysinfo(&host); err != nil {

@@ -86,7 +86,7 @@ func lacking(err error) error {
 	return err
 }
 
-// Programs are the probes that make nothing, and so can be run outside a sandbox.
+// Programs returns the probes that make nothing, and so can be run outside a sandbox.
 func Programs() []Probe {
 	return slices.DeleteFunc(Probes(), func(p Probe) bool { return !p.bare })
 }

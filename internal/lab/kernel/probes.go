@@ -20,7 +20,7 @@ import (
 // try is how a probe finds out.
 type try func(context.Context, *netns.NS) (string, error)
 
-// Probes are all questions, the most basic first.
+// Probes returns all questions, the most basic first.
 func Probes() []Probe {
 	all := []Probe{
 		{Feature: "network namespaces", For: "everything", Required: true, try: nothing,

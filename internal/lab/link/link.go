@@ -42,16 +42,16 @@ var Loopback = Dev{Name: "lo", Index: 1}
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// String is the usual spelling.
+// String returns the usual spelling.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// LinkLocal is the IPv6 link-local address that belongs to the MAC (RFC 4291, appendix A).
+// LinkLocal returns the IPv6 link-local address that belongs to the MAC (RFC 4291, appendix A).
 func (m MAC) LinkLocal() netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3],
 		14: m[4], 15: m[5]})
 }
 
-// Remove is the opposite of an Op.
+// Remove returns the opposite of an Op.
 func Remove(op Op) Op { return removal{op} }
 
 type removal struct{ Op }

@@ -38,7 +38,7 @@ func must(t *testing.T, ns *netns.NS, ops ...Op) {
 	}
 }
 
-// pair is two namespaces with a wire between them, both ends down.
+// pair returns two namespaces with a wire between them, both ends down.
 func pair(t *testing.T) (a, b *netns.NS) {
 	t.Helper()
 	a, b = nstest.NewNS(t, "a"), nstest.NewNS(t, "b")

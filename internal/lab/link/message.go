@@ -87,7 +87,7 @@ func (r *request) u32(typ uint16, value uint32) {
 
 func (r *request) addr(typ uint16, value netip.Addr) { r.bytes(typ, value.AsSlice()) }
 
-// header is the struct nlmsghdr at an offset.
+// header returns the struct nlmsghdr at an offset.
 func (r *request) header(at int) nlmsg { return nlmsg(r.b[at:]) }
 
 // nlmsg is a netlink message: length, type, flags, sequence number, port, body.

@@ -46,7 +46,7 @@ func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	return await(ctx, ns, late)
 }
 
-// Consequences are the conditions that changes lead to sooner or later.
+// Consequences returns the conditions that changes lead to sooner or later.
 func Consequences(ops ...Op) []Condition {
 	var out []Condition
 	for _, op := range ops {

@@ -27,7 +27,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Within is a context for what must happen: a minute, since emulated machines are slow.
+// Within returns a context for what must happen: a minute, since emulated machines are slow.
 func Within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -44,7 +44,7 @@ func NewNS(t testing.TB, name string, settings ...netns.Setting) *netns.NS {
 	return ns
 }
 
-// Link is a device of a namespace.
+// Link returns a device of a namespace.
 func Link(t testing.TB, ns *netns.NS, name string) netlink.Link {
 	t.Helper()
 	l, err := ns.Netlink().LinkByName(name)

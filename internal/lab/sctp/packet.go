@@ -50,7 +50,7 @@ type message struct {
 	cookie  []byte       // INIT ACK, COOKIE ECHO
 }
 
-// bytes is the packet from its SCTP header on.
+// bytes returns the packet from its SCTP header on.
 func (m message) bytes() ([]byte, error) {
 	head := &layers.SCTP{SrcPort: layers.SCTPPort(m.src), DstPort: layers.SCTPPort(m.dst), VerificationTag: m.tag}
 	buf := gopacket.NewSerializeBuffer()
@@ -128,7 +128,7 @@ func (m *message) take(parameters []layers.SCTPInitParameter) {
 	}
 }
 
-// payload is what follows the IP header, which raw sockets deliver with packets of IPv4 alone (raw(7)).
+// payload returns what follows the IP header, which raw sockets deliver with packets of IPv4 alone (raw(7)).
 func payload(b []byte, domain int) []byte {
 	if domain == unix.AF_INET6 || len(b) == 0 {
 		return b

@@ -162,7 +162,7 @@ func (d Dial) do(ctx context.Context) (Answer, error) {
 	return answer, socket.send(end, d.To.Addr())
 }
 
-// source is the address that the kernel would send from, and a fresh port.
+// source returns the address that the kernel would send from, and a fresh port.
 func (d Dial) source() (netip.AddrPort, error) {
 	routes, err := d.From.Netlink().RouteGet(d.To.Addr().AsSlice())
 	if err != nil || len(routes) == 0 {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 
 var here = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
-// alone is a namespace with a loopback device.
+// alone returns a namespace with a loopback device.
 func alone(t *testing.T) *netns.NS {
 	t.Helper()
 	if err := Available(); err != nil {

@@ -56,8 +56,8 @@ type Ownership struct {
 	Rule func(Rule) bool
 }
 
-// Remove removes everything that belongs to the program, in one go if it can. If that fails, it tries each table, so that
-// a table that cannot be cleared keeps no other from being cleared.
+// Remove removes everything that belongs to the program, in one go if it can. If that fails, it tries each table, so
+// that a table that cannot be cleared keeps no other from being cleared.
 func (o Ownership) Remove(ctx context.Context, p *Programs) error {
 	saved, err := p.Save(ctx)
 	if err != nil {

@@ -33,7 +33,8 @@ func TestWhoSharesAClusterWithWhom(t *testing.T) {
 		{"default", []spec.Scenario{simple("one-a"), simple("one-b")}, 3},
 		{"equal", []spec.Scenario{withOwn("one-a", masquerading), withOwn("one-b", masquerading)}, 3},
 		{"not equal", []spec.Scenario{withOwn("one-a", masquerading), withOwn("one-b", spec.ClusterConfig{Shared: true})}, 6},
-		{"equal, but alone", []spec.Scenario{withOwn("one-a", spec.ClusterConfig{}), withOwn("one-b", spec.ClusterConfig{})}, 6},
+		{"equal, but alone", []spec.Scenario{withOwn("one-a", spec.ClusterConfig{}), withOwn("one-b", spec.ClusterConfig{})},
+			6},
 		{"on one node", []spec.Scenario{withOwn("one-a", spec.ClusterConfig{Nodes: []string{"n2"}}), simple("one-b")}, 4},
 	} {
 		var starts atomic.Int64

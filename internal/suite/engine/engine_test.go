@@ -86,7 +86,10 @@ func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	badScene := simple("broken-scene")
 	badScene.Given = []store.Object{Pod("c1", "no-such-node")}
 	badFault := simple("broken-check")
-	badFault.Steps = []spec.Step{{Check: func(context.Context, spec.World) error { return spec.HarnessErrorf("no socket left") }}}
+	badFault.Steps = []spec.Step{{Check: func(context.Context,
+		spec.World) error {
+		return spec.HarnessErrorf("no socket left")
+	}}}
 	badMust := simple("broken-must")
 	badMust.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 		return w.During(ctx, nil, func(context.Context, spec.Traffic) error {

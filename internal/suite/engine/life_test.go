@@ -78,29 +78,30 @@ func TestTheLifeOfAProxier(t *testing.T) {
 		}
 		return w.Settle(ctx)
 	}
-	s := lives("proxier-comes-and-goes", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
-		for _, do := range []func() error{
-			func() error { return n1.Kill(ctx) },
-			func() error { return settled(ctx, w) }, // which does not wait for n1
-			func() error { return n1.Start(ctx) },
-			func() error { return w.Settle(ctx) },
-			func() error {
-				release, err := n1.StartWithoutEndpoints(ctx)
-				b.note("released")
-				release()
-				return err
-			},
-			func() error { return w.Settle(ctx) },
-			func() error { return n1.Switch(ctx) },
-			func() error { return w.Settle(ctx) },
-			func() error { return n1.Cleanup(ctx) },
-		} {
-			if err := do(); err != nil {
-				return err
+	s := lives("proxier-comes-and-goes", &spec.ClusterConfig{},
+		func(ctx context.Context, w spec.World, n1 spec.Life) error {
+			for _, do := range []func() error{
+				func() error { return n1.Kill(ctx) },
+				func() error { return settled(ctx, w) }, // which does not wait for n1
+				func() error { return n1.Start(ctx) },
+				func() error { return w.Settle(ctx) },
+				func() error {
+					release, err := n1.StartWithoutEndpoints(ctx)
+					b.note("released")
+					release()
+					return err
+				},
+				func() error { return w.Settle(ctx) },
+				func() error { return n1.Switch(ctx) },
+				func() error { return w.Settle(ctx) },
+				func() error { return n1.Cleanup(ctx) },
+			} {
+				if err := do(); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	results := run(t, engine.Options{
 		Proxiers: []spec.Proxier{diary{none.New(), "diary", b}}, Scenarios: []spec.Scenario{s},
 	})

@@ -36,7 +36,8 @@ const (
 	ipvsAttrTimeoutUDP = 6
 )
 
-// patientIPVS sets the timeout of UDP flows in IPVS, where the kernel has loaded it, and leaves its other timeouts alone.
+// patientIPVS sets the timeout of UDP flows in IPVS, where the kernel has loaded it, and leaves its other timeouts
+// alone.
 func patientIPVS(n *lab.Node) error {
 	err := n.NS.Do(func() error {
 		if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {

@@ -190,7 +190,8 @@ func (p *prober) sendKept(ctx context.Context, row spec.Row, probe traffic.Probe
 
 // open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any
 // case.
-func (p *prober) open(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) (*traffic.Conn, error) {
+func (p *prober) open(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) (*traffic.Conn,
+	error) {
 	ctx, cancel := limited(ctx)
 	defer cancel()
 	conn, answer := probe.Open(ctx)

@@ -81,7 +81,8 @@ func (s *scope) Host(name string) (*lab.Host, error) {
 	case "router":
 		return l.Router(), nil
 	}
-	return nil, spec.HarnessErrorf("there is no host %q: neither a node, nor a pod of this scenario, nor client or router", name)
+	return nil, spec.HarnessErrorf("there is no host %q: neither a node, nor a pod of this scenario, nor client or "+
+		"router", name)
 }
 
 // nodeOf returns the name of the node that a host is, or whose pod it is; empty if it is outside of the cluster.

@@ -27,8 +27,8 @@ func (s *scope) waitPods(ctx context.Context) error {
 	return nil
 }
 
-// newest returns the newest revision that changed an object of the scenario or a cluster-wide one. The scenario need not
-// wait for the changes that others make all the time.
+// newest returns the newest revision that changed an object of the scenario or a cluster-wide one. The scenario need
+// not wait for the changes that others make all the time.
 func (s *scope) newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,8 +49,8 @@ func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	return w, w.Settle(ctx)
 }
 
-// servicesLast keeps Services back until the pods run: a proxier would otherwise have to program each one twice, without
-// endpoints and with them.
+// servicesLast keeps Services back until the pods run: a proxier would otherwise have to program each one twice,
+// without endpoints and with them.
 func servicesLast(scene []store.Object) [2][]store.Object {
 	var out [2][]store.Object
 	for _, o := range scene {
@@ -88,9 +88,9 @@ func adopt(o store.Object, namespace string) store.Object {
 	return o
 }
 
-// dropForeignIPs removes external IPs of families that the cluster does not have from Services. The API allows them, but
-// there are proxiers that one such Service keeps from serving the external IPs of all others, in scenarios that have
-// nothing to do with it.
+// dropForeignIPs removes external IPs of families that the cluster does not have from Services. The API allows them,
+// but there are proxiers that one such Service keeps from serving the external IPs of all others, in scenarios that
+// have nothing to do with it.
 func (s *scope) dropForeignIPs(objects []store.Object) {
 	families := s.Lab().Stack().Families()
 	for _, o := range objects {

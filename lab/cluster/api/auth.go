@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// newToken is a bearer token that nobody guesses.
+// newToken returns a random bearer token that cannot be guessed.
 func newToken() string { return rand.Text() }
 
-// authorized tells whether a request carries the token.
+// authorized reports whether a request carries the token.
 func (s *Server) authorized(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)),

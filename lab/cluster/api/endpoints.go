@@ -206,7 +206,7 @@ func endpointsChange(old, obj *corev1.Endpoints, revision uint64) (store.Event, 
 	return e, true
 }
 
-// at is the Endpoints of a Service, or nil.
+// at returns the Endpoints of a Service, or nil.
 func (v *endpointsView) at(k store.Key) *corev1.Endpoints {
 	if e := v.own[k]; e != nil {
 		return e

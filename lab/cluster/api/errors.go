@@ -21,7 +21,7 @@ var errModified = errors.New("the object has been modified; please apply your ch
 
 func notFound(gr schema.GroupResource, name string) error { return apierrors.NewNotFound(gr, name) }
 
-// statusOf is an error in the words of the Kubernetes API.
+// statusOf returns an error in the words of the Kubernetes API.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	switch {

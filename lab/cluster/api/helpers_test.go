@@ -287,7 +287,7 @@ func (c *client) run(pod, ip string) {
 	}
 }
 
-// changed is the revision at which an object of a kind last changed.
+// changed returns the revision at which an object of a kind last changed.
 func (c *client) changed(kind store.Kind) string {
 	c.t.Helper()
 	events, err := c.store.EventsSince(0)

@@ -98,7 +98,7 @@ func (c clause) matches(info runtime.SerializerInfo) bool {
 	return c.mediaType == info.MediaType || c.mediaType == anything || c.mediaType == info.MediaTypeType+"/*"
 }
 
-// fits tells whether a view exists in a format: the cells of a table are of any type, so it has no protobuf.
+// fits reports whether a view exists in a format: the cells of a table are of any type, so it has no protobuf.
 func (k kindOfView) fits(info runtime.SerializerInfo) bool {
 	switch k {
 	case plain, asMeta, asMetas:
@@ -150,7 +150,7 @@ func (f format) write(w http.ResponseWriter, code int, obj runtime.Object) {
 	_, _ = w.Write(body.Bytes()) // a client that is gone needs no answer
 }
 
-// bodyFormat is the format of a request's body; JSON, if the client does not say.
+// bodyFormat returns the format of a request's body; JSON, if the client does not say.
 func bodyFormat(r *http.Request) (runtime.SerializerInfo, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" {

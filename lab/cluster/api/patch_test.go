@@ -123,7 +123,7 @@ func TestApplyStatus(t *testing.T) {
 	}
 }
 
-// summary is what the tests of patches look at.
+// summary returns what the tests of patches look at.
 func summary(s *corev1.Service) string {
 	var ports []string
 	for _, p := range s.Spec.Ports {

@@ -126,7 +126,7 @@ func viewOf(r *request, f format) (view, error) {
 	return v, nil
 }
 
-// one is the view of a single object.
+// one returns the view of a single object.
 func (v view) one(o store.Object) runtime.Object {
 	switch v.as {
 	case asTable:
@@ -138,7 +138,7 @@ func (v view) one(o store.Object) runtime.Object {
 	}
 }
 
-// many is the view of a list.
+// many returns the view of a list.
 func (v view) many(objs []store.Object, revision uint64) runtime.Object {
 	rv := strconv.FormatUint(revision, 10)
 	switch v.as {

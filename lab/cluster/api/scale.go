@@ -15,7 +15,7 @@ import (
 
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-// scaleOf is what the scale subresource shows of a Deployment.
+// scaleOf returns the scale subresource of a Deployment.
 func scaleOf(o store.Object) *autoscalingv1.Scale {
 	d := o.(*appsv1.Deployment)
 	out := &autoscalingv1.Scale{

@@ -83,7 +83,7 @@ func selectionOf(r *request, o *metav1.ListOptions) (selection, error) {
 	return s, nil
 }
 
-// fieldsOf are the fields that selectors can name, with their values. Which there are depends on the kind alone.
+// fieldsOf returns the fields that selectors can name, with their values. Which there are depends on the kind alone.
 func fieldsOf(o store.Object) fields.Set {
 	out := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
 	switch o := o.(type) {

@@ -84,7 +84,7 @@ func (s *Server) forget(h *http.Server) {
 	s.running.Done()
 }
 
-// Kubeconfig is a kubeconfig file with this endpoint as its only cluster, user and context.
+// Kubeconfig returns a kubeconfig file with this endpoint as its only cluster, user and context.
 func (e *Endpoint) Kubeconfig() []byte {
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config

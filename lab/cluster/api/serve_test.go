@@ -37,7 +37,7 @@ func newNamespace(t *testing.T, name string) *netns.NS {
 	return ns
 }
 
-// clientIn is an HTTPS client in a namespace that trusts the endpoint's authority alone.
+// clientIn returns an HTTPS client in a namespace that trusts the endpoint's authority alone.
 func clientIn(t *testing.T, ns *netns.NS, e *Endpoint) *http.Client {
 	t.Helper()
 	pool := x509.NewCertPool()

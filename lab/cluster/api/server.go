@@ -53,10 +53,10 @@ func New(state *store.Store) *Server {
 	return s
 }
 
-// Token is the bearer token that opens the API.
+// Token returns the bearer token that opens the API.
 func (s *Server) Token() string { return s.token }
 
-// Events are the newest Events that clients have posted, the oldest of them first, one line each.
+// Events returns the newest Events that clients have posted, the oldest of them first, one line each.
 func (s *Server) Events() []string {
 	objs, _ := s.events.list()
 	var out []string

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// subsetsOf are the subsets of Endpoints that say what slices of a family say, in the form in which Kubernetes' own
+// subsetsOf returns the subsets of Endpoints that say what slices of a family say, in the form in which Kubernetes' own
 // controller writes them (RepackSubsets in pkg/api/v1/endpoints): a port is in one subset, with every address that
 // serves it, whatever the number of slices, and ports with the same addresses share a subset. There are readers that
 // rely on it.
@@ -77,7 +77,7 @@ func (p *servedPort) add(endpoints []discoveryv1.Endpoint) {
 	}
 }
 
-// key is the same for two ports that the same addresses serve.
+// key returns equal keys for two ports that the same addresses serve.
 func (p *servedPort) key() string {
 	return fmt.Sprint(slices.Sorted(maps.Keys(p.addresses)), slices.Sorted(maps.Keys(p.notReady)))
 }
@@ -95,7 +95,7 @@ func (p *servedPort) subset() corev1.EndpointSubset {
 	return out
 }
 
-// portsOf are the ports of a slice, or the zero port if it has none: its addresses count all the same.
+// portsOf returns the ports of a slice, or the zero port if it has none: its addresses count all the same.
 func portsOf(s *discoveryv1.EndpointSlice) []corev1.EndpointPort {
 	if len(s.Ports) == 0 {
 		return []corev1.EndpointPort{{}}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// sliceOf is a slice with a port and addresses; one in parentheses is not ready.
+// sliceOf returns a slice with a port and addresses; one in parentheses is not ready.
 func sliceOf(name string, port int32, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		AddressType: discoveryv1.AddressTypeIPv4,

@@ -42,7 +42,7 @@ func columns(names ...string) []metav1.TableColumnDefinition {
 	return out
 }
 
-// printerOf is the printer of a kind; a kind that has none of its own gets name and age.
+// printerOf returns the printer of a kind; a kind that has none of its own gets name and age.
 func printerOf(gk schema.GroupKind) printer {
 	if p, ok := printers[gk]; ok {
 		return p
@@ -50,7 +50,7 @@ func printerOf(gk schema.GroupKind) printer {
 	return printer{columns("Age"), func(o store.Object) []any { return []any{o.GetName(), age(o)} }}
 }
 
-// table is the view of some objects as a table.
+// table returns the view of some objects as a table.
 func (v view) table(objs []store.Object, revision string) *metav1.Table {
 	t := &metav1.Table{
 		ListMeta:          metav1.ListMeta{ResourceVersion: revision},

@@ -16,7 +16,7 @@ import (
 
 const tables = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
-// text is a table as a person sees it: the columns of -o wide after "|"; ages, which depend on the clock, as "*".
+// text returns a table as a person sees it: the columns of -o wide after "|"; ages, which depend on the clock, as "*".
 func text(t *metav1.Table) string {
 	var lines []string
 	var head []string

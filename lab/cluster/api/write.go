@@ -180,7 +180,7 @@ func (r *request) precondition(k store.Key, what, want, is string) error {
 		fmt.Errorf("the %s in the precondition (%s) does not match the %s in record (%s)", what, want, what, is))
 }
 
-// deleteOptions are in the body or, if there is none, in the query.
+// deleteOptions reads the options from the body or, if there is none, from the query.
 func deleteOptions(w http.ResponseWriter, r *request) (*metav1.DeleteOptions, error) {
 	info, err := bodyFormat(r.Request)
 	if err != nil {

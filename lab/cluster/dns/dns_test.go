@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// shop is a cluster with a Service of each kind in the namespace default.
+// shop returns a cluster with a Service of each kind in the namespace default.
 func shop(t *testing.T) *store.Store {
 	t.Helper()
 	state := store.New(store.Config{Stack: lab.Dual})

@@ -93,7 +93,7 @@ type service struct {
 
 func (s service) headless() bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// name is that of the Service, or of something that belongs to it.
+// name returns the DNS name of the Service, or of something that belongs to it.
 func (s service) name(prefix string) dnsmessage.Name {
 	if prefix != "" {
 		prefix += "."
@@ -105,7 +105,7 @@ func (s service) name(prefix string) dnsmessage.Name {
 	return n
 }
 
-// alias is the answer of an ExternalName, whatever is asked.
+// alias returns the answer of an ExternalName, whatever is asked.
 func (s service) alias(rest []string) answer {
 	target, err := dnsmessage.NewName(strings.TrimSuffix(s.Spec.ExternalName, ".") + ".")
 	if err != nil || len(rest) > 0 {
@@ -114,7 +114,7 @@ func (s service) alias(rest []string) answer {
 	return answer{records: []dnsmessage.Resource{resource(s.question.Name, &dnsmessage.CNAMEResource{CNAME: target})}}
 }
 
-// addresses are those of the Service or, if host is not empty, of the endpoint that is called so.
+// addresses returns those of the Service or, if host is not empty, of the endpoint that is called so.
 func (s service) addresses(host string) answer {
 	var all []netip.Addr
 	if s.headless() {
@@ -136,7 +136,7 @@ func (s service) addresses(host string) answer {
 	return answer{records: addressRecords(s.question.Name, all, s.question.Type)}
 }
 
-// ports are the SRV records of a port.
+// ports returns the SRV records of a port.
 func (s service) ports(port, proto string) answer {
 	var a answer
 	add := func(host string, number uint16, addr netip.Addr) {
@@ -205,7 +205,7 @@ func (s service) endpoints() []endpoint {
 	return out
 }
 
-// addressRecords are the addresses of a type, each once.
+// addressRecords returns the addresses of a type, each once.
 func addressRecords(name dnsmessage.Name, addrs []netip.Addr, t dnsmessage.Type) []dnsmessage.Resource {
 	var out []dnsmessage.Resource
 	for i, a := range addrs {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// respond is the reply to a message, at most limit bytes long; limit 0 leaves that to the client, as over UDP. What is
-// no question has no reply.
+// respond returns the reply to a message, at most limit bytes long; limit 0 leaves that to the client, as over UDP.
+// What is no question has no reply.
 func (s *Server) respond(message []byte, limit int) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(message)
@@ -63,7 +63,7 @@ func authority() dnsmessage.Resource {
 	})
 }
 
-// extensions says whether the client speaks EDNS (RFC 6891), and how large an answer it takes.
+// extensions reports whether the client speaks EDNS (RFC 6891), and how large an answer it takes.
 func extensions(p *dnsmessage.Parser) (extended bool, size int) {
 	if p.SkipAllAnswers() != nil || p.SkipAllAuthorities() != nil {
 		return false, 0

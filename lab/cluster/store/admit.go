@@ -73,7 +73,7 @@ func (tx *Tx) validateMeta(obj Object) field.ErrorList {
 	return errs
 }
 
-// nameRule is what names a kind allows. Services become DNS labels; their names must not begin with a digit.
+// nameRule returns what names a kind allows. Services become DNS labels; their names must not begin with a digit.
 func nameRule(k Kind) apivalidation.ValidateNameFunc {
 	switch k {
 	case KindNamespace:

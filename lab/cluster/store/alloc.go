@@ -21,10 +21,10 @@ func (r PortRange) orDefault() PortRange {
 	return r
 }
 
-// Contains tells whether a port is in the range.
+// Contains reports whether a port is in the range.
 func (r PortRange) Contains(port int32) bool { return port >= r.First && port <= r.Last }
 
-// String is "first-last".
+// String returns "first-last".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
 func (r PortRange) size() uint32 { return uint32(max(0, r.Last-r.First+1)) }
@@ -52,7 +52,7 @@ func pick(name string, size, reserved uint32, free func(uint32) bool) (uint32, b
 	return 0, false
 }
 
-// reservedOf is how much of a range is left to people: a part of it, within bounds (KEP-3070, KEP-3668).
+// reservedOf returns how much of a range is left to people: a part of it, within bounds (KEP-3070, KEP-3668).
 func reservedOf(size, part, least, most uint32) uint32 {
 	return min(size, min(max(size/part, least), most))
 }
@@ -106,7 +106,7 @@ func hash(name string) uint32 {
 	return h.Sum32()
 }
 
-// suffix is five letters for the end of a generated name: no vowels, so no words, as in Kubernetes.
+// suffix returns five letters for the end of a generated name: no vowels, so no words, as in Kubernetes.
 func suffix(name string) string {
 	const letters = "bcdfghjklmnpqrstvwxz2456789"
 	h := fnv.New64a()

@@ -80,7 +80,7 @@ func (d *decoder) decode(doc document) {
 	d.object("", object)
 }
 
-// nameOf is how errors call an object that may be anything.
+// nameOf returns how errors call an object that may be anything.
 func nameOf(object map[string]any) string {
 	kind, _ := object["kind"].(string)
 	meta, _ := object["metadata"].(map[string]any)
@@ -123,7 +123,7 @@ func (d *decoder) object(where string, object map[string]any) {
 	d.objects = append(d.objects, obj)
 }
 
-// describe names a value that is not what was wanted.
+// describe returns a description of a value of the wrong type.
 func describe(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
@@ -157,14 +157,14 @@ func (d *decoder) list(where string, object map[string]any) {
 			d.fail(at, "wants an object, got %s", describe(item))
 			continue
 		}
-		if kind != "" && o["kind"] == nil { // the items of a ServiceList need not say that they are Services
+		if kind != "" && o["kind"] == nil { // the items of a ServiceList may omit their kind
 			o["kind"], o["apiVersion"] = kind, object["apiVersion"]
 		}
 		d.object(at, o)
 	}
 }
 
-// resourceFor finds the resource of an object, or says why there is none.
+// resourceFor returns the resource of an object, or an error if there is none.
 func resourceFor(object map[string]any) (*Resource, string) {
 	kind, _ := object["kind"].(string)
 	version, _ := object["apiVersion"].(string)

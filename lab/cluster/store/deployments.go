@@ -113,7 +113,7 @@ func (tx *Tx) newPod(d *appsv1.Deployment, template string) *corev1.Pod {
 	return p
 }
 
-// templateHash tells templates apart.
+// templateHash returns a name for a template, such that different templates have different ones.
 func templateHash(d *appsv1.Deployment) string {
 	template, err := json.Marshal(d.Spec.Template)
 	if err != nil {

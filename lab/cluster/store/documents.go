@@ -71,7 +71,7 @@ func splitYAML(data []byte) []document {
 		switch mark, rest := markerOf(line); mark {
 		case "---":
 			flush(number)
-			text = append(text, "   "...) // what follows on the line belongs to the document
+			text = append(text, "   "...) // the rest of the line belongs to the document
 			text = append(text, rest...)
 		case "...":
 			flush(number + 1)
@@ -83,7 +83,7 @@ func splitYAML(data []byte) []document {
 	return out
 }
 
-// markerOf tells whether a line begins or ends a document.
+// markerOf reports whether a line begins or ends a document.
 func markerOf(line []byte) (mark string, rest []byte) {
 	for _, m := range []string{"---", "..."} {
 		if after, ok := bytes.CutPrefix(line, []byte(m)); ok && (len(after) == 0 ||
@@ -94,7 +94,7 @@ func markerOf(line []byte) (mark string, rest []byte) {
 	return "", nil
 }
 
-// hasContent tells whether there is more than white space and comments.
+// hasContent reports whether a text holds more than white space and comments.
 func hasContent(text []byte) bool {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
@@ -130,7 +130,7 @@ var (
 	yamlDuplicate = regexp.MustCompile(`line (\d+): key "(.*)" already set in map`)
 )
 
-// duplicates reads the fields given twice out of what the YAML parser says.
+// duplicates parses the duplicate fields out of the YAML parser's error.
 func (d document) duplicates(err error) []string {
 	var out []string
 	for _, m := range yamlDuplicate.FindAllStringSubmatch(err.Error(), -1) {

@@ -51,7 +51,7 @@ func encodeOne(o Object) ([]byte, error) {
 var noise = map[string]bool{"resources": true, "strategy": true, "loadBalancer": true, "daemonEndpoints": true,
 	"nodeInfo": true}
 
-// isBlank tells whether nothing in a value differs from what it would be if it were left out.
+// isBlank reports whether every part of a value is empty, so that it can be omitted.
 func isBlank(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:

@@ -74,7 +74,7 @@ type backends struct {
 	endpoints []discoveryv1.Endpoint
 }
 
-// portsKey is equal for equal sets of ports.
+// portsKey returns equal for equal sets of ports.
 func portsKey(ports []discoveryv1.EndpointPort) string {
 	var parts []string
 	for _, p := range ports {
@@ -103,8 +103,8 @@ func (tx *Tx) backends(svc *corev1.Service, t discoveryv1.AddressType, pods []*c
 	return out
 }
 
-// endpoint is what a slice says of a pod; false if the pod is none: it has no address of the family, it is over, or its
-// node does not exist.
+// endpoint returns what a slice says of a pod; false if the pod is none: it has no address of the family, it is over,
+// or its node does not exist.
 func (tx *Tx) endpoint(svc *corev1.Service, t discoveryv1.AddressType, p *corev1.Pod) (discoveryv1.Endpoint, bool) {
 	var addresses []string
 	for _, a := range p.Status.PodIPs {
@@ -138,7 +138,7 @@ func (tx *Tx) endpoint(svc *corev1.Service, t discoveryv1.AddressType, p *corev1
 	return e, true
 }
 
-// hints says for whom a ready endpoint is meant, as spec.trafficDistribution wishes.
+// hints returns the zones and nodes that a ready endpoint is meant for, as spec.trafficDistribution requires.
 func hints(svc *corev1.Service, e discoveryv1.Endpoint) *discoveryv1.EndpointHints {
 	var h discoveryv1.EndpointHints
 	wish := ptr.Deref(svc.Spec.TrafficDistribution, "")
@@ -281,7 +281,7 @@ func (b *backends) fill(into []*discoveryv1.EndpointSlice,
 	return into
 }
 
-// putSlice completes a slice with what the controller writes on all of them, and stores it.
+// putSlice adds the controller's common fields to a slice, and stores it.
 func (tx *Tx) putSlice(svc *corev1.Service, s *discoveryv1.EndpointSlice) {
 	s.Namespace = svc.Namespace
 	s.Labels = sliceLabels(svc)
@@ -296,7 +296,7 @@ func (tx *Tx) putSlice(svc *corev1.Service, s *discoveryv1.EndpointSlice) {
 	tx.put(ResourceOf(s), s)
 }
 
-// sliceLabels are the labels of the Service and those that say whose slice it is.
+// sliceLabels returns the labels of the Service and those that name the slice's Service and controller.
 func sliceLabels(svc *corev1.Service) map[string]string {
 	labels := maps.Clone(svc.Labels)
 	if labels == nil {

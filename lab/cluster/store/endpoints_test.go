@@ -48,7 +48,7 @@ func slicesOf(s *Store, service string, t discoveryv1.AddressType) []*discoveryv
 	return out
 }
 
-// only is the one slice a Service has of an address type.
+// only returns the one slice a Service has of an address type.
 func only(t *testing.T, s *Store, service string, at discoveryv1.AddressType) *discoveryv1.EndpointSlice {
 	t.Helper()
 	list := slicesOf(s, service, at)

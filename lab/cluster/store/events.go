@@ -24,7 +24,7 @@ type Event struct {
 	Old Object
 }
 
-// ErrTooOld says that the history no longer reaches back to a revision: list again (HTTP 410 Gone).
+// ErrTooOld reports that the history no longer reaches back to a revision: the client must list again (HTTP 410 Gone).
 var ErrTooOld = errors.New("too old resource version")
 
 // history keeps the newest events. Revisions of events are consecutive.

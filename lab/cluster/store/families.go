@@ -44,7 +44,7 @@ func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// setFamiliesFreely is for a headless Service without a selector: its endpoints are somebody else's, of any family.
+// setFamiliesFreely is setFamilies for a headless Service without a selector, whose endpoints may have any family.
 func (s *Store) setFamiliesFreely(spec *corev1.ServiceSpec) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{s.families[0]}
@@ -92,7 +92,7 @@ func inferFamilies(spec *corev1.ServiceSpec) field.ErrorList {
 	for i, address := range spec.ClusterIPs {
 		ip, err := netip.ParseAddr(address)
 		if err != nil {
-			continue // "None", or validation says what is wrong
+			continue // "None", or an address that validation will reject
 		}
 		switch {
 		case i == len(spec.IPFamilies):

@@ -14,7 +14,7 @@ import (
 
 var epoch = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// newTestStore is a store whose clock stands still, with the given nodes.
+// newTestStore returns a store whose clock stands still, with the given nodes.
 func newTestStore(t testing.TB, c Config, nodes ...string) *Store {
 	t.Helper()
 	c.Now = func() time.Time { return epoch }

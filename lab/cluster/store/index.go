@@ -17,7 +17,7 @@ type keyset map[Key]struct{}
 
 func (s keyset) sorted() []Key { return slices.SortedFunc(maps.Keys(s), compareKeys) }
 
-// multimap files keys under something, and forgets what has no keys left.
+// multimap holds sets of keys, and drops a set when it becomes empty.
 type multimap[K comparable] map[K]keyset
 
 func (m multimap[K]) add(at K, k Key) {
@@ -45,7 +45,7 @@ type ref struct {
 	key  Key
 }
 
-// group is what the scheduler spreads evenly: the pods of one controller, or the bare pods of a namespace.
+// group is the unit that the scheduler spreads evenly: the pods of one controller, or the bare pods of a namespace.
 type group struct {
 	namespace string
 	owner     types.UID
@@ -62,7 +62,7 @@ type index struct {
 	spread          map[group]map[string]int // pods per node
 	owned           map[types.UID]map[ref]struct{}
 	addresses       map[netip.Addr]Key // ClusterIPs and the Services that hold them
-	nodePorts       map[int32]Key      // NodePorts and healthCheckNodePorts, of whatever protocol
+	nodePorts       map[int32]Key      // NodePorts and healthCheckNodePorts, of any protocol
 }
 
 func newIndex() *index {
@@ -79,7 +79,7 @@ func newIndex() *index {
 	}
 }
 
-// replace tells the index that an object took the place of another; either may be nil.
+// replace updates the index after one object has replaced another. Either may be nil.
 func (x *index) replace(k Kind, old, obj Object) {
 	if old != nil {
 		x.each(k, old, -1)
@@ -185,7 +185,7 @@ func hold[K comparable](m map[K]Key, at K, k Key, sign int) {
 	}
 }
 
-// filedUnder is the first pair of a Service's selector.
+// filedUnder returns the first pair of a Service's selector.
 func filedUnder(svc *corev1.Service) label {
 	first := slices.Min(slices.Collect(maps.Keys(svc.Spec.Selector)))
 	return label{svc.Namespace, first, svc.Spec.Selector[first]}

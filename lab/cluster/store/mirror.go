@@ -56,7 +56,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 	return errs
 }
 
-// mirror makes slices say the same as the Endpoints of a Service without a selector.
+// mirror makes the slices of a Service without a selector equal to its Endpoints.
 func (tx *Tx) mirror(key Key) {
 	want := map[string]*discoveryv1.EndpointSlice{}
 	e, svc := tx.s.endpoints.objects[key], tx.s.services.objects[key]

@@ -25,7 +25,7 @@ type Object interface {
 	metav1.Object
 }
 
-// Kind is the name of a kind as manifests write it. Every name stands for one API version.
+// Kind is the name of a kind as in manifests. Every name means one API version.
 type Kind string
 
 // The kinds the store knows.
@@ -43,10 +43,10 @@ const (
 // Key names an object of a kind. Namespace is empty for Namespaces and Nodes.
 type Key struct{ Namespace, Name string }
 
-// KeyOf is the key of an object.
+// KeyOf returns the key of an object.
 func KeyOf(o Object) Key { return Key{o.GetNamespace(), o.GetName()} }
 
-// String is "namespace/name", or the name alone.
+// String returns "namespace/name", or the name alone.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return k.Name
@@ -65,12 +65,12 @@ type Resource struct {
 	Version    string
 	Plural     string
 	Namespaced bool
-	// Status says that the kind has a status part, which UpdateStatus changes and Apply and Update leave alone.
+	// Status reports whether the kind has a status part, which UpdateStatus changes and Apply and Update keep.
 	Status bool
 	typ    reflect.Type
 }
 
-// resources are ordered so that what others refer to comes first; Apply stores objects in this order.
+// resources are ordered so that a kind comes after those it refers to. Apply stores objects in this order.
 var resources = []*Resource{
 	resource[corev1.Namespace](KindNamespace, "", "v1", "namespaces", false),
 	resource[corev1.Node](KindNode, "", "v1", "nodes", false),
@@ -92,7 +92,7 @@ func resource[T any](k Kind, group, version, plural string, namespaced bool) *Re
 // Resources lists the kinds the store knows.
 func Resources() []*Resource { return slices.Clone(resources) }
 
-// APIVersion is "v1" or "group/version".
+// APIVersion returns "v1" or "group/version".
 func (r *Resource) APIVersion() string {
 	return schema.GroupVersion{Group: r.Group, Version: r.Version}.String()
 }
@@ -110,7 +110,7 @@ func (r *Resource) groupResource() schema.GroupResource {
 
 func (r *Resource) rank() int { return slices.Index(resources, r) }
 
-// ResourceOf is the resource of an object, or nil if the store does not know its type.
+// ResourceOf returns the resource of an object, or nil if the store does not know its type.
 func ResourceOf(o Object) *Resource {
 	t := reflect.TypeOf(o)
 	if t == nil || t.Kind() != reflect.Pointer {
@@ -145,10 +145,10 @@ func setTypeMeta(o Object, r *Resource) {
 		Kind: string(r.Kind)})
 }
 
-// copyOf is a deep copy of the same type.
+// copyOf returns a deep copy of the same type.
 func copyOf[T Object](o T) T { return o.DeepCopyObject().(T) }
 
-// copyStatus puts the status of src into dst; without src the status becomes empty.
+// copyStatus copies the status of src to dst. If src is nil it clears the status.
 func copyStatus(dst, src Object) {
 	status := reflect.ValueOf(dst).Elem().FieldByName("Status")
 	if !status.IsValid() {

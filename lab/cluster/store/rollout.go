@@ -51,7 +51,7 @@ func (tx *Tx) setDeploymentCondition(st *appsv1.DeploymentStatus, now appsv1.Dep
 	*was = now
 }
 
-// maxUnavailable is how many of the replicas a Deployment may lack and still count as available.
+// maxUnavailable returns how many of the replicas a Deployment may lack and still count as available.
 func maxUnavailable(d *appsv1.Deployment) int32 {
 	update, want := d.Spec.Strategy.RollingUpdate, int(*d.Spec.Replicas)
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || update == nil || want == 0 {
@@ -64,7 +64,7 @@ func maxUnavailable(d *appsv1.Deployment) int32 {
 	return int32(min(unavailable, want))
 }
 
-// scaled is a number, or a share of a whole. Nonsense is nothing.
+// scaled returns a number, or a percentage of the whole. An invalid value counts as 0.
 func scaled(v *intstr.IntOrString, whole int, up bool) int {
 	if v == nil {
 		return 0

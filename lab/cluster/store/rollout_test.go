@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// conditions are those of a Deployment, in words.
+// conditions returns a Deployment's conditions, in words.
 func conditions(d *appsv1.Deployment) string {
 	out := ""
 	for _, c := range d.Status.Conditions {

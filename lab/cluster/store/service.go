@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// admitService makes a Service ready to be stored: what the caller left out is kept from the old one or defaulted, the
-// whole is validated, and addresses and ports are allocated.
+// admitService prepares a Service for storage: it keeps or defaults omitted fields, validates the whole, and allocates
+// addresses and ports.
 func (tx *Tx) admitService(svc, old *corev1.Service) field.ErrorList {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -50,12 +50,12 @@ func needsHealthPort(svc *corev1.Service) bool {
 		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// isExternal tells whether traffic from outside the cluster can reach the Service at all.
+// isExternal reports whether the Service accepts traffic from outside the cluster at all.
 func isExternal(svc *corev1.Service) bool {
 	return mayHaveNodePorts(svc) || svc.Spec.Type == corev1.ServiceTypeClusterIP && len(svc.Spec.ExternalIPs) > 0
 }
 
-// asksFor tells whether a Service asks for a certain ClusterIP or port.
+// asksFor reports whether a Service names a certain ClusterIP or port.
 func asksFor(svc *corev1.Service) bool {
 	return svc.Spec.ClusterIP != "" && !isHeadless(svc) || len(nodePortsOf(svc)) > 0
 }
@@ -74,7 +74,7 @@ func nodePortsOf(svc *corev1.Service) []int32 {
 	return out
 }
 
-// keepAllocated fills what the new Service leaves open with what the old one was given.
+// keepAllocated fills the open fields of the new Service with the old one's allocated values.
 func keepAllocated(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	if spec.Type == "" {

@@ -9,7 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// settle runs the controllers until they have nothing left to do. A controller only writes what differs, so it ends.
+// settle runs the controllers until they converge. It ends because a controller writes only differences.
 func (tx *Tx) settle() {
 	tx.settling = true
 	for tx.schedule || len(tx.deployments)+len(tx.services)+len(tx.endpoints) > 0 {

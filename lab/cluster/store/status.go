@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Object is Store.Object inside a change: it sees what the change has done so far.
+// Object returns Store.Object inside a change: it includes the changes made so far.
 func (tx *Tx) Object(kind Kind, namespace, name string) (Object, bool) {
 	r, err := ResourceNamed(string(kind))
 	if err != nil {

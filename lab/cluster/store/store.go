@@ -21,7 +21,7 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Config is what an administrator of the cluster would choose. The zero value is an IPv4 cluster with the usual ranges.
+// Config holds the settings of a cluster's administrator. The zero value is an IPv4 cluster with the usual ranges.
 type Config struct {
 	// Stack is the IP families of the cluster.
 	Stack lab.Stack
@@ -42,7 +42,7 @@ type Store struct {
 	view *view // nil: objects are read as they are
 }
 
-// state is what all views of a store share.
+// state is shared by all views of a store.
 type state struct {
 	families  []corev1.IPFamily
 	ranges    map[corev1.IPFamily]netip.Prefix
@@ -57,7 +57,7 @@ type state struct {
 	newest   *Snapshot // of revision, or older
 	index    *index
 	tables   map[Kind]anyTable
-	serials  map[Key]uint64 // pods ever made per Deployment, so that no name comes twice
+	serials  map[Key]uint64 // pods ever made per Deployment, so that names are unique
 
 	namespaces  *table[*corev1.Namespace]
 	nodes       *table[*corev1.Node]
@@ -128,13 +128,13 @@ var defaultRanges = map[lab.Family]netip.Prefix{
 	lab.V6: netip.MustParsePrefix("fd00:10:96::/112"),
 }
 
-// ServiceCIDRs are the ranges of ClusterIPs, one per family of the cluster, the primary one first.
+// ServiceCIDRs returns the ranges of ClusterIPs, one per family of the cluster, the primary one first.
 func (s *Store) ServiceCIDRs() []netip.Prefix { return s.cidrs }
 
-// NodePorts is the range of NodePorts.
+// NodePorts returns the range of NodePorts.
 func (s *Store) NodePorts() PortRange { return s.nodeRange }
 
-// Snapshot is the state now. It costs nothing while nothing changes.
+// Snapshot returns the state now. It costs nothing while nothing changes.
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func Get[T Object](s *Store, namespace, name string) (T, bool) {
 	return o.(T), true
 }
 
-// Object is Get for a kind that is known only as the program runs.
+// Object returns Get for a kind that is known only as the program runs.
 func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
 	r, err := ResourceNamed(string(kind))
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
 	return o, o != nil
 }
 
-// key is the key of an object of this resource: "default" stands in for no namespace.
+// key returns the key of an object of this resource. An empty namespace means "default".
 func (r *Resource) key(namespace, name string) Key {
 	switch {
 	case !r.Namespaced:

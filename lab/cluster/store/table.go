@@ -16,7 +16,7 @@ type table[T Object] struct {
 	stale   map[Key]struct{} // changed since listed was made
 }
 
-// anyTable is a table whose type is not known.
+// anyTable is a table of any type.
 type anyTable interface {
 	get(Key) (Object, bool)
 	set(Key, Object) // a nil Object takes the key out
@@ -45,7 +45,7 @@ func (t *table[T]) set(k Key, o Object) {
 	t.objects[k] = o.(T)
 }
 
-// list is every object, sorted by namespace, then name.
+// list returns every object, sorted by namespace, then name.
 func (t *table[T]) list() []T {
 	if len(t.stale) == 0 {
 		return t.listed

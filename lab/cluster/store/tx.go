@@ -22,7 +22,7 @@ type Tx struct {
 	s      *Store
 	now    metav1.Time
 	base   uint64  // revision before the first change
-	events []Event // what was done, oldest first
+	events []Event // oldest first
 	failed error   // of the first operation that failed: there is nothing to commit any more
 
 	// What the controllers have to look at before the commit.
@@ -105,7 +105,7 @@ func (tx *Tx) put(r *Resource, obj Object) {
 	tx.write(Event{Type: watch.Modified, Kind: r.Kind, Object: obj, Old: old})
 }
 
-// remove takes an object out of the tables, and with it what it owns.
+// remove removes an object, and the objects that it owns, from the tables.
 func (tx *Tx) remove(r *Resource, old Object) {
 	owned := tx.ownedBy(old)
 	tx.write(Event{Type: watch.Deleted, Kind: r.Kind, Object: copyOf(old), Old: old})
@@ -140,7 +140,7 @@ func (tx *Tx) write(e Event) {
 	tx.touched(e.Kind, e.Old, now)
 }
 
-// newUID is unique because no two objects are made at the same revision.
+// newUID returns unique because no two objects are made at the same revision.
 func newUID(k Kind, key Key, revision uint64) types.UID {
 	h := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", k, key, revision))
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", h[0:4], h[4:6], h[6:8], h[8:10], h[10:16]))
@@ -185,8 +185,8 @@ func (tx *Tx) Apply(objs ...Object) error {
 	return tx.fail(errors.Join(errs...))
 }
 
-// compareApplyOrder puts what others refer to first, and Services that ask for a certain address or port before those
-// that take what is free.
+// compareApplyOrder orders objects after those they refer to, and Services that ask for a certain address or port
+// before those that take any free one.
 func compareApplyOrder(a, b Object) int {
 	rank := func(o Object) int {
 		n := 2 * ResourceOf(o).rank()
@@ -215,7 +215,7 @@ func (tx *Tx) applyOne(r *Resource, obj Object) error {
 	return tx.save(r, obj, old)
 }
 
-// resetMeta clears what only the store sets.
+// resetMeta clears the fields that only the store sets.
 func resetMeta(o Object) {
 	o.SetUID("")
 	o.SetResourceVersion("")
@@ -225,7 +225,7 @@ func resetMeta(o Object) {
 	o.SetSelfLink("")
 }
 
-// keepMeta carries over what only the store sets.
+// keepMeta copies the fields that only the store sets.
 func keepMeta(o, old Object) {
 	resetMeta(o)
 	o.SetUID(old.GetUID())
@@ -279,7 +279,7 @@ func (tx *Tx) Delete(kind Kind, namespace, name string) error {
 	return nil
 }
 
-// Orphan takes an object's name off what belongs to it, so that its end is not theirs.
+// Orphan removes an owner from the objects that it owns, so that they survive its deletion.
 func (tx *Tx) Orphan(owner Object) {
 	for _, o := range tx.ownedBy(owner) {
 		old, _ := tx.s.tables[o.kind].get(o.key)

@@ -30,7 +30,7 @@ func Update[T Object](in Editor, namespace, name string, change func(T)) error {
 	})
 }
 
-// UpdateStatus lets change have a copy of an object and stores the copy. Only the status is to be changed here.
+// UpdateStatus calls change with a copy of an object and stores the copy. change may change only the status.
 func UpdateStatus[T Object](in Editor, namespace, name string, change func(T)) error {
 	return edit(in, namespace, name, change, func(tx *Tx, r *Resource, obj, old T) error {
 		if !samePart(old, obj, func(field string) bool { return field != "Status" }) {

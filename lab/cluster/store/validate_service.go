@@ -180,7 +180,7 @@ func validateExternalName(svc *corev1.Service) field.ErrorList {
 	path, name := field.NewPath("spec", "externalName"), svc.Spec.ExternalName
 	switch {
 	case needsClusterIP(svc):
-		return nil // unused, and Kubernetes lets it stand
+		return nil // unused, and Kubernetes accepts it
 	case name == "":
 		return field.ErrorList{field.Required(path, "the name that an ExternalName service stands for")}
 	default:
@@ -293,7 +293,7 @@ func validateIP(path *field.Path, ip string) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, ip, true, nil)
 }
 
-// validateOrdinaryIP refuses addresses that mean the host itself or its link: traffic to them never comes by.
+// validateOrdinaryIP rejects addresses of the host itself or its link, because no traffic to them reaches a proxier.
 func validateOrdinaryIP(path *field.Path, s string) field.ErrorList {
 	errs := validateIP(path, s)
 	ip, err := netip.ParseAddr(s)

@@ -79,7 +79,7 @@ func (tx *Tx) admitPod(p, old *corev1.Pod) field.ErrorList {
 	return append(errs, validatePodStatus(p)...)
 }
 
-// samePodSpec compares what may not change in a pod. A pod without a node may get one.
+// samePodSpec compares the immutable fields of a pod. A pod without a node may get one.
 func samePodSpec(spec, old *corev1.PodSpec) bool {
 	c := spec.DeepCopy()
 	if old.NodeName == "" {

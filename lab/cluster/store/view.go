@@ -22,8 +22,8 @@ func (s *Store) View(see func(Object) Object) *Store {
 // view replaces objects for readers. It is used under the store's lock. A nil view replaces nothing.
 type view struct {
 	see    func(Object) Object
-	seen   map[Object]Object // what see made of objects, so that what is unchanged stays the same pointer
-	newest *Snapshot         // what was made of the newest snapshot asked for
+	seen   map[Object]Object // the results of see, so that an unchanged object keeps its pointer
+	newest *Snapshot         // the view's version of the newest requested snapshot
 }
 
 func (v *view) object(o Object) Object {

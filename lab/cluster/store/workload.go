@@ -59,7 +59,7 @@ func defaultContainer(c *corev1.Container, hostNetwork bool) {
 	}
 }
 
-// pullPolicyOf is Always for images that may change under their name.
+// pullPolicyOf returns Always for images that may change under their name.
 func pullPolicyOf(image string) corev1.PullPolicy {
 	_, tag, tagged := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
 	if !tagged && !strings.Contains(image, "@") || tag == "latest" {
@@ -79,8 +79,8 @@ func defaultPodStatus(p *corev1.Pod) {
 	}
 }
 
-// ReportRunning returns what a kubelet reports of a pod that runs: its addresses, the primary one first, and whether it
-// is ready. It is made for UpdateStatus.
+// ReportRunning returns a kubelet's report of a running pod: its addresses, the primary one first, and whether it is
+// ready. Use it with UpdateStatus.
 func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodRunning
@@ -100,7 +100,7 @@ func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	}
 }
 
-// ReportHost returns what a kubelet reports of where a pod runs: the addresses of the node, the primary one first.
+// ReportHost returns a kubelet's report of a pod's host: the addresses of the node, the primary one first.
 func ReportHost(addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.HostIPs, p.Status.HostIP = nil, ""
@@ -131,7 +131,7 @@ func isReady(p *corev1.Pod) bool {
 	})
 }
 
-// isOver tells whether a pod has run to its end and will not run again.
+// isOver reports whether a pod has ended for good.
 func isOver(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }

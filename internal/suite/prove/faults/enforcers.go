@@ -14,8 +14,9 @@ var Enforced = slices.Concat(enforcedByTables, enforcedByChains)
 
 var enforcedByTables = on(policynftables.New().Name(), []Fault{
 	{
-		Name: "nft-replies-judged", Breaks: "Replies are judged like requests.", Scenarios: []string{"DIR-01", "DIR-02", "STK-07"},
-		Text: []Rewrite{{NFT, `^add rule .* ct state established,related accept$`, ""}},
+		Name: "nft-replies-judged", Breaks: "Replies are judged like requests.",
+		Scenarios: []string{"DIR-01", "DIR-02", "STK-07"},
+		Text:      []Rewrite{{NFT, `^add rule .* ct state established,related accept$`, ""}},
 	},
 	{
 		Name: "nft-ingress-not-asked", Breaks: "Nobody asks what a pod may get.",
@@ -51,12 +52,14 @@ var enforcedByTables = on(policynftables.New().Name(), []Fault{
 		Text:      []Rewrite{{NFT, `^(add rule \S+ \S+ ingress-by-\S+ ip6? )saddr`, "${1}daddr"}},
 	},
 	{
-		Name: "nft-source-ports", Breaks: "Ports are those of the source.", Scenarios: []string{"PORT-I05", "PORT-E08", "PORT-17"},
-		Text: []Rewrite{{NFT, `\b(tcp|udp) dport`, "$1 sport"}},
+		Name: "nft-source-ports", Breaks: "Ports are those of the source.",
+		Scenarios: []string{"PORT-I05", "PORT-E08", "PORT-17"},
+		Text:      []Rewrite{{NFT, `\b(tcp|udp) dport`, "$1 sport"}},
 	},
 	{
-		Name: "nft-udp-is-tcp", Breaks: "Rules for UDP are about TCP.", Scenarios: []string{"PORT-I07", "PORT-I08", "PORT-E09"},
-		Text: []Rewrite{{NFT, `\budp dport`, "tcp dport"}, {NFT, `meta l4proto udp`, "meta l4proto tcp"}},
+		Name: "nft-udp-is-tcp", Breaks: "Rules for UDP are about TCP.",
+		Scenarios: []string{"PORT-I07", "PORT-I08", "PORT-E09"},
+		Text:      []Rewrite{{NFT, `\budp dport`, "tcp dport"}, {NFT, `meta l4proto udp`, "meta l4proto tcp"}},
 	},
 	{
 		Name: "nft-named-ports-lost", Breaks: "Rules with named ports are passed over.",
@@ -107,8 +110,9 @@ var enforcedByChains = on(policycalico.New().Name(), []Fault{
 		Text:      []Rewrite{{XTables, `--dports`, "--sports"}},
 	},
 	{
-		Name: "cali-udp-is-tcp", Breaks: "Rules for UDP are about TCP.", Scenarios: []string{"PORT-I07", "PORT-I08", "PORT-E09"},
-		Text: []Rewrite{{XTables, `^(-A cali-p[io]-\S+ )-p udp`, "${1}-p tcp"}},
+		Name: "cali-udp-is-tcp", Breaks: "Rules for UDP are about TCP.",
+		Scenarios: []string{"PORT-I07", "PORT-I08", "PORT-E09"},
+		Text:      []Rewrite{{XTables, `^(-A cali-p[io]-\S+ )-p udp`, "${1}-p tcp"}},
 	},
 	{
 		Name: "cali-allows-marked-alone", Breaks: "A rule returns before it has set the mark.",

@@ -33,7 +33,8 @@ type Fault struct {
 	Breaks string
 	// On are the names of the proxiers that it is meant for. None means all.
 	On []string
-	// Scenarios are the ids of the scenarios each of which must fail with it, on every proxier that declares what they need.
+	// Scenarios are the ids of the scenarios each of which must fail with it, on every proxier that declares what they
+	// need.
 	Scenarios []string
 
 	// Config changes what an administrator has set.

@@ -103,7 +103,8 @@ var policyFaults = []Fault{
 	},
 	{
 		Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
-		Scenarios: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family", "np-service-of-host-network",
+		Scenarios: []string{"np-masqueraded-sources", "np-many-blocks", "np-block-of-one-family",
+			"np-service-of-host-network",
 			"np-node-is-no-pod"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }

@@ -37,7 +37,8 @@ var configFaults = []Fault{
 	{
 		Name: "masquerade-all-ignored", Breaks: "Service traffic keeps its source, although an administrator wants all of " +
 			"it to come from the node.",
-		On: slices.Concat(kubeRules, virtualServers), Scenarios: []string{"clusterip-masquerade-all"}, // relays cannot but do it
+		// relays cannot but do it
+		On: slices.Concat(kubeRules, virtualServers), Scenarios: []string{"clusterip-masquerade-all"},
 		Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false },
 	},
 }
@@ -81,7 +82,8 @@ var serviceFaults = []Fault{
 	},
 	{
 		Name: "second-family-lost", Breaks: "Services are served in their first IP family alone.",
-		Scenarios: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip", "np-default-open"},
+		Scenarios: []string{"clusterip-pod-to-remote-pod", "clusterip-every-node", "clusterip-reply-from-vip",
+			"np-default-open"},
 		State: services(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
 				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]

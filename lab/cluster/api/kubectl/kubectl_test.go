@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// manifest is one of those that the tests of the store use too.
+// manifest returns one of the manifests of the store's tests.
 func manifest(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", "testdata", name))
@@ -25,7 +25,7 @@ func manifest(t *testing.T, name string) string {
 	return path
 }
 
-// shop is a world in which a Deployment and a Service of it have been applied and run.
+// shop returns a world in which a Deployment and a Service of it have been applied and run.
 func shop(t *testing.T) *world {
 	w := newWorld(t)
 	w.says("apply -f "+manifest(t, "frontend-deployment.yaml")+" -f "+manifest(t, "nodeport.yaml"),

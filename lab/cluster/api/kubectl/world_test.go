@@ -58,7 +58,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// command is a kubectl that has not been started. It ends with the test.
+// command returns a kubectl that has not been started. It ends with the test.
 func (w *world) command(args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(w.ctx, program, args...)
 	cmd.Env = w.env
