@@ -18,8 +18,8 @@ func newCatalogue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "catalogue [REPORT...]",
 		Short: "Print every behaviour of the catalogue, its scenarios, and their verdicts",
-		Long: `catalogue prints the rows of the catalogue with their scenarios and, from the reports of former runs (report.json, or the
-folder that it is in), the verdict of each proxier. Where several reports tell of one cell, the worst verdict counts.
+		Long: `catalogue prints the rows of the catalogue with their scenarios. Given reports (report.json, or its folder),
+it adds the verdict of each proxier. Where several reports hold the same cell, the worst verdict counts.
 
 Exit code: 0 every row has a scenario; 1 one has none; 2 bad usage.`,
 		Example: `  viplab catalogue

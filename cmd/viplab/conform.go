@@ -41,8 +41,8 @@ func newConform() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conform",
 		Short: "Prove with real packets which promises of the Service API a proxier keeps",
-		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and runs the
-scenarios of the catalogue in it. It prints a matrix and writes report.json, report.html, junit.xml and, for each
+		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and runs
+the scenarios of the catalogue in it. It prints a matrix and writes report.json, report.html, junit.xml and, for each
 failure, rules, conntrack entries, logs and a packet capture into the output folder.
 
 It works inside namespaces of its own and changes nothing on the machine. Without root it needs a kernel that allows

@@ -43,15 +43,15 @@ func newProve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove",
 		Short: "Show that every scenario can fail: put faults into proxiers, and see which scenarios notice",
-		Long: `prove puts faults into proxiers, one at a time, and runs the scenarios that must notice. A fault changes the state of
-the cluster as a proxier sees it, what it writes to iptables-restore, nft and ipset, what it asks of the kernel, or
-the node beside it. A fault is caught if each scenario that it names fails with it and passes without it. prove prints
-which scenarios caught which fault, and writes prove.json into the output folder.
+		Long: `prove puts faults into proxiers, one at a time, and runs the scenarios that must notice. A fault changes the
+state of the cluster as a proxier sees it, what it writes to iptables-restore, nft and ipset, what it asks of the
+kernel, or the node beside it. A fault is caught if each scenario that it names fails with it and passes without it.
+prove prints which scenarios caught which fault, and writes prove.json into the output folder.
 
 To see one fault at work, with the evidence of its failures: viplab conform --fault NAME --focus SCENARIO
 
-Exit code: 0 all faults were caught, and every scenario has one; 1 a fault survived, or a scenario has none; 2 the harness
-broke, a proxier could not work at all with a fault, nothing was tried, or bad usage.`,
+Exit code: 0 all faults were caught, and every scenario has one; 1 a fault survived, or a scenario has none; 2 the
+harness broke, a proxier could not work at all with a fault, nothing was tried, or bad usage.`,
 		Example: `  viplab prove
   viplab prove --list
   viplab prove --focus '^etp-local-'

@@ -32,9 +32,9 @@ func newRules() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rules NODE (-f FILE... | --scenario ID)",
 		Short: "Print what a proxier programs on a node for given manifests, annotated",
-		Long: `rules builds a cluster of three nodes, n1, n2 and n3, places the proxier on each, applies manifests or what a scenario
-begins with, and prints what the proxier then programs on one node: which Service, which port, and what for. Nothing
-is left behind.`,
+		Long: `rules builds a cluster of three nodes, n1, n2 and n3, places the proxier on each, applies manifests or the
+initial state of a scenario, and prints what the proxier then programs on one node: which Service, which port, and
+what for. Nothing is left behind.`,
 		Example: `  viplab rules n1 -f deployment.yaml -f service.yaml
   viplab rules n3 --scenario etp-local-source-preserved --proxier iptables-legacy --ip 4
   kubectl get svc,endpointslices -o yaml | viplab rules n1 -f -`,

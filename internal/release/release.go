@@ -144,7 +144,8 @@ func (b builder) tool(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // notServed matches how the go command tells that a proxy does not give a module out.
-var notServed = regexp.MustCompile(`\S+: (403|404|410) |unknown revision|not available|no such host|connection refused|i/o timeout`)
+var notServed = regexp.MustCompile(`\S+: (403|404|410) |unknown revision|not available|` +
+	`no such host|connection refused|i/o timeout`)
 
 func (b builder) explain(args []string, err error) error {
 	if notServed.MatchString(err.Error()) {

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -63,6 +64,15 @@ func New(c Command) (spec.Proxier, error) {
 	}
 	if _, err := parseWords(slices.Concat(c.Argv, c.Cleanup)); err != nil {
 		return nil, fmt.Errorf("proxier %s: %w", c.Name, err)
+	}
+	// The program starts in a folder of its own, so a path that is relative to ours must become absolute.
+	program := c.Argv[0]
+	if strings.ContainsRune(program, filepath.Separator) && !strings.Contains(program, "{{") {
+		path, err := filepath.Abs(program)
+		if err != nil {
+			return nil, fmt.Errorf("proxier %s: %w", c.Name, err)
+		}
+		c.Argv = append([]string{path}, c.Argv[1:]...)
 	}
 	return &proxier{c}, nil
 }

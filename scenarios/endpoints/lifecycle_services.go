@@ -80,7 +80,8 @@ func deadBackend() spec.Scenario {
 // dead makes a pod deaf to TCP. It goes on to answer echo requests, which prove silence.
 func dead(pod string) spec.Action {
 	return spec.Action{Name: "pod " + pod + " no longer answers", Run: func(ctx context.Context, w spec.World) error {
-		_, err := w.Run(ctx, pod, "nft", `table inet dead { chain in { type filter hook input priority 0; meta l4proto tcp drop; }; }`)
+		_, err := w.Run(ctx, pod, "nft",
+			`table inet dead { chain in { type filter hook input priority 0; meta l4proto tcp drop; }; }`)
 		return err
 	}}
 }

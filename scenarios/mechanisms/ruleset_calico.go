@@ -23,7 +23,9 @@ func calico() []spec.Scenario {
 			Pod("backend", "n1", Labelled("allow-db-access", "true")), Pod("frontend", "n1"), Pod("tunnel", "n2", UDP(4789)),
 			Pod("db", "n1", App("db"), TCP(8080)), policyFrom(`
 metadata: {name: allow-db-access}
-spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {allow-db-access: "true"}}}]}]}`),
+spec:
+  podSelector: {matchLabels: {app: db}}
+  ingress: [{from: [{podSelector: {matchLabels: {allow-db-access: "true"}}}]}]`),
 		},
 		Steps: []spec.Step{
 			{

@@ -142,7 +142,9 @@ func timeout() spec.Scenario {
 		ID: "affinity-timeout", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
 		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
 			seconds := int32(memory / time.Second)
-			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds},
+			}
 		})},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			all := &affinityCrowd{w: w, pods: three[:2]}

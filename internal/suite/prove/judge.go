@@ -32,7 +32,8 @@ func (t *Trial) judge(o Outcome, named []string, err error) {
 	case err != nil:
 		t.Verdict, t.Reason = Broken, err.Error()
 	case len(o.Refused) > 0:
-		t.Verdict, t.Reason = Broken, "the proxier cannot work with it, so nobody has noticed anything: "+firstLine(o.Refused[0])
+		t.Verdict, t.Reason = Broken, "the proxier cannot work with it, so no scenario noticed it: "+
+			firstLine(o.Refused[0])
 	case len(broken) > 0:
 		t.Verdict, t.Reason = Broken, strings.Join(broken, "; ")
 	case o.Touched == 0:

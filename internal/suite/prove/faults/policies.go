@@ -108,7 +108,8 @@ var policyFaults = []Fault{
 			"np-node-is-no-pod"},
 		State: policies(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
-			nobody := networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "here"}}}
+			noPod := &metav1.LabelSelector{MatchLabels: map[string]string{"no-pod": "has-this"}}
+			nobody := networkingv1.NetworkPolicyPeer{PodSelector: noPod}
 			for i, r := range p.Spec.Ingress {
 				if slices.ContainsFunc(r.From, isBlock) {
 					p.Spec.Ingress[i].From = append(slices.DeleteFunc(r.From, isBlock), nobody)
