@@ -58,25 +58,7 @@ func itplocal() []spec.Scenario {
 				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: dropped},
 			}}},
 		},
-		{
-			ID:    "itp-local-not-external",
-			Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
-			Given: []store.Object{
-				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
-				Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
-			},
-			Steps: []spec.Step{{
-				Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
-				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true,
-						SeenAs: spec.NodeAddr("n1")},
-					{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
-					{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true,
-						SeenAs: spec.NodeAddr("n1")},
-					{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
-				},
-			}},
-		},
+		itpLocalNotExternal(),
 		{
 			ID:    "itp-and-etp-local",
 			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ETPLocal},
@@ -97,6 +79,28 @@ func itplocal() []spec.Scenario {
 			}},
 		},
 		toggle(),
+	}
+}
+
+func itpLocalNotExternal() spec.Scenario {
+	return spec.Scenario{
+		ID:    "itp-local-not-external",
+		Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ITPLocal, spec.ClusterIPFromOutside},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
+			Service("web", LoadBalancer(), ITPLocal(), ExternalIPs("198.51.100.61", "2001:db8:51::61")),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
+			Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.NodeAddr("n1")},
+				{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+			},
+		}},
 	}
 }
 

@@ -29,29 +29,7 @@ func noendpoints() []spec.Scenario {
 				Check: nothingTracked,
 			}},
 		},
-		{
-			ID: "noep-nodeport-refused", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
-			Given: []store.Object{
-				Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
-				Service("local", NodePort(), ETPLocal(), Selecting("web")),
-			},
-			Steps: []spec.Step{
-				{Name: "somebody serves it", Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "any", 80), By: []string{"a2"}},
-					{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"a2"}},
-				}},
-				{Name: "nobody does", Do: []spec.Action{Delete("Pod", "a2")}, Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
-					{From: "client", To: spec.NodePortAt("n2", "any", 80), Want: spec.Refused},
-					{From: "client", To: spec.NodePortAt("n3", "any", 80), Want: spec.Refused},
-					{From: "client", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
-					{From: "client", To: spec.NodePortAt("n2", "local", 80), Want: spec.Refused},
-					{From: "client", To: spec.NodePortAt("n3", "local", 80), Want: spec.Refused},
-					{From: "c1", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
-					{From: "c1", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
-				}},
-			},
-		},
+		noepNodeportRefused(),
 		{
 			ID:    "noep-lb-external-refused",
 			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
@@ -102,6 +80,32 @@ func noendpoints() []spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
 				{From: "n1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
 			}}},
+		},
+	}
+}
+
+func noepNodeportRefused() spec.Scenario {
+	return spec.Scenario{
+		ID: "noep-nodeport-refused", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
+			Service("local", NodePort(), ETPLocal(), Selecting("web")),
+		},
+		Steps: []spec.Step{
+			{Name: "somebody serves it", Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "any", 80), By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"a2"}},
+			}},
+			{Name: "nobody does", Do: []spec.Action{Delete("Pod", "a2")}, Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n2", "any", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n3", "any", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n2", "local", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n3", "local", 80), Want: spec.Refused},
+				{From: "c1", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
+				{From: "c1", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+			}},
 		},
 	}
 }

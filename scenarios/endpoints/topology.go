@@ -32,23 +32,7 @@ func topology() []spec.Scenario {
 				},
 			}},
 		},
-		{
-			ID: "topo-hints-ignored-when-incomplete", Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
-			Given: append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
-			Steps: []spec.Step{{
-				Do: []spec.Action{
-					Slice("missing", "missing", "", 8080, Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2"}),
-					Slice("elsewhere", "elsewhere", "", 8080,
-						Listed{Host: "a1", ForZones: []string{"north"}}, Listed{Host: "a2", ForZones: []string{"west"}},
-						// What is not ready has no say.
-						Listed{Host: "a3", State: Unready}),
-				},
-				Rows: []spec.Row{
-					even("c1", "missing", "a1", "a2"), even("c2", "missing", "a1", "a2"),
-					even("c1", "elsewhere", "a1", "a2"), only("c2", "elsewhere", "a2"),
-				},
-			}},
-		},
+		topoHintsIgnoredWhenIncomplete(),
 		{
 			ID: "topo-unready-zone-fallback", Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
 			Given: append(clientsAndBackends(), Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameZone))),
@@ -58,25 +42,7 @@ func topology() []spec.Scenario {
 				{Name: "a1 is back", Do: []spec.Action{Readiness("a1", true)}, Rows: []spec.Row{only("c1", "web", "a1")}},
 			},
 		},
-		{
-			ID: "topo-prefer-same-node", Needs: []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
-			Given: []store.Object{
-				Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
-				Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameNode)),
-			},
-			Steps: []spec.Step{
-				{Name: "n3 has none, its zone has one", Rows: []spec.Row{
-					only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a2"),
-				}},
-				{Name: "that of n1 is not ready", Do: []spec.Action{Readiness("a1", false), Apply(Backend("a3", "n3"))},
-					Rows: []spec.Row{
-						even("c1", "web", "a2", "a3"), only("c2", "web", "a2"), only("c3", "web", "a3"),
-					}},
-				{Name: "it is back", Do: []spec.Action{Readiness("a1", true)}, Rows: []spec.Row{
-					only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a3"),
-				}},
-			},
-		},
+		topoPreferSameNode(),
 		{
 			ID:    "topo-vs-policies",
 			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.Topology},
@@ -109,6 +75,48 @@ func topology() []spec.Scenario {
 				{Name: "n1 is in no zone", Do: []spec.Action{Zone("n1", "")}, Rows: []spec.Row{even("c1", "web", "a1", "a2")}},
 			},
 		},
+	}
+}
+
+func topoPreferSameNode() spec.Scenario {
+	return spec.Scenario{
+		ID: "topo-prefer-same-node", Needs: []spec.Feature{spec.ClusterIP, spec.Topology, spec.NodeHints},
+		Given: []store.Object{
+			Pod("c1", "n1"), Pod("c2", "n2"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
+			Service("web", Prefer(corev1.ServiceTrafficDistributionPreferSameNode)),
+		},
+		Steps: []spec.Step{
+			{Name: "n3 has none, its zone has one", Rows: []spec.Row{
+				only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a2"),
+			}},
+			{Name: "that of n1 is not ready", Do: []spec.Action{Readiness("a1", false), Apply(Backend("a3", "n3"))},
+				Rows: []spec.Row{
+					even("c1", "web", "a2", "a3"), only("c2", "web", "a2"), only("c3", "web", "a3"),
+				}},
+			{Name: "it is back", Do: []spec.Action{Readiness("a1", true)}, Rows: []spec.Row{
+				only("c1", "web", "a1"), only("c2", "web", "a2"), only("c3", "web", "a3"),
+			}},
+		},
+	}
+}
+
+func topoHintsIgnoredWhenIncomplete() spec.Scenario {
+	return spec.Scenario{
+		ID: "topo-hints-ignored-when-incomplete", Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
+		Given: append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Slice("missing", "missing", "", 8080, Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2"}),
+				Slice("elsewhere", "elsewhere", "", 8080,
+					Listed{Host: "a1", ForZones: []string{"north"}}, Listed{Host: "a2", ForZones: []string{"west"}},
+					// What is not ready has no say.
+					Listed{Host: "a3", State: Unready}),
+			},
+			Rows: []spec.Row{
+				even("c1", "missing", "a1", "a2"), even("c2", "missing", "a1", "a2"),
+				even("c1", "elsewhere", "a1", "a2"), only("c2", "elsewhere", "a2"),
+			},
+		}},
 	}
 }
 

@@ -43,40 +43,7 @@ func paths() []spec.Scenario {
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 40, By: []string{"a1"}},
 			}}},
 		},
-		{
-			ID:    "etp-local-no-endpoint-drops",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.LoadBalancer, spec.ExternalIPs},
-			Given: []store.Object{
-				Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal(), ExternalIPs("198.51.100.11", "2001:db8:51::11")),
-			},
-			Steps: []spec.Step{
-				{
-					Name: "by way of the node without a pod",
-					Do: []spec.Action{
-						Ingress("web", "203.0.113.11", "2001:db8:113::11"),
-						RouteVia("client", "203.0.113.11", "2001:db8:113::11", "n3"),
-						RouteVia("client", "198.51.100.11", "2001:db8:51::11", "n3"),
-					},
-					Rows: []spec.Row{
-						{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
-						{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
-						{From: "client", To: spec.AddrAt("198.51.100.11", "2001:db8:51::11", 80), Want: spec.Silence},
-					},
-				},
-				{
-					Name: "by way of the node that has it",
-					Do: []spec.Action{
-						RouteVia("client", "203.0.113.11", "2001:db8:113::11", "n1"),
-						RouteVia("client", "198.51.100.11", "2001:db8:51::11", "n1"),
-					},
-					Rows: []spec.Row{
-						{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
-						{From: "client", To: spec.IngressOf("web", 80), By: []string{"a1"}},
-						{From: "client", To: spec.AddrAt("198.51.100.11", "2001:db8:51::11", 80), By: []string{"a1"}},
-					},
-				},
-			},
-		},
+		etpLocalNoEndpointDrops(),
 		{
 			ID: "etp-local-clusterip-unaffected", Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
 			Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
@@ -108,6 +75,43 @@ func paths() []spec.Scenario {
 			}}},
 		},
 		healthyNodes(),
+	}
+}
+
+func etpLocalNoEndpointDrops() spec.Scenario {
+	return spec.Scenario{
+		ID:    "etp-local-no-endpoint-drops",
+		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.LoadBalancer, spec.ExternalIPs},
+		Given: []store.Object{
+			Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal(), ExternalIPs("198.51.100.11", "2001:db8:51::11")),
+		},
+		Steps: []spec.Step{
+			{
+				Name: "by way of the node without a pod",
+				Do: []spec.Action{
+					Ingress("web", "203.0.113.11", "2001:db8:113::11"),
+					RouteVia("client", "203.0.113.11", "2001:db8:113::11", "n3"),
+					RouteVia("client", "198.51.100.11", "2001:db8:51::11", "n3"),
+				},
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
+					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
+					{From: "client", To: spec.AddrAt("198.51.100.11", "2001:db8:51::11", 80), Want: spec.Silence},
+				},
+			},
+			{
+				Name: "by way of the node that has it",
+				Do: []spec.Action{
+					RouteVia("client", "203.0.113.11", "2001:db8:113::11", "n1"),
+					RouteVia("client", "198.51.100.11", "2001:db8:51::11", "n1"),
+				},
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
+					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a1"}},
+					{From: "client", To: spec.AddrAt("198.51.100.11", "2001:db8:51::11", 80), By: []string{"a1"}},
+				},
+			},
+		},
 	}
 }
 

@@ -29,25 +29,7 @@ func externalips() []spec.Scenario {
 				},
 			}},
 		},
-		{
-			ID: "externalip-on-node", Needs: []spec.Feature{spec.ExternalIPs},
-			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
-			Steps: []spec.Step{{
-				// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
-				Do: []spec.Action{
-					Alias("n1", "198.51.100.23", "2001:db8:51::23"), Serve("n1", "tcp", 8023),
-					RouteVia("client", "198.51.100.23", "2001:db8:51::23", "n1"),
-					Apply(Service("web", ExternalIPs("198.51.100.23", "2001:db8:51::23"))),
-				},
-				Rows: []spec.Row{
-					{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
-					{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
-					{From: "n1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
-					{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), By: []string{"n1"}},
-					{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), By: []string{"n1"}},
-				},
-			}},
-		},
+		externalipOnNode(),
 		{
 			ID: "externalip-etp-local", Needs: []spec.Feature{spec.ExternalIPs, spec.ETPLocal, spec.SourceAddress},
 			Given: []store.Object{
@@ -67,33 +49,7 @@ func externalips() []spec.Scenario {
 				},
 			}},
 		},
-		{
-			ID: "externalip-shared-and-removed", Needs: []spec.Feature{spec.ExternalIPs},
-			Given: []store.Object{
-				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("other")),
-				shared("web", "web", 80), shared("other", "other", 81),
-			},
-			Steps: []spec.Step{
-				{
-					Name: "one port each", Do: []spec.Action{RouteVia("client", shared4, shared6, "n1")},
-					Rows: append(sharedRows(80, "a1"), sharedRows(81, "a2")...),
-				},
-				{
-					Name: "a rival for the same port", Do: []spec.Action{Apply(shared("rival", "other", 80))},
-					Rows: append(sharedRows(80, "a1", "a2"), sharedRows(81, "a2")...),
-				},
-				{
-					Name: "the first is gone", Do: []spec.Action{Delete("Service", "web")},
-					Rows: append(sharedRows(80, "a2"), sharedRows(81, "a2")...),
-				},
-				{
-					Name: "the rival is gone too", Do: []spec.Action{Delete("Service", "rival")},
-					Rows: append(sharedRows(81, "a2"),
-						spec.Row{From: "client", To: spec.AddrAt(shared4, shared6, 80), Want: spec.NotServed},
-						spec.Row{From: "c1", To: spec.AddrAt(shared4, shared6, 80), Want: spec.NotServed}),
-				},
-			},
-		},
+		externalipSharedAndRemoved(),
 		{
 			ID:      "externalip-gate-off",
 			Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{NoExternalIPs: true}, Nodes: []string{"n1"}},
@@ -112,6 +68,58 @@ func externalips() []spec.Scenario {
 				},
 			}},
 		},
+	}
+}
+
+func externalipSharedAndRemoved() spec.Scenario {
+	return spec.Scenario{
+		ID: "externalip-shared-and-removed", Needs: []spec.Feature{spec.ExternalIPs},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("other")),
+			shared("web", "web", 80), shared("other", "other", 81),
+		},
+		Steps: []spec.Step{
+			{
+				Name: "one port each", Do: []spec.Action{RouteVia("client", shared4, shared6, "n1")},
+				Rows: append(sharedRows(80, "a1"), sharedRows(81, "a2")...),
+			},
+			{
+				Name: "a rival for the same port", Do: []spec.Action{Apply(shared("rival", "other", 80))},
+				Rows: append(sharedRows(80, "a1", "a2"), sharedRows(81, "a2")...),
+			},
+			{
+				Name: "the first is gone", Do: []spec.Action{Delete("Service", "web")},
+				Rows: append(sharedRows(80, "a2"), sharedRows(81, "a2")...),
+			},
+			{
+				Name: "the rival is gone too", Do: []spec.Action{Delete("Service", "rival")},
+				Rows: append(sharedRows(81, "a2"),
+					spec.Row{From: "client", To: spec.AddrAt(shared4, shared6, 80), Want: spec.NotServed},
+					spec.Row{From: "c1", To: spec.AddrAt(shared4, shared6, 80), Want: spec.NotServed}),
+			},
+		},
+	}
+}
+
+func externalipOnNode() spec.Scenario {
+	return spec.Scenario{
+		ID: "externalip-on-node", Needs: []spec.Feature{spec.ExternalIPs},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
+		Steps: []spec.Step{{
+			// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
+			Do: []spec.Action{
+				Alias("n1", "198.51.100.23", "2001:db8:51::23"), Serve("n1", "tcp", 8023),
+				RouteVia("client", "198.51.100.23", "2001:db8:51::23", "n1"),
+				Apply(Service("web", ExternalIPs("198.51.100.23", "2001:db8:51::23"))),
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
+				{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
+				{From: "n1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
+				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), By: []string{"n1"}},
+				{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), By: []string{"n1"}},
+			},
+		}},
 	}
 }
 

@@ -69,23 +69,7 @@ func loadbalancer() []spec.Scenario {
 				},
 			}},
 		},
-		{
-			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
-			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-			Steps: []spec.Step{{
-				Do: []spec.Action{
-					Ingress("web", "203.0.113.26", "2001:db8:113::26"), RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
-					Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026), Serve("router", "udp", 8026),
-				},
-				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-					{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-					// The answer does not come back through the node, which TCP would not survive there.
-					{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
-				},
-			}},
-		},
+		lbForeignPortUntouched(),
 		statusChanges(),
 		rollingUpdate(),
 		{
@@ -97,6 +81,26 @@ func loadbalancer() []spec.Scenario {
 				Check: nobodyAnswers,
 			}},
 		},
+	}
+}
+
+func lbForeignPortUntouched() spec.Scenario {
+	return spec.Scenario{
+		ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("web", "203.0.113.26", "2001:db8:113::26"), RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
+				Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026), Serve("router", "udp", 8026),
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+				{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+				// The answer does not come back through the node, which TCP would not survive there.
+				{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
+			},
+		}},
 	}
 }
 

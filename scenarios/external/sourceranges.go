@@ -38,26 +38,7 @@ func sourceranges() []spec.Scenario {
 				},
 			}},
 		},
-		{
-			ID: "sr-pod-clients", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
-			Given: []store.Object{
-				Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"),
-					SourceRanges(nobody...)),
-				Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), SourceRanges(nobody...)),
-			},
-			Steps: []spec.Step{{
-				Do: []spec.Action{
-					Ingress("any", "203.0.113.41", "2001:db8:113::41"), Ingress("local", "203.0.113.42", "2001:db8:113::42"),
-					listing("any", "c1"), listing("local", "c1"),
-				},
-				Rows: []spec.Row{
-					{From: "c1", To: spec.IngressOf("any", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.IngressOf("local", 80), By: []string{"a2"}},
-					{From: "d1", To: spec.IngressOf("any", 80), Want: spec.Silence},
-					{From: "d1", To: spec.IngressOf("local", 80), Want: spec.Silence},
-				},
-			}},
-		},
+		srPodClients(),
 		{
 			ID: "sr-node-client", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{
@@ -96,27 +77,7 @@ func sourceranges() []spec.Scenario {
 			}},
 		},
 		anyAndFormat(),
-		{
-			ID: "sr-runtime-change", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
-			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
-			Steps: []spec.Step{
-				{Name: "no ranges", Do: Exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
-				}},
-				{Name: "others are listed", Do: []spec.Action{Edit("web", SourceRanges(nobody...))}, Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
-					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
-				}},
-				{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Silence},
-					{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
-				}},
-				{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
-					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), By: []string{"a2"}},
-				}},
-			},
-		},
+		srRuntimeChange(),
 		{
 			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
 			Given: []store.Object{Service("web", LoadBalancer(), SourceRanges(client4, client6))},
@@ -128,6 +89,53 @@ func sourceranges() []spec.Scenario {
 				},
 			}},
 		},
+	}
+}
+
+func srRuntimeChange() spec.Scenario {
+	return spec.Scenario{
+		ID: "sr-runtime-change", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
+		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
+		Steps: []spec.Step{
+			{Name: "no ranges", Do: Exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+			}},
+			{Name: "others are listed", Do: []spec.Action{Edit("web", SourceRanges(nobody...))}, Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+			}},
+			{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+				{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+			}},
+			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
+				{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), By: []string{"a2"}},
+			}},
+		},
+	}
+}
+
+func srPodClients() spec.Scenario {
+	return spec.Scenario{
+		ID: "sr-pod-clients", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SourceRanges},
+		Given: []store.Object{
+			Pod("c1", "n1"), Pod("d1", "n1"), Backend("a2", "n2"), Service("any", LoadBalancer(), Selecting("web"),
+				SourceRanges(nobody...)),
+			Service("local", LoadBalancer(), ETPLocal(), Selecting("web"), SourceRanges(nobody...)),
+		},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("any", "203.0.113.41", "2001:db8:113::41"), Ingress("local", "203.0.113.42", "2001:db8:113::42"),
+				listing("any", "c1"), listing("local", "c1"),
+			},
+			Rows: []spec.Row{
+				{From: "c1", To: spec.IngressOf("any", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.IngressOf("local", 80), By: []string{"a2"}},
+				{From: "d1", To: spec.IngressOf("any", 80), Want: spec.Silence},
+				{From: "d1", To: spec.IngressOf("local", 80), Want: spec.Silence},
+			},
+		}},
 	}
 }
 

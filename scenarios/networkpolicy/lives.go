@@ -49,55 +49,8 @@ func lives() []spec.Scenario {
 				})
 			}}},
 		},
-		{
-			ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
-			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
-			Steps: []spec.Step{
-				step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
-				{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
-					if err := w.Enforcer("n1").Kill(ctx); err != nil {
-						return err
-					}
-					return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
-				}},
-				{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
-					Delete("NetworkPolicy", "gone")),
-					Check: func(ctx context.Context, w spec.World) error {
-						if err := w.Enforcer("n1").Start(ctx); err != nil {
-							return err
-						}
-						return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
-					}},
-			},
-		},
-		{
-			ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
-			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-			Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
-				policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
-			Steps: []spec.Step{
-				{Name: "before", Rows: throughPorts},
-				{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
-					rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
-					return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-						for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
-							if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
-								return err
-							}
-						}
-						return nil
-					})
-				}},
-				{Name: "after", Check: func(ctx context.Context, w spec.World) error {
-					// An enforcer that has to find its way back to the first place is given the time for it.
-					err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
-					if err != nil {
-						return err
-					}
-					return w.Expect(ctx, throughPorts...)
-				}},
-			},
-		},
+		npChangeWhileAway(),
+		npProxierComesLater(),
 		{
 			ID: "np-enforcer-leaves", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
@@ -122,6 +75,61 @@ func lives() []spec.Scenario {
 					From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"},
 					Choice: "allowed traffic through a FORWARD chain whose policy is DROP",
 				})}},
+		},
+	}
+}
+
+func npProxierComesLater() spec.Scenario {
+	return spec.Scenario{
+		ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
+		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
+			policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
+		Steps: []spec.Step{
+			{Name: "before", Rows: throughPorts},
+			{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
+				rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
+				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
+					for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
+						if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}},
+			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
+				// An enforcer that has to find its way back to the first place is given the time for it.
+				err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
+				if err != nil {
+					return err
+				}
+				return w.Expect(ctx, throughPorts...)
+			}},
+		},
+	}
+}
+
+func npChangeWhileAway() spec.Scenario {
+	return spec.Scenario{
+		ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
+		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
+		Steps: []spec.Step{
+			step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
+			{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
+				if err := w.Enforcer("n1").Kill(ctx); err != nil {
+					return err
+				}
+				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
+			}},
+			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
+				Delete("NetworkPolicy", "gone")),
+				Check: func(ctx context.Context, w spec.World) error {
+					if err := w.Enforcer("n1").Start(ctx); err != nil {
+						return err
+					}
+					return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
+				}},
 		},
 	}
 }

@@ -59,21 +59,7 @@ func affinity() []spec.Scenario {
 				{Name: "none again", Do: []spec.Action{setAffinity(corev1.ServiceAffinityNone)}, Rows: spreadOrSticky(false)},
 			},
 		},
-		{
-			ID: "affinity-lb-both-policies", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
-			Given: append(threeBackends(Service("any", LoadBalancer(), Affinity(), Selecting("web"))),
-				Backend("b1", "n1"), Service("local", LoadBalancer(), ETPLocal(), Affinity(), Selecting("web"))),
-			Steps: []spec.Step{{
-				Do: []spec.Action{
-					Ingress("any", "203.0.113.80", "2001:db8:113::80"), RouteVia("client", "203.0.113.80", "2001:db8:113::80", "n1"),
-					Ingress("local", "203.0.113.81", "2001:db8:113::81"), RouteVia("client", "203.0.113.81", "2001:db8:113::81", "n1"),
-				},
-				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("any", 80), By: append([]string{"b1"}, three...), Sticky: true},
-					{From: "client", To: spec.IngressOf("local", 80), By: []string{"a1", "b1"}, Sticky: true},
-				},
-			}},
-		},
+		affinityLbBothPolicies(),
 		{
 			ID: "affinity-endpoint-removed", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
@@ -83,21 +69,7 @@ func affinity() []spec.Scenario {
 				{Name: "the first is gone", Do: []spec.Action{Delete("Pod", "a1")}, Rows: stuckTo(25, "a2", "a3")},
 			},
 		},
-		{
-			ID: "affinity-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
-			Given: []store.Object{
-				Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
-				Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
-			},
-			Steps: []spec.Step{{
-				Do: Exposed("web", "203.0.113.82", "2001:db8:113::82"),
-				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},
-					{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", By: three, Sticky: true},
-				},
-			}},
-		},
+		affinityUdp(),
 		{
 			ID: "affinity-survives-resync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
 			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.SurvivesRestart},
@@ -116,6 +88,42 @@ func affinity() []spec.Scenario {
 		keyedBySource(),
 		manyClients(),
 		timeout(),
+	}
+}
+
+func affinityLbBothPolicies() spec.Scenario {
+	return spec.Scenario{
+		ID: "affinity-lb-both-policies", Needs: []spec.Feature{spec.LoadBalancer, spec.ETPLocal, spec.SessionAffinity},
+		Given: append(threeBackends(Service("any", LoadBalancer(), Affinity(), Selecting("web"))),
+			Backend("b1", "n1"), Service("local", LoadBalancer(), ETPLocal(), Affinity(), Selecting("web"))),
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Ingress("any", "203.0.113.80", "2001:db8:113::80"), RouteVia("client", "203.0.113.80", "2001:db8:113::80", "n1"),
+				Ingress("local", "203.0.113.81", "2001:db8:113::81"), RouteVia("client", "203.0.113.81", "2001:db8:113::81", "n1"),
+			},
+			Rows: []spec.Row{
+				{From: "client", To: spec.IngressOf("any", 80), By: append([]string{"b1"}, three...), Sticky: true},
+				{From: "client", To: spec.IngressOf("local", 80), By: []string{"a1", "b1"}, Sticky: true},
+			},
+		}},
+	}
+}
+
+func affinityUdp() spec.Scenario {
+	return spec.Scenario{
+		ID: "affinity-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
+		Given: []store.Object{
+			Pod("c1", "n1"), udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"),
+			Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
+		},
+		Steps: []spec.Step{{
+			Do: Exposed("web", "203.0.113.82", "2001:db8:113::82"),
+			Rows: []spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},
+				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", By: three, Sticky: true},
+			},
+		}},
 	}
 }
 

@@ -62,34 +62,8 @@ func clusteripServed() []spec.Scenario {
 				{From: "a1", To: spec.ClusterIPRaw("web", 8080), Want: spec.NotServed},
 			}}},
 		},
-		{
-			ID: "clusterip-one-connection-one-endpoint", Needs: []spec.Feature{spec.ClusterIP},
-			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
-			Steps: []spec.Step{
-				{Name: "one endpoint", Rows: []spec.Row{
-					{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
-				}},
-				{Name: "two more", Do: []spec.Action{Apply(Backend("a3", "n3"), Backend("b1", "n1"))}, Rows: []spec.Row{
-					{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
-					{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2", "a3", "b1"}, Even: true},
-				}},
-				{Name: "its own turns unready", Do: []spec.Action{Readiness("a2", false)}, Rows: []spec.Row{
-					{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
-					{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a3", "b1"}},
-				}},
-			},
-		},
-		{
-			ID: "clusterip-multiport", Needs: []spec.Feature{spec.ClusterIP},
-			Given: []store.Object{
-				Pod("a1", "n1"), Pod("a2", "n2", App("web"), Named("http", 8080), Named("adm", 9090)),
-				Service("web", ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
-			},
-			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
-				{From: "a1", To: spec.ClusterIPOf("web", 81), By: []string{"a2"}, Port: 9090},
-			}}},
-		},
+		clusteripOneConnectionOneEndpoint(),
+		clusteripMultiport(),
 		{
 			ID: "clusterip-same-port-tcp-udp", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
@@ -111,6 +85,40 @@ func clusteripServed() []spec.Scenario {
 		spread(),
 		replyFromVIP(),
 		isVirtual(),
+	}
+}
+
+func clusteripOneConnectionOneEndpoint() spec.Scenario {
+	return spec.Scenario{
+		ID: "clusterip-one-connection-one-endpoint", Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Steps: []spec.Step{
+			{Name: "one endpoint", Rows: []spec.Row{
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
+			}},
+			{Name: "two more", Do: []spec.Action{Apply(Backend("a3", "n3"), Backend("b1", "n1"))}, Rows: []spec.Row{
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2", "a3", "b1"}, Even: true},
+			}},
+			{Name: "its own turns unready", Do: []spec.Action{Readiness("a2", false)}, Rows: []spec.Row{
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a3", "b1"}},
+			}},
+		},
+	}
+}
+
+func clusteripMultiport() spec.Scenario {
+	return spec.Scenario{
+		ID: "clusterip-multiport", Needs: []spec.Feature{spec.ClusterIP},
+		Given: []store.Object{
+			Pod("a1", "n1"), Pod("a2", "n2", App("web"), Named("http", 8080), Named("adm", 9090)),
+			Service("web", ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
+		},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
+			{From: "a1", To: spec.ClusterIPOf("web", 81), By: []string{"a2"}, Port: 9090},
+		}}},
 	}
 }
 

@@ -26,23 +26,7 @@ var (
 func dualstack() []spec.Scenario {
 	return []spec.Scenario{
 		parity(),
-		{
-			ID: "ds-both-vips", Families: dualstackBoth,
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
-			Given: []store.Object{
-				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
-				Service("four-six", Selecting("web"), NodePort(), InFamilies(corev1.IPv4Protocol, corev1.IPv6Protocol)),
-				Service("six-four", Selecting("web"), NodePort(), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol)),
-				Service("sticky", Selecting("web"), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol), Affinity()),
-			},
-			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("four-six", 80), By: []string{"a1", "a2"}, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("six-four", 80), By: []string{"a1", "a2"}, Even: true},
-				{From: "client", To: spec.NodePortAt("n1", "four-six", 80), Times: 3, By: []string{"a1", "a2"}},
-				{From: "client", To: spec.NodePortAt("n1", "six-four", 80), Times: 3, By: []string{"a1", "a2"}},
-				{From: "c1", To: spec.ClusterIPOf("sticky", 80), By: []string{"a1", "a2"}, Sticky: true},
-			}}},
-		},
+		dsBothVips(),
 		{
 			ID: "ds-families-independent", Families: dualstackBoth, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
@@ -95,6 +79,26 @@ func dualstack() []spec.Scenario {
 				{Name: "neighbours", Check: nodesAreFound},
 			},
 		},
+	}
+}
+
+func dsBothVips() spec.Scenario {
+	return spec.Scenario{
+		ID: "ds-both-vips", Families: dualstackBoth,
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity},
+		Given: []store.Object{
+			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"),
+			Service("four-six", Selecting("web"), NodePort(), InFamilies(corev1.IPv4Protocol, corev1.IPv6Protocol)),
+			Service("six-four", Selecting("web"), NodePort(), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol)),
+			Service("sticky", Selecting("web"), InFamilies(corev1.IPv6Protocol, corev1.IPv4Protocol), Affinity()),
+		},
+		Steps: []spec.Step{{Rows: []spec.Row{
+			{From: "c1", To: spec.ClusterIPOf("four-six", 80), By: []string{"a1", "a2"}, Even: true},
+			{From: "c1", To: spec.ClusterIPOf("six-four", 80), By: []string{"a1", "a2"}, Even: true},
+			{From: "client", To: spec.NodePortAt("n1", "four-six", 80), Times: 3, By: []string{"a1", "a2"}},
+			{From: "client", To: spec.NodePortAt("n1", "six-four", 80), Times: 3, By: []string{"a1", "a2"}},
+			{From: "c1", To: spec.ClusterIPOf("sticky", 80), By: []string{"a1", "a2"}, Sticky: true},
+		}}},
 	}
 }
 
