@@ -54,9 +54,6 @@ var addr = netip.MustParseAddr
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	if t, ok := t.(*testing.T); ok {
-		t.Parallel() // a world is a test's own, and making one is mostly waiting
-	}
 	w := &world{NewNS(t, "client"), NewNS(t, "router"), NewNS(t, "server")}
 	for _, ns := range []*netns.NS{w.client, w.router, w.server} {
 		Must(t, ns.SetSysctls(

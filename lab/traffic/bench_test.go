@@ -12,7 +12,7 @@ import (
 
 // BenchmarkProbe measures one probe after another, and as many at a time as there are CPUs.
 func BenchmarkProbe(b *testing.B) {
-	w := newSerialWorld(b)
+	w := newWorld(b)
 	f := families[0]
 	serve(b, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 	NFT(b, w.router, `

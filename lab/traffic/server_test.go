@@ -80,7 +80,7 @@ func TestServerRefusesNonsense(t *testing.T) {
 
 // A restart finds its ports free, whatever its connections were doing.
 func TestRestart(t *testing.T) {
-	w := newSerialWorld(t)
+	w := newWorld(t)
 	f := families[0]
 	for range 3 {
 		s := serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)

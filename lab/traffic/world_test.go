@@ -48,15 +48,9 @@ var families = []family{
 
 var addr = netip.MustParseAddr
 
-// newWorld makes the test parallel: its world is its own, and making one is mostly waiting.
-func newWorld(t *testing.T) *world {
-	t.Helper()
-	t.Parallel()
-	return newSerialWorld(t)
-}
-
-// newSerialWorld is for benchmarks, and for tests that look at what all servers of the process share.
-func newSerialWorld(t testing.TB) *world {
+// newWorld makes the network of one test. Tests with a world are not parallel: a program that another test starts holds
+// a copy of every socket between its fork and its exec, so a port that was closed may still be in use.
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{client: NewNS(t, "client"), router: NewNS(t, "router"), lan: NewNS(t, "lan"), server: NewNS(t, "server")}
 	for _, ns := range []*netns.NS{w.client, w.router, w.lan, w.server} {

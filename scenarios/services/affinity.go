@@ -69,7 +69,7 @@ func affinity() []spec.Scenario {
 				{Name: "the first is gone", Do: []spec.Action{Delete("Pod", "a1")}, Rows: stuckTo(25, "a2", "a3")},
 			},
 		},
-		affinityUdp(),
+		affinityUDP(),
 		{
 			ID: "affinity-survives-resync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
 			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.SurvivesRestart},
@@ -109,7 +109,7 @@ func affinityLbBothPolicies() spec.Scenario {
 	}
 }
 
-func affinityUdp() spec.Scenario {
+func affinityUDP() spec.Scenario {
 	return spec.Scenario{
 		ID: "affinity-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.SessionAffinity},
 		Given: []store.Object{

@@ -18,7 +18,7 @@ import (
 // manifest returns one of the manifests of the store's tests.
 func manifest(t *testing.T, name string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", "..", "testdata", name))
+	path, err := filepath.Abs(filepath.Join("..", "..", "store", "testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
