@@ -203,7 +203,10 @@ func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
 		Stack: lab.Dual, Overlay: lab.IPIP, Nodes: []lab.NodeSpec{{Name: "n1"}},
 	})
 	if err == nil {
-		t.Skip("this kernel has ipip", l.Close())
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		t.Skip("this kernel has ipip")
 	}
 	code, stdout, _ := outcome(t, "conform", "--overlay", "ipip", "--focus", "^nodeport-every-node$", "--out", t.TempDir())
 	if code != 2 || !strings.Contains(stdout, "overlay ipip: this kernel cannot do it") {
@@ -226,7 +229,7 @@ func TestTheMachineIsUntouchedByConform(t *testing.T) {
 	}
 	run(hosttest.Ending{})
 	run(hosttest.Ending{Signal: unix.SIGINT, After: time.Second})
-	for range 20 { // the sandbox's own test kills at many more moments
+	for range 50 {
 		run(hosttest.Ending{Signal: syscall.SIGKILL, After: rand.N(time.Second)})
 	}
 }
