@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package expect reads which deviations of a program are known. A scenario that fails as expected is known instead of
+// failed, and one that passes although a failure is expected is an error. So a list of expectations is true, or the run
+// fails.
+//
+// A file has this form:
+//
+//	proxier: my-proxy
+//	expect:
+//	- scenario: ct-udp-service-deleted       # its id
+//	  modes: [iptables]                      # default: all
+//	  versions: ">=1.32 <1.38"               # default: all
+//	  families: [4]                          # default: all
+//	  rows: ["the-service-is-deleted/*"]     # default: the scenario as a whole
+//	  with: {pods: bridge}                   # default: in every cluster
+//	  got: Reply                             # default: any failure
+//	  issue: https://github.com/kubernetes/kubernetes/issues/141275
+//	  reason: flows of deleted Services are not flushed
+package expect
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"go.yaml.in/yaml/v2"
+
+	"github.com/viplab/viplab/lab"
+)
+
+// File is a file of expectations.
+type File struct {
+	// Proxier is the name of the program, without its mode: "kube-proxy".
+	Proxier string  `yaml:"proxier"`
+	Expect  []Entry `yaml:"expect"`
+
+	name string
+}
+
+// Entry is one expectation: a scenario, or some of its rows, that fail for a known reason.
+type Entry struct {
+	Scenario string `yaml:"scenario"`
+	// Modes are those of the program to which the entry applies. None means all.
+	Modes []string `yaml:"modes,omitempty,flow"`
+	// Versions is a range of releases, as in ">=1.32 <1.37". Empty means all. A program of unknown version is in none
+	// but the empty range.
+	Versions string `yaml:"versions,omitempty"`
+	// Families are 4 and 6. None means both.
+	Families []int `yaml:"families,omitempty,flow"`
+	// Rows are patterns of the labels of rows (spec.Probed.Row); * stands for any text. Each row that matches must
+	// fail, and every other row must hold. None means the scenario as a whole, whatever fails in it.
+	Rows []string `yaml:"rows,omitempty,flow"`
+	// With limits the entry to runs with these settings: ip, pods, overlay, and arguments of the program.
+	With map[string]string `yaml:"with,omitempty,flow"`
+	// Got is the outcome that is known: Reply, Refused, Unreachable, Reset, Silence, or NotReady for a program that
+	// does not converge. Empty means any failure.
+	Got string `yaml:"got,omitempty"`
+	// Issue is the address of the program's issue, or "none" if nobody has filed one.
+	Issue string `yaml:"issue"`
+	// Reason is the cause in a few words.
+	Reason string `yaml:"reason"`
+	// Fixed is the first release without the deviation, for readers. Versions decides.
+	Fixed string `yaml:"fixed,omitempty"`
+	// Flaky allows the scenario or row to pass as well. Such an entry needs an issue.
+	Flaky bool `yaml:"flaky,omitempty"`
+}
+
+// NotReady is the outcome of a program that does not converge.
+const NotReady = "NotReady"
+
+// todo stands where a person has to write something.
+const todo = "TODO"
+
+var outcomes = []string{"Reply", "Refused", "Unreachable", "Reset", "Silence", NotReady}
+
+//go:embed known/*.yaml
+var shipped embed.FS
+
+// Shipped returns the expectations that come with viplab for a program, nil if there are none.
+func Shipped(proxier string) (*File, error) {
+	name := "known/" + proxier + ".yaml"
+	data, err := shipped.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Parse("suite/expect/"+name, data)
+}
+
+// Parse reads a file. The name is that of the file, for errors. The error names every entry that is malformed: an
+// unknown field, no issue, no reason, or a range of versions that is none.
+func Parse(name string, data []byte) (*File, error) {
+	f := &File{name: name}
+	if err := yaml.UnmarshalStrict(data, f); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var errs []error
+	if f.Proxier == "" {
+		errs = append(errs, fmt.Errorf("%s: it does not name its proxier", name))
+	}
+	for i, e := range f.Expect {
+		for _, problem := range e.problems() {
+			errs = append(errs, fmt.Errorf("%s: entry %d (%s): %s", name, i+1, e.Scenario, problem))
+		}
+	}
+	return f, errors.Join(errs...)
+}
+
+func (e Entry) problems() []string {
+	var out []string
+	if e.Scenario == "" {
+		out = append(out, "it names no scenario")
+	}
+	if e.Issue == "" || e.Issue == todo || e.Reason == "" || e.Reason == todo {
+		out = append(out, `it needs a reason, and an issue or "issue: none"`)
+	}
+	if e.Flaky && e.Issue == "none" {
+		out = append(out, "what is flaky needs an issue")
+	}
+	if e.Got != "" && !slices.Contains(outcomes, e.Got) {
+		out = append(out, fmt.Sprintf("got %q: want one of %s", e.Got, strings.Join(outcomes, ", ")))
+	}
+	if _, err := semver.NewConstraint(e.Versions); e.Versions != "" && err != nil {
+		out = append(out, fmt.Sprintf("versions %q: %v", e.Versions, err))
+	}
+	for _, f := range e.Families {
+		if f != 4 && f != 6 {
+			out = append(out, fmt.Sprintf("family %d: want 4 or 6", f))
+		}
+	}
+	return out
+}
+
+// Run describes a run of a program: what decides which expectations apply.
+type Run struct {
+	// Mode is the program's mode, empty if it has none.
+	Mode string
+	// Version is its release, as in "v1.36.3". Empty means that it is unknown.
+	Version string
+	// With are the settings of the run: ip, pods, overlay, and arguments of the program.
+	With map[string]string
+}
+
+// For returns the expectations for a run. The error names each entry whose scenario is none of the ids, and each two
+// entries of which both concern one row.
+func (f *File) For(r Run, ids []string) (*Known, error) {
+	if f == nil {
+		return nil, nil
+	}
+	k := &Known{file: f.name}
+	var errs []error
+	for _, e := range f.Expect {
+		if !slices.Contains(ids, e.Scenario) {
+			errs = append(errs, fmt.Errorf("%s: there is no scenario %q: remove the entry", f.name, e.Scenario))
+		}
+		if !e.applies(r) {
+			continue
+		}
+		if slices.ContainsFunc(k.entries, func(o Entry) bool { return overlap(e, o) }) {
+			errs = append(errs, fmt.Errorf("%s: two entries apply to %s: narrow one", f.name, e.Scenario))
+		}
+		k.entries = append(k.entries, e)
+	}
+	return k, errors.Join(errs...)
+}
+
+func (e Entry) applies(r Run) bool {
+	if len(e.Modes) > 0 && !slices.Contains(e.Modes, r.Mode) {
+		return false
+	}
+	for name, value := range e.With {
+		if r.With[name] != value {
+			return false
+		}
+	}
+	if e.Versions == "" {
+		return true
+	}
+	in, err := semver.NewConstraint(e.Versions)
+	version, unknown := semver.NewVersion(r.Version)
+	return err == nil && unknown == nil && in.Check(version)
+}
+
+// overlap reports whether both entries concern one row of one scenario.
+func overlap(a, b Entry) bool {
+	if a.Scenario != b.Scenario || len(a.Families) > 0 && len(b.Families) > 0 &&
+		!slices.ContainsFunc(a.Families, func(f int) bool { return slices.Contains(b.Families, f) }) {
+		return false
+	}
+	return len(a.Rows) == 0 || len(b.Rows) == 0 ||
+		slices.ContainsFunc(a.Rows, func(r string) bool { return slices.Contains(b.Rows, r) })
+}
+
+// Known are the expectations for one run of a program. Nil has none.
+type Known struct {
+	file    string
+	entries []Entry
+}
+
+// Of returns the expectations of a scenario.
+func (k *Known) Of(scenario string) []Entry {
+	if k == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(k.entries), func(e Entry) bool { return e.Scenario != scenario })
+}
+
+// Whole reports whether the entry concerns the scenario as a whole.
+func (e Entry) Whole() bool { return len(e.Rows) == 0 }
+
+// Concerns reports whether the entry names the row with the label in a family.
+func (e Entry) Concerns(label string, f lab.Family) bool {
+	family := map[lab.Family]int{lab.V4: 4, lab.V6: 6}[f]
+	return (len(e.Families) == 0 || slices.Contains(e.Families, family)) &&
+		slices.ContainsFunc(e.Rows, func(pattern string) bool { return glob(pattern).MatchString(label) })
+}
+
+// Explains reports whether the entry foresees these outcomes of probes that are not as wanted.
+func (e Entry) Explains(outcomes ...string) bool {
+	return e.Got == "" || !slices.ContainsFunc(outcomes, func(o string) bool { return o != e.Got })
+}
+
+// glob compiles a pattern in which * stands for any text.
+func glob(pattern string) *regexp.Regexp {
+	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*") + "$")
+}
+
+// String names the issue and the reason.
+func (e Entry) String() string {
+	if e.Issue == "none" {
+		return e.Reason + " (no issue is filed)"
+	}
+	return e.Reason + " (" + e.Issue + ")"
+}
+
+// Encode returns a file of entries for a program, as Parse reads it. Issue and reason are left to a person where they
+// are missing.
+func Encode(proxier string, entries []Entry) ([]byte, error) {
+	for i := range entries {
+		if entries[i].Issue == "" {
+			entries[i].Issue, entries[i].Reason = todo, todo
+		}
+	}
+	return yaml.Marshal(File{Proxier: proxier, Expect: entries})
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/lab"
+)
+
+func parse(t *testing.T, entries string) *File {
+	t.Helper()
+	f, err := Parse("mine.yaml", []byte("proxier: mine\nexpect:\n"+entries))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestMistakesAreNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"expect: []": "does not name its proxier",
+		"proxier: x\nexpect: [{scenario: a, isue: none, reason: r}]":                              "isue",
+		"proxier: x\nexpect: [{scenario: a, reason: r}]":                                          "issue",
+		"proxier: x\nexpect: [{scenario: a, issue: TODO, reason: r}]":                             "issue",
+		"proxier: x\nexpect: [{scenario: a, issue: none}]":                                        "reason",
+		"proxier: x\nexpect: [{issue: none, reason: r}]":                                          "no scenario",
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, got: Answer}]":                `got "Answer"`,
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, versions: new}]":              `versions "new"`,
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, families: [5]}]":              "family 5",
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, flaky: true}]":                "flaky needs an issue",
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r}, {scenario: b, issue: none}]": "entry 2 (b)",
+		"proxier: x\nexpect: [{scenario: a, issue: none, reason: r, rows: {a: b}}]":               "map",
+	} {
+		if _, err := Parse("mine.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "mine.yaml") {
+			t.Errorf("%s: error %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestEntriesApply(t *testing.T) {
+	for entry, want := range map[string]bool{
+		"":                             true,
+		`modes: [iptables]`:            true,
+		`modes: [nftables, ipvs]`:      false,
+		`versions: ">=1.32 <1.37"`:     true,
+		`versions: "<1.36"`:            false,
+		`versions: ">=1.37"`:           false,
+		`with: {pods: bridge}`:         true,
+		`with: {pods: routed}`:         false,
+		`with: {detect-local-mode: X}`: false,
+	} {
+		f := parse(t, "- {scenario: a, issue: none, reason: r, "+entry+"}\n")
+		k, err := f.For(Run{Mode: "iptables", Version: "v1.36.3", With: map[string]string{"pods": "bridge"}}, []string{"a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(k.Of("a")) == 1; got != want {
+			t.Errorf("%s: applies %t, want %t", entry, got, want)
+		}
+		if len(k.Of("b")) != 0 {
+			t.Errorf("%s: applies to another scenario", entry)
+		}
+	}
+	f := parse(t, `- {scenario: a, issue: none, reason: r, versions: "<2"}`)
+	if k, err := f.For(Run{}, []string{"a"}); err != nil || len(k.Of("a")) != 0 {
+		t.Errorf("%v: an entry of some versions applies to an unknown one", err)
+	}
+}
+
+func TestEntriesThatCannotBeRight(t *testing.T) {
+	f := parse(t, "- {scenario: a, issue: none, reason: r}\n- {scenario: a, issue: none, reason: r, rows: [x]}\n")
+	if _, err := f.For(Run{}, []string{"a"}); err == nil || !strings.Contains(err.Error(), "two entries apply to a") {
+		t.Errorf("overlapping entries: %v", err)
+	}
+	if _, err := f.For(Run{}, []string{"b"}); err == nil || !strings.Contains(err.Error(), `no scenario "a"`) {
+		t.Errorf("an unknown scenario: %v", err)
+	}
+}
+
+func TestRows(t *testing.T) {
+	e := Entry{Rows: []string{"gone/*", "*/client/nodeport"}, Families: []int{4}, Got: "Reply"}
+	for _, c := range []struct {
+		label  string
+		family lab.Family
+		want   bool
+	}{
+		{"gone/c1/clusterip", lab.V4, true}, {"gone/c1/clusterip", lab.V6, false}, {"here/c1/clusterip", lab.V4, false},
+		{"here/client/nodeport", lab.V4, true}, {"here/client/nodeport/udp", lab.V4, false},
+	} {
+		if got := e.Concerns(c.label, c.family); got != c.want {
+			t.Errorf("%s %s: %t", c.label, c.family, got)
+		}
+	}
+	if !e.Explains("Reply", "Reply") || e.Explains("Reply", "Silence") || !(Entry{}).Explains("Silence") {
+		t.Error("an entry explains other outcomes than its own")
+	}
+}
+
+func TestEncodedEntriesAreForAPerson(t *testing.T) {
+	data, err := Encode("mine", []Entry{{Scenario: "a", Rows: []string{"x"}, Got: "Reply"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse("mine.yaml", data); err == nil {
+		t.Errorf("entries without a reason are accepted:\n%s", data)
+	}
+	f, err := Parse("mine.yaml", []byte(strings.ReplaceAll(string(data), "TODO", "none")))
+	if err != nil || f.Proxier != "mine" || fmt.Sprint(f.Expect[0].Rows) != "[x]" {
+		t.Errorf("%v: %+v", err, f)
+	}
+}
+
+func TestShippedFilesAreValid(t *testing.T) {
+	files, err := shipped.ReadDir("known")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, len(files))
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(file.Name(), ".yaml")
+		f, err := Shipped(name)
+		if err != nil || f.Proxier != name {
+			t.Errorf("%s: %v", file.Name(), err)
+		}
+	}
+	if f, err := Shipped("iptables"); f != nil || err != nil {
+		t.Errorf("a built-in proxier has expectations: %v, %v", f, err)
+	}
+}
