@@ -7,6 +7,7 @@ package suite
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/viplab/viplab/internal/suite/engine"
@@ -57,6 +58,8 @@ func report(t *testing.T, c *engine.Cell) {
 		t.Fatal(err)
 	case r.Verdict == spec.Skip:
 		t.Skip(r.Reason)
+	case r.Verdict == spec.Known:
+		t.Logf("known: %s", strings.Join(r.Known, "; "))
 	case r.Verdict == spec.Fail:
 		t.Fatalf("%s\n%s", c.Scenario.Why, r.Reason)
 	case r.Verdict == spec.Broken:

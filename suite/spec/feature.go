@@ -51,21 +51,15 @@ const (
 	MasqueradeMark Feature = "masquerade-mark"
 	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
 	NodePortPrecedence Feature = "nodeport-precedence"
-	// ConntrackSparesOthers: that clean-up spares a flow to another machine, whatever its port.
-	ConntrackSparesOthers Feature = "conntrack-spares-others"
-	// ConntrackFollowsFrontends: a UDP flow to an address or port that an existing Service gains is served.
-	ConntrackFollowsFrontends Feature = "conntrack-follows-frontends"
-	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a policy,
-	// as long as the endpoint serves.
+	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a
+	// policy, as long as the endpoint serves.
 	UDPDrains Feature = "udp-drains"
-	// UDPKeepsLast: a UDP flow stays with its endpoint when the Service loses its last one.
-	UDPKeepsLast Feature = "udp-keeps-last"
 	// NodeHints: hints that name nodes apply, not only those that name zones (KEP-3015).
 	NodeHints Feature = "node-hints"
 	// DialsAgain: a TCP connection that one endpoint does not accept is offered to another.
 	DialsAgain Feature = "dials-again"
-	// ResolvesClashes: flows of one client that would be identical after translation, such as those from one port to two
-	// Services with the same endpoint, get different source ports.
+	// ResolvesClashes: flows of one client that would be identical after translation, such as those from one port to
+	// two Services with the same endpoint, get different source ports.
 	ResolvesClashes Feature = "resolves-clashes"
 	// LargeFromNode: a process on a node can send datagrams larger than the MTU of the path to the endpoint.
 	LargeFromNode Feature = "large-from-node"
@@ -81,31 +75,28 @@ const (
 	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 
-	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the packet
-	// comes in by (--detect-local-mode=ClusterCIDR).
+	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the
+	// packet comes in by (--detect-local-mode=ClusterCIDR).
 	PodsByAddress Feature = "pods-by-address"
 	// ModeSwitch: the program has another mode, and each mode removes what the other one has left on the node.
 	ModeSwitch Feature = "mode-switch"
 	// Cleanup: on command, the program removes everything that it programmed.
 	Cleanup Feature = "cleanup"
-	// NoEndpointsRefused: clients of a Service without endpoints are refused.
-	NoEndpointsRefused Feature = "no-endpoints-refused"
-	// NoEndpointsRefusedOnNode: processes on a node are refused at such a Service's external addresses as well.
-	NoEndpointsRefusedOnNode Feature = "no-endpoints-refused-on-node"
 	// ExternalIPsGate: an administrator can disable spec.externalIPs (KEP-5707).
 	ExternalIPsGate Feature = "externalips-gate"
 	// ClusterIPFromOutside: an outside client that routes the ClusterIP range to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
 	// UnusedClusterIPsDropped: packets to unassigned addresses in the ClusterIP range do not leave the node.
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
-	// AffinityTimeout: affinity ends timeoutSeconds after the client's last new connection, even if older ones are still
-	// open.
+	// AffinityTimeout: affinity ends timeoutSeconds after the client's last new connection, even if older ones are
+	// still open.
 	AffinityTimeout Feature = "affinity-timeout"
 	// AffinityManyClients: affinity holds for more than a hundred clients of one endpoint.
 	AffinityManyClients Feature = "affinity-many-clients"
 	// SourceRanges: loadBalancerSourceRanges are enforced.
 	SourceRanges Feature = "source-ranges"
-	// HealthCheckBody: the health-check port reports in JSON the number of the node's endpoints, and gives it as a weight.
+	// HealthCheckBody: the health-check port reports in JSON the number of the node's endpoints, and gives it as a
+	// weight.
 	HealthCheckBody Feature = "healthcheck-body"
 	// HealthCheckAccept: the health-check port is reachable through an INPUT chain whose policy is DROP.
 	HealthCheckAccept Feature = "healthcheck-accept"
@@ -140,25 +131,24 @@ const (
 var (
 	core = []Feature{
 		ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, Hairpin, HealthCheckNodePort,
-		HealthCheckBody, TerminatingFallback, Topology, NodeHints, SourceRanges, NoEndpointsRefused, ConntrackCleanupUDP,
+		HealthCheckBody, TerminatingFallback, Topology, NodeHints, SourceRanges, ConntrackCleanupUDP,
 		ClusterIPFromOutside, ExternalIPsGate, Cleanup,
 	}
 	inKernel    = []Feature{KernelNAT, SourceAddress, NodePortPrecedence, SurvivesRestart, SCTP}
 	byNetfilter = []Feature{
-		RandomSpread, VirtualIP, OutlivesService, UDPDrains, UDPKeepsLast, AffinityTimeout, ResolvesClashes, ETPLocalShortcut,
+		RandomSpread, VirtualIP, OutlivesService, UDPDrains, AffinityTimeout, ResolvesClashes, ETPLocalShortcut,
 		LargeFromNode, BridgedFragmentsV6, PodsByAddress,
 	}
 	single = []Feature{
-		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients, ConntrackSparesOthers,
-		ConntrackFollowsFrontends,
+		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients,
 	}
 	// beyond holds the features that show how a proxier works, that its command line offers beside serving, or that the
 	// Service API does not require. Assumed leaves them out: packets are served either way.
 	beyond = []Feature{
 		CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
 		HealthCheckBody, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy,
-		NoEndpointsRefusedOnNode, NodePortHeld, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, SelfHealing,
-		UDPKeepsLast, UnusedClusterIPsDropped, UserspacePortals,
+		NodePortHeld, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, SelfHealing,
+		UnusedClusterIPsDropped, UserspacePortals,
 	}
 )
 

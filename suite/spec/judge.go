@@ -31,6 +31,8 @@ type Observation struct {
 type Facts struct {
 	// Names maps an address to the name of the host that has it.
 	Names map[netip.Addr]string
+	// Nodes are the names of the nodes.
+	Nodes []string
 	// Egress returns the address of the interface by which a node sends to an address.
 	Egress func(node string, to netip.Addr) netip.Addr
 }
@@ -103,16 +105,26 @@ func (p Peer) judge(from string, o Observation, facts Facts) string {
 	case peerEgress:
 		ok = o.Peer.Addr() == facts.Egress(p.node, o.Local.Addr())
 	case peerHairpin:
-		if o.Server == from {
-			ok = facts.has(p.node, o.Peer.Addr())
-		} else {
-			ok = itself
-		}
+		ok = itself || o.Server == from
+	case peerEither:
+		ok = itself || slices.Contains(facts.Nodes, facts.Names[o.Peer.Addr().Unmap()])
 	}
 	if ok {
 		return ""
 	}
 	return fmt.Sprintf("%s saw %s:%d (the client is %s)", o.Server, facts.Name(o.Peer.Addr()), o.Peer.Port(), o.Source)
+}
+
+// Choice describes which client address servers saw where the row leaves it open (ItselfOrNode), empty if it does not.
+func (p Peer) Choice(o Observation) string {
+	switch {
+	case p.kind != peerEither || o.Outcome != traffic.Reply:
+		return ""
+	case o.Peer == o.Source:
+		return "under policy Cluster, servers see the client itself"
+	default:
+		return "under policy Cluster, servers see a node"
+	}
 }
 
 func (f FlowWant) judge(o Observation, facts Facts) string {

@@ -9,11 +9,11 @@ import "context"
 type Life interface {
 	// Kill ends the program as SIGKILL does: its sockets close, and what it has programmed in the kernel stays.
 	Kill(ctx context.Context) error
-	// Start starts it again, whatever state the node is in, and returns before the first Apply; Settle waits for that. It
-	// kills a running program first.
+	// Start starts it again, whatever state the node is in, and returns before the first Apply; Settle waits for that.
+	// It kills a running program first.
 	Start(ctx context.Context) error
-	// StartWithoutEndpoints is Start, but the API withholds EndpointSlices until the caller calls release. It returns when
-	// the proxier has listed Services. Apply is not called before release.
+	// StartWithoutEndpoints is Start, but the API withholds EndpointSlices until the caller calls release. It returns
+	// when the proxier has listed Services. Apply is not called before release.
 	StartWithoutEndpoints(ctx context.Context) (release func(), err error)
 	// Switch kills the program and starts its other mode.
 	Switch(ctx context.Context) error

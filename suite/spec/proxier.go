@@ -17,14 +17,14 @@ import (
 type Proxier interface {
 	// Name returns its name in commands and reports: lower case letters, digits and dashes.
 	Name() string
-	// Features returns the features that it claims. Features are declared, never discovered: a claim that does not hold is
-	// a failure.
+	// Features returns the features that it claims. Features are declared, never discovered: a claim that does not hold
+	// is a failure.
 	Features() FeatureSet
-	// Usable returns nil if it can run on this machine, an *UnusableError if something is missing, or another error if the
-	// check itself fails.
+	// Usable returns nil if it can run on this machine, an *UnusableError if something is missing, or another error if
+	// the check itself fails.
 	Usable(ctx context.Context) error
-	// Other returns the same program in another mode, or nil. Each mode, when it starts, removes what the other has left
-	// on the node. A proxier with another mode declares ModeSwitch.
+	// Other returns the same program in another mode, or nil. Each mode, when it starts, removes what the other has
+	// left on the node. A proxier with another mode declares ModeSwitch.
 	Other() Proxier
 	// Start starts it on a node. It need not program anything before the first Apply. An *UnusableError reports that
 	// node.Config is not supported: scenarios that need it are skipped.
@@ -34,8 +34,9 @@ type Proxier interface {
 // Instance is a proxier on one node. Its methods are not called concurrently. It ends with one call of Stop, Kill or
 // Cleanup, and no method is called after that.
 type Instance interface {
-	// Apply makes the node serve the whole state, and returns when packets show it. An error is a failure of the proxier;
-	// the caller retries with the newest state. Apply of an unchanged state changes nothing that a packet can see.
+	// Apply makes the node serve the whole state, and returns when packets show it. An error is a failure of the
+	// proxier; the caller retries with the newest state. Apply of an unchanged state changes nothing that a packet can
+	// see.
 	Apply(ctx context.Context, want *store.Snapshot) error
 	// Dump writes the programmed state for human readers.
 	Dump(ctx context.Context, w io.Writer) error
@@ -44,8 +45,8 @@ type Instance interface {
 	Stop(ctx context.Context) error
 	// Kill ends it as SIGKILL ends a program: its sockets and children are gone, and its rules stay.
 	Kill(ctx context.Context) error
-	// Cleanup ends it, removes everything that it and earlier instances programmed on the node, and leaves the rest of the
-	// node as it is. It returns an error if the implementation cannot do that; others declare the feature Cleanup.
+	// Cleanup ends it, removes everything that it and earlier instances programmed on the node, and leaves the rest of
+	// the node as it is. It returns an error if the implementation cannot do that; others declare the feature Cleanup.
 	Cleanup(ctx context.Context) error
 }
 
@@ -67,9 +68,9 @@ type Node struct {
 	StateDir string
 	// Config holds the settings of an administrator.
 	Config ProxyConfig
-	// Endpoints, if not nil, is closed once the proxier may learn of EndpointSlices. Until then Apply is not called, and
-	// an API server for the Store does not answer requests for EndpointSlices. Start returns when the proxier has listed
-	// Services.
+	// Endpoints, if not nil, is closed once the proxier may learn of EndpointSlices. Until then Apply is not called,
+	// and an API server for the Store does not answer requests for EndpointSlices. Start returns when the proxier has
+	// listed Services.
 	Endpoints <-chan struct{}
 	// Log is for human readers; it ends up in the directory of a failed scenario.
 	Log *slog.Logger
@@ -104,8 +105,8 @@ type ProxyConfig struct {
 	NoExternalIPs bool
 	// NoLocalhostNodePorts turns 127.0.0.1:nodePort off in a proxier that would serve it.
 	NoLocalhostNodePorts bool
-	// IPVSScheduler is how IPVS picks an endpoint: rr (the default if empty), wrr, lc, wlc, sh, dh, sed, nq or mh. Other
-	// proxiers ignore it.
+	// IPVSScheduler is how IPVS picks an endpoint: rr (the default if empty), wrr, lc, wlc, sh, dh, sed, nq or mh.
+	// Other proxiers ignore it.
 	IPVSScheduler string
 	// IPVSStrictARP keeps nodes from answering ARP for Service addresses, which IPVS nodes own.
 	IPVSStrictARP bool

@@ -7,9 +7,11 @@ import "time"
 // Verdict is the outcome of a scenario on a proxier.
 type Verdict string
 
-// The verdicts. A skip is decided before anything is built. Broken means that the harness failed, not the proxier.
+// The verdicts. A skip is decided before anything is built. Known means that the scenario failed as an expectation
+// foresees. Broken means that the harness failed, not the proxier.
 const (
 	Pass   Verdict = "pass"
+	Known  Verdict = "known"
 	Fail   Verdict = "fail"
 	Skip   Verdict = "skip"
 	Broken Verdict = "broken"
@@ -25,6 +27,11 @@ type Result struct {
 	Reason string
 	// Missing lists the missing features that caused a skip.
 	Missing []Feature
+	// Known lists the known deviations that the scenario showed, each with its issue.
+	Known []string
+	// NotAsked lists the rows that were left out, each with the reason: they concern other proxiers (Row.If,
+	// Row.Unless).
+	NotAsked []string
 	// Took is the time from the scenario's start to its verdict, without the time spent waiting for other scenarios.
 	Took time.Duration
 	// Files lists the files of a failure, relative to the report's folder.
@@ -37,6 +44,14 @@ type Result struct {
 type Probed struct {
 	// Step is the name of the row's step. It is empty in a scenario whose only step has no name.
 	Step string `json:"step,omitempty"`
+	// Row is the label of the row, by which expectations name it (Row.Label). Rows may share a label.
+	Row string `json:"row"`
+	// Family is the IP family: v4 or v6.
+	Family string `json:"family"`
+	// Outcomes are those of a row that does not hold, as far as they are not wanted: "Silence".
+	Outcomes []string `json:"outcomes,omitempty"`
+	// Known is the known deviation that makes the row fail.
+	Known string `json:"known,omitempty"`
 	// Probe is what was sent, Want the wanted result and Got the actual one.
 	Probe string `json:"probe"`
 	Want  string `json:"want"`

@@ -5,6 +5,8 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/lab"
@@ -23,10 +25,11 @@ type Row struct {
 	Proto string
 	// Family limits the row to one IP family. Zero means every family of the cluster.
 	Family lab.Family
-	// If limits the row to proxiers that declare the feature, and Unless to those that do not. Empty means every proxier.
+	// If limits the row to proxiers that declare the feature, and Unless to those that do not. Empty means every
+	// proxier.
 	If, Unless Feature
-	// Times is how many fresh connections are made, one after another. Zero means one, but with Even or Sticky the least
-	// number that can show a violation.
+	// Times is how many fresh connections are made, one after another. Zero means one, but with Even or Sticky the
+	// least number that can show a violation.
 	Times int
 	// Conn, if not empty, names a connection that stays open. The first row with this name opens it, later rows send on
 	// it, and the same server must answer them all. With Times, each row sends that often. A UDP socket is kept even if
@@ -55,8 +58,8 @@ type Row struct {
 	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
 	// other outcomes too, the unanswered probes count as the share of one more server.
 	Even bool
-	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of By each time
-	// in less than one in a million rows.
+	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of By each
+	// time in less than one in a million rows.
 	Sticky bool
 	// Flow is the conntrack entry that a node must hold. The zero value means that none is looked up.
 	Flow FlowWant
@@ -130,6 +133,7 @@ const (
 	peerNode
 	peerEgress
 	peerHairpin
+	peerEither
 )
 
 // Itself returns the client's own address and port: nothing has rewritten the source.
@@ -142,9 +146,13 @@ func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 // EgressOf returns the peer for the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin returns the peer for the client's own address, except that a client that answers itself appears
-// as an address of its node.
-func ItselfUnlessHairpin(node string) Peer { return Peer{peerHairpin, node} }
+// ItselfUnlessHairpin returns the peer for the client's own address, except that a client that answers itself may
+// appear as anything.
+func ItselfUnlessHairpin() Peer { return Peer{kind: peerHairpin} }
+
+// ItselfOrNode returns the peer for the client's own address or any address of a node: the API lets implementations
+// masquerade under the traffic policy Cluster. The report says which of the two servers saw.
+func ItselfOrNode() Peer { return Peer{kind: peerEither} }
 
 // String describes the client address in words.
 func (p Peer) String() string {
@@ -156,7 +164,9 @@ func (p Peer) String() string {
 	case peerEgress:
 		return p.node + "'s egress interface"
 	case peerHairpin:
-		return "the client itself, or " + p.node + " for its own connections"
+		return "the client itself, unless it answers itself"
+	case peerEither:
+		return "the client itself or a node"
 	default:
 		return "anyone"
 	}
@@ -166,7 +176,8 @@ func (p Peer) String() string {
 type FlowWant struct {
 	// Node is the node whose table is read. Empty means that no entry is required.
 	Node string
-	// SNAT requires the source to be rewritten to an address of the node as well. If false, the source must be unchanged.
+	// SNAT requires the source to be rewritten to an address of the node as well. If false, the source must be
+	// unchanged.
 	SNAT bool
 }
 
@@ -203,6 +214,25 @@ func (r Row) Probe(family lab.Family) string {
 	}
 	return s
 }
+
+// Label returns a name of the row that changes neither with its order among others nor with addresses and ports: the
+// name of the step, the sender, the kind of target and the protocol if it is not TCP, as in
+// "the-service-is-deleted/client/nodeport/udp".
+func (r Row) Label(step string) string {
+	kind := map[TargetKind]string{
+		VIP: "clusterip", NodePortOf: "nodeport", Ingress: "ingress", HostPort: "host", Literal: "address",
+	}[r.To.Kind]
+	parts := []string{r.From, kind}
+	if step != "" {
+		parts = slices.Insert(parts, 0, strings.Trim(notWords.ReplaceAllString(strings.ToLower(step), "-"), "-"))
+	}
+	if r.Protocol() != "tcp" {
+		parts = append(parts, r.Protocol())
+	}
+	return strings.Join(parts, "/")
+}
+
+var notWords = regexp.MustCompile(`[^a-z0-9]+`)
 
 // Count returns Times, or its default.
 func (r Row) Count() int {

@@ -52,14 +52,14 @@ type Scenario struct {
 	Families []lab.Family
 	// NeedsOverlay skips the scenario in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
-	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen, or
-	// what the cluster itself provides. Every other scenario fails there.
+	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen,
+	// or what the cluster itself provides. Every other scenario fails there.
 	HoldsWithoutProxier bool
-	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. Scenarios with side
-	// effects on others (sysctls, firewall policies, restarts) need a cluster for themselves.
+	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. Scenarios with
+	// side effects on others (sysctls, firewall policies, restarts) need a cluster for themselves.
 	Cluster *ClusterConfig
-	// NodePorts lists the NodePorts that the scenario chooses itself. No other scenario may choose them, because scenarios
-	// share clusters and one may expect a port to be closed.
+	// NodePorts lists the NodePorts that the scenario chooses itself. No other scenario may choose them, because
+	// scenarios share clusters and one may expect a port to be closed.
 	NodePorts []uint16
 	// Given holds the objects at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
@@ -76,8 +76,8 @@ type ClusterConfig struct {
 	// Nodes lists the nodes that get a proxier. None means all. The others have pods as well, but no probe of a Service
 	// starts there or goes to their NodePorts.
 	Nodes []string
-	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must have no side effects on
-	// each other.
+	// Shared lets scenarios with equal configurations run in one cluster, side by side. They must have no side effects
+	// on each other.
 	Shared bool
 }
 
@@ -85,8 +85,8 @@ type ClusterConfig struct {
 type Step struct {
 	// Name is a phrase for messages: "the policy becomes Cluster".
 	Name string
-	// Do lists the changes, which run one after another. An error of a change is the harness's. Rows are probed once every
-	// node has programmed the changes.
+	// Do lists the changes, which run one after another. An error of a change is the harness's. Rows are probed once
+	// every node has programmed the changes.
 	Do []Action
 	// Rows are probed concurrently and judged together.
 	Rows []Row
@@ -111,8 +111,8 @@ type World interface {
 	Namespace() string
 	// Features returns the features of the proxier and of the enforcer beside it.
 	Features() FeatureSet
-	// Host returns a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1", or "other/a1" in a
-	// further namespace of its own).
+	// Host returns a node ("n1"), an outside host ("client", "router") or a pod of the scenario ("a1", or "other/a1" in
+	// a further namespace of its own).
 	Host(name string) (*lab.Host, error)
 	// Server returns the echo server of a pod of the scenario.
 	Server(pod string) (*traffic.Server, error)
@@ -133,8 +133,8 @@ type World interface {
 	// Probe sends one probe from a host to a target and keeps the connection open. The caller closes it.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
 		error)
-	// Flow looks up the conntrack entry of a node by the addresses of the flow's first packet. It returns false if there
-	// is none.
+	// Flow looks up the conntrack entry of a node by the addresses of the flow's first packet. It returns false if
+	// there is none.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
 	// Flows returns the conntrack entries of a node that keep selects. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
@@ -144,8 +144,8 @@ type World interface {
 	Apply(objs ...store.Object) error
 	// Settle returns when every node has programmed every change made so far.
 	Settle(ctx context.Context) error
-	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends with
-	// the scenario. Scenarios share ports: pick one that no other uses.
+	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends
+	// with the scenario. Scenarios share ports: pick one that no other uses.
 	Serve(host, proto string, port uint16) error
 	// Run runs a program in a host's namespace, in a pod as its container would, and returns its output.
 	Run(ctx context.Context, host string, argv ...string) (string, error)

@@ -132,21 +132,22 @@ func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) 
 		}
 		if failure != nil && tried >= revision {
 			if failures++; failures == 3 {
-				return fmt.Errorf("%s: the %s cannot apply the cluster's state: %w", a.node, a.role, failure)
+				err := fmt.Errorf("%s: the %s cannot apply the cluster's state: %w", a.node, a.role, failure)
+				return notReadyError{err}
 			}
 		}
 		select {
 		case <-changed:
 		case <-expired:
-			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)", a.node, a.role, revision, limit,
-				applied)
+			err := fmt.Errorf("%s: the %s has not applied revision %d within %s (it is at %d)",
+				a.node, a.role, revision, limit, applied)
 			if failure != nil {
 				err = fmt.Errorf("%w; its newest attempt: %w", err, failure)
 			}
-			return a.giveUp(err)
+			return a.giveUp(notReadyError{err})
 		case <-ctx.Done():
-			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w", a.node, a.role, revision, applied,
-				context.Cause(ctx))
+			return fmt.Errorf("%s: the %s has not applied revision %d (it is at %d): %w",
+				a.node, a.role, revision, applied, context.Cause(ctx))
 		}
 	}
 }

@@ -94,6 +94,9 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group) {
 		}
 		return
 	}
+	if first := g.cells[0]; first.alone() && notReadyExpected(first.expected) {
+		env.applyLimit = min(env.applyLimit, machine.Limit(knownLimit))
+	}
 	keep := false
 	var mu sync.Mutex
 	each(g.cells, parallel, func(c *Cell) {

@@ -151,7 +151,8 @@ func (w *world) checkOnce(probes []*probed) error {
 	for _, p := range probes {
 		for _, o := range p.seen {
 			if n := times[o.Nonce]; o.Outcome == traffic.Reply && n > 1 {
-				errs = append(errs, fmt.Errorf("%s: request %s has reached servers %d times", p.row.Probe(p.family), o.Nonce, n))
+				probe := p.row.Probe(p.family)
+				errs = append(errs, fmt.Errorf("%s: request %s has reached servers %d times", probe, o.Nonce, n))
 			}
 		}
 	}

@@ -50,11 +50,12 @@ func runAndClose(t *testing.T, o engine.Options) (map[string]spec.Result, error)
 	return out, r.Close(t.Context())
 }
 
-// Every scenario that is about a proxier fails where none works, and the others, which say so, pass: so each can fail,
-// and none fails for a reason of the harness.
+// Every scenario that is about a proxier fails where none works, and leaves evidence. The others, which say so, pass. So
+// each can fail, and none fails for a reason of the harness.
 func TestAProxierThatDoesNothingFails(t *testing.T) {
 	for id, r := range run(t, engine.Options{
-		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Stack: lab.Dual, Hasty: true,
+		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Stack: lab.Dual, FailFast: true,
+		Out: t.TempDir(),
 	}) {
 		want := spec.Fail
 		if r.Scenario.HoldsWithoutProxier {
@@ -62,6 +63,9 @@ func TestAProxierThatDoesNothingFails(t *testing.T) {
 		}
 		if r.Verdict != want {
 			t.Errorf("%s: %s, want %s: %s", id, r.Verdict, want, r.Reason)
+		}
+		if r.Verdict == spec.Fail && len(r.Files) == 0 {
+			t.Errorf("%s: the failure leaves no evidence", id)
 		}
 	}
 }

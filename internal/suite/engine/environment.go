@@ -39,7 +39,7 @@ type environment struct {
 	own       spec.ClusterConfig
 	conntrack map[string]*observe.Conntrack // by node
 	stateDir  string
-	// applyLimit is how long a node may take to obey a change.
+	// applyLimit is how long a proxier may take to converge.
 	applyLimit time.Duration
 }
 

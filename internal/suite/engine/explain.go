@@ -32,7 +32,7 @@ func (f failedRows) Error() string {
 	var b strings.Builder
 	wrong := 0
 	for _, p := range f.probes {
-		if len(p.wrong) > 0 {
+		if len(p.wrong) > 0 && !p.known {
 			wrong++
 		}
 	}
@@ -41,7 +41,10 @@ func (f failedRows) Error() string {
 	fmt.Fprintln(t, "\tprobe\twant\tgot")
 	for _, p := range f.probes {
 		mark := "✓"
-		if len(p.wrong) > 0 {
+		switch {
+		case p.known:
+			mark = "k"
+		case len(p.wrong) > 0:
 			mark = "✗"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, p.row.Probe(p.family), p.row.Wants(), p.got(f.facts))
@@ -86,7 +89,10 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	}
 	keep("cluster.yaml", w.dumpCluster)
 	for _, f := range w.env.fleets() {
-		keep(string(f.role)+".log", func(b io.Writer) error { _, err := io.WriteString(b, f.logs.String()); return err })
+		keep(string(f.role)+".log", func(b io.Writer) error {
+			_, err := io.WriteString(b, f.logs.String())
+			return err
+		})
 	}
 	keep("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
 	keep("failure.txt", func(b io.Writer) error {

@@ -24,9 +24,8 @@ func (w *world) Enforcer(node string) spec.Life { return life{w, w.env.enforcing
 // agent is the place of the node's agent, if the scenario may touch it.
 func (l life) agent() (**agent, error) {
 	if !l.world.cell.alone() {
-		return nil, spec.HarnessErrorf("%s: a %s that others need is not ended: the scenario needs a cluster of its own",
-			l.node,
-			l.fleet.role)
+		return nil, spec.HarnessErrorf("%s: other scenarios use this %s: the scenario needs a cluster of its own",
+			l.node, l.fleet.role)
 	}
 	for i, a := range l.fleet.agents {
 		if a.node == l.node {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -42,14 +43,16 @@ type Options struct {
 	// ApplyLimit is the time within which a proxier must program a change before it counts as hung. Zero means two
 	// minutes, or more on slow machines.
 	ApplyLimit time.Duration
-	// Hasty is for runs that expect failures. The first outcome that a row does not want ends the row, and a probe that
-	// needs an answer waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
-	Hasty bool
+	// FailFast is for runs that expect failures. The first outcome that a row does not want ends the row, and a probe
+	// that needs an answer waits two seconds instead of five. It changes no verdict of a proxier that answers at once.
+	FailFast bool
 	// Out is the folder for the evidence of failures. Empty means that none is kept.
 	Out string
-	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer, for the command that repeats a
-	// failed scenario. Nil means --proxier and --enforcer with their names.
+	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer, for the command that repeats
+	// a failed scenario. Nil means --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
+	// Expect are the known deviations of each proxier, by its name. A missing one has none.
+	Expect map[string]*expect.Known
 	// Listen, if not nil, is called for every cell that starts or ends, possibly from many goroutines concurrently.
 	Listen func(Event)
 }
@@ -67,13 +70,14 @@ type Cell struct {
 	Scenario spec.Scenario
 	Proxier  spec.Proxier
 
-	skip    string // why it is not run; empty if it is
-	hasty   bool
-	out     string // the folder for what a failure leaves behind; empty: nothing is kept
-	again   string // the command that runs it again
-	missing []spec.Feature
-	done    chan struct{}
-	result  spec.Result
+	skip     string // why it is not run; empty if it is
+	failFast bool
+	out      string // the folder for what a failure leaves behind; empty: nothing is kept
+	again    string // the command that runs it again
+	missing  []spec.Feature
+	expected []expect.Entry
+	done     chan struct{}
+	result   spec.Result
 }
 
 // Wait waits for the cell to end and returns its result.
@@ -100,10 +104,11 @@ func Select(o Options) ([]spec.Scenario, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(scenarios, func(s spec.Scenario) bool {
-		return o.clusterLacks(s) != "" || len(o.Proxiers) > 0 && !slices.ContainsFunc(o.Proxiers, func(p spec.Proxier) bool {
+		runs := func(p spec.Proxier) bool {
 			skip, _ := o.whySkip(s, p, features(o.programs(p)))
 			return skip == ""
-		})
+		}
+		return o.clusterLacks(s) != "" || len(o.Proxiers) > 0 && !slices.ContainsFunc(o.Proxiers, runs)
 	}), nil
 }
 
@@ -122,7 +127,10 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 		programs := o.programs(p)
 		unusable, declared := cannotRun(ctx, programs), features(programs)
 		for _, s := range selected {
-			c := &Cell{Scenario: s, Proxier: p, hasty: o.Hasty, out: o.Out, again: o.again(s, p), done: make(chan struct{})}
+			c := &Cell{
+				Scenario: s, Proxier: p, failFast: o.FailFast, out: o.Out, again: o.again(s, p),
+				expected: o.Expect[p.Name()].Of(s.ID), done: make(chan struct{}),
+			}
 			c.admit(o, unusable, declared)
 			cells = append(cells, c)
 		}

@@ -42,6 +42,7 @@ func (w *world) step(ctx context.Context, step spec.Step) error {
 		return err
 	}
 	if step.Check != nil {
+		w.record.checked = true
 		return guard(func() error { return step.Check(ctx, w) })
 	}
 	return nil
@@ -79,6 +80,7 @@ func (w *world) expand(rows []spec.Row) []*probed {
 	var out []*probed
 	for _, r := range rows {
 		if !r.Concerns(w.Features()) {
+			w.record.omit(r)
 			continue
 		}
 		for _, f := range w.Lab().Stack().Families() {

@@ -26,11 +26,11 @@ const probeLimit = time.Minute
 // retransmission of a SYN (1 s, RFC 6298).
 const patience = 5 * time.Second
 
-// hastyPatience is that of a hasty run. It still covers the retransmission.
+// hastyPatience is that of a failFast run. It still covers the retransmission.
 const hastyPatience = 2 * time.Second
 
 // unwantedLimit is the number of unwanted outcomes after which the remaining probes of a row are not sent: the row has
-// failed, and each further probe might cost its patience. A hasty run uses 1.
+// failed, and each further probe might cost its patience. A failFast run uses 1.
 const unwantedLimit = 3
 
 // prober sends the probes of a scenario.
@@ -49,9 +49,9 @@ type keptConn struct {
 	first string // the server that answered first
 }
 
-func newProber(s *scope, hasty bool) *prober {
+func newProber(s *scope, failFast bool) *prober {
 	p := &prober{scope: s, patience: patience, unwantedLimit: unwantedLimit, kept: map[string]*keptConn{}}
-	if hasty {
+	if failFast {
 		p.patience, p.unwantedLimit = hastyPatience, 1
 	}
 	return p

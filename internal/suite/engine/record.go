@@ -4,6 +4,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -15,11 +16,14 @@ import (
 // record keeps what a scenario showed.
 type record struct {
 	stepName string // of the step that is played
+	checked  bool   // a check of a step has judged
 
 	mu       sync.Mutex
 	probed   []spec.Probed // every row that was judged, for the report
+	notAsked []string      // rows that concern other proxiers
 	remarks  []string      // printed with the verdict of a pass
-	failures []failedRows  // what did not hold, for the evidence of a failure
+	expected *expected
+	failures []failedRows // what did not hold, for the evidence of a failure
 }
 
 // probed is a row in one family and what was seen of it.
@@ -29,10 +33,11 @@ type probed struct {
 	seen   []spec.Observation
 	fault  error
 	wrong  []string
+	known  bool // an expectation foresees what is wrong
 }
 
-// judge judges rows and records them. The error is of type failedRows if one does not hold, and a HarnessError if one
-// could not be probed.
+// judge judges rows and records them. The error is of type failedRows if one does not hold that no expectation names,
+// and a HarnessError if one could not be probed.
 func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []spec.Hop) error {
 	var faults []error
 	failed := false
@@ -42,13 +47,15 @@ func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []
 			continue
 		}
 		p.wrong = p.row.Judge(p.seen, facts)
-		failed = failed || len(p.wrong) > 0
-		r.add(spec.Probed{
-			Step: r.stepName, Probe: p.row.Probe(p.family), Want: p.row.Wants(), Got: p.got(facts), Holds: len(p.wrong) == 0,
-			Path: path(p),
-		})
+		r.add(p, facts, path(p))
+		failed = failed || len(p.wrong) > 0 && !p.known
+		for _, o := range p.seen {
+			if choice := p.row.SeenAs.Choice(o); choice != "" {
+				r.Note(choice)
+			}
+		}
 		if p.row.Choice != "" {
-			r.Note(p.row.Choice + ": " + p.outcomes())
+			r.Note(p.row.Choice + ": " + strings.Join(p.outcomes(false), ", "))
 		}
 	}
 	if len(faults) > 0 {
@@ -64,10 +71,37 @@ func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []
 	return f
 }
 
-func (r *record) add(p spec.Probed) {
+func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
+	entry := spec.Probed{
+		Step: r.stepName, Row: p.row.Label(r.stepName), Family: p.family.String(), Probe: p.row.Probe(p.family),
+		Want: p.row.Wants(), Got: p.got(facts), Holds: len(p.wrong) == 0, Path: path,
+	}
+	if !entry.Holds {
+		entry.Outcomes = p.outcomes(true)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.probed = append(r.probed, p)
+	if e := r.expected.row(entry.Row, p.family, entry.Holds, entry.Outcomes); e != nil {
+		p.known, entry.Known = true, e.String()
+	}
+	r.probed = append(r.probed, entry)
+}
+
+// empty reports whether rows were left out and nothing else was judged.
+func (r *record) empty() bool { return len(r.notAsked) > 0 && len(r.probed) == 0 && !r.checked }
+
+// omit records a row that is not asked of this proxier.
+func (r *record) omit(row spec.Row) {
+	why := "only without " + string(row.Unless)
+	if row.If != "" {
+		why = "only with " + string(row.If)
+	}
+	text := fmt.Sprintf("%s (%s)", row.Label(r.stepName), why)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.notAsked, text) {
+		r.notAsked = append(r.notAsked, text)
+	}
 }
 
 // Note implements spec.World. It keeps each text once: families mostly agree.
@@ -79,15 +113,22 @@ func (r *record) Note(text string) {
 	}
 }
 
-// outcomes names each outcome that was seen once.
-func (p *probed) outcomes() string {
+// outcomes returns each outcome that was seen once; with unwanted, only those that the row does not allow, unless all
+// are allowed and something else is wrong.
+func (p *probed) outcomes(unwanted bool) []string {
 	var texts []string
 	for _, o := range p.seen {
+		if unwanted && p.row.Want.Allows(o.Outcome) {
+			continue
+		}
 		if text := o.Outcome.String(); !slices.Contains(texts, text) {
 			texts = append(texts, text)
 		}
 	}
-	return strings.Join(texts, ", ")
+	if unwanted && len(texts) == 0 {
+		return p.outcomes(false)
+	}
+	return texts
 }
 
 // got describes what was seen, and what is wrong about it where the description does not show that.

@@ -156,15 +156,20 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	result = verdictOf(err)
 	result.Took = time.Since(began)
 	if w != nil {
-		result.Probed = w.record.probed
+		result.Probed, result.NotAsked = w.record.probed, w.record.notAsked
 		if result.Verdict == spec.Pass {
 			result.Reason = strings.Join(w.remarks, "\n")
 		}
+		w.record.expected.compare(&result, err)
 		if (result.Verdict == spec.Fail || result.Verdict == spec.Broken) && run.Err() == nil { // not interrupted
 			w.explain(context.WithoutCancel(ctx), &result)
 		}
-		keep := c.alone() || r.options.KeepFailed && result.Verdict != spec.Pass
-		if err := w.close(keep); err != nil && result.Verdict == spec.Pass {
+		if result.Verdict == spec.Pass && w.record.empty() {
+			result.Verdict, result.Reason = spec.Skip, "none of its rows is asked of this proxier"
+		}
+		holds := result.Verdict == spec.Pass || result.Verdict == spec.Known
+		keep := c.alone() || r.options.KeepFailed && !holds
+		if err := w.close(keep); err != nil && holds {
 			result = verdictOf(spec.HarnessErrorf("clean up after the scenario: %w", err))
 		}
 	}

@@ -145,8 +145,12 @@ func (s *scope) facts() (spec.Facts, error) {
 	if err != nil {
 		return spec.Facts{}, &spec.HarnessError{Err: err}
 	}
+	var nodes []string
+	for _, n := range s.Lab().Nodes() {
+		nodes = append(nodes, n.Name())
+	}
 	return spec.Facts{
-		Names:  names,
+		Names: names, Nodes: nodes,
 		Egress: func(node string, to netip.Addr) netip.Addr { return s.Lab().Node(node).EgressAddr(to) },
 	}, nil
 }

@@ -34,7 +34,7 @@ type world struct {
 // newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	s := &scope{env: env, namespace: c.Scenario.ID, lastSeen: map[string]*corev1.Service{}}
-	w := &world{scope: s, prober: newProber(s, c.hasty), record: &record{}, cell: c}
+	w := &world{scope: s, prober: newProber(s, c.failFast), record: &record{expected: newExpected(c.expected)}, cell: c}
 	scene := Scene(c.Scenario)
 	w.dropForeignIPs(scene)
 	w.claimNamespaces(scene)
@@ -82,7 +82,8 @@ func adopt(o store.Object, namespace string) store.Object {
 	if r := store.ResourceOf(o); o.GetNamespace() == "" && r != nil && r.Namespaced {
 		o.SetNamespace(namespace)
 	}
-	if s, ok := o.(*corev1.Service); ok && s.Spec.IPFamilyPolicy == nil && s.Spec.Type != corev1.ServiceTypeExternalName {
+	s, ok := o.(*corev1.Service)
+	if ok && s.Spec.IPFamilyPolicy == nil && s.Spec.Type != corev1.ServiceTypeExternalName {
 		s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
 	}
 	return o
@@ -158,7 +159,8 @@ func (w *world) Run(ctx context.Context, host string, argv ...string) (string, e
 		run = func(cmd *exec.Cmd) error { return w.env.Run(namespace, name, cmd) }
 	}
 	if err := run(cmd); err != nil {
-		return "", spec.HarnessErrorf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		said := bytes.TrimSpace(stderr.Bytes())
+		return "", spec.HarnessErrorf("%s: %s: %w: %s", host, strings.Join(argv, " "), err, said)
 	}
 	return stdout.String(), nil
 }

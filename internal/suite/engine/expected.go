@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/suite/expect"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// expected compares a scenario with the expectations that apply to it. Rows may be judged concurrently, but record
+// holds its lock then.
+type expected struct {
+	entries []expect.Entry
+	failed  []bool     // whether a row of the entry has failed as foreseen
+	held    [][]string // the rows of the entry that held
+}
+
+func newExpected(entries []expect.Entry) *expected {
+	return &expected{entries: entries, failed: make([]bool, len(entries)), held: make([][]string, len(entries))}
+}
+
+// row records a row and returns the entry that foresees its failure, nil if the row holds or fails in another way.
+func (x *expected) row(label string, f lab.Family, holds bool, outcomes []string) *expect.Entry {
+	for i, e := range x.entries {
+		switch {
+		case !e.Concerns(label, f):
+		case holds:
+			x.held[i] = append(x.held[i], fmt.Sprintf("%s %s", label, f))
+		case e.Explains(outcomes...):
+			x.failed[i] = true
+			return &e
+		}
+	}
+	return nil
+}
+
+// knownLimit is the time within which a program must converge that is expected not to. Those that can do so at once.
+const knownLimit = 15 * time.Second
+
+// notReadyExpected reports whether an entry foresees that the program does not converge.
+func notReadyExpected(entries []expect.Entry) bool {
+	return slices.ContainsFunc(entries, func(e expect.Entry) bool { return e.Whole() && e.Got == expect.NotReady })
+}
+
+// notReadyError is the error of a program that does not converge.
+type notReadyError struct{ error }
+
+func (e notReadyError) Unwrap() error { return e.error }
+
+// compare turns a failure that was foreseen into a known deviation, and a pass that was not into a failure.
+func (x *expected) compare(r *spec.Result, err error) {
+	var surprises []string
+	surprise := func(e expect.Entry, format string, args ...any) {
+		surprises = append(surprises, fmt.Sprintf(format, args...)+", although it is expected to fail: "+e.String())
+	}
+	for i, e := range x.entries {
+		switch {
+		case e.Whole() && r.Verdict == spec.Fail && e.Explains(outcomesOf(r, err)...):
+			r.Verdict, r.Known = spec.Known, append(r.Known, e.String())
+		case e.Whole() && r.Verdict == spec.Pass && !e.Flaky:
+			surprise(e, "the scenario passes")
+		case e.Whole() || r.Verdict != spec.Pass:
+		case len(x.held[i]) > 0 && !e.Flaky:
+			surprise(e, "what holds is %s", strings.Join(x.held[i], ", "))
+		case x.failed[i]:
+			r.Known = append(r.Known, e.String())
+		case len(x.held[i]) == 0:
+			surprise(e, "no row has a label like %s", strings.Join(e.Rows, ", "))
+		}
+	}
+	switch {
+	case len(surprises) > 0:
+		r.Verdict, r.Reason = spec.Fail, "UNEXPECTED: "+strings.Join(surprises, "\n")+
+			"\nRemove the expectation, or narrow its versions or rows."
+	case r.Verdict == spec.Pass && len(r.Known) > 0:
+		r.Verdict = spec.Known
+	}
+}
+
+// outcomesOf returns the outcomes of the rows that do not hold, or NotReady.
+func outcomesOf(r *spec.Result, err error) []string {
+	if errors.As(err, new(notReadyError)) {
+		return []string{expect.NotReady}
+	}
+	var out []string
+	for _, p := range r.Probed {
+		if !p.Holds && p.Known == "" {
+			out = append(out, p.Outcomes...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
