@@ -58,7 +58,7 @@ func (r Report) WriteJUnit(folder string) error {
 	var all junitSuites
 	for _, p := range r.Proxiers {
 		s := junitSuite{
-			Name: p.Name, Package: r.Cluster, Tests: p.Passed + p.Failed + p.Skipped + p.Broken, Skipped: p.Skipped,
+			Name: p.Name, Package: r.Cluster, Tests: p.Passed + p.Known + p.Failed + p.Skipped + p.Broken, Skipped: p.Skipped,
 			Errors: p.Broken, Failures: p.Failed, Time: float64(p.TookMS) / 1000,
 		}
 		for _, x := range r.Results {
@@ -87,6 +87,9 @@ func (x Result) junit() junitCase {
 	}
 	for _, f := range x.scenario.Needs {
 		c.Properties = append(c.Properties, junitProperty{"feature", string(f)})
+	}
+	for _, k := range x.Known {
+		c.Properties = append(c.Properties, junitProperty{"known", k})
 	}
 	switch x.Verdict {
 	case spec.Fail:

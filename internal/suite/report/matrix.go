@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -14,7 +15,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-var symbols = map[spec.Verdict]string{spec.Pass: "✓", spec.Fail: "✗", spec.Skip: "–", spec.Broken: "!"}
+var symbols = map[spec.Verdict]string{spec.Pass: "✓", spec.Known: "k", spec.Fail: "✗", spec.Skip: "–", spec.Broken: "!"}
 
 // WriteFailures prints each scenario that failed or was broken: what it is about and what went wrong.
 func (r Report) WriteFailures(w io.Writer, colour bool) error {
@@ -56,15 +57,48 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	}
 	fmt.Fprintln(t)
 	for _, p := range r.Proxiers {
-		fmt.Fprintf(t, "%s\t\t%s: %d passed, %d failed, %d skipped, %d broken\n",
-			p.Name, p.Verdict, p.Passed, p.Failed, p.Skipped, p.Broken)
+		fmt.Fprintf(t, "%s\t\t%s: %s\n", p.Name, p.Verdict, p.counts())
 	}
 	t.Flush()
+	r.writeKnown(&b)
+	r.writeNotAsked(&b)
 	r.writeRemarks(&b)
 	r.writeSlowest(&b)
 	r.writeSkips(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// counts are the numbers of a proxier in words.
+func (p Proxier) counts() string {
+	text := fmt.Sprintf("%d passed, ", p.Passed)
+	if p.Known > 0 {
+		text += fmt.Sprintf("%d known (%d deviations), ", p.Known, p.Issues)
+	}
+	text += fmt.Sprintf("%d failed, %d skipped, %d broken", p.Failed, p.Skipped, p.Broken)
+	if p.NotAsked > 0 {
+		text += fmt.Sprintf("; %d rows not asked", p.NotAsked)
+	}
+	return text
+}
+
+// writeKnown prints each known deviation once, with the scenarios that show it.
+func (r Report) writeKnown(b *strings.Builder) {
+	for _, p := range r.Proxiers {
+		issues := r.issues(p.Name)
+		for _, issue := range slices.Sorted(maps.Keys(issues)) {
+			fmt.Fprintf(b, "k %s: %s: %s\n", p.Name, issue, strings.Join(issues[issue], ", "))
+		}
+	}
+}
+
+// writeNotAsked prints the rows that were left out.
+func (r Report) writeNotAsked(b *strings.Builder) {
+	for _, x := range r.Results {
+		if len(x.NotAsked) > 0 {
+			fmt.Fprintf(b, "○ %s on %s, not asked: %s\n", x.Scenario, x.Proxier, strings.Join(x.NotAsked, ", "))
+		}
+	}
 }
 
 // slowest is how many scenarios are named that took longest.

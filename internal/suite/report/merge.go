@@ -22,7 +22,8 @@ func Read(path string) (Report, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Report{}, fmt.Errorf("%s: there is no report; viplab conform --out %s writes one", path, filepath.Dir(path))
+		folder := filepath.Dir(path)
+		return Report{}, fmt.Errorf("%s: there is no report; viplab conform --out %s writes one", path, folder)
 	}
 	if err != nil {
 		return Report{}, err
@@ -34,8 +35,8 @@ func Read(path string) (Report, error) {
 	return r, nil
 }
 
-// weight orders verdicts: of several for one cell, the heaviest tells.
-var weight = map[spec.Verdict]int{spec.Skip: 1, spec.Pass: 2, spec.Broken: 3, spec.Fail: 4}
+// weight orders verdicts: of several for one cell, the heaviest counts.
+var weight = map[spec.Verdict]int{spec.Skip: 1, spec.Pass: 2, spec.Known: 3, spec.Broken: 4, spec.Fail: 5}
 
 // Merge makes one report of several: of runs on other kernels, in other clusters, or of other proxiers. Where a
 // scenario ran on a proxier more than once, what is worst counts, and a skip only if there is nothing else.
@@ -74,6 +75,9 @@ func (r *Report) sumUp() {
 	for _, x := range r.Results {
 		r.count(x)
 	}
+	for i := range r.Proxiers {
+		r.Proxiers[i].Issues = len(r.issues(r.Proxiers[i].Name))
+	}
 	r.Suite.Scenarios = len(r.scenarios())
 	for i := range r.Proxiers {
 		r.Proxiers[i].Verdict = r.Proxiers[i].verdict()
@@ -90,6 +94,8 @@ func (r *Report) count(x Result) {
 	switch x.Verdict {
 	case spec.Pass:
 		p.Passed++
+	case spec.Known:
+		p.Known++
 	case spec.Fail:
 		p.Failed++
 	case spec.Skip:
@@ -98,4 +104,21 @@ func (r *Report) count(x Result) {
 		p.Broken++
 	}
 	p.TookMS += x.TookMS
+	p.NotAsked += len(x.NotAsked)
+}
+
+// issues returns the known deviations of a proxier with the scenarios that show them, each deviation once.
+func (r *Report) issues(proxier string) map[string][]string {
+	out := map[string][]string{}
+	for _, x := range r.Results {
+		if x.Proxier != proxier {
+			continue
+		}
+		for _, k := range x.Known {
+			if !slices.Contains(out[k], x.Scenario) {
+				out[k] = append(out[k], x.Scenario)
+			}
+		}
+	}
+	return out
 }

@@ -1,8 +1,8 @@
 'use strict';
 const report = JSON.parse(document.getElementById('report').textContent);
 const groups = JSON.parse(document.getElementById('groups').textContent) || [];
-const signs = { pass: '✓', fail: '✗', skip: '–', broken: '!' };
-const words = { pass: 'passed', fail: 'failed', skip: 'skipped', broken: 'broken' };
+const signs = { pass: '✓', known: 'k', fail: '✗', skip: '–', broken: '!' };
+const words = { pass: 'passed', known: 'failed as known', fail: 'failed', skip: 'skipped', broken: 'broken' };
 const $ = id => document.getElementById(id);
 
 // make builds an element: make('a', {href: '#'}, 'text', child).
@@ -25,7 +25,7 @@ function drawHead() {
   $('about').textContent = [report.cluster, report.kernel && 'kernel ' + report.kernel, report.suite.version].filter(Boolean).join(' · ');
   for (const p of report.proxiers) {
     $('sums').append(make('li', {}, make('b', {}, p.name), ' ', make('span', { class: p.verdict === 'fail' ? 'fail' : 'pass' }, p.verdict),
-      ` ${p.passed} passed, ${p.failed} failed, ${p.skipped} skipped, ${p.broken} broken`));
+      ` ${p.passed} passed, ${p.known} known, ${p.failed} failed, ${p.skipped} skipped, ${p.broken} broken${p.not_asked ? `; ${p.not_asked} rows not asked` : ''}`));
   }
   document.querySelector('#matrix thead').append(make('tr', {}, make('th', { scope: 'col' }, 'scenario'), make('th', { scope: 'col' }, 'P'),
     ...report.proxiers.map(p => make('th', { scope: 'col' }, p.name))));
@@ -89,6 +89,8 @@ function open(e, r) {
   fact('missing', (r.missing || []).join(', '));
   fact('files', (r.files || []).join(', '));
   d.replaceChildren(close, make('h2', { id: 'detail-title' }, `${e.scenario.id} on ${r.proxier}: `, make('span', { class: r.verdict }, words[r.verdict])), make('p', {}, e.scenario.why));
+  if (r.known) d.append(make('h3', {}, 'known deviations'), make('pre', {}, r.known.join('\n')));
+  if (r.not_asked) d.append(make('h3', {}, 'rows that were not asked'), make('pre', {}, r.not_asked.join('\n')));
   if (r.reason) d.append(make('h3', {}, r.verdict === 'pass' ? 'where it has a choice' : 'account'), make('pre', {}, r.reason));
   if (r.probed) d.append(make('h3', {}, 'sent, wanted, seen'), drawing, drawProbes(e, r.probed, drawing));
   d.append(make('h3', {}, 'about'), facts);

@@ -64,7 +64,8 @@ func TestJSONKeepsItsFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	const contract = `{"suite":{"version":"1.0","scenarios":2},"kernel":"6.1","cluster":"cluster",
-		"proxiers":[{"name":"p","verdict":"partial","passed":1,"failed":0,"skipped":1,"broken":0,"took_ms":40}],
+		"proxiers":[{"name":"p","verdict":"partial","passed":1,"known":0,"issues":0,"failed":0,
+		 "skipped":1,"broken":0,"not_asked":0,"took_ms":40}],
 		"results":[
 		 {"scenario":"a-one","proxier":"p","priority":"P0","verdict":"pass","reason":"","missing":[],"took_ms":20,"files":[]},
 		 {"scenario":"b-two","proxier":"p","priority":"P0","verdict":"skip","reason":"","missing":["hairpin"],"took_ms":20,"files":[]}]}`
