@@ -41,7 +41,8 @@ func (t *Trial) judge(o Outcome, named []string, err error) {
 	case len(t.Missed) > 0:
 		t.Verdict = Survived
 	case len(t.Caught) < len(named):
-		t.Verdict, t.Reason = Broken, fmt.Sprintf("%d of %d scenarios have no result", len(named)-len(t.Caught), len(named))
+		t.Verdict = Broken
+		t.Reason = fmt.Sprintf("%d of %d scenarios have no result", len(named)-len(t.Caught), len(named))
 	default:
 		t.Verdict = Caught
 	}
@@ -122,14 +123,13 @@ func (p *Proof) standing(id string, claimed bool) Scenario {
 			s.By = append(s.By, fmt.Sprintf("%s (%s)", f.Name, strings.Join(in, ", ")))
 		}
 	}
-	immune := slices.IndexFunc(p.options.Immune, func(i faults.Immune) bool { return i.Row == id })
 	switch {
 	case len(missed) > 0:
 		s.State, s.Reason = Missing, "passes on "+strings.Join(missed, ", ")
 	case len(s.By) > 0:
 		s.State = Proved
-	case immune >= 0:
-		s.State, s.Reason = IsImmune, p.options.Immune[immune].Why
+	case p.options.Immune[id] != "":
+		s.State, s.Reason = IsImmune, p.options.Immune[id]
 	case claimed:
 		s.State = Untried
 	default:

@@ -41,11 +41,11 @@ type Runner func(context.Context, Job) (Outcome, error)
 // Options select the faults and scenarios to prove.
 type Options struct {
 	Faults    []faults.Fault
-	Immune    []faults.Immune
+	Immune    map[string]string // why no fault can make a scenario fail, by its id
 	Scenarios []spec.Scenario
 	Proxiers  []string
-	// Focus limits the scenarios, and with them the faults to those that name one. Only limits the faults, and with them
-	// the scenarios to those that one names. Nil: all.
+	// Focus limits the scenarios, and with them the faults to those that name one. Only limits the faults, and with
+	// them the scenarios to those that one names. Nil: all.
 	Focus, Only *regexp.Regexp
 	// Everything runs all scenarios of Focus with each fault of Only, to see which fail beside those that it names.
 	Everything bool
@@ -78,8 +78,8 @@ func (o Options) Select() ([]faults.Fault, []string, error) {
 		ids = named
 	}
 	if len(ids) == 0 || len(chosen) == 0 {
-		return nil, nil, errors.New("no fault or no scenario matches: nothing would be proved (viplab prove --list shows " +
-			"the faults)")
+		return nil, nil, errors.New("no fault or no scenario matches: nothing would be proved " +
+			"(viplab prove --list shows the faults)")
 	}
 	slices.Sort(ids)
 	return chosen, slices.Compact(ids), nil
@@ -104,7 +104,7 @@ type Trial struct {
 	TookMS int64    `json:"took_ms"`
 }
 
-// Verdict is what came of a trial.
+// Verdict is the result of a trial.
 type Verdict string
 
 // The verdicts of a trial.

@@ -130,7 +130,7 @@ func TestAScenarioWithoutAFaultFailsUnlessItIsImmune(t *testing.T) {
 	if want := []string{"first (p, other)", "second (other)"}; !slices.Equal(p.Scenarios[2].By, want) {
 		t.Errorf("s-two has caught %v, not %v", p.Scenarios[2].By, want)
 	}
-	o.Immune = []faults.Immune{{Row: "s-three", Why: "it is about the weather"}}
+	o.Immune = map[string]string{"s-three": "it is about the weather"}
 	if p, err = Do(t.Context(), o); err != nil || p.Scenarios[1].State != IsImmune || p.ExitCode() != 0 {
 		t.Errorf("%v: %+v, exit code %d", err, p.Scenarios, p.ExitCode())
 	}

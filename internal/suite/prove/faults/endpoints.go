@@ -15,29 +15,16 @@ import (
 var endpointFaults = []Fault{
 	{
 		Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
-		Scenarios: []string{
-			"clusterip-spread", "nodeport-every-node", "clusterip-icmp-echo", "clusterip-unallocated-address",
-			"clusterip-wrong-port-or-proto", "sc-churn",
-		},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
 		}),
 	},
 	{
 		Name: "first-endpoint-alone", Breaks: "Of each EndpointSlice the first endpoint gets everything.",
-		Scenarios: []string{"clusterip-spread"},
-		State:     slicesOf(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] }),
+		State: slicesOf(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] }),
 	},
 	{
-		Name: "target-port-off-by-one", Breaks: "Endpoints are sought on the port after theirs.",
-		Scenarios: []string{
-			"clusterip-target-port-rewrite", "clusterip-masquerade-all", "ep-target-port-variants", "dns-service-names",
-			"ep-dead-backend-no-retry",
-			"sec-namespace-binding", "sec-mark-collision", "headless-not-proxied", "rr-foreign-rules-kept", "rr-cleanup",
-			"clusterip-external-routed", "clusterip-hostnetwork-endpoint", "clusterip-large-payload", "etp-local-pod-shortcut",
-			"hairpin-external-vips", "sec-spoofed-pod-source", "sc-first-packet-latency", "sc-many-services",
-			"ds-family-filtering", "lb-rolling-update", "sctp-no-module-side-effect", "udp-icmp-errors-translated",
-		},
+		Name: "target-port-off-by-one", Breaks: "Connections go to the port after that of the endpoint.",
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
 				s.Ports[i].Port = ptr.To(*s.Ports[i].Port + 1)
@@ -46,7 +33,6 @@ var endpointFaults = []Fault{
 	},
 	{
 		Name: "target-ports-swapped", Breaks: "The first and the last port of an EndpointSlice are mixed up.",
-		Scenarios: []string{"clusterip-multiport"},
 		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
 			if last := len(s.Ports) - 1; last > 0 {
 				s.Ports[0].Port, s.Ports[last].Port = s.Ports[last].Port, s.Ports[0].Port
@@ -55,15 +41,12 @@ var endpointFaults = []Fault{
 	},
 	{
 		Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
-		Scenarios: []string{"clusterip-one-connection-one-endpoint", "ep-programming-latency", "ep-not-ready-excluded",
-			"ep-scale-to-zero-and-back", "ct-udp-unready-then-ready"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
 		}),
 	},
 	{
-		Name: "silence-is-unready", Breaks: "An endpoint whose readiness is not told is taken for one that is not ready.",
-		Scenarios: []string{"ep-condition-defaults-and-junk"},
+		Name: "silence-is-unready", Breaks: "An endpoint without a ready condition counts as not ready.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if e.Conditions.Ready == nil {
 				e.Conditions.Ready, e.Conditions.Serving = ptr.To(false), ptr.To(false)
@@ -72,7 +55,6 @@ var endpointFaults = []Fault{
 	},
 	{
 		Name: "terminating-never-used", Breaks: "Endpoints that terminate get nothing, even where there are no others.",
-		Scenarios: []string{"ep-terminating-fallback-cluster", "ep-terminating-fallback-local"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if ptr.Deref(e.Conditions.Terminating, false) {
 				e.Conditions.Serving = ptr.To(false)
@@ -81,7 +63,6 @@ var endpointFaults = []Fault{
 	},
 	{
 		Name: "terminating-always-used", Breaks: "Endpoints that terminate get connections as if they were ready.",
-		Scenarios: []string{"ep-terminating-fallback-cluster", "ep-terminating-fallback-local"},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if ptr.Deref(e.Conditions.Terminating, false) && ptr.Deref(e.Conditions.Serving, false) {
 				e.Conditions.Ready, e.Conditions.Terminating = ptr.To(true), ptr.To(false)
@@ -90,20 +71,15 @@ var endpointFaults = []Fault{
 	},
 	{
 		Name: "hints-ignored", Breaks: "Endpoints of all zones are used, whatever the hints are.",
-		Scenarios: []string{
-			"topo-same-zone", "topo-hints-ignored-when-incomplete", "topo-node-relabel", "topo-prefer-same-node",
-			"topo-unready-zone-fallback", "topo-vs-policies",
-		},
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.Hints = nil }),
 	},
 	{
 		Name: "locality-unknown", Breaks: "No endpoint is known to be on any node.",
-		Scenarios: []string{"etp-local-only-local-endpoints"},
-		State:     eachEndpoint(func(e *discoveryv1.Endpoint) { e.NodeName = nil }),
+		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.NodeName = nil }),
 	},
 	{
-		Name: "manual-slices-ignored", Breaks: "EndpointSlices that were not made by the cluster itself are passed over.",
-		Scenarios: []string{"ep-manual-endpoints", "ep-multiple-slices", "sc-many-endpoints"},
+		Name:   "manual-slices-ignored",
+		Breaks: "EndpointSlices that were not made by the cluster itself are passed over.",
 		State: see(func(o store.Object) store.Object {
 			if _, ok := o.(*discoveryv1.EndpointSlice); ok && o.GetLabels()[discoveryv1.LabelManagedBy] == "" {
 				return nil
@@ -113,12 +89,10 @@ var endpointFaults = []Fault{
 	},
 	{
 		Name: "departed-endpoints-stay", Breaks: "Endpoints that have left go on getting connections.",
-		Scenarios: []string{"ep-add-remove"},
-		State:     remembering(unite),
+		State: remembering(unite),
 	},
 	{
-		Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is obeyed as it was at first.",
-		Scenarios: []string{"ep-add-remove", "ep-publish-not-ready", "headless-slice-label"},
+		Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is served as it was at first.",
 		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 			if first == nil {
 				return now

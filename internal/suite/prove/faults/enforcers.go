@@ -14,17 +14,17 @@ var Enforced = slices.Concat(enforcedByTables, enforcedByChains)
 
 var enforcedByTables = on(policynftables.New().Name(), []Fault{
 	{
-		Name: "nft-replies-judged", Breaks: "Replies are judged like requests.",
+		Name: "nft-replies-judged", Breaks: "Replies need a policy that allows them.",
 		Scenarios: []string{"DIR-01", "DIR-02", "STK-07"},
 		Text:      []Rewrite{{NFT, `^add rule .* ct state established,related accept$`, ""}},
 	},
 	{
-		Name: "nft-ingress-not-asked", Breaks: "Nobody asks what a pod may get.",
+		Name: "nft-ingress-not-asked", Breaks: "Ingress policies are not enforced.",
 		Scenarios: []string{"TGT-02", "STK-17", "PEER-I6"},
 		Text:      []Rewrite{{NFT, `^(add rule \S+ \S+ ingress) ip6? daddr vmap .*`, "$1 accept"}},
 	},
 	{
-		Name: "nft-egress-not-asked", Breaks: "Nobody asks what a pod may send.",
+		Name: "nft-egress-not-asked", Breaks: "Egress policies are not enforced.",
 		Scenarios: []string{"DIR-02", "PEER-E6", "STK-06"},
 		Text:      []Rewrite{{NFT, `^(add rule \S+ \S+ egress) ip6? saddr vmap .*`, "$1 accept"}},
 	},
@@ -33,7 +33,8 @@ var enforcedByTables = on(policynftables.New().Name(), []Fault{
 		Scenarios: []string{"TGT-02"},
 		Text: []Rewrite{
 			{NFT, `^(add rule \S+ \S+ egress) (ct state established,related accept)$`, "$1 $2\n$1 meta mark set 0x1"},
-			{NFT, `^(add rule \S+ \S+ ingress) (ct state established,related accept)$`, "$1 $2\n$1 meta mark 0x1 accept"},
+			{NFT, `^(add rule \S+ \S+ ingress) (ct state established,related accept)$`,
+				"$1 $2\n$1 meta mark 0x1 accept"},
 		},
 	},
 	{
@@ -67,7 +68,7 @@ var enforcedByTables = on(policynftables.New().Name(), []Fault{
 		Text:      []Rewrite{{NFT, `^add rule .* daddr \. (tcp|udp) dport .*`, ""}},
 	},
 	{
-		Name: "nft-last-pod-forgotten", Breaks: "The pods c are known, but nobody is asked about them.",
+		Name: "nft-last-pod-forgotten", Breaks: "The policies of the pods c are not enforced.",
 		Scenarios: []string{"TGT-01", "STK-15"},
 		Text:      []Rewrite{{NFT, `^(add element .* : )goto \S+/c\b`, "${1}accept"}},
 	},
@@ -75,12 +76,13 @@ var enforcedByTables = on(policynftables.New().Name(), []Fault{
 
 var enforcedByChains = on(policycalico.New().Name(), []Fault{
 	{
-		Name: "cali-replies-judged", Breaks: "Replies are judged like requests.",
+		Name: "cali-replies-judged", Breaks: "Replies need a policy that allows them.",
 		Scenarios: []string{"DIR-01", "DIR-02", "STK-07"},
 		Text:      []Rewrite{{XTables, `^-A cali-[ft]w-\S+ .*RELATED,ESTABLISHED .*-j ACCEPT$`, ""}},
 	},
 	{
-		Name: "cali-mark-stays", Breaks: "What the sender may send, the receiver gets: the mark is not cleared in between.",
+		Name:      "cali-mark-stays",
+		Breaks:    "What the sender may send, the receiver gets: the mark is not cleared in between.",
 		Scenarios: []string{"TGT-02"},
 		Text:      []Rewrite{{XTables, `^-A cali-tw-\S+ .*-j MARK --set-xmark 0x0/0x10000$`, ""}},
 	},
@@ -90,12 +92,12 @@ var enforcedByChains = on(policycalico.New().Name(), []Fault{
 		Text:      []Rewrite{{XTables, `^-A cali-[ft]w-\S+ .*"Drop if no policies passed packet".*`, ""}},
 	},
 	{
-		Name: "cali-ingress-not-asked", Breaks: "Nobody asks what a pod may get.",
+		Name: "cali-ingress-not-asked", Breaks: "Ingress policies are not enforced.",
 		Scenarios: []string{"TGT-02", "STK-17", "PEER-I6"},
 		Text:      []Rewrite{{XTables, `^-A cali-FORWARD .*-j cali-to-wl-dispatch$`, ""}},
 	},
 	{
-		Name: "cali-egress-not-asked", Breaks: "Nobody asks what a pod may send.",
+		Name: "cali-egress-not-asked", Breaks: "Egress policies are not enforced.",
 		Scenarios: []string{"DIR-02", "PEER-E6", "STK-06"},
 		Text:      []Rewrite{{XTables, `^-A cali-FORWARD .*-j cali-from-wl-dispatch$`, ""}},
 	},

@@ -17,66 +17,105 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // Fault is one way to be broken.
 type Fault struct {
-	// Name is its name in commands: lower case words with dashes.
+	// Name identifies it on the command line: lower case words with dashes.
 	Name string
-	// Breaks says in a sentence what is broken.
+	// Breaks is a sentence: what is broken.
 	Breaks string
 	// On are the names of the proxiers that it is meant for. None means all.
 	On []string
 	// Scenarios are the ids of the scenarios each of which must fail with it, on every proxier that declares what they
-	// need.
+	// need. All takes those of a fault of proxiers from the catalogue.
 	Scenarios []string
 
 	// Config changes what an administrator has set.
 	Config func(*spec.ProxyConfig)
-	// State returns the view that the proxiers of one cluster have: a function that returns the object itself, another one
-	// in its place, or nil for none. It is called once for each version of each object.
+	// State returns the view that the proxiers of one cluster have: a function that returns the object itself, another
+	// one in its place, or nil for none. It is called once for each version of each object.
 	State func() func(store.Object) store.Object
 	// Text changes lines that the proxier writes.
 	Text []Rewrite
 	// Node changes a node after each successful Apply of the proxier there.
-	Node func(ctx context.Context, node spec.Node, obeyed *store.Snapshot) error
+	Node func(ctx context.Context, node spec.Node, applied *store.Snapshot) error
 	// Sabotage breaks what built-in proxiers ask of the kernel without a program.
 	Sabotage spec.Sabotage
 }
 
-// All returns the faults of proxiers, in the order of reports.
-func All() []Fault {
-	return slices.Concat(stateFaults, ruleFaults, hostFaults, sabotageFaults, ipvsFaults)
+// proxierFaults are the faults of proxiers, in the order of reports. The catalogue says which scenarios must notice
+// them.
+var proxierFaults = slices.Concat(stateFaults, ruleFaults, hostFaults, sabotageFaults, ipvsFaults)
+
+// All returns the faults of proxiers, in the order of reports, with the scenarios that must notice them, and the
+// reasons why no fault can make a scenario fail, by its id. Both come from the catalogue. The error names each scenario
+// whose row names a fault that does not exist, or has both faults and such a reason.
+func All() (all []Fault, immune map[string]string, err error) {
+	groups, err := catalogue.Groups()
+	if err != nil {
+		return nil, nil, err
+	}
+	return claimed(groups)
 }
 
-// Find returns the fault of a name.
+func claimed(groups []catalogue.Group) (all []Fault, immune map[string]string, err error) {
+	all, immune = slices.Clone(proxierFaults), map[string]string{}
+	var errs []error
+	bad := func(id, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: scenario %s: "+format, append([]any{catalogue.File, id}, args...)...))
+	}
+	for _, g := range groups {
+		for _, row := range g.Rows {
+			parts := row.Parts()
+			for _, id := range slices.Sorted(maps.Keys(parts)) {
+				if why := parts[id].Immune; why != "" {
+					immune[id] = why
+					if len(parts[id].Faults) > 0 {
+						bad(id, "it is immune, and has faults: remove one of them")
+					}
+				}
+				for _, name := range parts[id].Faults {
+					if i := slices.IndexFunc(all, named(name)); i >= 0 {
+						all[i].Scenarios = append(all[i].Scenarios, id)
+					} else {
+						bad(id, "unknown fault %q (viplab prove --list shows them)", name)
+					}
+				}
+			}
+		}
+	}
+	return all, immune, errors.Join(errs...)
+}
+
+func named(name string) func(Fault) bool { return func(f Fault) bool { return f.Name == name } }
+
+// Find returns the fault of a name, without the scenarios of a fault of proxiers.
 func Find(name string) (Fault, error) {
-	all := slices.Concat(All(), Enforced)
-	i := slices.IndexFunc(all, func(f Fault) bool { return f.Name == name })
+	all := slices.Concat(proxierFaults, Enforced)
+	i := slices.IndexFunc(all, named(name))
 	if i < 0 {
 		return Fault{}, fmt.Errorf("unknown fault %q (viplab prove --list shows them)", name)
 	}
 	return all[i], nil
 }
 
-// Immunes are scenarios that no fault of a proxier can make fail.
-var Immunes = []Immune{
-	{"base-external-to-pod-ip", "the host outside has no route to pods, so its packets end at the router, and no node " +
-		"sees any"},
-	{"clusterip-external-unrouted", "the host outside has no route to ClusterIPs, so its packets end at the router, " +
-		"and no node sees any"},
-	{"nodeport-allocation-rules", "it judges how the cluster gives out NodePorts, in which no proxier takes part " +
-		"(lab/cluster/store tests it)"},
+// Names returns the names of the faults of proxiers.
+func Names() []string {
+	var names []string
+	for _, f := range proxierFaults {
+		names = append(names, f.Name)
+	}
+	return names
 }
-
-// Immune is a scenario that no fault of a proxier can make fail.
-type Immune struct{ Row, Why string }
 
 // For reports whether the fault is meant for a proxier.
 func (f Fault) For(proxier string) bool { return len(f.On) == 0 || slices.Contains(f.On, proxier) }

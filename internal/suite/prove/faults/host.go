@@ -22,9 +22,8 @@ import (
 // hostFaults break the node beside the rules: its addresses, conntrack entries and sysctls.
 var hostFaults = []Fault{
 	{
-		Name: "virtual-ips-on-device", Breaks: "The addresses of Services are configured on a device of every node, which " +
-			"then answers for them.",
-		Scenarios: []string{"clusterip-is-virtual", "lb-no-announcement"},
+		Name:   "virtual-ips-on-device",
+		Breaks: "The addresses of Services are configured on a device of every node, which then answers for them.",
 		Node: func(_ context.Context, node spec.Node, s *store.Snapshot) error {
 			h := node.Host.Netlink()
 			lo, err := h.LinkByName("lo")
@@ -45,12 +44,7 @@ var hostFaults = []Fault{
 	},
 	{
 		Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		On: kubeRules,
-		Scenarios: []string{
-			"clusterip-one-connection-one-endpoint", "ct-cleanup-collateral", "ct-tcp-sctp-not-flushed",
-			"ct-udp-untouched-flows",
-			"rr-restart-transparent", "rr-mode-switch", "rr-no-partial-first-sync", "rr-atomic-updates",
-		}, // a relay takes its connections up again
+		On: kubeRules, // a relay takes its connections up again
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
 			if err != nil {
@@ -61,7 +55,7 @@ var hostFaults = []Fault{
 	},
 	{
 		Name: "other-timeouts", Breaks: "Connection tracking forgets idle connections after ten minutes.",
-		On: builtIn, Scenarios: []string{"ct-timeouts"},
+		On: builtIn,
 		Node: sysctls(
 			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "600"},
 			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "600"},
@@ -69,17 +63,15 @@ var hostFaults = []Fault{
 	},
 	{
 		Name: "loopback-always-routed", Breaks: "127.0.0.0/8 is routable although no NodePort is served there.",
-		Scenarios: []string{"sec-localnet-only-when-needed"},
-		Node:      sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"}),
+		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"}),
 	},
 	{
 		Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
-		On: ownJumps, Scenarios: []string{"nodeport-localhost"},
+		On:   ownJumps,
 		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"}),
 	},
 	{
 		Name: "no-forwarding", Breaks: "The node forwards no packets.",
-		Scenarios: []string{"nodeport-node-without-endpoint"},
 		Node: sysctls(
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding",
 				Value: "0"},

@@ -20,13 +20,9 @@ var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
 // ipvsFaults break virtual servers, their addresses and their rules.
 var ipvsFaults = []Fault{
 	{
-		Name: "other-scheduler", Breaks: "Virtual servers take endpoints in turn where another scheduler is asked for, " +
-			"and by the client's address where they should take turns.",
-		On: virtualServers,
-		Scenarios: []string{
-			"rs-ipvs-scheduler", "rs-ipvs-scheduler-dh", "rs-ipvs-scheduler-lc", "rs-ipvs-scheduler-mh", "rs-ipvs-scheduler-nq",
-			"rs-ipvs-scheduler-sed", "rs-ipvs-scheduler-sh", "rs-ipvs-scheduler-wlc", "rs-ipvs-scheduler-wrr", "rs-ipvs-objects",
-		},
+		Name:   "other-scheduler",
+		Breaks: "Virtual servers use rr where another scheduler is configured, and sh where rr or wrr is.",
+		On:     virtualServers,
 		Node: eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
 			switch s.SchedName {
 			case "rr", "wrr":
@@ -39,7 +35,7 @@ var ipvsFaults = []Fault{
 	},
 	{
 		Name: "ipvs-addresses-lost", Breaks: "The addresses of Services are not on kube-ipvs0.",
-		On: virtualServers, Scenarios: []string{"rs-ipvs-objects", "clusterip-every-node"},
+		On: virtualServers,
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			h := node.Host.Netlink()
 			device, err := h.LinkByName("kube-ipvs0")
@@ -55,7 +51,7 @@ var ipvsFaults = []Fault{
 	},
 	{
 		Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.",
-		On: virtualServers, Scenarios: []string{"rs-ipvs-access-filter"},
+		On: virtualServers,
 		// It is not dropped: ours would miss it, and write it again.
 		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}},
 	},

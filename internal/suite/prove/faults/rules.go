@@ -12,7 +12,7 @@ var (
 	kubeRules  = slices.Concat(kubeChains, kubeTables)
 	// ownJumps write the jumps from built-in chains by iptables-restore as well; kube-proxy runs iptables for each.
 	ownJumps = []string{"iptables", "iptables-legacy"}
-	// hooked are those that can lack the way from a hook to their rules and still be told to be ready: outside programs
+	// hooked are those that can lack the way from a hook to their rules and still be taken for ready: outside programs
 	// are asked on every node, by Services of its own.
 	hooked = slices.Concat(ownJumps, []string{"nftables", "userspace"})
 )
@@ -23,8 +23,7 @@ var ruleFaults = slices.Concat(masquerading, choosing, verdicts, hooking, policy
 var masquerading = []Fault{
 	{
 		Name: "no-masquerade", Breaks: "The source of what is to be masqueraded stays as it is.",
-		On: kubeRules, Scenarios: []string{"nodeport-node-without-endpoint", "rs-ipt-masq-mark", "ct-entry-masqueraded",
-			"masq-source-is-egress-interface", "nodeport-node-with-endpoint", "nodeport-single-nat-hop"},
+		On: kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING .*-j MASQUERADE.*`, ""},
 			{NFT, `masquerade fully-random`, "return"},
@@ -33,10 +32,6 @@ var masquerading = []Fault{
 	{
 		Name: "masquerade-everything", Breaks: "All that leaves a node is masqueraded.",
 		On: kubeRules,
-		Scenarios: []string{
-			"base-pod-and-node-no-nat", "clusterip-pod-to-remote-pod", "ct-entry-plain-dnat", "etp-local-source-preserved",
-			"hairpin-no-overmasquerade",
-		},
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING -m mark ! --mark .*-j RETURN`, ""},
 			{NFT, `(nat-postrouting) .*jump masquerading`, "$1 masquerade fully-random"},
@@ -44,55 +39,55 @@ var masquerading = []Fault{
 	},
 	{
 		Name: "mark-stays", Breaks: "The mark of what is masqueraded is not cleared.",
-		On: kubeChains, Scenarios: []string{"masq-mark-cleared", "rs-ipt-masq-mark"},
+		On:   kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-POSTROUTING .*--xor-mark.*`, ""}},
 	},
 	{
-		Name: "no-hairpin-masquerade", Breaks: "A pod that reaches itself through a Service sees its own address as the " +
-			"client's.",
-		On: kubeRules,
-		Scenarios: []string{
-			"hairpin-among-many", "rs-ipt-one-sep-per-endpoint", "rs-nft-table", "hairpin-clusterip", "hairpin-udp-and-v6",
-		},
+		Name:   "no-hairpin-masquerade",
+		Breaks: "A pod that reaches itself through a Service sees its own address as the client's.",
+		On:     kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-SEP-\S+ .*-s \S+ .*-j KUBE-MARK-MASQ`, ""},
 			{NFT, `^(add|delete|destroy) element \S+ \S+ hairpin-connections .*`, ""},
 		},
 	},
 	{
-		Name: "off-cluster-not-masqueraded", Breaks: "What comes to a ClusterIP from elsewhere than a pod keeps its source.",
-		On: kubeRules, Scenarios: []string{"rs-ipt-off-cluster-mark"},
+		Name:   "off-cluster-not-masqueraded",
+		Breaks: "What comes to a ClusterIP from elsewhere than a pod keeps its source.",
+		On:     kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-SVC-\S+ .*! -s \S+ .*-j KUBE-MARK-MASQ`, ""},
 		},
 	},
 	{
-		Name: "nodeport-not-masqueraded", Breaks: "What comes to a NodePort keeps its source, as if its policy were Local.",
-		On: kubeChains, Scenarios: []string{"rs-ipt-path"},
-		Text: []Rewrite{{XTables, `^(-[AID] KUBE-NODEPORTS .*-j KUBE)-EXT-`, "$1-SVC-"}},
+		Name:   "nodeport-not-masqueraded",
+		Breaks: "What comes to a NodePort keeps its source, as if its policy were Local.",
+		On:     kubeChains,
+		Text:   []Rewrite{{XTables, `^(-[AID] KUBE-NODEPORTS .*-j KUBE)-EXT-`, "$1-SVC-"}},
 	},
 }
 
 var choosing = []Fault{
 	{
 		Name: "first-endpoint-always", Breaks: "The draw between endpoints always falls on the first.",
-		On: kubeRules, Scenarios: []string{"clusterip-spread", "sc-many-endpoints", "rs-ipt-probabilities"},
+		On: kubeRules,
 		Text: []Rewrite{
 			{XTables, ` -m statistic --mode random --probability \S+`, ""},
 			{NFT, `numgen random mod \d+`, "numgen random mod 1"},
 		},
 	},
 	{
-		Name: "halves", Breaks: "Each endpoint is taken with a probability of one half, and the last one gets what is left.",
-		On: kubeChains, Scenarios: []string{"clusterip-spread", "rs-ipt-probabilities"},
-		Text: []Rewrite{{XTables, `--probability \S+`, "--probability 0.5"}},
+		Name:   "halves",
+		Breaks: "Each endpoint is taken with a probability of one half, and the last one gets what is left.",
+		On:     kubeChains,
+		Text:   []Rewrite{{XTables, `--probability \S+`, "--probability 0.5"}},
 	},
 }
 
 var verdicts = []Fault{
 	{
 		Name: "drop-becomes-reject", Breaks: "What should vanish in silence is refused.",
-		On: kubeRules, Scenarios: []string{"etp-local-no-endpoint-drops", "rs-ipt-drop-path", "rs-nft-table"},
+		On: kubeRules,
 		Text: []Rewrite{
 			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j DROP`, "$1-j REJECT"},
 			{NFT, `(element .* no-endpoint-(services|nodeports) .*): drop`, "$1: goto reject-chain"},
@@ -101,10 +96,6 @@ var verdicts = []Fault{
 	{
 		Name: "reject-becomes-drop", Breaks: "What should be refused vanishes in silence.",
 		On: kubeRules,
-		Scenarios: []string{
-			"rs-ipt-drop-path", "rs-nft-table", "noep-clusterip-refused", "noep-nodeport-refused", "noep-lb-external-refused",
-			"noep-evicted", "noep-udp", "noep-host-to-lb-or-eip", "sr-without-endpoints",
-		},
 		Text: []Rewrite{
 			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j REJECT`, "$1-j DROP"},
 			{NFT, `(element .* no-endpoint-(services|nodeports) .*): goto reject-chain`, "$1: drop"},
@@ -112,23 +103,23 @@ var verdicts = []Fault{
 	},
 	{
 		Name: "invalid-passes", Breaks: "Packets in conntrack state INVALID are let through.",
-		On: kubeChains, Scenarios: []string{"ct-invalid-not-leaked", "rs-ipt-forward"},
+		On:   kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID .*-j DROP`, ""}},
 	},
 	{
 		Name: "no-forward-accept", Breaks: "Nothing is let through a FORWARD chain that drops.",
-		On: kubeChains, Scenarios: []string{"nodeport-forward-policy-drop", "rs-ipt-forward"},
+		On:   kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*-j ACCEPT`, ""}},
 	},
 	{
-		Name: "localnet-guard-lost", Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of " +
-			"NodePorts.",
-		On: ownJumps, Scenarios: []string{"sec-localnet-guard"},
-		Text: []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}},
+		Name:   "localnet-guard-lost",
+		Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of NodePorts.",
+		On:     ownJumps,
+		Text:   []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}},
 	},
 	{
 		Name: "foreign-traffic-dropped", Breaks: "TCP connections that are not those of Services are not let through.",
-		On: kubeRules, Scenarios: []string{"base-pod-egress-snat", "base-pod-and-node-no-nat"},
+		On: kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`,
 				"-A KUBE-FORWARD -p tcp -m conntrack ! --ctstate DNAT -j DROP\n$0"},
@@ -138,9 +129,10 @@ var verdicts = []Fault{
 	},
 	{
 		Name: "icmp-errors-dropped", Breaks: "ICMP errors about connections are not let through.",
-		On: kubeRules, Scenarios: []string{"ct-states"},
+		On: kubeRules,
 		Text: []Rewrite{
-			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`, "-A KUBE-FORWARD -m conntrack --ctstate RELATED -j DROP\n$0"},
+			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`,
+				"-A KUBE-FORWARD -m conntrack --ctstate RELATED -j DROP\n$0"},
 			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`,
 				"$0\nadd rule $1 filter-forward ct state related drop"},
 		},
@@ -150,7 +142,7 @@ var verdicts = []Fault{
 var hooking = []Fault{
 	{
 		Name: "node-not-served", Breaks: "Connections of a node's own processes are not translated.",
-		On: hooked, Scenarios: []string{"clusterip-host-process", "rs-ipt-hooks", "rs-userspace-portals"},
+		On: hooked,
 		Text: []Rewrite{
 			{XTables, `^-[AI] OUTPUT .*-j KUBE-(SERVICES|PORTALS-HOST|NODEPORT-HOST)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-output .*jump services`, ""},
@@ -159,31 +151,28 @@ var hooking = []Fault{
 	{
 		Name: "visitors-not-served", Breaks: "Connections of pods and of hosts outside are not translated.",
 		On: hooked,
-		Scenarios: []string{
-			"clusterip-pod-to-local-pod", "rs-ipt-hooks", "rs-userspace-portals", "ep-event-order", "ep-ip-reuse",
-			"ct-udp-frontend-only-change", "ct-be-liberal", "ct-nothing-on-reject-drop", "rr-rules-deleted-externally",
-		},
 		Text: []Rewrite{
 			{XTables, `^-[AI] PREROUTING .*-j KUBE-(SERVICES|PORTALS-CONTAINER|NODEPORT-CONTAINER)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-prerouting .*jump services`, ""},
 		},
 	},
 	{
-		Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
-		On: kubeChains, Scenarios: []string{"nodeport-any-local-address", "nodeport-localhost", "rs-ipt-hooks"},
+		Name:   "nodeport-on-primary-address",
+		Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
+		On:     kubeChains,
 		// 192.168.7.8/29 has the first addresses of all nodes, and none of their others.
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
 			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}},
 	},
 	{
 		Name: "nodeport-on-ipv6-loopback", Breaks: "Connections to a NodePort on ::1 are translated, and lost.",
-		On: kubeChains, Scenarios: []string{"nodeport-localhost"},
+		On:   kubeChains,
 		Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}},
 	},
 	{
-		Name: "local-shortcut-lost", Breaks: "Under externalTrafficPolicy Local, a process of a node without an endpoint " +
-			"is taken for outside traffic.",
-		On: kubeRules, Scenarios: []string{"etp-local-host-shortcut", "rs-ipt-local-policy-chains"},
+		Name:   "local-shortcut-lost",
+		Breaks: "Under externalTrafficPolicy Local, a process of a node without an endpoint counts as outside traffic.",
+		On:     kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-EXT-\S+ .*--src-type LOCAL .*-j KUBE-SVC-\S+`, ""},
 			{NFT, `^add rule .*fib saddr type local .*(goto service-|vmap @short-circuit).*`, ""},

@@ -11,26 +11,22 @@ var builtIn = []string{"iptables", "iptables-legacy", "nftables", "userspace", "
 var sabotageFaults = []Fault{
 	{
 		Name: "always-healthy", Breaks: "Health-check ports say that there are endpoints where there are none.",
-		On: builtIn, Scenarios: []string{"etp-local-lb-only-healthy-nodes"},
+		On:       builtIn,
 		Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return max(n, 1) }},
 	},
 	{
 		Name: "never-healthy", Breaks: "Health-check ports say that there are no endpoints.",
-		On: builtIn, Scenarios: []string{"etp-local-lb-only-healthy-nodes", "hc-reflects-local-endpoints",
-			"hc-port-lifecycle",
-			"hc-terminating-only", "hc-listen-scope", "hc-allowed-by-firewall", "hc-body-and-weight"},
+		On:       builtIn,
 		Sabotage: spec.Sabotage{CountEndpoints: func(int) int { return 0 }},
 	},
 	{
 		Name: "endpoints-miscounted", Breaks: "Health-check ports tell of one endpoint too many, where there are any.",
-		On: builtIn, Scenarios: []string{"hc-body-and-weight"},
+		On:       builtIn,
 		Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return n + min(n, 1) }},
 	},
 	{
 		Name: "stale-flows-stay", Breaks: "UDP flows to endpoints that are gone go on for ever.",
-		On: []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
-		Scenarios: []string{"ct-udp-endpoint-removed", "ct-udp-frontend-only-change", "ct-udp-no-endpoints-keeps-entries",
-			"ct-udp-targetport-change", "ct-udp-zero-to-one"},
+		On:       []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
 		Sabotage: spec.Sabotage{KeepStaleFlows: func() bool { return true }},
 	},
 }

@@ -33,7 +33,8 @@ type Seeding struct {
 // is called inside a sandbox.
 func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
 	for _, p := range proxiers {
-		_ = p.Usable(ctx) // now, so that the fault does not change the rules of its probe; the result is asked for later
+		// now, so that the fault does not change the rules of its probe; the result is asked for later
+		_ = p.Usable(ctx)
 	}
 	s := &Seeding{fault: f, views: map[*store.Store]*store.Store{}, refused: map[*faultyInstance]error{}}
 	if len(f.Text) > 0 {

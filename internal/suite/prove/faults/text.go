@@ -31,8 +31,8 @@ type Rewrite struct {
 	Tool Tool
 	// Line is a regular expression for the lines that are changed.
 	Line string
-	// To is what comes in the place of what the expression matches; $1 is its first group. A line of which nothing is left
-	// is not written.
+	// To is what comes in the place of what the expression matches; $1 is its first group. A line of which nothing is
+	// left is not written.
 	To string
 }
 

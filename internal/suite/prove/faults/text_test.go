@@ -2,7 +2,13 @@
 
 package faults
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/viplab/viplab/scenarios/catalogue"
+)
 
 func TestRewrite(t *testing.T) {
 	const input = "*nat\n:KUBE-POSTROUTING - [0:0]\n-A KUBE-POSTROUTING -j MASQUERADE\n-A KUBE-MARK-MASQ -j MARK " +
@@ -55,8 +61,12 @@ func TestWhoReadsStandardInput(t *testing.T) {
 }
 
 func TestFaultsAreWellWritten(t *testing.T) {
+	all, immune, err := All()
+	if err != nil || len(immune) == 0 {
+		t.Fatal(err, immune)
+	}
 	names := map[string]bool{}
-	for _, f := range All() {
+	for _, f := range all {
 		if err := f.Validate(); err != nil {
 			t.Error(err)
 		}
@@ -71,6 +81,39 @@ func TestFaultsAreWellWritten(t *testing.T) {
 	} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v passes", bad)
+		}
+	}
+}
+
+// A row of the catalogue names the faults that its scenario must notice.
+func TestRowsNameFaults(t *testing.T) {
+	row := func(id string, p catalogue.Part) catalogue.Behaviour {
+		p.Description = "It works."
+		return catalogue.Behaviour{ID: id, Part: p}
+	}
+	groups := []catalogue.Group{{Rows: []catalogue.Behaviour{
+		row("noticed", catalogue.Part{Faults: []string{"no-forwarding", "udp-ports-lost"}}),
+		row("safe", catalogue.Part{Immune: "no packet comes near a proxier"}),
+		row("undecided", catalogue.Part{}),
+	}}}
+	all, immune, err := claimed(groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if want := f.Name == "no-forwarding" || f.Name == "udp-ports-lost"; slices.Contains(f.Scenarios, "noticed") != want {
+			t.Errorf("%s: %v", f.Name, f.Scenarios)
+		}
+	}
+	if len(immune) != 1 || immune["safe"] == "" {
+		t.Errorf("immune: %v", immune)
+	}
+	groups[0].Rows = append(groups[0].Rows, row("misspelt", catalogue.Part{Faults: []string{"no-such-fault"}}),
+		row("both", catalogue.Part{Faults: []string{"no-forwarding"}, Immune: "it is odd"}))
+	_, _, err = claimed(groups)
+	for _, want := range []string{catalogue.File, `scenario misspelt: unknown fault "no-such-fault"`, "scenario both"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: want %q in it", err, want)
 		}
 	}
 }
