@@ -116,8 +116,8 @@ var localOnBoth = []listed{
 	{"KUBE-NODEPORTS", `KUBE-XLB-2IRACUALRELARSND tcp — anywhere anywhere /* default/webapp */ tcp dpt:30080`,
 		[]string{"KUBE-NODEPORTS KUBE-EXT-X tcp 0.0.0.0/0 0.0.0.0/0 /* default/webapp */ tcp dpt:30080"}, xlbLater},
 	{"KUBE-XLB-2IRACUALRELARSND", `KUBE-SVC-2IRACUALRELARSND all — 10.244.0.0/16 anywhere /* Redirect pods trying to reach external loadbalancer VIP to clusterIP */`,
-		[]string{"KUBE-EXT-X KUBE-SVC-X all 10.244.0.0/16 0.0.0.0/0 /* pod traffic for default/webapp external " +
-			"destinations */"}, xlbLater},
+		[]string{"KUBE-EXT-X KUBE-SVC-X all 10.244.0.0/24 0.0.0.0/0 /* pod traffic for default/webapp external " +
+			"destinations */"}, "only the node's own pods take the short cut (kubernetes#74383)"},
 	{"KUBE-XLB-2IRACUALRELARSND", `KUBE-MARK-MASQ all — anywhere anywhere /* masquerade LOCAL traffic for default/webapp LB IP */ ADDRTYPE match src-type LOCAL`,
 		[]string{"KUBE-EXT-X KUBE-MARK-MASQ all 0.0.0.0/0 0.0.0.0/0 /* masquerade LOCAL traffic for default/webapp " +
 			"external destinations */ ADDRTYPE match src-type LOCAL"}, xlbLater},

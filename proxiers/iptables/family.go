@@ -50,6 +50,7 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 		},
 		renderer: renderer{
 			podRange:      nodeaddr.OfFamily(node.ClusterCIDRs, ip),
+			nodePods:      nodeaddr.OfFamily(node.PodCIDRs, ip),
 			nodeAddr:      node.Host.Addr(ip),
 			masqueradeAll: node.Config.MasqueradeAll,
 		},

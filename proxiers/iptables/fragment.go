@@ -75,8 +75,8 @@ func (r *renderer) render(s *model.Service) *fragment {
 
 // renderer holds the settings of the node that the rules of Services depend on.
 type renderer struct {
-	// podRange is the source range of pods. Invalid means that it is unknown.
-	podRange netip.Prefix
+	// podRange is the source range of all pods, nodePods that of the node's own. Invalid means that it is unknown.
+	podRange, nodePods netip.Prefix
 	// nodeAddr is the node's primary address.
 	nodeAddr netip.Addr
 	// masqueradeAll rewrites the source of all traffic.
@@ -229,8 +229,9 @@ func (r *renderer) maskForeign(c *xtables.Chain, p *model.Port) {
 
 // external creates the chain for all frontends except the ClusterIP, and the chain before it that admits source ranges.
 //
-// Under policy Local, traffic from the cluster itself goes to all endpoints: it has not passed a load balancer that
-// knows which nodes have endpoints.
+// Under policy Local, traffic of the node and of its pods goes to all endpoints: it has not passed a load balancer that
+// knows which nodes have endpoints. A pod of another node has sent to this node, so it gets this node's endpoints
+// (kubernetes#74383).
 func (r *renderer) external(f *fragment, p *model.Port) {
 	names := namesOf(p.ID)
 	about := p.ID.String() + " external destinations"
@@ -240,8 +241,8 @@ func (r *renderer) external(f *fragment, p *model.Port) {
 		c.Add(xtables.Comment("masquerade traffic for "+about), xtables.Jump(chainMarkMasq))
 		c.Add(xtables.Jump(names.cluster))
 	default:
-		if r.podRange.IsValid() {
-			c.Add(xtables.Comment("pod traffic for "+about), xtables.From(r.podRange), xtables.Jump(names.cluster))
+		if r.nodePods.IsValid() {
+			c.Add(xtables.Comment("pod traffic for "+about), xtables.From(r.nodePods), xtables.Jump(names.cluster))
 		}
 		c.Add(xtables.Comment("masquerade LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(chainMarkMasq))
 		c.Add(xtables.Comment("route LOCAL traffic for "+about), xtables.FromLocal, xtables.Jump(names.cluster))

@@ -58,7 +58,9 @@ func TestListings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			eachBackend(t, func(t *testing.T, b Backend) {
 				node := proxiertest.Node(t, lab.V4)
-				node.Name, node.ClusterCIDRs = c.node, []netip.Prefix{netip.MustParsePrefix(c.pods)}
+				pods := netip.MustParsePrefix(c.pods)
+				node.Name, node.ClusterCIDRs = c.node, []netip.Prefix{pods}
+				node.PodCIDRs = []netip.Prefix{netip.PrefixFrom(pods.Addr(), 24)}
 				in := start(t, b, node)
 				proxiertest.Apply(t, in, c.state)
 				there := list(t, node, b)

@@ -30,6 +30,8 @@ func (n *nodeRules) jumps() []xtables.Entry {
 		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, fresh,
 			xtables.Comment("kubernetes load balancer firewall")),
 		xtables.NewEntry(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainExternal, fresh,
+			xtables.Comment("kubernetes externally-visible service portals")),
 		xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
 		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
 		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),

@@ -62,12 +62,11 @@ func definition(b Backend) kit.Definition {
 	return d
 }
 
-// features lacks NoEndpointsRefusedOnNode, because KUBE-EXTERNAL-SERVICES has no jump from OUTPUT, and
-// AffinityManyClients, because the recent match remembers 100 clients of an endpoint.
+// features lacks AffinityManyClients, because the recent match remembers 100 clients of an endpoint.
 func features() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.IPTables, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
-		spec.DropInvalid, spec.HealthCheckAccept, spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+		spec.DropInvalid, spec.HealthCheckAccept,
 	)
 }
 
@@ -120,6 +119,7 @@ func sample(f lab.Family, randomFully bool) *xtables.Change {
 		ClusterIP: port.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, unserved}}}}
 	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: randomFully}
-	d, _, _ := (&desired{}).next(state, rules.nodePortEntry(nil), &renderer{podRange: pods, nodeAddr: port.ClusterIP})
+	of := &renderer{podRange: pods, nodePods: pods, nodeAddr: port.ClusterIP}
+	d, _, _ := (&desired{}).next(state, rules.nodePortEntry(nil), of)
 	return rebuild(d, rules, nil)
 }

@@ -66,7 +66,7 @@ nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.0.1:8
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 `
 	shortCut = `
-nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "pod traffic for ns1/svc1:p80 external destinations" -s 10.0.0.0/8 -j KUBE-SVC-XPGD46QRK7WJZT7O
+nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "pod traffic for ns1/svc1:p80 external destinations" -s 10.180.0.0/24 -j KUBE-SVC-XPGD46QRK7WJZT7O
 nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "masquerade LOCAL traffic for ns1/svc1:p80 external destinations" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ
 nat KUBE-EXT-XPGD46QRK7WJZT7O -m comment --comment "route LOCAL traffic for ns1/svc1:p80 external destinations" -m addrtype --src-type LOCAL -j KUBE-SVC-XPGD46QRK7WJZT7O
 `
@@ -81,7 +81,10 @@ nat KUBE-NODEPORTS -m comment --comment ns1/svc1:p80 -m tcp -p tcp --dport 30080
 
 // TestServiceRules compares with rules written by hand, in the order of chains.
 func TestServiceRules(t *testing.T) {
-	pods := renderer{podRange: netip.MustParsePrefix("10.0.0.0/8"), nodeAddr: netip.MustParseAddr("192.168.7.11")}
+	pods := renderer{
+		podRange: netip.MustParsePrefix("10.0.0.0/8"), nodePods: netip.MustParsePrefix("10.180.0.0/24"),
+		nodeAddr: netip.MustParseAddr("192.168.7.11"),
+	}
 	for _, c := range []struct {
 		name string
 		r    renderer

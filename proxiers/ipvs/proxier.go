@@ -47,7 +47,6 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - RandomSpread: the default scheduler is round robin (rr).
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
-//   - UDPKeepsLast: a virtual server loses a UDP backend that no longer serves at once, and its flows with it.
 //   - ResolvesClashes: IPVS identifies the connection of a reply by client and backend only.
 //   - LargeFromNode: routing sends a process's datagram to the device lo, whose MTU is 65536, and IPVS does not
 //     fragment it. The process gets the path MTU in an error, but IPv6 does not remember it for a local address.
@@ -60,8 +59,7 @@ var definition = kit.Definition{
 	Name: "ipvs",
 	Features: spec.InKernel().With(
 		spec.IPVS, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid,
-		spec.HealthCheckAccept, spec.NoEndpointsRefusedOnNode, spec.AffinityManyClients, spec.UDPDrains,
-		spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+		spec.HealthCheckAccept, spec.AffinityManyClients, spec.UDPDrains,
 	),
 	Settings: settings,
 	Device:   deviceName,
@@ -107,6 +105,7 @@ func newFamily(site kit.Site) (*family, error) {
 	}
 	r := rules{
 		family: site.Family, podRange: nodeaddr.OfFamily(site.ClusterCIDRs, site.Family),
+		nodePods:      nodeaddr.OfFamily(site.PodCIDRs, site.Family),
 		masqueradeAll: site.Config.MasqueradeAll,
 	}
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)

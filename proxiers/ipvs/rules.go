@@ -37,8 +37,9 @@ type table struct {
 // rules are all rules of a family. They depend on the configuration alone: Services are entries of sets.
 type rules struct {
 	family lab.Family
-	// podRange is what counts as traffic of pods; invalid means that pods cannot be told apart.
-	podRange      netip.Prefix
+	// podRange is the source range of all pods, nodePods that of the node's own. Invalid means that it is unknown.
+	podRange, nodePods netip.Prefix
+
 	masqueradeAll bool
 }
 
@@ -144,8 +145,8 @@ func (r rules) mangle() table {
 	firewall, sources := xtables.Chain{Name: chainFirewall}, xtables.Chain{Name: chainSources}
 	firewall.Add(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
 	outside := []xtables.Part{about(externalNoLocal), r.in(externalNoLocal, vip), xtables.NotFromLocal}
-	if r.podRange.IsValid() {
-		outside = append(outside, xtables.NotFrom(r.podRange))
+	if r.nodePods.IsValid() {
+		outside = append(outside, xtables.NotFrom(r.nodePods))
 	}
 	firewall.Add(append(outside, xtables.Drop)...)
 	firewall.Add(about(loadBalancerFW), r.in(loadBalancerFW, vip), xtables.Jump(chainSources))

@@ -15,18 +15,12 @@ var since = []struct {
 	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
 	// cleaned up only after itself.
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
-	{32, []spec.Feature{spec.UDPKeepsLast}},                   // kubernetes#127318: flows outlive the last endpoint
 	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, on by default
 	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the layout of the table changed until then; KEP-5707
 }
 
 // features returns the features of a mode in a release. The functions below give the reason for each feature that a
-// mode lacks.
-//
-// No mode has these two (see pkg/proxy/conntrack/cleanup.go and its callers):
-//   - ConntrackSparesOthers: a flow to the number of a NodePort is attributed to the NodePort, whatever its address.
-//   - ConntrackFollowsFrontends: stale flows are removed when the endpoints of a UDP Service change, not when the
-//     Service does.
+// mode lacks. Deviations from the API are no features: suite/expect/known/kube-proxy.yaml lists them.
 func (m Mode) features(minor int) spec.FeatureSet {
 	if m == Userspace {
 		return userspaceFeatures()
@@ -44,13 +38,11 @@ func (m Mode) features(minor int) spec.FeatureSet {
 	return set
 }
 
-// iptablesFeatures returns the features of the iptables mode. It lacks
-//   - NoEndpointsRefusedOnNode: KUBE-EXTERNAL-SERVICES has no jump from OUTPUT (iptablesJumpChains).
-//   - AffinityManyClients: the recent match remembers 100 clients of an endpoint (xt_recent's parameter ip_list_tot).
+// iptablesFeatures returns the features of the iptables mode.
 func iptablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.IPTables, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.HealthCheckAccept, spec.SelfHealing,
+		spec.HealthCheckAccept, spec.SelfHealing, spec.AffinityManyClients,
 	)
 }
 
@@ -65,7 +57,7 @@ func iptablesFeatures() spec.FeatureSet {
 //   - IPTables: it uses another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
-		spec.NFTables, spec.NoEndpointsRefusedOnNode, spec.UnusedClusterIPsDropped, spec.AffinityManyClients,
+		spec.NFTables, spec.UnusedClusterIPsDropped, spec.AffinityManyClients,
 	)
 }
 
@@ -77,7 +69,7 @@ func nftablesFeatures() spec.FeatureSet {
 //     set.
 //   - AffinityTimeout: affinity lasts as long as the client has connections, UDP ones and closed TCP ones included.
 //   - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
-//   - UDPDrains, UDPKeepsLast: a virtual server loses a UDP endpoint at once, and its flows with it.
+//   - UDPDrains: a virtual server loses a UDP endpoint at once, and its flows with it.
 //   - ResolvesClashes: IPVS identifies the connection of a reply by client and endpoint only.
 //   - LargeFromNode: IPVS does not fragment a process's datagram, which was sized for the device lo.
 //   - BridgedFragmentsV6: nor does it fragment an IPv6 datagram that a bridge reassembled.
@@ -88,7 +80,7 @@ func nftablesFeatures() spec.FeatureSet {
 func ipvsFeatures() spec.FeatureSet {
 	return spec.InKernel().With(
 		spec.IPVS, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.HealthCheckAccept, spec.AffinityManyClients,
-		spec.NoEndpointsRefusedOnNode, spec.SelfHealing, // a full sync every 30 s
+		spec.SelfHealing, // a full sync every 30 s
 	)
 }
 
@@ -100,7 +92,6 @@ func ipvsFeatures() spec.FeatureSet {
 //     node and no conditions.
 //   - ConntrackCleanupUDP: no conntrack entry leads to an endpoint, so none becomes stale.
 //   - NodePortPrecedence: NodePorts are sockets, and the first process to bind one keeps it; that is NodePortHeld.
-//   - NoEndpointsRefused: a relay accepts the connection, and closes it when it finds no endpoint.
 //   - SourceRanges: the mode ignores them.
 //   - IPTables: its portal chains have a layout of their own.
 //   - SurvivesRestart: relays end with the process.

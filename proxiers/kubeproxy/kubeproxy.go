@@ -161,6 +161,16 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 
 var printedVersion = regexp.MustCompile(`v1\.[0-9]+\.[0-9]+`)
 
+// Release returns the mode and the version of a kube-proxy that New returned, as in "iptables" and "v1.36.3". It
+// reports whether p is one.
+func Release(p spec.Proxier) (mode Mode, version string, ok bool) {
+	k, ok := p.(*proxier)
+	if !ok {
+		return "", "", false
+	}
+	return k.mode, k.version, true
+}
+
 // versionOf returns the version that a binary reports.
 func versionOf(binary string) (string, error) {
 	out, err := exec.Command(binary, "--version").CombinedOutput()

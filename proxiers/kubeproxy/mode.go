@@ -41,7 +41,8 @@ func (m Mode) arguments(minor int) []string {
 		"--proxy-mode=" + string(m),
 		"--detect-local-mode=ClusterCIDR",
 		"--cluster-cidr={{.ClusterCIDR}}",
-		// The conntrack table's size belongs to the machine, not to the node: kube-proxy would fail to set it, and exit.
+		// The conntrack table's size belongs to the machine, not to the node: kube-proxy would fail to set it, and
+		// exit.
 		"--conntrack-max-per-core=0",
 		// To set the default, -999, needs CAP_SYS_RESOURCE.
 		"--oom-score-adj=0",

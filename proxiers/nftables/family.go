@@ -48,6 +48,7 @@ func newFamily(node kit.Site) (*family, error) {
 		frame: frame{
 			family:     ip,
 			podRange:   nodeaddr.OfFamily(node.ClusterCIDRs, ip),
+			nodePods:   nodeaddr.OfFamily(node.PodCIDRs, ip),
 			services:   ofFamily(node.ServiceCIDRs, ip),
 			masquerade: node.Config.MasqueradeAll,
 		},

@@ -36,7 +36,8 @@ const (
 // frame is the part of the table that does not depend on Services.
 type frame struct {
 	family     lab.Family
-	podRange   netip.Prefix   // zero: not known
+	podRange   netip.Prefix   // of all pods; zero: not known
+	nodePods   netip.Prefix   // of the node's own pods; zero: not known
 	services   []netip.Prefix // ranges of ClusterIPs
 	masquerade bool           // all traffic to ClusterIPs
 }
@@ -102,14 +103,15 @@ func (f *frame) clusterIPsCheck() []string {
 	return lines
 }
 
-// externalLocal is for frontends under externalTrafficPolicy Local. Traffic from the cluster itself takes the short cut
-// to all endpoints: it has not come through a load balancer that knows which nodes have some. A packet that finds
-// nothing here keeps its destination, and is dropped for it later.
+// externalLocal is for frontends under externalTrafficPolicy Local. Traffic of the node and of its pods takes the short
+// cut to all endpoints: it has not come through a load balancer that knows which nodes have some. A pod of another
+// node has sent to this node, so it gets this node's endpoints (kubernetes#74383). A packet that finds nothing here
+// keeps its destination, and is dropped for it later.
 func (f *frame) externalLocal() []string {
 	ip, to := nft.Word(f.family), key(f.family)
 	var lines []string
-	if f.podRange.IsValid() {
-		lines = append(lines, ip+" saddr "+f.podRange.String()+" "+to+" vmap @"+mapShortCircuit)
+	if f.nodePods.IsValid() {
+		lines = append(lines, ip+" saddr "+f.nodePods.String()+" "+to+" vmap @"+mapShortCircuit)
 	}
 	return append(lines,
 		"fib saddr type local "+to+" vmap @"+mapShortCircuit,

@@ -60,8 +60,8 @@ func New() *kit.Proxier { return kit.New(definition) }
 var definition = kit.Definition{
 	Name: "nftables",
 	Features: spec.ByNetfilter().With(
-		spec.NFTables, spec.NodePortAnyLocalAddress, spec.AffinityManyClients, spec.NoEndpointsRefusedOnNode,
-		spec.UnusedClusterIPsDropped, spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+		spec.NFTables, spec.NodePortAnyLocalAddress, spec.AffinityManyClients,
+		spec.UnusedClusterIPsDropped,
 	),
 	Probe: probe,
 	New:   func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },
@@ -85,7 +85,7 @@ func probe(ctx context.Context, ns *netns.NS, _ string, f lab.Family) error {
 	state := &model.State{Services: []*model.Service{{Name: "probe", Ports: []*model.Port{plain, &sticky, unserved}}}}
 	s := &family{
 		table:    t,
-		frame:    frame{family: f, podRange: pods, services: []netip.Prefix{pods}},
+		frame:    frame{family: f, podRange: pods, nodePods: pods, services: []netip.Prefix{pods}},
 		renderer: renderer{family: f},
 	}
 	err = s.programAll(ctx, state, s.renderer)

@@ -212,7 +212,7 @@ func TestFrame(t *testing.T) {
 		{"only dropped where the ranges are known", frame{}, "cluster-ips-check", []string{"ip daddr @cluster-ips reject"}},
 		{"addresses of nobody", frame{services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, "cluster-ips-check",
 			[]string{"ip daddr @cluster-ips reject", "ip daddr 10.96.0.0/16 drop"}},
-		{"short cut for pods", frame{podRange: pods}, chainExternalLocal, []string{
+		{"short cut for pods", frame{nodePods: pods}, chainExternalLocal, []string{
 			"ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @short-circuit-ips",
 			"fib saddr type local ip daddr . meta l4proto . th dport vmap @short-circuit-ips",
 			"ip daddr . meta l4proto . th dport vmap @local-ips",

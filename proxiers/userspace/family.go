@@ -52,7 +52,7 @@ func newFamily(node kit.Site) (*family, error) {
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs, tracking: conntrack.NewCleaner(node.Host.NS),
 		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
-		renderer:  renderer{podRange: nodeaddr.OfFamily(node.ClusterCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
+		renderer:  renderer{nodePods: nodeaddr.OfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
 			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 			events: node.Events,
@@ -239,9 +239,10 @@ func (f *family) settle(gone, come []*model.Service, everything bool) {
 	}
 }
 
-// wanted says which UDP flows there may be: those that lead to relays.
+// wanted returns which UDP flows may stay: those that lead from frontends to their relays.
 func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	w := conntrack.NewWanted(local)
+	w.Relays = f.portals.at
 	for _, s := range f.state.Services {
 		for _, p := range s.Ports {
 			to := f.portals.doors(p.ID)

@@ -59,7 +59,6 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - SourceAddress and KernelNAT, because connections end in the proxy;
 //   - RandomSpread, because endpoints are used in rotation;
 //   - OutlivesService, because the relay of a Service ends with it;
-//   - UDPKeepsLast, because a relay drops flows to endpoints that it does not know;
 //   - NodePortPrecedence, because the first process to bind a NodePort keeps it;
 //   - IPTables, because the chains are not those of the iptables mode.
 //
@@ -68,8 +67,8 @@ var definition = kit.Definition{
 	Name: "userspace",
 	Features: spec.Core().With(
 		spec.UserspacePortals, spec.NodePortHeld, spec.DialsAgain, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost,
-		spec.NoEndpointsRefusedOnNode, spec.ForwardAccept, spec.DropInvalid, spec.HealthCheckAccept, spec.VirtualIP,
-		spec.AffinityTimeout, spec.AffinityManyClients, spec.ConntrackSparesOthers, spec.ConntrackFollowsFrontends,
+		spec.ForwardAccept, spec.DropInvalid, spec.HealthCheckAccept, spec.VirtualIP,
+		spec.AffinityTimeout, spec.AffinityManyClients,
 		spec.UDPDrains, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
 	),
 	Relays: true,
@@ -97,7 +96,7 @@ func sample(f lab.Family) *xtables.Change {
 	port, pods := kit.Sample(f)
 	way := netip.AddrPortFrom(relayAddrs[f], 40000)
 	var rules fragment
-	(&renderer{podRange: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
+	(&renderer{nodePods: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
 	all := [chains][]xtables.Rule(rules)
 	for ch := range chains {
 		all[ch] = append(ch.fixed(f, relayAddrs[f], false), all[ch]...)

@@ -34,8 +34,8 @@ func localWay(id model.PortID) string   { return id.String() + " -> endpoint of 
 
 // renderer makes the rules of ports.
 type renderer struct {
-	// podRange is what counts as traffic of pods; invalid means that pods cannot be told apart.
-	podRange netip.Prefix
+	// nodePods is the source range of the node's own pods. Invalid means that it is unknown.
+	nodePods netip.Prefix
 	// nodeAddr is the node's primary address.
 	nodeAddr netip.Addr
 }
@@ -86,8 +86,8 @@ func (r *renderer) internal(f *fragment, p *model.Port, w ways) {
 	}
 }
 
-// external is the way to another frontend. Under policy Local, traffic from the cluster itself takes the short cut to
-// all endpoints: it has not come through a load balancer that knows which nodes have endpoints.
+// external is the way to another frontend. Under policy Local, traffic of the node and of its pods takes the short cut
+// to all endpoints: it has not come through a load balancer that knows which nodes have endpoints.
 func (r *renderer) external(f *fragment, p *model.Port, w ways, front frontend) {
 	sources := front.sources
 	if len(sources) == 0 {
@@ -102,7 +102,7 @@ func (r *renderer) external(f *fragment, p *model.Port, w ways, front frontend) 
 		toCluster(front.host, from)
 		if !p.ExternalLocal {
 			toCluster(front.container, from)
-		} else if pods, ok := both(from, r.podRange); ok {
+		} else if pods, ok := both(from, r.nodePods); ok {
 			toCluster(front.container, pods)
 		}
 	}

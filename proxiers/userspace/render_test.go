@@ -88,7 +88,7 @@ KUBE-PORTALS-HOST ` + any1 + `-m tcp -p tcp -d 192.0.2.5 --dport 80 -s 10.1.0.0/
 KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 load balancer IP: not for this source" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := renderer{podRange: netip.MustParsePrefix("10.0.0.0/8")}
+			r := renderer{nodePods: netip.MustParsePrefix("10.0.0.0/8")}
 			var f fragment
 			r.port(&f, c.port, waysOf(c.port), claimsOf(c.port, c.addrs, lab.V4))
 			var got []string
@@ -119,7 +119,7 @@ func waysOf(p *model.Port) (w ways) {
 }
 
 func TestDeltaIsSmall(t *testing.T) {
-	r := renderer{podRange: netip.MustParsePrefix("10.0.0.0/8")}
+	r := renderer{nodePods: netip.MustParsePrefix("10.0.0.0/8")}
 	render := func(p *model.Port) *fragment {
 		f := &fragment{}
 		r.port(f, p, waysOf(p), claimsOf(p, nil, lab.V4))

@@ -98,7 +98,8 @@ func (c *Cleaner) pass(answers []*Wanted) (int, error) {
 			continue
 		}
 		deleted++
-		if err := c.mirror.requests.Delete(f); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: it ended by itself
+		// ENOENT: it ended by itself
+		if err := c.mirror.requests.Delete(f); err != nil && !errors.Is(err, unix.ENOENT) {
 			return deleted, err
 		}
 		delete(c.mirror.flows, orig)

@@ -81,11 +81,11 @@ func TestClean(t *testing.T) {
 			answers []*Wanted
 			want    []string
 		}{
-			{"nothing to say", []*Wanted{wanted().Of(nil), NewWanted(nil)},
+			{"nothing to say", []*Wanted{wanted().After(nil, nil), NewWanted(nil)},
 				[]string{"10.96.0.10", "10.96.0.12", "192.0.2.1", "192.168.7.11", "192.168.7.201", "fd00:10:96::10"}},
-			{"IPv4", []*Wanted{wanted().Of(services(lab.V4))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201",
+			{"IPv4", []*Wanted{wanted().After(nil, services(lab.V4))}, []string{"10.96.0.12", "192.0.2.1", "192.168.7.201",
 				"fd00:10:96::10"}},
-			{"both", []*Wanted{wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))},
+			{"both", []*Wanted{wanted().After(nil, services(lab.V4)), wanted().After(nil, services(lab.V6))},
 				[]string{"10.96.0.12", "192.0.2.1", "192.168.7.201"}},
 		} {
 			if err := cleaner.Clean(t.Context(), step.answers...); err != nil {

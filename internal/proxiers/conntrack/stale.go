@@ -2,11 +2,10 @@
 
 // Package conntrack takes stale UDP flows out of a node's connection tracking.
 //
-// The kernel picks an endpoint for a flow with its first packet and sticks to it as long as packets keep coming. A UDP
-// client that never pauses would go on talking to an endpoint that is gone, or to a virtual address that had nobody
-// behind it when the first packet came. So after the rules have changed, the flows that the new rules would not have
-// made are deleted, and the next packet of each starts anew. TCP needs none of this: its connections end, and the ends
-// notice.
+// The kernel picks an endpoint for a flow with its first packet and keeps it as long as packets come. A UDP client that
+// never pauses would go on talking to an endpoint that is gone, or to a virtual address that was not served when the
+// first packet came. So after the rules have changed, the flows that the new rules would not have made are deleted, and
+// the next packet of each starts anew. TCP needs none of this: its connections end, and both ends notice.
 package conntrack
 
 import (
@@ -20,56 +19,70 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// Wanted says which UDP flows there may be.
+// Wanted describes which UDP flows may stay.
 type Wanted struct {
-	// virtual holds the endpoints behind each virtual address and port, nodePorts those behind each NodePort.
-	virtual   map[netip.AddrPort]endpoints
-	nodePorts map[uint16]endpoints
+	// virtual holds the destinations of each virtual address and port, nodePorts those of each NodePort.
+	virtual   map[netip.AddrPort]destinations
+	nodePorts map[uint16]destinations
 	// local are the node's own addresses.
 	local map[netip.Addr]bool
+	// Relays is the address of processes that relay flows. Flows that lead there from other frontends than those that
+	// were added are stale. The zero value stands for no such address.
+	Relays netip.Addr
 }
 
-type endpoints map[netip.AddrPort]bool
+// destinations are where flows to a frontend lead to.
+type destinations struct {
+	addrs map[netip.AddrPort]bool
+	// gone is set for a frontend that no Service has any more: flows to these destinations are stale, and all others
+	// are not ours.
+	gone bool
+}
 
-// WantedOf makes the answer for a state and a node that has the local addresses, where flows lead to endpoints. A port
-// without a serving endpoint is left out, as kube-proxy does: its flows may go on until there is somebody who can take
-// over.
+// WantedOf returns the wanted flows of a state on a node with the local addresses, where flows lead to endpoints. A
+// port without a serving endpoint wants no flow at all.
 func WantedOf(s *model.State, local []netip.Addr) *Wanted {
 	w := NewWanted(local)
 	for _, svc := range s.Services {
 		for _, p := range svc.Ports {
-			if len(p.Serving) > 0 {
-				w.Add(p, p.Serving)
-			}
+			w.Add(p, p.Serving)
 		}
 	}
 	return w
 }
 
-// NewWanted makes an answer for a node that has the local addresses. It says nothing about any flow yet.
+// NewWanted returns a description for a node with the local addresses. By it, no flow is stale yet.
 func NewWanted(local []netip.Addr) *Wanted {
-	w := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: map[netip.Addr]bool{}}
+	w := (&Wanted{local: map[netip.Addr]bool{}}).blank()
 	for _, a := range local {
 		w.local[a] = true
 	}
 	return w
 }
 
-// Add says which addresses flows to the frontends of a port may lead to. Ports of other protocols than UDP are left
-// out.
-func (w *Wanted) Add(p *model.Port, to []netip.AddrPort) {
+// blank returns a description for the same node, by which no flow is stale.
+func (w *Wanted) blank() *Wanted {
+	return &Wanted{virtual: map[netip.AddrPort]destinations{}, nodePorts: map[uint16]destinations{}, local: w.local}
+}
+
+// Add adds a UDP port, and the addresses that flows to its frontends may lead to. It ignores ports of other protocols.
+func (w *Wanted) Add(p *model.Port, to []netip.AddrPort) { w.add(p, to, false) }
+
+func (w *Wanted) add(p *model.Port, to []netip.AddrPort, gone bool) {
 	if p.ID.Protocol != corev1.ProtocolUDP {
 		return
 	}
-	set := endpoints{}
+	d := destinations{addrs: map[netip.AddrPort]bool{}, gone: gone}
 	for _, e := range to {
-		set[e] = true
+		d.addrs[e] = true
 	}
 	for _, at := range virtual(p) {
-		w.virtual[at] = set
+		if _, known := w.virtual[at]; !known || !gone {
+			w.virtual[at] = d
+		}
 	}
-	if p.NodePort != 0 {
-		w.nodePorts[p.NodePort] = set
+	if _, known := w.nodePorts[p.NodePort]; p.NodePort != 0 && (!known || !gone) {
+		w.nodePorts[p.NodePort] = d
 	}
 }
 
@@ -82,58 +95,65 @@ func virtual(p *model.Port) []netip.AddrPort {
 	return all
 }
 
-// Of is the part of the answer about the frontends that some Services have, as they are or as they were: when nothing
-// else has changed, flows to all others are as right as before. It is nil if there is nothing to say about any of them.
-func (w *Wanted) Of(services []*model.Service) *Wanted {
-	part := &Wanted{virtual: map[netip.AddrPort]endpoints{}, nodePorts: map[uint16]endpoints{}, local: w.local}
-	for _, s := range services {
-		for _, p := range s.Ports {
-			if p.ID.Protocol != corev1.ProtocolUDP {
-				continue
-			}
-			for _, at := range virtual(p) {
-				if set, ours := w.virtual[at]; ours {
-					part.virtual[at] = set
-				}
-			}
-			if set, ours := w.nodePorts[p.NodePort]; ours {
-				part.nodePorts[p.NodePort] = set
+// After returns the part that concerns changed Services, given as they were and as they are: flows to all others are as
+// right as before. Flows to a frontend that none has any more are stale if they lead to an endpoint that it had. It
+// returns nil if no flow can be stale.
+func (w *Wanted) After(were, are []*model.Service) *Wanted {
+	part := w.blank()
+	each(slices.Concat(were, are), func(p *model.Port) {
+		for _, at := range virtual(p) {
+			if d, served := w.virtual[at]; served {
+				part.virtual[at] = d
 			}
 		}
-	}
+		if d, served := w.nodePorts[p.NodePort]; served {
+			part.nodePorts[p.NodePort] = d
+		}
+	})
+	each(were, func(p *model.Port) { part.add(p, p.Serving, true) })
 	if part.empty() {
 		return nil
 	}
 	return part
 }
 
-// empty says that no flow can be stale.
-func (w *Wanted) empty() bool { return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 }
+// each calls do for every UDP port.
+func each(services []*model.Service, do func(*model.Port)) {
+	for _, s := range services {
+		for _, p := range s.Ports {
+			if p.ID.Protocol == corev1.ProtocolUDP {
+				do(p)
+			}
+		}
+	}
+}
 
-// Stale says whether a flow has to go: it was sent to a frontend of ours, and what answers it (the source of the
-// replies) is not one of the endpoints behind that frontend. That takes in flows to endpoints that are gone and flows
-// that were never translated. Flows to the same port of some other host are none of our business.
+// empty reports whether no flow can be stale.
+func (w *Wanted) empty() bool {
+	return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 && !w.Relays.IsValid()
+}
+
+// Stale reports whether a flow has to go: it was sent to a frontend of ours, and the source of its replies is not one
+// of the endpoints behind that frontend. This includes flows to endpoints that are gone, and flows that were never
+// translated. Flows to the same port of another host are not ours.
 func (w *Wanted) Stale(f *conntrack.Flow) bool {
 	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
 		return false
 	}
 	to := netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress.Unmap(), f.TupleOrig.Proto.DestinationPort)
 	by := netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
-	set, ours := w.virtual[to]
+	d, ours := w.virtual[to]
 	if !ours && w.local[to.Addr()] {
-		set, ours = w.nodePorts[to.Port()]
+		d, ours = w.nodePorts[to.Port()]
 	}
-	return ours && !set[by]
+	if !ours {
+		return w.Relays.IsValid() && by.Addr() == w.Relays
+	}
+	return d.addrs[by] == d.gone
 }
 
-// Concerns says whether any of the Services has a UDP port.
-func Concerns(services []*model.Service) bool {
-	for _, s := range services {
-		for _, p := range s.Ports {
-			if p.ID.Protocol == corev1.ProtocolUDP {
-				return true
-			}
-		}
-	}
-	return false
+// Concerns reports whether any of the Services has a UDP port.
+func Concerns(services []*model.Service) (found bool) {
+	each(services, func(*model.Port) { found = true })
+	return found
 }

@@ -78,8 +78,8 @@ func TestStale(t *testing.T) {
 		{"NodePort, gone", flow(udp, "192.168.7.11:30053", "10.244.1.4:53"), true},
 		{"NodePort, never translated", flow(udp, "127.0.0.1:30053", "127.0.0.1:30053"), true},
 		{"NodePort of another machine", flow(udp, "192.168.7.201:30053", "192.168.7.201:30053"), false},
-		{"nobody to take over", flow(udp, "10.96.0.11:53", "10.244.1.4:53"), false},
-		{"nobody to take over, NodePort", flow(udp, "192.168.7.11:30054", "10.244.1.4:53"), false},
+		{"no endpoint", flow(udp, "10.96.0.11:53", "10.244.1.4:53"), true},
+		{"no endpoint, NodePort", flow(udp, "192.168.7.11:30054", "10.244.1.4:53"), true},
 		{"TCP", flow(tcp, "10.96.0.12:80", "10.244.1.4:80"), false},
 		{"TCP to a UDP port", flow(tcp, "10.96.0.10:53", "10.96.0.10:53"), false},
 		{"foreign", flow(udp, "8.8.8.8:53", "8.8.8.8:53"), false},
@@ -96,7 +96,7 @@ func TestStale(t *testing.T) {
 // are.
 func TestStaleOfSome(t *testing.T) {
 	const udp = unix.IPPROTO_UDP
-	four, six := wanted().Of(services(lab.V4)), wanted().Of(services(lab.V6))
+	four, six := wanted().After(nil, services(lab.V4)), wanted().After(nil, services(lab.V6))
 	for _, c := range []struct {
 		name string
 		flow *conntrack.Flow
@@ -116,8 +116,53 @@ func TestStaleOfSome(t *testing.T) {
 	}
 	tcp := []*model.Service{{Ports: []*model.Port{{ID: model.PortID{Protocol: corev1.ProtocolTCP}, Number: 53,
 		ClusterIP: netip.MustParseAddr("10.96.0.10")}}}}
-	if part := wanted().Of(tcp); part != nil {
+	if part := wanted().After(tcp, tcp); part != nil {
 		t.Errorf("of a TCP Service: %v, want nothing to say", part)
+	}
+}
+
+// Flows to a frontend that no Service has any more are stale if they lead to its former endpoints. All others belong to
+// somebody else.
+func TestStaleAfterTheFrontend(t *testing.T) {
+	const udp = unix.IPPROTO_UDP
+	local := []netip.Addr{netip.MustParseAddr("192.168.7.11")}
+	deleted := NewWanted(local).After(services(lab.V4), nil)
+	moved := services(lab.V4)
+	moved[0].Ports[0].NodePort, moved[0].Ports[0].LoadBalancerIPs = 30053, nil
+	replaced := WantedOf(&model.State{Services: moved}, local).After(services(lab.V4), moved)
+	for _, c := range []struct {
+		name string
+		flow *conntrack.Flow
+		part *Wanted
+		want bool
+	}{
+		{"Service deleted", flow(udp, "10.96.0.10:53", "10.244.1.5:53"), deleted, true},
+		{"Service deleted, NodePort", flow(udp, "192.168.7.11:30053", "10.244.1.5:53"), deleted, true},
+		{"Service deleted, never translated", flow(udp, "10.96.0.10:53", "10.96.0.10:53"), deleted, false},
+		{"Service deleted, a process of the node", flow(udp, "192.168.7.11:30053", "192.168.7.11:30053"), deleted, false},
+		{"Service deleted, led elsewhere", flow(udp, "192.168.7.11:30053", "10.244.1.77:53"), deleted, false},
+		{"load balancer IP gone", flow(udp, "192.0.2.1:53", "10.244.1.5:53"), replaced, true},
+		{"load balancer IP gone, never translated", flow(udp, "192.0.2.1:53", "192.0.2.1:53"), replaced, false},
+		{"what stays", flow(udp, "10.96.0.10:53", "10.244.1.5:53"), replaced, false},
+	} {
+		if got := c.part.Stale(c.flow); got != c.want {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestStaleAtRelays(t *testing.T) {
+	const udp = unix.IPPROTO_UDP
+	w := wanted()
+	if w.Stale(flow(udp, "203.0.113.9:53", "169.254.20.1:4711")) {
+		t.Error("without relays, a flow of somebody else is stale")
+	}
+	w.Relays = netip.MustParseAddr("169.254.20.1")
+	if !w.Stale(flow(udp, "203.0.113.9:53", "169.254.20.1:4711")) {
+		t.Error("a flow from no frontend to a relay is not stale")
+	}
+	if w.Stale(flow(udp, "203.0.113.9:53", "203.0.113.9:53")) {
+		t.Error("a flow of somebody else is stale")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
 	"github.com/viplab/viplab/internal/proxiers/healthcheck"
@@ -60,7 +59,7 @@ func (f *family) wantedFlows() *conntrack.Wanted {
 	if !conntrack.Concerns(gone) && !conntrack.Concerns(come) {
 		return nil // without looking at all Services
 	}
-	wanted := conntrack.WantedOf(f.programmed, f.local).Of(slices.Concat(gone, come))
+	wanted := conntrack.WantedOf(f.programmed, f.local).After(gone, come)
 	if keep := f.node.Sabotage.KeepStaleFlows; wanted != nil && keep != nil && keep() {
 		return nil
 	}
