@@ -17,8 +17,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// file is where a reader of an error finds the rows.
-const file = "scenarios/catalogue/rows.yaml"
+// File is the file of the rows in this module, for errors.
+const File = "scenarios/catalogue/rows.yaml"
 
 // Group is a family of behaviours.
 type Group struct {
@@ -31,10 +31,8 @@ type Group struct {
 // Behaviour is one row of the catalogue.
 type Behaviour struct {
 	// ID names it and, unless it has several, its scenario: "etp-local-source-preserved".
-	ID       string        `yaml:"id"`
-	Priority spec.Priority `yaml:"priority"`
-	// Description is what the row's scenario shows, in a sentence that a user would recognise.
-	Description string `yaml:"description"`
+	ID   string `yaml:"id"`
+	Part `yaml:",inline"`
 	// Scenarios are the scenarios of a row that has several, by their ids. Such a row has no description.
 	Scenarios map[string]Part `yaml:"scenarios"`
 	// Behaviour says what is given, what happens and what must be the result.
@@ -49,18 +47,24 @@ type Behaviour struct {
 	Test string `yaml:"test"`
 }
 
-// Part is one of several scenarios of a row. Without a priority it has the row's.
+// Part is the scenario of a row, or one of several.
 type Part struct {
-	Priority    spec.Priority `yaml:"priority"`
-	Description string        `yaml:"description"`
+	// Priority is by default that of the row.
+	Priority spec.Priority `yaml:"priority"`
+	// Description is what the scenario shows, in a sentence that a user would recognise.
+	Description string `yaml:"description"`
+	// Faults are the faults of proxiers with which the scenario must fail ("viplab prove").
+	Faults []string `yaml:"faults"`
+	// Immune says why no fault of a proxier can make the scenario fail. Such a scenario has no faults.
+	Immune string `yaml:"immune"`
 }
 
-// parts returns the scenarios of a row by their ids.
-func (b Behaviour) parts() map[string]Part {
+// Parts returns the scenarios of a row by their ids.
+func (b Behaviour) Parts() map[string]Part {
 	if b.Description == "" {
 		return b.Scenarios
 	}
-	return map[string]Part{b.ID: {b.Priority, b.Description}}
+	return map[string]Part{b.ID: b.Part}
 }
 
 //go:embed rows.yaml
@@ -69,7 +73,7 @@ var text []byte
 // Groups returns all groups in the order of reports.
 var Groups = sync.OnceValues(func() (out []Group, err error) {
 	if err := yaml.UnmarshalStrict(text, &out); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	return out, nil
 })
@@ -93,14 +97,14 @@ func describe(groups []Group, scenarios []spec.Scenario) ([]spec.Scenario, error
 		written[s.ID] = true
 		d, ok := described[s.ID]
 		if !ok {
-			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: describe it in %s", s.ID, file))
+			errs = append(errs, fmt.Errorf("scenario %s has no row in the catalogue: describe it in %s", s.ID, File))
 		}
 		s.Group, s.Priority, s.Source, s.Why = d.Group, d.Priority, d.Source, d.Why
 	}
 	for _, id := range slices.Sorted(maps.Keys(described)) {
 		if !written[id] {
 			errs = append(errs, fmt.Errorf("%s describes a scenario %s that does not exist: "+
-				"write it below scenarios/ or remove it from the file", file, id))
+				"write it below scenarios/ or remove it from the file", File, id))
 		}
 	}
 	return out, errors.Join(errs...)
@@ -111,7 +115,7 @@ func descriptions(groups []Group) (map[string]spec.Scenario, []error) {
 	described, rows := map[string]spec.Scenario{}, map[string]bool{}
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{file}, args...)...))
+		errs = append(errs, fmt.Errorf("%s: "+format, append([]any{File}, args...)...))
 	}
 	for _, g := range groups {
 		for _, row := range g.Rows {
@@ -128,7 +132,7 @@ func descriptions(groups []Group) (map[string]spec.Scenario, []error) {
 			if kinds != 1 {
 				bad("row %s must have a description, scenarios or a test, and only one of them", row.ID)
 			}
-			for id, part := range row.parts() {
+			for id, part := range row.Parts() {
 				if _, twice := described[id]; twice {
 					bad("two rows describe scenario %s", id)
 				}
@@ -147,7 +151,7 @@ func ByRow(groups []Group, scenarios []spec.Scenario) map[string][]spec.Scenario
 	row := map[string]string{}
 	for _, g := range groups {
 		for _, r := range g.Rows {
-			for id := range r.parts() {
+			for id := range r.Parts() {
 				row[id] = r.ID
 			}
 		}

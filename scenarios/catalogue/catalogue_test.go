@@ -48,8 +48,8 @@ func exists(test string) bool {
 
 func TestErrorsNameWhatDoesNotAgree(t *testing.T) {
 	groups := []Group{{Name: "g", Rows: []Behaviour{
-		{ID: "g-one", Priority: spec.P0, Source: "a book", Description: "One."},
-		{ID: "g-two", Priority: spec.P1, Scenarios: map[string]Part{
+		{ID: "g-one", Source: "a book", Part: Part{Priority: spec.P0, Description: "One."}},
+		{ID: "g-two", Part: Part{Priority: spec.P1}, Scenarios: map[string]Part{
 			"g-two": {Description: "Two."}, "g-two-more": {Priority: spec.P2, Description: "More."},
 		}},
 		{ID: "g-one", Test: "lab TestSomething"}, {ID: "g-none"},
@@ -63,7 +63,7 @@ func TestErrorsNameWhatDoesNotAgree(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"there are two rows g-one", "row g-none must have", "g-two that does not exist", "g-other has no row", file,
+		"there are two rows g-one", "row g-none must have", "g-two that does not exist", "g-other has no row", File,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)

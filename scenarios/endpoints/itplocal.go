@@ -12,9 +12,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// dropped is the outcome for traffic without an endpoint on its node: implementations drop or refuse it.
-const dropped = spec.Silence | spec.Refused
-
 // itplocal returns the scenarios of internalTrafficPolicy Local: traffic to a ClusterIP stays on its node.
 func itplocal() []spec.Scenario {
 	return []spec.Scenario{
@@ -36,10 +33,10 @@ func itplocal() []spec.Scenario {
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
 				{From: "c1", To: spec.ClusterIPOf("exposed", 80), By: []string{"a1"}},
-				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
-				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
-				{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: dropped},
-				{From: "n3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: dropped},
+				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
+				{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: Denied},
+				{From: "n3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: Denied},
 			}}},
 		},
 		{
@@ -51,11 +48,11 @@ func itplocal() []spec.Scenario {
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
-				{From: "n3", To: spec.ClusterIPOf("web", 80), Want: dropped},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Want: Denied},
 				{From: "c1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
 				{From: "n1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
-				{From: "c3", To: spec.ClusterIPOf("host", 80), Want: dropped},
-				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: dropped},
+				{From: "c3", To: spec.ClusterIPOf("host", 80), Want: Denied},
+				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: Denied},
 			}}},
 		},
 		itpLocalNotExternal(),
@@ -67,8 +64,8 @@ func itplocal() []spec.Scenario {
 				Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"),
 					RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
 				Rows: []spec.Row{
-					{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
-					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: dropped},
+					{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
+					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
 					{From: "client", To: spec.NodePortAt("n3", "web", 80), Times: 3, Want: spec.Silence},
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
 					{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
@@ -94,10 +91,10 @@ func itpLocalNotExternal() spec.Scenario {
 			Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
 			Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true,
-					SeenAs: spec.NodeAddr("n1")},
-				{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n1")},
+					SeenAs: spec.ItselfOrNode()},
+				{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.ItselfOrNode()},
 				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true,
-					SeenAs: spec.NodeAddr("n1")},
+					SeenAs: spec.ItselfOrNode()},
 				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
 			},
 		}},

@@ -78,6 +78,7 @@ func lifecycle() []spec.Scenario {
 		targetPortVariants(),
 		deadBackend(),
 		deleteRecreate(),
+		longNames(),
 		portsChange(),
 		proxyNameLabel(),
 	}
@@ -265,7 +266,7 @@ func terminatingLocal() spec.Scenario {
 				Rows: append(onItsNode("n1", "c1", "a1"), append(
 					onItsNode("n2", "c2", "a2"),
 					spec.Row{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
-					spec.Row{From: "c3", To: spec.ClusterIPOf("web", 80), Want: spec.Silence},
+					spec.Row{From: "c3", To: spec.ClusterIPOf("web", 80), Want: Denied},
 				)...)},
 			{
 				Name: "a ready one joins a1's node", Do: []spec.Action{Apply(Backend("b1", "n1"))},
@@ -274,7 +275,7 @@ func terminatingLocal() spec.Scenario {
 			{Name: "a1 and b1 no longer serve", Do: []spec.Action{Readiness("b1", false), Terminate("a1", false)},
 				Rows: []spec.Row{
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Silence},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: Denied},
 				}},
 		},
 	}

@@ -5,9 +5,11 @@ package endpoints
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -248,5 +250,37 @@ func leftAlone(service string) []spec.Row {
 	return []spec.Row{
 		{From: "c1", To: spec.ClusterIPOf(service, 80), Want: spec.NotServed},
 		{From: "client", To: spec.NodePortAt("n1", service, 80), Want: spec.Refused},
+	}
+}
+
+// longNames has Services and ports with the longest names that the API takes, in every variant that proxiers program in
+// another way. It has a cluster of its own, since a proxier may stop altogether.
+func longNames() spec.Scenario {
+	long := func(of string) string { return of + strings.Repeat("x", validation.DNS1035LabelMaxLength-len(of)) }
+	port := func(s *corev1.Service) { s.Spec.Ports[0].Name = long("port") }
+	service := func(name string, options ...ServiceOption) *corev1.Service {
+		return Service(long(name), append([]ServiceOption{Selecting("web"), Port(80, 8080), port}, options...)...)
+	}
+	clusterIP := func(name string) spec.Target { return spec.ClusterIPOf(long(name), 80) }
+	return spec.Scenario{
+		ID: "svc-long-names", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
+		Steps: []spec.Step{
+			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}}}},
+			{Name: "the longest names", Do: []spec.Action{Apply(
+				service("served", NodePort()), service("empty", Selecting("nobody"), NodePort()),
+				service("sticky", Affinity()), service("local", NodePort(), ETPLocal()),
+			)}, Rows: []spec.Row{
+				{From: "c1", To: clusterIP("served"), By: []string{"a1", "a2"}},
+				{From: "client", To: spec.NodePortAt("n1", long("served"), 80), By: []string{"a1", "a2"}},
+				{From: "c1", To: clusterIP("empty"), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n1", long("empty"), 80), Want: spec.Refused},
+				{From: "c1", To: clusterIP("sticky"), By: []string{"a1", "a2"}, Sticky: true},
+				{From: "c1", To: clusterIP("local"), By: []string{"a1", "a2"}},
+			}},
+			{Name: "a Service that comes later", Do: []spec.Action{Apply(Service("later", Selecting("web")))},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("later", 80), By: []string{"a1", "a2"}}}},
+		},
 	}
 }

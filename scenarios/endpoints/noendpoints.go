@@ -19,7 +19,7 @@ import (
 func noendpoints() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "noep-clusterip-refused", Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			ID: "noep-clusterip-refused", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("c1", "n1"), Service("web")},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
@@ -32,7 +32,7 @@ func noendpoints() []spec.Scenario {
 		noepNodeportRefused(),
 		{
 			ID:    "noep-lb-external-refused",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused},
+			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs},
 			Given: []store.Object{Service("web", LoadBalancer(), ExternalIPs(eip4, eip6))},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
@@ -47,7 +47,7 @@ func noendpoints() []spec.Scenario {
 		},
 		{
 			ID:    "noep-host-to-lb-or-eip",
-			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.NoEndpointsRefused, spec.NoEndpointsRefusedOnNode},
+			Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs},
 			Given: []store.Object{Service("web", LoadBalancer(), ExternalIPs("198.51.100.21", "2001:db8:51::21"))},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.21", "2001:db8:113::21")},
@@ -58,7 +58,7 @@ func noendpoints() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "noep-evicted", Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			ID: "noep-evicted", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a2", "n2"), Service("web"), Service("eager", Selecting("web"), PublishNotReady()),
 			},
@@ -74,7 +74,7 @@ func noendpoints() []spec.Scenario {
 			},
 		},
 		{
-			ID: "noep-udp", Needs: []spec.Feature{spec.ClusterIP, spec.NoEndpointsRefused},
+			ID: "noep-udp", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("c1", "n1"), Service("web", UDPPort(53, 8080))},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Want: spec.Refused},
@@ -86,7 +86,7 @@ func noendpoints() []spec.Scenario {
 
 func noepNodeportRefused() spec.Scenario {
 	return spec.Scenario{
-		ID: "noep-nodeport-refused", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.NoEndpointsRefused},
+		ID: "noep-nodeport-refused", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("any", NodePort(), Selecting("web")),
 			Service("local", NodePort(), ETPLocal(), Selecting("web")),
@@ -100,15 +100,22 @@ func noepNodeportRefused() spec.Scenario {
 				{From: "client", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
 				{From: "client", To: spec.NodePortAt("n2", "any", 80), Want: spec.Refused},
 				{From: "client", To: spec.NodePortAt("n3", "any", 80), Want: spec.Refused},
-				{From: "client", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
-				{From: "client", To: spec.NodePortAt("n2", "local", 80), Want: spec.Refused},
-				{From: "client", To: spec.NodePortAt("n3", "local", 80), Want: spec.Refused},
 				{From: "c1", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},
-				{From: "c1", To: spec.NodePortAt("n1", "local", 80), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n1", "local", 80), Want: nothingLocal, Choice: localChoice},
+				{From: "client", To: spec.NodePortAt("n2", "local", 80), Want: nothingLocal, Choice: localChoice},
+				{From: "client", To: spec.NodePortAt("n3", "local", 80), Want: nothingLocal, Choice: localChoice},
+				{From: "c1", To: spec.NodePortAt("n1", "local", 80), Want: nothingLocal, Choice: localChoice},
 			}},
 		},
 	}
 }
+
+// The API says that traffic to a node without an endpoint is dropped under policy Local. It does not say what becomes
+// of it where there is no endpoint at all.
+const (
+	nothingLocal = spec.Refused | spec.Silence
+	localChoice  = "a NodePort of a Service of policy Local without any endpoint"
+)
 
 const eip4, eip6 = "198.51.100.20", "2001:db8:51::20"
 

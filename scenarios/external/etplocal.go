@@ -21,7 +21,7 @@ import (
 // etplocal returns the scenarios of externalTrafficPolicy Local: outside traffic stays on the node it came to and keeps
 // its client's address.
 func etplocal() []spec.Scenario {
-	return slices.Concat(paths(), changes())
+	return slices.Concat(paths(), fromInside(), changes())
 }
 
 func paths() []spec.Scenario {
@@ -57,8 +57,6 @@ func paths() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.12", "2001:db8:113::12")},
 				Rows: []spec.Row{
-					{From: "n3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1", "a2"}, Even: true,
-						SeenAs: spec.NodeAddr("n3")},
 					{From: "n3", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n3")},
 				},
 			}},
@@ -115,8 +113,49 @@ func etpLocalNoEndpointDrops() spec.Scenario {
 	}
 }
 
-// changes are the scenarios of policies and endpoints that change, and of pods as clients.
-func changes() []spec.Scenario {
+// droppedOnTheWay wants n2 to drop what c1 sends to it. An endpoint that got it would answer c1 past n2, from an
+// address that c1 has not asked.
+func droppedOnTheWay(ctx context.Context, w spec.World) error {
+	endpoints := []string{"a1", "a3"}
+	caught, err := CatchRows(ctx, w, endpoints,
+		spec.Row{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Silence})
+	if err != nil {
+		return err
+	}
+	client := spec.Must(w.Host("c1")).Addrs()
+	for _, c := range caught {
+		if slices.Contains(client, c.Src.Addr()) && c.Dst.Port() == 8080 {
+			return fmt.Errorf("n2 has no endpoint, and leads the packets of c1 to %s: %s", c.Host, c.Packet)
+		}
+	}
+	return nil
+}
+
+// clusterSemanticsInside has clients of the cluster on nodes with an endpoint, and on one without.
+func clusterSemanticsInside() spec.Scenario {
+	const eip4, eip6 = "198.51.100.64", "2001:db8:51::64"
+	to := func(target spec.Target) []spec.Row {
+		all := spec.Row{To: target, By: []string{"a1", "a2"}, Even: true}
+		besideEndpoint := all
+		besideEndpoint.If = spec.ETPLocalShortcut
+		return append(FromEach(all, "c3", "n3"), FromEach(besideEndpoint, "c1", "n1")...)
+	}
+	return spec.Scenario{
+		ID:    "etp-local-cluster-semantics-inside",
+		Needs: []spec.Feature{spec.LoadBalancer, spec.ExternalIPs, spec.ETPLocal},
+		Given: []store.Object{
+			Pod("c1", "n1"), Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"),
+			Service("web", LoadBalancer(), ExternalIPs(eip4, eip6), ETPLocal()),
+		},
+		Steps: []spec.Step{{
+			Do:   []spec.Action{Ingress("web", "203.0.113.64", "2001:db8:113::64")},
+			Rows: append(to(spec.IngressOf("web", 80)), to(spec.AddrAt(eip4, eip6, 80))...),
+		}},
+	}
+}
+
+// fromInside are the scenarios of pods and processes of nodes as clients.
+func fromInside() []spec.Scenario {
 	return []spec.Scenario{
 		{
 			ID:    "etp-local-pod-shortcut",
@@ -128,20 +167,47 @@ func changes() []spec.Scenario {
 				Do: []spec.Action{Ingress("web", "203.0.113.60", "2001:db8:113::60")},
 				Rows: []spec.Row{
 					{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
-					{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
 				},
 			}},
+		},
+		clusterSemanticsInside(),
+		{
+			ID: "etp-local-nodeport-own-node", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal},
+			Given: []store.Object{
+				Pod("c3", "n3"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal()),
+			},
+			Steps: []spec.Step{{Rows: append(
+				FromEach(spec.Row{
+					To: spec.NodePortAt("n3", "web", 80), Times: 5, Want: spec.Reply | spec.Silence, By: []string{"a1", "a2"},
+					Choice: "from inside, a NodePort of policy Local at a node without an endpoint",
+				}, "c3", "n3"),
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
+			)}},
 		},
 		{
 			ID: "etp-local-pod-to-other-node", Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
 			Given: []store.Object{
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a3", "n3"), Service("web", NodePort(), ETPLocal()),
 			},
+			Steps: []spec.Step{{Check: droppedOnTheWay}},
+		},
+		{
+			ID:    "etp-local-pod-to-other-node-served",
+			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"),
+				Service("web", NodePort(), ETPLocal()),
+			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Reply | spec.Silence,
-					By: []string{"a1", "a3"}},
+				{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 20, By: []string{"a2"}},
 			}}},
 		},
+	}
+}
+
+// changes are the scenarios of policies and endpoints that change.
+func changes() []spec.Scenario {
+	return []spec.Scenario{
 		{
 			ID:    "etp-local-toggle",
 			Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort, spec.ETPLocal, spec.HealthCheckNodePort, spec.SourceAddress},
@@ -149,8 +215,8 @@ func changes() []spec.Scenario {
 			Steps: []spec.Step{
 				{Name: "Local", Rows: append(underLocal, kept), Check: healthPortOpen},
 				{Name: "Cluster", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyCluster)}, Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.NodeAddr("n1")},
-					{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}, SeenAs: spec.NodeAddr("n3")},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.ItselfOrNode()},
+					{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}, SeenAs: spec.ItselfOrNode()},
 					kept,
 				}, Check: formerHealthPortClosed},
 				{Name: "Local again", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyLocal)},

@@ -147,7 +147,7 @@ func fromExternal() spec.Scenario {
 			Check: func(ctx context.Context, w spec.World) error {
 				return awayFromRouter(ctx, w, spec.Row{
 					From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
-					SeenAs: spec.NodeAddr("n1"),
+					SeenAs: spec.ItselfOrNode(),
 				})
 			},
 		}},
@@ -162,8 +162,8 @@ func shortcut() spec.Scenario {
 			Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
 			Check: func(ctx context.Context, w spec.World) error {
 				return awayFromRouter(ctx, w,
-					spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
-					spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+					spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.ItselfOrNode()},
+					spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.ItselfOrNode()},
 				)
 			},
 		}},

@@ -34,7 +34,7 @@ func sourceranges() []spec.Scenario {
 				Do: Exposed("web", "203.0.113.40", "2001:db8:113::40"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, By: []string{"a2"}},
-					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
+					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: Denied},
 				},
 			}},
 		},
@@ -54,7 +54,7 @@ func sourceranges() []spec.Scenario {
 					{From: "n1", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), By: []string{"a2"}},
 					{From: "n1", As: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 0),
 						To: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 80), By: []string{"a2"}},
-					{From: "n3", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Want: spec.Silence},
+					{From: "n3", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Want: Denied},
 				},
 			}},
 		},
@@ -69,7 +69,7 @@ func sourceranges() []spec.Scenario {
 				Do: append(Exposed("web", "203.0.113.45", "2001:db8:113::45"),
 					RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
 				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
+					{From: "client", To: spec.IngressOf("web", 80), Want: Denied},
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
 					{From: "client", To: spec.AddrAt("198.51.100.45", "2001:db8:51::45", 80), By: []string{"a2"}},
 					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
@@ -79,13 +79,13 @@ func sourceranges() []spec.Scenario {
 		anyAndFormat(),
 		srRuntimeChange(),
 		{
-			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges, spec.NoEndpointsRefused},
+			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{Service("web", LoadBalancer(), SourceRanges(client4, client6))},
 			Steps: []spec.Step{{
 				Do: Exposed("web", "203.0.113.50", "2001:db8:113::50"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
-					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Refused | spec.Silence},
+					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
 				},
 			}},
 		},
@@ -101,12 +101,12 @@ func srRuntimeChange() spec.Scenario {
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
 			}},
 			{Name: "others are listed", Do: []spec.Action{Edit("web", SourceRanges(nobody...))}, Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("web", 80), Want: Denied},
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
 			}},
 			{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-				{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: spec.Silence},
+				{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
 			}},
 			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
@@ -132,8 +132,8 @@ func srPodClients() spec.Scenario {
 			Rows: []spec.Row{
 				{From: "c1", To: spec.IngressOf("any", 80), By: []string{"a2"}},
 				{From: "c1", To: spec.IngressOf("local", 80), By: []string{"a2"}},
-				{From: "d1", To: spec.IngressOf("any", 80), Want: spec.Silence},
-				{From: "d1", To: spec.IngressOf("local", 80), Want: spec.Silence},
+				{From: "d1", To: spec.IngressOf("any", 80), Want: Denied},
+				{From: "d1", To: spec.IngressOf("local", 80), Want: Denied},
 			},
 		}},
 	}
@@ -172,10 +172,10 @@ func anyAndFormat() spec.Scenario {
 			Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("everybody", 80), By: []string{"a2"}},
 				{From: "client", To: spec.IngressOf("blanks", 80), By: []string{"a2"}},
-				{From: "client", As: otherAddress, To: spec.IngressOf("blanks", 80), Want: spec.Silence},
-				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: spec.Silence},
+				{From: "client", As: otherAddress, To: spec.IngressOf("blanks", 80), Want: Denied},
+				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: Denied},
 				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, By: []string{"a2"}},
-				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: spec.Silence},
+				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: Denied},
 				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V4, By: []string{"a2"}},
 			},
 		}},

@@ -97,7 +97,7 @@ func localPolicyChains(ctx context.Context, w spec.World, family lab.Family) err
 			}
 		}
 		want("KUBE-NODEPORTS", "--dport "+strconv.Itoa(int(nodePort.Port())), "-j "+ext)
-		want(ext, "-s "+clusterCIDR(w, family), "-j "+svc)
+		want(ext, "-s", "-j "+svc) // which range tells pods apart is a setting
 		want(ext, "--src-type LOCAL", "-j KUBE-MARK-MASQ")
 		want(ext, "--src-type LOCAL", "-j "+svc)
 		if node == "n1" {

@@ -45,6 +45,8 @@ func conntrack() []spec.Scenario {
 		udpTargetPortChange(),
 		udpUntouchedFlows(),
 		udpNoEndpoints(),
+		udpServiceDeleted(),
+		udpFrontendRemoved(),
 		udpFrontendOnlyChange(),
 		tcpNotFlushed(),
 		cleanupCollateral(),

@@ -133,25 +133,84 @@ func udpTargetPortChange() spec.Scenario {
 	}
 }
 
-// udpNoEndpoints lets the pod that the flow has been led to run on.
-func udpNoEndpoints() spec.Scenario {
-	return spec.Scenario{
-		ID:    "ct-udp-no-endpoints-keeps-entries",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
-		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort())},
-		Steps: []spec.Step{
-			{Name: "a1 alone", Do: []spec.Action{Readiness("b1", false)},
-				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}})},
-			{Name: "none", Do: []spec.Action{Readiness("a1", false)}, Rows: append(
-				flowsToVIPAndNodePort(spec.Row{If: spec.UDPKeepsLast, By: []string{"a1"}}),
-				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Want: spec.Refused},
-			)},
-			{
-				Name: "b1", Do: []spec.Action{Readiness("b1", true)},
-				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"b1"}, Moves: true, Times: 2}),
-			},
-		},
+// frontends are addresses of the Service dns in a scenario whose old pod runs on.
+type frontends struct {
+	ingress, external pair
+	nodePort          uint16
+}
+
+// pair is an address in each family.
+type pair struct{ v4, v6 string }
+
+// outside returns the n-th pair of addresses that the client outside can route to a node.
+func outside(n int) pair {
+	return pair{fmt.Sprintf("203.0.113.%d", n), fmt.Sprintf("2001:db8:113::%d", n)}
+}
+
+// flows are flows to the addresses and the NodePort.
+func (f frontends) flows(r spec.Row) []spec.Row {
+	return []spec.Row{
+		flow("client", spec.AddrAt(f.ingress.v4, f.ingress.v6, 53), r),
+		flow("client", spec.AddrAt(f.external.v4, f.external.v6, 53), r),
+		flow("client", spec.HostAt("n1", f.nodePort), r),
 	}
+}
+
+// flowsToVIP are flows to the ClusterIP of dns.
+func flowsToVIP(r spec.Row) []spec.Row {
+	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("n1", spec.ClusterIPOf("dns", 53), r)}
+}
+
+// oldPodRunsOn begins with flows from fixed ports to a1 at every kind of frontend. The process of a1 never ends.
+func oldPodRunsOn(id string, f frontends, nodePorts []uint16, then ...spec.Step) spec.Scenario {
+	return spec.Scenario{
+		ID: id, NodePorts: nodePorts,
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ExternalIPs},
+		Given: []store.Object{
+			Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"),
+			dns(LoadBalancer(), ExternalIPs(f.external.v4, f.external.v6), NodePorts(int32(f.nodePort))),
+		},
+		Steps: append([]spec.Step{{
+			Name: "a1 answers", Do: []spec.Action{
+				Readiness("b1", false), Ingress("dns", f.ingress.v4, f.ingress.v6),
+				RouteVia("client", f.ingress.v4, f.ingress.v6, "n1"), RouteVia("client", f.external.v4, f.external.v6, "n1"),
+			},
+			Rows: append(flowsToVIP(spec.Row{By: []string{"a1"}}), f.flows(spec.Row{By: []string{"a1"}})...),
+		}}, then...),
+	}
+}
+
+func udpNoEndpoints() spec.Scenario {
+	f := frontends{outside(205), outside(206), 30064}
+	refused, moved := spec.Row{Want: spec.Refused, Times: 2}, spec.Row{By: []string{"b1"}, Moves: true, Times: 2}
+	return oldPodRunsOn("ct-udp-no-endpoints-flushed", f, []uint16{30064},
+		spec.Step{
+			Name: "no endpoint", Do: []spec.Action{Readiness("a1", false)},
+			Rows: append(flowsToVIP(refused), f.flows(refused)...),
+		},
+		spec.Step{
+			Name: "b1", Do: []spec.Action{Readiness("b1", true)},
+			Rows: append(flowsToVIP(moved), f.flows(moved)...),
+		})
+}
+
+func udpServiceDeleted() spec.Scenario {
+	f := frontends{outside(207), outside(208), 30065}
+	unserved := spec.Row{Want: spec.NotServed, Times: 2}
+	return oldPodRunsOn("ct-udp-service-deleted", f, []uint16{30065}, spec.Step{
+		Name: "the Service is deleted", Do: []spec.Action{Delete("Service", "dns")},
+		Rows: append(flowsToVIP(unserved), f.flows(unserved)...),
+	})
+}
+
+func udpFrontendRemoved() spec.Scenario {
+	f, next := frontends{outside(209), outside(210), 30066}, outside(211)
+	return oldPodRunsOn("ct-udp-frontend-removed", f, []uint16{30066, 30067}, spec.Step{
+		Name: "other frontends", Do: []spec.Action{
+			Edit("dns", NodePorts(30067)), Edit("dns", ExternalIPs()), Ingress("dns", next.v4, next.v6),
+		},
+		Rows: append(f.flows(spec.Row{Want: spec.NotServed, Times: 2}), flowsToVIP(spec.Row{By: []string{"a1"}})...),
+	})
 }
 
 // udpFrontendOnlyChange moves frontends of a Service to where the client has been sending to. Its endpoints stay, and
@@ -161,7 +220,7 @@ func udpFrontendOnlyChange() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-udp-frontend-only-change", NodePorts: []uint16{30056, 30057},
 		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs:   []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP, spec.ConntrackFollowsFrontends},
+		Needs:   []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP},
 		Given:   []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), NodePorts(30056))},
 		Steps: []spec.Step{
 			{
@@ -232,7 +291,7 @@ func sparedFlows(r spec.Row) []spec.Row {
 func cleanupCollateral() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-cleanup-collateral", NodePorts: []uint16{30047},
-		Needs: []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP, spec.ConntrackSparesOthers},
+		Needs: []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), NodePorts(30047))},
 		Steps: []spec.Step{
 			{Name: "a flow to the NodePort, one to the same port elsewhere",

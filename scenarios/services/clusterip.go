@@ -132,7 +132,7 @@ func edges() []spec.Scenario {
 				Do: []spec.Action{RouteService("client", "web", "n1")},
 				Rows: []spec.Row{
 					{From: "client", To: spec.ClusterIPOf("web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
-						SeenAs: spec.NodeAddr("n1")},
+						SeenAs: spec.ItselfOrNode()},
 				},
 			}},
 		},

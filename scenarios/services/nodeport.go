@@ -28,7 +28,7 @@ func nodeportServed() []spec.Scenario {
 			ID: "nodeport-node-with-endpoint", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, Port: 8080, SeenAs: spec.NodeAddr("n1")},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, Port: 8080, SeenAs: spec.ItselfOrNode()},
 			}}},
 		},
 		{
@@ -164,7 +164,7 @@ func clients() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
-					SeenAs: spec.NodeAddr("n1")},
+					SeenAs: spec.ItselfOrNode()},
 			}}},
 		},
 		{
@@ -172,7 +172,7 @@ func clients() []spec.Scenario {
 			Given: []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
-					SeenAs: spec.NodeAddr("n1")},
+					SeenAs: spec.ItselfOrNode()},
 			}}},
 		},
 		{
