@@ -21,10 +21,10 @@ import (
 	"time"
 )
 
-// Default is the version to take if nobody wants another.
+// Default is the version to build unless the user asks for another.
 const Default = "v1.36.3"
 
-// others are versions that are known to build besides Default.
+// others are further versions that are known to build.
 const others = "v1.34.4, v1.31.4, v1.30.4, v1.25.9"
 
 // ErrNoToolchain says that there is no go command to build with.
@@ -55,7 +55,7 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "viplab"), err
 }
 
-// Build makes the binary, unless it is there, and tells a person what takes so long. It needs the network. The binary
+// Build makes the binary, unless it is there, and prints what takes time. It needs the network. The binary
 // appears at its path at once and whole; two builds at a time do no harm.
 func (c Command) Build(ctx context.Context, progress io.Writer) error {
 	goal, err := c.Path()
@@ -143,7 +143,7 @@ func (b builder) tool(ctx context.Context, args ...string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// notServed matches how the go command tells that a proxy does not give a module out.
+// notServed matches the error of the go command when a proxy does not serve a module.
 var notServed = regexp.MustCompile(`\S+: (403|404|410) |unknown revision|not available|` +
 	`no such host|connection refused|i/o timeout`)
 
@@ -160,7 +160,7 @@ func lastLines(text string) string {
 	return strings.Join(lines[max(0, len(lines)-8):], "\n")
 }
 
-// module is what "go mod edit -json" tells of a go.mod.
+// module is the output of "go mod edit -json".
 type module struct {
 	Go      string
 	Godebug []struct{ Key, Value string }

@@ -23,17 +23,18 @@ import (
 
 // row is what one proxier takes to serve a number of Services. Times are in milliseconds, those of changes medians.
 type row struct {
-	Proxier  string  `json:"proxier"`
-	Services int     `json:"services"`
-	First    float64 `json:"firstSyncMs"` // from the start of the proxier to the first packet answered by the last Service
-	Added    float64 `json:"addedMs"`     // from the event to the first packet answered
-	Changed  float64 `json:"changedMs"`   // from other endpoints to the first packet answered by one of them
-	Removed  float64 `json:"removedMs"`   // from the event to the first packet not answered
-	Memory   float64 `json:"memoryMiB"`   // of a process its resident set, of a built-in proxier what the heap grew by
-	Connect  float64 `json:"connectUs"`   // a connection and an exchange through the last Service
-	Direct   float64 `json:"directUs"`    // the same to a pod, without a Service
-	Stop     float64 `json:"stopMs"`
-	Failed   string  `json:"failed,omitempty"`
+	Proxier  string `json:"proxier"`
+	Services int    `json:"services"`
+	// from the start of the proxier to the first packet answered by the last Service
+	First   float64 `json:"firstSyncMs"`
+	Added   float64 `json:"addedMs"`   // from the event to the first packet answered
+	Changed float64 `json:"changedMs"` // from other endpoints to the first packet answered by one of them
+	Removed float64 `json:"removedMs"` // from the event to the first packet not answered
+	Memory  float64 `json:"memoryMiB"` // of a process its resident set, of a built-in proxier what the heap grew by
+	Connect float64 `json:"connectUs"` // a connection and an exchange through the last Service
+	Direct  float64 `json:"directUs"`  // the same to a pod, without a Service
+	Stop    float64 `json:"stopMs"`
+	Failed  string  `json:"failed,omitempty"`
 }
 
 // cellLimit bounds one cell: kube-proxy's first sync of 10,000 Services in iptables-nft takes three minutes and more.
@@ -152,7 +153,8 @@ func (r *row) changes(ctx context.Context, w *world, rounds int) error {
 				at = time.Now()
 			}
 			took, err := w.until(ctx, at, vip, s.wanted)
-			for err == nil && s.took == &removed && answered(w.probe(ctx, vip, relayPatience)) { // it was slow, not gone
+			// it was slow, not gone
+			for err == nil && s.took == &removed && answered(w.probe(ctx, vip, relayPatience)) {
 				took, err = w.until(ctx, at, vip, s.wanted)
 			}
 			if err != nil {

@@ -10,8 +10,8 @@ import (
 const columns = "%-28s %8s %10s %9s %10s %10s %8s %10s %10s %9s\n"
 
 func printHead(w io.Writer) {
-	fmt.Fprintf(w, columns, "proxier", "services", "first s", "added ms", "changed ms", "removed ms", "MiB", "connect us",
-		"direct us", "stop s")
+	fmt.Fprintf(w, columns, "proxier", "services", "first s", "added ms", "changed ms", "removed ms", "MiB",
+		"connect us", "direct us", "stop s")
 }
 
 func printRow(w io.Writer, r row) error {

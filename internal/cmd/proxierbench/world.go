@@ -37,8 +37,8 @@ const (
 type world struct {
 	*cluster.Cluster
 	dir string
-	// relayed is set if a process answers for the Services. It may still be fetching the answer when the fence of a probe
-	// has shown that the kernel has none.
+	// relayed is set if a process answers for the Services. It may still be fetching the answer when the fence of a
+	// probe has shown that the kernel has none.
 	relayed bool
 }
 
@@ -90,7 +90,9 @@ func service(name, app string) *corev1.Service {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{"app": app},
-			Ports:    []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
+			Ports: []corev1.ServicePort{
+				{Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP},
+			},
 		},
 	}
 }
@@ -163,7 +165,8 @@ func (w *world) until(ctx context.Context, since time.Time, to netip.AddrPort,
 		select {
 		case <-time.After(max(time.Millisecond, time.Since(since)/100)):
 		case <-ctx.Done():
-			return 0, fmt.Errorf("%s is %s after %v: %w", to, a, time.Since(since).Round(time.Second), context.Cause(ctx))
+			waited := time.Since(since).Round(time.Second)
+			return 0, fmt.Errorf("%s is %s after %v: %w", to, a, waited, context.Cause(ctx))
 		}
 	}
 }

@@ -29,8 +29,8 @@ var conformance = map[string]struct {
 	kernel string
 	args   []string
 }{
-	// One kernel each will do: the tests of overlays and of the proxier itself run under both, and the second runs over IP
-	// in IP too.
+	// One kernel each will do: the tests of overlays and of the proxier itself run under both, and the second runs over
+	// IP in IP too.
 	"ipip": {"6.1", []string{
 		"-viplab.overlay=ipip", "-viplab.ip=dual", "-viplab.pods=bridge", "-viplab.proxier=iptables",
 		"-ginkgo.label-filter=priority:P0 || group:sctp",

@@ -132,9 +132,9 @@ func listen(w *wire, signals chan<- syscall.Signal, bye chan<- struct{}) {
 // /sbin/modprobe and /lib/modules are found when something asks for a module.
 func becomeHost(j job) error {
 	const host, memory, root = "/host", "/memory", "/root"
-	share := "trans=virtio,version=9p2000.L,msize=512000,cache=loose"
+	const share = "trans=virtio,version=9p2000.L,msize=512000"
 	for _, m := range []mount{
-		{"host", host, "9p", unix.MS_RDONLY, share},
+		{"host", host, "9p", unix.MS_RDONLY, share + ",cache=loose"},
 		{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
 	} {
 		if err := m.do(""); err != nil {
@@ -160,7 +160,7 @@ func becomeHost(j job) error {
 		{host + j.Modules, "/lib/modules", "", unix.MS_BIND, ""},
 	}
 	for i, out := range j.Outs {
-		mounts = append(mounts, mount{fmt.Sprintf("out%d", i), out, "9p", 0, "trans=virtio,version=9p2000.L,msize=512000"})
+		mounts = append(mounts, mount{fmt.Sprintf("out%d", i), out, "9p", 0, share})
 	}
 	for _, m := range mounts {
 		if err := m.do(root); err != nil {
@@ -173,7 +173,7 @@ func becomeHost(j job) error {
 	if err := unix.Sethostname([]byte("viplab-vm")); err != nil {
 		return fmt.Errorf("set host name: %w", err)
 	}
-	// Nothing loads this one by itself, and whoever runs Kubernetes has it loaded.
+	// The kernel does not load this module on demand. Nodes of Kubernetes have it.
 	if out, err := exec.Command("/sbin/modprobe", "br_netfilter").CombinedOutput(); err != nil {
 		return fmt.Errorf("modprobe br_netfilter: %w: %s", err, out)
 	}

@@ -55,7 +55,8 @@ func findKernel(cache, name string) (kernel, error) {
 	if err != nil {
 		return kernel{}, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	return k, os.WriteFile(filepath.Join(dir, "release"), []byte(k.release), 0o644) // last: it marks the folder as whole
+	// last: it marks the folder as whole
+	return k, os.WriteFile(filepath.Join(dir, "release"), []byte(k.release), 0o644)
 }
 
 // download asks the sources that this machine is configured with, and where they do not have the package (another

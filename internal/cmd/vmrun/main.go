@@ -105,7 +105,7 @@ func cacheFolder() (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// progress tells a person what takes time. It goes to standard error, away from the command's output.
+// progress prints what takes time. It goes to standard error, away from the command's output.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "vm: "+format+"\n", args...)
 }

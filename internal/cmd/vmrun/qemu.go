@@ -33,7 +33,7 @@ type machine struct {
 	accel  string // "kvm" or "tcg"
 	why    string // why not kvm, if so
 	job    job
-	trial  bool // whether it boots is the question: a shorter limit, and no words
+	trial  bool // only whether it boots matters: a shorter limit, and no output
 }
 
 // runMachine boots, runs the job and returns its exit code.
@@ -115,8 +115,8 @@ func (m machine) arguments(dir string) []string {
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 	}
 	for i, out := range m.job.Outs {
-		args = append(args, "-virtfs", fmt.Sprintf("local,path=%s,mount_tag=out%d,security_model=none,multidevs=remap", out,
-			i))
+		args = append(args, "-virtfs",
+			fmt.Sprintf("local,path=%s,mount_tag=out%d,security_model=none,multidevs=remap", out, i))
 	}
 	if m.job.Interactive {
 		args = append(args, "-chardev", "stdio,id=tty,signal=off", "-device", "virtconsole,chardev=tty")

@@ -255,7 +255,7 @@ func (b *Bench) apply(ctx context.Context, policies []*networkingv1.NetworkPolic
 	})
 }
 
-// flushConntrack makes the nodes forget the connections of earlier cases, now and then. A volley closes no
+// flushConntrack flushes the connections of earlier cases every few cases. A volley closes no
 // connection, so entries stay, and a node's table is limited. Flushing takes less time than applying policies.
 func (b *Bench) flushConntrack() error {
 	const interval = 16 // cases, of a few hundred connections in each family

@@ -97,8 +97,8 @@ func tableBy(c *oracle.Cluster, f lab.Family, allows func(oracle.Flow) bool) (t 
 	ends := endsOf(c, f)
 	for i := range t {
 		cell := CellAt(i)
-		port := Ports[cell.Port]
-		t[i] = !allows(oracle.Flow{From: ends[cell.From], To: ends[cell.To], Protocol: port.Protocol, Port: port.Number})
+		p := Ports[cell.Port]
+		t[i] = !allows(oracle.Flow{From: ends[cell.From], To: ends[cell.To], Protocol: p.Protocol, Port: p.Number})
 	}
 	return t
 }
@@ -162,8 +162,8 @@ type writtenCase struct {
 
 func decode(source string, data []byte) ([]Case, error) {
 	var probe struct{ Cases json.RawMessage }
-	if trimmed := bytes.TrimSpace(data); !bytes.HasPrefix(trimmed, []byte("{")) || json.Unmarshal(data, &probe) == nil &&
-		probe.Cases == nil {
+	isJSON := bytes.HasPrefix(bytes.TrimSpace(data), []byte("{"))
+	if !isJSON || json.Unmarshal(data, &probe) == nil && probe.Cases == nil {
 		c, err := decodeManifest(source, data)
 		return []Case{c}, err
 	}
@@ -272,7 +272,8 @@ func policiesOf(source string, data []byte) ([]*networkingv1.NetworkPolicy, erro
 	for _, o := range objects {
 		p, ok := o.(*networkingv1.NetworkPolicy)
 		if !ok {
-			return nil, fmt.Errorf("%s: %s %q: want NetworkPolicies alone", source, store.ResourceOf(o).Kind, store.KeyOf(o))
+			kind := store.ResourceOf(o).Kind
+			return nil, fmt.Errorf("%s: %s %q: want NetworkPolicies alone", source, kind, store.KeyOf(o))
 		}
 		if p.Namespace == "" {
 			p.Namespace = Namespaces[0]

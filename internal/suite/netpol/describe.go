@@ -73,13 +73,13 @@ func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
 }
 
 // either joins descriptions with "or".
-func either[T any](all []T, none string, words func(T) string) string {
+func either[T any](all []T, none string, describe func(T) string) string {
 	if len(all) == 0 {
 		return none
 	}
 	var out []string
 	for _, one := range all {
-		out = append(out, words(one))
+		out = append(out, describe(one))
 	}
 	return strings.Join(out, "; or ")
 }

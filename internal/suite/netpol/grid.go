@@ -32,7 +32,9 @@ var (
 	// Pods are the pods, as "namespace/name", in the order of the tables.
 	Pods = []string{"x/a", "x/b", "x/c", "y/a", "y/b", "y/c", "z/a", "z/b", "z/c"}
 	// Ports are the ports that each pod serves, in the order of the tables.
-	Ports = []Port{{80, corev1.ProtocolTCP}, {80, corev1.ProtocolUDP}, {81, corev1.ProtocolTCP}, {81, corev1.ProtocolUDP}}
+	Ports = []Port{
+		{80, corev1.ProtocolTCP}, {80, corev1.ProtocolUDP}, {81, corev1.ProtocolTCP}, {81, corev1.ProtocolUDP},
+	}
 )
 
 // Port is a port of a pod.

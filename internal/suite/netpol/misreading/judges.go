@@ -63,7 +63,7 @@ func with(c *oracle.Cluster, policies []*Policy) *oracle.Cluster {
 	return &oracle.Cluster{Namespaces: c.Namespaces, Pods: c.Pods, Policies: policies}
 }
 
-// excepts tells whether an ingress rule of the policy excepts an address.
+// excepts reports whether an ingress rule of the policy excepts an address.
 func excepts(p *Policy, a netip.Addr) bool {
 	for _, r := range p.Spec.Ingress {
 		for _, x := range r.From {

@@ -20,8 +20,8 @@ import (
 // Reading is a wrong reading. It has one of Policies and Allows.
 type Reading struct {
 	Name string
-	// Policies returns the policies that the given ones are read as. It may change them: they are copies, as written and
-	// not yet defaulted.
+	// Policies returns the policies that the given ones are read as. It may change them: they are copies, as written
+	// and not yet defaulted.
 	Policies func(c *oracle.Cluster, given []*Policy) []*Policy
 	// Allows judges a connection in a cluster with defaulted policies.
 	Allows func(c *oracle.Cluster, f oracle.Flow) bool

@@ -59,7 +59,8 @@ func selectors() []Reading {
 		eachRequirement("Exists-always-true", metav1.LabelSelectorOpExists, ignored),
 		eachRequirement("DoesNotExist-ignored", metav1.LabelSelectorOpDoesNotExist, ignored),
 		eachSelector("matchExpressions-ignored", func(s *selector) { s.MatchExpressions = nil }),
-		eachSelector("only-first-matchExpression", func(s *selector) { s.MatchExpressions = first(s.MatchExpressions, 1) }),
+		eachSelector("only-first-matchExpression",
+			func(s *selector) { s.MatchExpressions = first(s.MatchExpressions, 1) }),
 		eachSelector("matchLabels-ignored", func(s *selector) { s.MatchLabels = nil }),
 		eachSelector("matchLabels-ignored-when-expressions", func(s *selector) {
 			if len(s.MatchExpressions) > 0 {
