@@ -18,8 +18,9 @@ func newCatalogue() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "catalogue [REPORT...]",
 		Short: "Print every behaviour of the catalogue, its scenarios, and their verdicts",
-		Long: `catalogue prints the rows of the catalogue with their scenarios. Given reports (report.json, or its folder),
-it adds the verdict of each proxier. Where several reports hold the same cell, the worst verdict counts.
+		Long: `catalogue prints the rows of the catalogue with their scenarios. Given reports (report.json, or its
+folder), it adds the verdict of each proxier. Where several reports hold the same cell, the worst verdict
+counts.
 
 Exit code: 0 every row has a scenario; 1 one has none; 2 bad usage.`,
 		Example: `  viplab catalogue
@@ -83,7 +84,8 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 			case len(row.Scenarios) > 0:
 			case row.Test != "":
 				tested++
-				fmt.Fprintf(t, "%s\t%s\tgo test ./%s\n", row.ID, row.Priority, strings.Replace(row.Test, " ", " -run ", 1))
+				test := strings.Replace(row.Test, " ", " -run ", 1)
+				fmt.Fprintf(t, "%s\t%s\tgo test ./%s\n", row.ID, row.Priority, test)
 			default:
 				missing = append(missing, row.ID)
 				fmt.Fprintf(t, "\xff%s\xff%s\t%s\tNO SCENARIO\xff%s\xff\n", red, row.ID, row.Priority, plain)

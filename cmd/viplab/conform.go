@@ -34,6 +34,7 @@ type conformFlags struct {
 	keepFailed bool
 	list       bool
 	fault      string
+	expect     expectFlags
 }
 
 func newConform() *cobra.Command {
@@ -41,14 +42,15 @@ func newConform() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conform",
 		Short: "Prove with real packets which promises of the Service API a proxier keeps",
-		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and runs
-the scenarios of the catalogue in it. It prints a matrix and writes report.json, report.html, junit.xml and, for each
-failure, rules, conntrack entries, logs and a packet capture into the output folder.
+		Long: `conform builds a cluster of three nodes out of network namespaces, places the proxier on every node, and
+runs the scenarios of the catalogue in it. It prints a matrix and writes report.json, report.html, junit.xml
+and, for each failure, rules, conntrack entries, logs and a packet capture into the output folder.
 
 It works inside namespaces of its own and changes nothing on the machine. Without root it needs a kernel that allows
 user namespaces; "viplab doctor" checks that.
 
-Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness broke, nothing ran, or bad usage.`,
+Exit code: 0 all that ran passed or failed as known (--expect), and something ran; 1 a failure, or a pass where a
+failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		Example: `  viplab conform
   viplab conform --proxier iptables,iptables-legacy --ip dual --pods routed
   viplab conform --focus '^etp-local-' --out results
@@ -74,15 +76,16 @@ Exit code: 0 all that ran passed, and something ran; 1 a failure; 2 the harness 
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the evidence of failures")
 	flags.StringVar(&f.shard, "shard", "", "run part I of N of the scenarios, written I/N")
 	flags.BoolVar(&f.trySkipped, "try-skipped", false,
-		"also run scenarios that need features which the proxier does not declare; one that passes counts as a failure: "+
-			"the declaration is wrong")
+		"also run scenarios that need features which the proxier does not declare; one that passes counts as a "+
+			"failure: the declaration is wrong")
 	flags.BoolVar(&f.keepFailed, "keep-failed", false,
 		"keep the cluster of a failed scenario, print how to enter it, and wait for Ctrl-C")
-	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail (viplab prove "+
-		"--list shows their names)")
+	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail "+
+		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
+	f.expect.add(flags)
 	f.proxiers.complete(cmd)
-	completeWith(cmd, "fault", faultNames)
+	completeWith(cmd, "fault", faults.Names)
 	return cmd
 }
 
@@ -170,6 +173,10 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 		return err
 	}
 	o.Scenarios = all
+	if o.Expect, err = f.expect.known(o, f.cluster); err != nil {
+		return err
+	}
+	programs := o.Proxiers
 	if f.fault != "" {
 		if _, err := seed(ctx, f.fault, &o); err != nil {
 			return err
@@ -186,6 +193,9 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	results.WallMS = time.Since(began).Milliseconds()
 	progress.end()
 	if err := printReport(results, o.Out, stdout); err != nil {
+		return err
+	}
+	if err := f.expect.write(programs, run.Results(), stdout); err != nil {
 		return err
 	}
 	waitForKept(ctx, run, stdout)

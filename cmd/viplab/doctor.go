@@ -23,8 +23,8 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show what this machine can do, by trying it in namespaces of its own",
-		Long: `doctor tries each thing that a lab needs in a throwaway network namespace. It prints what is missing, which
-feature needs it, and what to do about it.
+		Long: `doctor tries each thing that a lab needs in a throwaway network namespace. It prints what is missing,
+which feature needs it, and what to do about it.
 
 Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1 if not.`,
 		Args: cobra.NoArgs,

@@ -55,10 +55,11 @@ func newNetpol() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "netpol",
 		Short: "Prove with real packets that an enforcer of NetworkPolicy opens and blocks what it must",
-		Long: `netpol builds three namespaces of three pods on three nodes, starts the enforcer on every node, and applies the
-policies of one case after another. After each, every pod sends to every pod on two ports, with TCP and UDP. Each of
-these 324 probes must be answered by the right pod or be dropped. A drop counts only with evidence: the enforcer has
-logged this very packet, or, if it logs nothing, the packet has left its pod and has not arrived.
+		Long: `netpol builds three namespaces of three pods on three nodes, starts the enforcer on every node, and
+applies the policies of one case after another. After each, every pod sends to every pod on two ports, with TCP
+and UDP. Each of these 324 probes must be answered by the right pod or be dropped. A drop counts only with
+evidence: the enforcer has logged this very packet, or, if it logs nothing, the packet has left its pod and has
+not arrived.
 
 A line of a table is a sender, a column a target, and a cell has a mark for each of ` + portList() + `:
   .  the right pod answered        X  dropped, and logged as such     R  refused (RST or ICMP)
@@ -92,15 +93,15 @@ or bad usage.`,
 	f.cluster.add(cmd)
 	_ = flags.Set("pods", "routed") // every enforcer supports them
 	flags.Lookup("pods").DefValue = "routed"
-	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of those that come with the program: a file like "+
+	flags.StringVar(&f.cases, "cases", "", "judge these cases instead of the built-in ones: a file like "+
 		"scenarios/networkpolicy/cases.json, or a manifest of NetworkPolicies, whose table is computed")
 	flags.IntVar(&f.random, "random", 0, "judge this many generated cases instead; the first failing one is made as "+
 		"small as possible and written to a file for --cases")
 	flags.Uint64Var(&f.seed, "seed", rand.Uint64N(1_000_000), "which cases --random generates")
 	flags.Lookup("seed").DefValue = "another one each time"
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers: a misreading of the API, or a fault in "+
-		"the rules that they write (--prove --list shows them); with --prove, only the fault with this name or, if none has "+
-		"it, those that match this regular expression")
+		"the rules that they write (--prove --list shows them); with --prove, only the fault with this name or, if "+
+		"none has it, those that match this regular expression")
 	flags.BoolVar(&f.prove, "prove", false,
 		"put one fault after another into the enforcers, and show which cases catch it")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
@@ -249,7 +250,8 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 	note := fmt.Sprintf("%s pods, overlay %s, %s", r.options.PodNetwork, r.options.Overlay, r.options.Stack)
 	all := report.New(version(), kernelRelease(), note, results)
 	if f.outcome {
-		return json.NewEncoder(stdout).Encode(prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused})
+		outcome := prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused}
+		return json.NewEncoder(stdout).Encode(outcome)
 	}
 	if err := errors.Join(all.WriteJSON(r.out), all.WriteJUnit(r.out)); err != nil {
 		return err

@@ -23,7 +23,8 @@ func enforcerNamed(name string) (spec.Proxier, error) {
 	all := proxiers.Enforcers()
 	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == name })
 	if i < 0 {
-		return nil, fmt.Errorf("--enforcer: unknown enforcer %q: there are %s", name, strings.Join(enforcerNames(), ", "))
+		known := strings.Join(enforcerNames(), ", ")
+		return nil, fmt.Errorf("--enforcer: unknown enforcer %q: there are %s", name, known)
 	}
 	return all[i], nil
 }
@@ -72,8 +73,7 @@ func (f *netpolFlags) selectProxier(r *netpolRun) error {
 		return err
 	}
 	if r.options.Proxier = found[0]; !found[0].Features()[spec.KernelNAT] {
-		return fmt.Errorf("--proxier: %s hides the client from the server, so policies cannot be judged through its Services",
-			f.proxier)
+		return fmt.Errorf("--proxier: %s hides clients from servers, so its Services cannot show policies", f.proxier)
 	}
 	return nil
 }

@@ -212,8 +212,8 @@ func (j *judging) summarize(built time.Duration) {
 	}
 	took := time.Since(j.began).Seconds()
 	if j.generated {
-		fmt.Fprintf(j.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %.1f s\n", j.enforcer.Name(), j.ended, j.seed,
-			j.all()[0].Verdict, count[spec.Broken], took)
+		fmt.Fprintf(j.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %.1f s\n", j.enforcer.Name(), j.ended,
+			j.seed, j.all()[0].Verdict, count[spec.Broken], took)
 		return
 	}
 	fmt.Fprintf(j.stdout, "%s: %d passed, %d failed, %d broken, %.1f s after %.1f s of building", j.enforcer.Name(),

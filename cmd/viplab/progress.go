@@ -12,22 +12,22 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// progress tells a person how a run is going: on a terminal one line that is rewritten, elsewhere a line now and then.
+// progress prints how far a run is: on a terminal one line that is rewritten, elsewhere a line for every few cells.
 type progress struct {
 	w        io.Writer
 	terminal bool
 	began    time.Time
 
-	mu     sync.Mutex
-	failed int
-	told   int // how many cells had ended when the last line was written
+	mu      sync.Mutex
+	failed  int
+	printed int // how many cells had ended when the last line was written
 }
 
 func newProgress(w io.Writer) *progress {
 	return &progress{w: w, terminal: isTerminal(w), began: time.Now()}
 }
 
-// everyCells is how often a run that nobody watches writes a line.
+// everyCells is the number of cells between two lines where the output is no terminal.
 const everyCells = 25
 
 func (p *progress) listen(e engine.Event) {
@@ -42,8 +42,8 @@ func (p *progress) listen(e engine.Event) {
 	switch {
 	case p.terminal:
 		fmt.Fprintf(p.w, "\r\033[K%s  %s", p.status(e), e.Cell.Scenario.ID)
-	case e.Ended-p.told >= everyCells || e.Ended == e.Total:
-		p.told = e.Ended
+	case e.Ended-p.printed >= everyCells || e.Ended == e.Total:
+		p.printed = e.Ended
 		fmt.Fprintln(p.w, p.status(e))
 	}
 }

@@ -43,10 +43,10 @@ func newProve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove",
 		Short: "Show that every scenario can fail: put faults into proxiers, and see which scenarios notice",
-		Long: `prove puts faults into proxiers, one at a time, and runs the scenarios that must notice. A fault changes the
-state of the cluster as a proxier sees it, what it writes to iptables-restore, nft and ipset, what it asks of the
-kernel, or the node beside it. A fault is caught if each scenario that it names fails with it and passes without it.
-prove prints which scenarios caught which fault, and writes prove.json into the output folder.
+		Long: `prove puts faults into proxiers, one at a time, and runs the scenarios that must notice. A fault changes
+the state of the cluster as a proxier sees it, what it writes to iptables-restore, nft and ipset, what it asks
+of the kernel, or the node beside it. A fault is caught if each scenario that it names fails with it and passes
+without it. prove prints which scenarios caught which fault, and writes prove.json into the output folder.
 
 To see one fault at work, with the evidence of its failures: viplab conform --fault NAME --focus SCENARIO
 
@@ -79,16 +79,8 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 		"run all scenarios with each fault, to see which fail beside those that it names")
 	flags.BoolVar(&f.list, "list", false, "list the faults that the other flags choose instead of putting them in")
 	f.proxiers.complete(cmd)
-	completeWith(cmd, "fault", faultNames)
+	completeWith(cmd, "fault", faults.Names)
 	return cmd
-}
-
-func faultNames() []string {
-	var names []string
-	for _, f := range faults.All() {
-		names = append(names, f.Name)
-	}
-	return names
 }
 
 // listFaults prints the faults that the options choose, if the command line names proxiers only those that are for one.
@@ -117,14 +109,14 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 
 // options checks all flags before anything is started, and reports every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
-	o := prove.Options{
-		Faults: faults.All(), Immune: faults.Immunes, Everything: f.everything,
-		Parallel: 2 * runtime.GOMAXPROCS(0),
-	}
-	all, err := scenarios.All()
-	o.Scenarios = all
-	errs := []error{err, f.cluster.set(&engine.Options{})}
+	o := prove.Options{Everything: f.everything, Parallel: 2 * runtime.GOMAXPROCS(0)}
+	errs := []error{f.cluster.set(&engine.Options{})}
 	check := func(err error) { errs = append(errs, err) }
+	var err error
+	o.Scenarios, err = scenarios.All()
+	check(err)
+	o.Faults, o.Immune, err = faults.All()
+	check(err)
 	programs, err := f.proxiers.proxiers()
 	check(err)
 	_, err = f.proxiers.enforcer()

@@ -40,8 +40,9 @@ type proxierFlags struct {
 // add adds the flags. Unless others are named, the defaults are judged.
 func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
-	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; its words "+
-		"are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR .StateDir")
+	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; "+
+		"its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR "+
+		".StateDir")
 	flags.StringVar(&f.name, "name", "", "name of the command of --exec in reports (default: the name of its program)")
 	flags.StringVar(&f.features, "features", "",
 		"features that the command of --exec has or lacks: +feature,-feature (default: all but those of a mechanism)")

@@ -32,7 +32,7 @@ func newRules() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rules NODE (-f FILE... | --scenario ID)",
 		Short: "Print what a proxier programs on a node for given manifests, annotated",
-		Long: `rules builds a cluster of three nodes, n1, n2 and n3, places the proxier on each, applies manifests or the
+		Long: `rules builds a cluster of the nodes n1, n2 and n3, places the proxier on each, applies manifests or the
 initial state of a scenario, and prints what the proxier then programs on one node: which Service, which port, and
 what for. Nothing is left behind.`,
 		Example: `  viplab rules n1 -f deployment.yaml -f service.yaml
@@ -46,7 +46,8 @@ what for. Nothing is left behind.`,
 	}
 	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables", "built-in proxier: "+strings.Join(proxiers.Names(), ", "))
 	f.cluster.add(cmd)
-	cmd.Flags().StringSliceVarP(&f.files, "filename", "f", nil, "manifest to apply, YAML or JSON; - is the standard input")
+	cmd.Flags().StringSliceVarP(&f.files, "filename", "f", nil,
+		"manifest to apply, YAML or JSON; - is the standard input")
 	cmd.Flags().StringVar(&f.scenario, "scenario", "",
 		"apply what this scenario begins with (viplab scenario list shows their names)")
 	complete(cmd, "proxier", proxiers.Names()...)

@@ -38,9 +38,9 @@ func newScenarioShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "Print a scenario's cluster state as YAML, with what it does and expects as comments",
-		Long: `show prints the initial state of a scenario as plain manifests in a namespace of their own, for kubectl and a
-real cluster. Comments list its steps and expectations. Pods serve by socat and answer with their name and the client
-they saw.`,
+		Long: `show prints the initial state of a scenario as plain manifests in a namespace of their own, for kubectl
+and a real cluster. Comments list its steps and expectations. Pods serve by socat and answer with their name and
+the client they saw.`,
 		Example: `  viplab scenario show etp-local-source-preserved
   viplab scenario show hairpin-among-many --nodes worker-1,worker-2,worker-3 | kubectl apply -f -`,
 		Args:              cobra.ExactArgs(1),

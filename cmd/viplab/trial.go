@@ -91,7 +91,10 @@ func newTrial() *cobra.Command {
 			if o.Scenarios, err = scenarios.All(); err != nil {
 				return err
 			}
-			o.Hasty, o.Out = f.fault != "", ""
+			if o.Expect, err = f.expect.known(o, f.cluster); err != nil {
+				return err
+			}
+			o.FailFast, o.Out = f.fault != "", ""
 			outcome, err := runTrial(cmd.Context(), o, f.fault)
 			if err != nil {
 				return err
@@ -103,6 +106,7 @@ func newTrial() *cobra.Command {
 	f.cluster.add(cmd)
 	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
 	cmd.Flags().StringVar(&f.focus, "focus", "", "the scenarios")
+	f.expect.add(cmd.Flags())
 	return cmd
 }
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/expect"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// expectFlags say which deviations are known.
+type expectFlags struct{ file, out string }
+
+// noExpectations is the value of --expect that makes every failure count.
+const noExpectations = "none"
+
+func (f *expectFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.file, "expect", "", "file of known deviations of the program, or "+noExpectations+
+		" (default: those that come with viplab)")
+	flags.StringVar(&f.out, "write-expectations", "",
+		"write what fails into this file, for --expect; issue and reason are left to you")
+}
+
+// programOf returns the name of the program that a proxier is a mode of, and what decides which expectations apply.
+func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
+	run := expect.Run{With: map[string]string{"ip": cluster.ip, "pods": cluster.pods, "overlay": cluster.overlay}}
+	mode, version, ok := kubeproxy.Release(p)
+	if !ok {
+		return p.Name(), run
+	}
+	run.Mode, run.Version = string(mode), version
+	run.With["detect-local-mode"] = "ClusterCIDR"
+	return "kube-proxy", run
+}
+
+// known returns the expectations of the proxiers of a run, by their names.
+func (f *expectFlags) known(o engine.Options, cluster clusterFlags) (map[string]*expect.Known, error) {
+	if f.file == noExpectations {
+		return nil, nil
+	}
+	var given *expect.File
+	if f.file != "" {
+		data, err := os.ReadFile(f.file)
+		if err != nil {
+			return nil, inFlag("expect", err)
+		}
+		if given, err = expect.Parse(f.file, data); err != nil {
+			return nil, inFlag("expect", err)
+		}
+	}
+	var ids, names []string
+	for _, s := range o.Scenarios {
+		ids = append(ids, s.ID)
+	}
+	out, used := map[string]*expect.Known{}, false
+	for _, p := range o.Proxiers {
+		name, run := programOf(p, cluster)
+		names = append(names, name)
+		file := given
+		var err error
+		switch {
+		case given == nil:
+			file, err = expect.Shipped(name)
+		case given.Proxier != name:
+			file = nil
+		}
+		if err == nil {
+			used = used || file != nil
+			out[p.Name()], err = file.For(run, ids)
+		}
+		if err != nil {
+			return nil, inFlag("expect", err)
+		}
+	}
+	if given != nil && !used {
+		return nil, fmt.Errorf("--expect: %s is about the proxier %s, and this run judges %s", f.file, given.Proxier,
+			strings.Join(names, ", "))
+	}
+	return out, nil
+}
+
+// write writes the failures of a run as expectations.
+func (f *expectFlags) write(programs []spec.Proxier, results []spec.Result, stdout io.Writer) error {
+	if f.out == "" {
+		return nil
+	}
+	var name string
+	var entries []expect.Entry
+	for _, p := range programs {
+		program, run := programOf(p, clusterFlags{})
+		if name != "" && name != program {
+			return fmt.Errorf("--write-expectations: a file is about one program, and this run judged %s and %s",
+				name, program)
+		}
+		name = program
+		for _, r := range results {
+			if r.Proxier == p.Name() && r.Verdict == spec.Fail {
+				entries = addEntry(entries, foreseen(r), run.Mode)
+			}
+		}
+	}
+	data, err := expect.Encode(name, entries)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(f.out, data, 0o644); err != nil {
+		return inFlag("write-expectations", err)
+	}
+	fmt.Fprintf(stdout, "expectations: %d in %s; give each an issue and a reason\n", len(entries), f.out)
+	return nil
+}
+
+// addEntry adds an entry for a mode, or the mode to an entry that says the same.
+func addEntry(entries []expect.Entry, e expect.Entry, mode string) []expect.Entry {
+	if mode == "" {
+		return append(entries, e)
+	}
+	for i, o := range entries {
+		if o.Scenario == e.Scenario && o.Got == e.Got && slices.Equal(o.Rows, e.Rows) &&
+			slices.Equal(o.Families, e.Families) {
+			entries[i].Modes = append(entries[i].Modes, mode)
+			return entries
+		}
+	}
+	e.Modes = []string{mode}
+	return append(entries, e)
+}
+
+// foreseen returns an entry by which the result would be known: its rows that fail, if no row with the same label
+// holds, or else the scenario as a whole.
+func foreseen(r spec.Result) expect.Entry {
+	e := expect.Entry{Scenario: r.Scenario.ID}
+	var held, outcomes, families []string
+	for _, p := range r.Probed {
+		switch {
+		case p.Holds:
+			held = append(held, p.Row)
+		case p.Known == "":
+			e.Rows, outcomes = append(e.Rows, p.Row), append(outcomes, p.Outcomes...)
+			families = append(families, p.Family)
+		}
+	}
+	unique := func(s []string) []string {
+		slices.Sort(s)
+		return slices.Compact(s)
+	}
+	e.Rows, outcomes, families = unique(e.Rows), unique(outcomes), unique(families)
+	if slices.ContainsFunc(e.Rows, func(row string) bool { return slices.Contains(held, row) }) {
+		e.Rows = nil
+	}
+	if len(e.Rows) > 0 && len(families) == 1 {
+		e.Families = []int{map[string]int{"v4": 4, "v6": 6}[families[0]]}
+	}
+	if len(outcomes) == 1 {
+		e.Got = outcomes[0]
+	}
+	return e
+}
