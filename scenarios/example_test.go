@@ -19,5 +19,5 @@ func ExampleAll() {
 			fmt.Println(s.Priority, s.Needs)
 		}
 	}
-	// Output: P1 [clusterip hairpin]
+	// Output: P1 [clusterip]
 }

@@ -188,7 +188,7 @@ func TestListsObeyTheOtherFlags(t *testing.T) {
 	g.Expect(nftables).NotTo(ContainElement(HavePrefix("ipvs-")))
 	g.Expect(nftables).NotTo(ContainElement(HavePrefix("np-")))
 	g.Expect(list(policies)).To(And(ContainElements(nftables), ContainElement(HavePrefix("np-"))))
-	g.Expect(list("conform --list --exec x --features -hairpin")).NotTo(ContainElement("hairpin-clusterip"))
+	g.Expect(list("conform --list --exec x --features -sctp")).NotTo(ContainElement("sctp-clusterip-nodeport"))
 
 	g.Expect(list("prove --list --fault ^no-masquerade$")).To(Equal([]string{"no-masquerade"}))
 	g.Expect(list("prove --list --focus ^nodeport-every-node$")).To(ContainElement("nodeport-off-by-one"))

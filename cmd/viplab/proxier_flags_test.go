@@ -35,7 +35,7 @@ func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 		{[]string{"--proxier", "nftables", "--enforcer", "policy-nftables"}, []string{"nftables"}},
 		{[]string{"--proxier", "kube-proxy-userspace", "--kube-proxy-version", "v1.25.9"}, []string{"kube-proxy-userspace"}},
 		{[]string{"--exec", "sh -c 'exec my-proxy \"{{.Kubeconfig}}\"'"}, []string{"sh"}},
-		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-hairpin,+iptables", "--proxier", "iptables"},
+		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-sctp,+iptables", "--proxier", "iptables"},
 			[]string{"iptables", "mine"}},
 	} {
 		f, found, err := parse(t, c.words...)
@@ -69,8 +69,8 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		{[]string{"--exec", "p | tee log"}, "no shell runs it"},
 		{[]string{"--exec", ""}, "it is empty"},
 		{[]string{"--exec", "p --config {{.KubeConfig}}"}, "KubeConfig"},
-		{[]string{"--exec", "/bin/p", "--features", "-hairpins"}, `unknown feature "hairpins"`},
-		{[]string{"--exec", "/bin/p", "--features", "hairpin"}, "want +hairpin or -hairpin"},
+		{[]string{"--exec", "/bin/p", "--features", "-sctps"}, `unknown feature "sctps"`},
+		{[]string{"--exec", "/bin/p", "--features", "sctp"}, "want +sctp or -sctp"},
 		{[]string{"--enforcer", "calico"}, `unknown enforcer "calico": there are policy-nftables`},
 		{[]string{"--name", "mine"}, "--name and --features require --exec"},
 	} {

@@ -62,11 +62,10 @@ func definition(b Backend) kit.Definition {
 	return d
 }
 
-// features lacks AffinityManyClients, because the recent match remembers 100 clients of an endpoint.
 func features() spec.FeatureSet {
 	return spec.ByNetfilter().With(
-		spec.IPTables, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept,
-		spec.DropInvalid, spec.HealthCheckAccept,
+		spec.IPTables, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall,
+		spec.DropInvalid,
 	)
 }
 

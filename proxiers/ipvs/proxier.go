@@ -47,19 +47,13 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - RandomSpread: the default scheduler is round robin (rr).
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
-//   - ResolvesClashes: IPVS identifies the connection of a reply by client and backend only.
-//   - LargeFromNode: routing sends a process's datagram to the device lo, whose MTU is 65536, and IPVS does not
-//     fragment it. The process gets the path MTU in an error, but IPv6 does not remember it for a local address.
-//   - BridgedFragmentsV6: a bridge reassembles a datagram, and the size of its fragments is lost. IPVS treats it as
-//     sent in one piece, and answers that it is too big (__mtu_check_toobig_v6 in ip_vs_xmit.c).
-//   - ETPLocalShortcut: all clients share one set of endpoints (above).
 //   - OutlivesService: a connection ends with its virtual server.
 //   - IPTables: it has a few rules and IP sets in another layout.
 var definition = kit.Definition{
 	Name: "ipvs",
-	Features: spec.InKernel().With(
-		spec.IPVS, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.DropInvalid,
-		spec.HealthCheckAccept, spec.AffinityManyClients, spec.UDPDrains,
+	Features: spec.ByKernel().With(
+		spec.IPVS, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.DropInvalid,
+		spec.UDPDrains,
 	),
 	Settings: settings,
 	Device:   deviceName,

@@ -41,8 +41,8 @@ func (m Mode) features(minor int) spec.FeatureSet {
 // iptablesFeatures returns the features of the iptables mode.
 func iptablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
-		spec.IPTables, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid,
-		spec.HealthCheckAccept, spec.SelfHealing, spec.AffinityManyClients,
+		spec.IPTables, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid,
+		spec.SelfHealing,
 	)
 }
 
@@ -50,14 +50,14 @@ func iptablesFeatures() spec.FeatureSet {
 // "Differences between iptables and nftables mode" in the Kubernetes documentation, pkg/proxy/nftables/README.md):
 //   - NodePortAnyLocalAddress: --nodeport-addresses is "primary" unless set.
 //   - NodePortLocalhost: never on 127.0.0.1; route_localnet stays off.
-//   - ForwardAccept, HealthCheckAccept: it does not open the firewalls of others, because their verdicts would hold
+//   - OpensFirewall: it does not open the firewalls of others, because their verdicts would hold
 //     anyway.
 //   - SelfHealing: it does not watch its rules; it rewrites everything after a failed transaction, and every hour.
 //   - DropInvalid: it has no rule against INVALID packets; use --conntrack-tcp-be-liberal instead.
 //   - IPTables: it uses another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
-		spec.NFTables, spec.UnusedClusterIPsDropped, spec.AffinityManyClients,
+		spec.NFTables, spec.UnusedClusterIPsDropped,
 	)
 }
 
@@ -67,19 +67,14 @@ func nftablesFeatures() spec.FeatureSet {
 //   - NodePortLocalhost: virtual servers for NodePorts are on the addresses of devices, loopback excluded.
 //   - VirtualIP: the device kube-ipvs0 has the Service addresses; nodes answer ARP for them unless --ipvs-strict-arp is
 //     set.
-//   - AffinityTimeout: affinity lasts as long as the client has connections, UDP ones and closed TCP ones included.
 //   - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
 //   - UDPDrains: a virtual server loses a UDP endpoint at once, and its flows with it.
-//   - ResolvesClashes: IPVS identifies the connection of a reply by client and endpoint only.
-//   - LargeFromNode: IPVS does not fragment a process's datagram, which was sized for the device lo.
-//   - BridgedFragmentsV6: nor does it fragment an IPv6 datagram that a bridge reassembled.
-//   - ETPLocalShortcut: all clients use the same set of endpoints.
 //   - OutlivesService: a connection ends with its virtual server.
 //   - IPTables: it has a few rules and IP sets in another layout.
 //   - PodsByAddress: under policy Local, a node without an endpoint sends every client to the endpoints of other nodes.
 func ipvsFeatures() spec.FeatureSet {
-	return spec.InKernel().With(
-		spec.IPVS, spec.NodePortAnyLocalAddress, spec.ForwardAccept, spec.HealthCheckAccept, spec.AffinityManyClients,
+	return spec.ByKernel().With(
+		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall,
 		spec.SelfHealing, // a full sync every 30 s
 	)
 }
@@ -90,21 +85,18 @@ func ipvsFeatures() spec.FeatureSet {
 //   - RandomSpread: endpoints are used in rotation.
 //   - ETPLocal, ITPLocal, HealthCheckNodePort, Topology, TerminatingFallback: the mode reads Endpoints, which have no
 //     node and no conditions.
-//   - ConntrackCleanupUDP: no conntrack entry leads to an endpoint, so none becomes stale.
-//   - NodePortPrecedence: NodePorts are sockets, and the first process to bind one keeps it; that is NodePortHeld.
+//   - InKernel: relays end with the process, and NodePorts are sockets: the first process to bind one keeps it.
 //   - SourceRanges: the mode ignores them.
 //   - IPTables: its portal chains have a layout of their own.
-//   - SurvivesRestart: relays end with the process.
 //   - SCTP: the mode relays TCP and UDP.
 //
-// It has DialsAgain (TryConnectEndpoints goes on to the next endpoint) and OutlivesService (stopProxy closes only the
-// listener). It has DropInvalid and ForwardAccept because no packet of a connection to an endpoint is forwarded to a
+// As Relays, it dials the next endpoint (TryConnectEndpoints). It has OutlivesService, because stopProxy closes only the
+// listener. It has DropInvalid and OpensFirewall because no packet of a connection to an endpoint is forwarded to a
 // client.
 func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
-		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
-		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.ForwardAccept, spec.DropInvalid, spec.VirtualIP,
-		spec.NodePortHeld, spec.UserspacePortals, spec.DialsAgain, spec.OutlivesService, spec.Cleanup, spec.ResolvesClashes,
-		spec.LargeFromNode, spec.BridgedFragmentsV6,
+		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity,
+		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid, spec.VirtualIP,
+		spec.Relays, spec.OutlivesService, spec.Cleanup,
 	)
 }

@@ -60,8 +60,7 @@ func New() *kit.Proxier { return kit.New(definition) }
 var definition = kit.Definition{
 	Name: "nftables",
 	Features: spec.ByNetfilter().With(
-		spec.NFTables, spec.NodePortAnyLocalAddress, spec.AffinityManyClients,
-		spec.UnusedClusterIPsDropped,
+		spec.NFTables, spec.NodePortAnyLocalAddress, spec.UnusedClusterIPsDropped,
 	),
 	Probe: probe,
 	New:   func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },

@@ -59,18 +59,17 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - SourceAddress and KernelNAT, because connections end in the proxy;
 //   - RandomSpread, because endpoints are used in rotation;
 //   - OutlivesService, because the relay of a Service ends with it;
-//   - NodePortPrecedence, because the first process to bind a NodePort keeps it;
+//   - InKernel, because relays end with the process, and the first process to bind a NodePort keeps it;
+//   - SCTP, because it relays TCP and UDP;
 //   - IPTables, because the chains are not those of the iptables mode.
 //
-// It has DropInvalid and ForwardAccept because no packet between a client and an endpoint is ever forwarded.
+// It has DropInvalid and OpensFirewall because no packet between a client and an endpoint is ever forwarded.
 var definition = kit.Definition{
 	Name: "userspace",
 	Features: spec.Core().With(
-		spec.UserspacePortals, spec.NodePortHeld, spec.DialsAgain, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost,
-		spec.ForwardAccept, spec.DropInvalid, spec.HealthCheckAccept, spec.VirtualIP,
-		spec.AffinityTimeout, spec.AffinityManyClients,
-		spec.UDPDrains, spec.ResolvesClashes, spec.ETPLocalShortcut, spec.LargeFromNode, spec.BridgedFragmentsV6,
-	),
+		spec.Relays, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid,
+		spec.VirtualIP, spec.UDPDrains,
+	).Without(spec.SourceAddress, spec.SCTP),
 	Relays: true,
 	Probe:  probe,
 	New:    func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },

@@ -68,12 +68,12 @@ func deadBackend() spec.Scenario {
 		Steps: []spec.Step{{
 			Do: []spec.Action{dead("a2")},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Unless: spec.DialsAgain, Want: spec.Reply | spec.Silence,
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Unless: spec.Relays, Want: spec.Reply | spec.Silence,
 					By: []string{"a1"}, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("shut", 80), Unless: spec.DialsAgain, Want: spec.Reply | spec.Refused,
+				{From: "c1", To: spec.ClusterIPOf("shut", 80), Unless: spec.Relays, Want: spec.Reply | spec.Refused,
 					By: []string{"b1"}, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), If: spec.DialsAgain, Times: 2, By: []string{"a1"}},
-				{From: "c1", To: spec.ClusterIPOf("shut", 80), If: spec.DialsAgain, Times: lifecycleDraws, By: []string{"b1"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), If: spec.Relays, Times: 2, By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("shut", 80), If: spec.Relays, Times: lifecycleDraws, By: []string{"b1"}},
 			},
 		}},
 	}

@@ -53,8 +53,6 @@ func topology() []spec.Scenario {
 				Rows: []spec.Row{
 					{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: topologyDraws, By: []string{"a1"}},
 					only("c1", "outer", "a2"),
-					{From: "c1", To: spec.NodePortAt("n1", "outer", 80), If: spec.ETPLocalShortcut, Times: topologyDraws,
-						By: []string{"a2"}},
 					only("c1", "inner", "a1"),
 					{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: topologyDraws, By: []string{"a2"}},
 				},

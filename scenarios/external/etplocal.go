@@ -136,9 +136,7 @@ func clusterSemanticsInside() spec.Scenario {
 	const eip4, eip6 = "198.51.100.64", "2001:db8:51::64"
 	to := func(target spec.Target) []spec.Row {
 		all := spec.Row{To: target, By: []string{"a1", "a2"}, Even: true}
-		besideEndpoint := all
-		besideEndpoint.If = spec.ETPLocalShortcut
-		return append(FromEach(all, "c3", "n3"), FromEach(besideEndpoint, "c1", "n1")...)
+		return FromEach(all, "c3", "n3", "c1", "n1")
 	}
 	return spec.Scenario{
 		ID:    "etp-local-cluster-semantics-inside",

@@ -183,7 +183,7 @@ func after(ctx context.Context, w spec.World, change spec.Action, port uint16, w
 func allowedByFirewall() spec.Scenario {
 	return spec.Scenario{
 		ID: "hc-allowed-by-firewall", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
-		Needs: append([]spec.Feature{spec.HealthCheckAccept}, needs...),
+		Needs: append([]spec.Feature{spec.OpensFirewall}, needs...),
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{{
 			Do:    []spec.Action{Serve("n1", "tcp", 8031), closeInput("n1")},

@@ -53,7 +53,7 @@ const downFor = 15
 func transparent() spec.Scenario {
 	return spec.Scenario{
 		ID: "rr-restart-transparent", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
 		Given: world(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			n1 := w.Life("n1")
@@ -73,7 +73,7 @@ func transparent() spec.Scenario {
 func noPartialFirstSync() spec.Scenario {
 	return spec.Scenario{
 		ID: "rr-no-partial-first-sync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SurvivesRestart},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
 		Given: world(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			n1 := w.Life("n1")
@@ -144,7 +144,7 @@ func restartInTurn(all ...func() error) error {
 func modeSwitch() spec.Scenario {
 	return spec.Scenario{
 		ID: "rr-mode-switch", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.KernelNAT, spec.SurvivesRestart,
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SourceAddress, spec.KernelNAT, spec.InKernel,
 			spec.ModeSwitch},
 		Given: world(Service("gone", Selecting("web"), NodePort())),
 		Steps: []spec.Step{

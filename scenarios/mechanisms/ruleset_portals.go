@@ -21,7 +21,7 @@ import (
 // userspacePortals accepts REDIRECT, which always leads to the node itself, and DNAT to an address of the node.
 func userspacePortals() spec.Scenario {
 	return spec.Scenario{
-		ID: "rs-userspace-portals", Needs: []spec.Feature{spec.UserspacePortals, spec.ClusterIP, spec.NodePort},
+		ID: "rs-userspace-portals", Needs: []spec.Feature{spec.Relays, spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Backend("a3", "n3"), Service("web", NodePort()),
 		},

@@ -36,7 +36,7 @@ func services() []spec.Scenario {
 		npMasqueradedSources(),
 		npEgressAfterDnat(),
 		{
-			ID: "np-services-same-verdicts", Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+			ID: "np-services-same-verdicts", Needs: keepsSource,
 			Given: append(four(
 				policy("deny-out", pod("b1"), egress()), policy("some-in", pod("a1"),
 					ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
@@ -172,7 +172,7 @@ func npBackendDenied() spec.Scenario {
 
 func npOwnService() spec.Scenario {
 	return spec.Scenario{
-		ID: "np-own-service", Needs: append([]spec.Feature{spec.Hairpin}, keepsSource...),
+		ID: "np-own-service", Needs: keepsSource,
 		Given: []store.Object{
 			db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")),
 			echo("two-2", "n1", App("two")),

@@ -46,7 +46,7 @@ func udpEndpointRemoved() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-udp-endpoint-removed",
 		Needs: []spec.Feature{
-			spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal, spec.ConntrackCleanupUDP,
+			spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ITPLocal,
 		},
 		Given: []store.Object{
 			Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"),
@@ -91,7 +91,7 @@ func flowsEverywhere(r spec.Row) []spec.Row {
 // node.
 func udpZeroToOne() spec.Scenario {
 	return spec.Scenario{
-		ID: "ct-udp-zero-to-one", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		ID: "ct-udp-zero-to-one", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "the Service's addresses are known", Rows: []spec.Row{
@@ -107,7 +107,7 @@ func udpZeroToOne() spec.Scenario {
 
 func udpUnreadyThenReady() spec.Scenario {
 	return spec.Scenario{
-		ID: "ct-udp-unready-then-ready", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		ID: "ct-udp-unready-then-ready", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "not ready", Do: []spec.Action{Readiness("a1", false)},
@@ -120,7 +120,7 @@ func udpUnreadyThenReady() spec.Scenario {
 
 func udpTargetPortChange() spec.Scenario {
 	return spec.Scenario{
-		ID: "ct-udp-targetport-change", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ConntrackCleanupUDP},
+		ID: "ct-udp-targetport-change", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5353})},
@@ -220,7 +220,7 @@ func udpFrontendOnlyChange() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-udp-frontend-only-change", NodePorts: []uint16{30056, 30057},
 		Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs:   []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ConntrackCleanupUDP},
+		Needs:   []spec.Feature{spec.NodePort, spec.LoadBalancer},
 		Given:   []store.Object{dnsPod("a1", "n1"), dns(LoadBalancer(), NodePorts(30056))},
 		Steps: []spec.Step{
 			{
@@ -254,7 +254,7 @@ const spared = 20
 func udpUntouchedFlows() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-udp-untouched-flows",
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal, spec.ConntrackCleanupUDP,
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.ETPLocal, spec.ITPLocal,
 			spec.KernelNAT},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a2", "n2"), dns(NodePort())},
 		Steps: []spec.Step{
@@ -291,7 +291,7 @@ func sparedFlows(r spec.Row) []spec.Row {
 func cleanupCollateral() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-cleanup-collateral", NodePorts: []uint16{30047},
-		Needs: []spec.Feature{spec.NodePort, spec.ConntrackCleanupUDP},
+		Needs: []spec.Feature{spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), dns(NodePort(), NodePorts(30047))},
 		Steps: []spec.Step{
 			{Name: "a flow to the NodePort, one to the same port elsewhere",

@@ -72,7 +72,7 @@ func affinity() []spec.Scenario {
 		affinityUDP(),
 		{
 			ID: "affinity-survives-resync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.SurvivesRestart},
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.SessionAffinity, spec.InKernel},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort(), Affinity())},
 			Steps: []spec.Step{
 				{Name: "one pod", Rows: stuckTo(1, "a1")},

@@ -107,7 +107,7 @@ const most = 120
 
 func manyClients() spec.Scenario {
 	return spec.Scenario{
-		ID: "affinity-many-clients", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityManyClients},
+		ID: "affinity-many-clients", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{udpPod("a1", "n1"), web()},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			all := &affinityCrowd{w: w, pods: three[:1]}
@@ -139,7 +139,7 @@ const memory, rounding = time.Second, 100 * time.Millisecond
 
 func timeout() spec.Scenario {
 	return spec.Scenario{
-		ID: "affinity-timeout", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity, spec.AffinityTimeout},
+		ID: "affinity-timeout", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
 			seconds := int32(memory / time.Second)
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{

@@ -51,7 +51,7 @@ func dualstack() []spec.Scenario {
 		familyFiltering(),
 		{
 			ID: "v6-masquerade-scope", Families: v6,
-			Needs: []spec.Feature{spec.NodePort, spec.ClusterIP, spec.Hairpin, spec.KernelNAT},
+			Needs: []spec.Feature{spec.NodePort, spec.ClusterIP, spec.KernelNAT},
 			Given: []store.Object{Backend("a1", "n1", App("near")), Backend("a2", "n2", App("far")),
 				Service("near", NodePort()), Service("far", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
@@ -154,7 +154,7 @@ func parity() spec.Scenario {
 	return spec.Scenario{
 		ID: "v6-parity", Families: v6,
 		Needs: []spec.Feature{
-			spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity, spec.Hairpin,
+			spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity,
 		},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", UDP(8080)),

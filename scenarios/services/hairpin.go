@@ -12,7 +12,7 @@ import (
 func hairpin() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "hairpin-among-many", Needs: []spec.Feature{spec.ClusterIP, spec.Hairpin, spec.SourceAddress},
+			ID: "hairpin-among-many", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "b1", "a2"}, Even: true,
@@ -20,7 +20,7 @@ func hairpin() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "hairpin-clusterip", Needs: []spec.Feature{spec.ClusterIP, spec.Hairpin},
+			ID: "hairpin-clusterip", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, Port: 8080},
@@ -28,7 +28,7 @@ func hairpin() []spec.Scenario {
 		},
 		{
 			ID:    "hairpin-external-vips",
-			Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ETPLocal, spec.Hairpin},
+			Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.ExternalIPs, spec.ETPLocal},
 			Given: []store.Object{
 				Backend("a1", "n1"), Service("any", LoadBalancer(), Selecting("web"),
 					ExternalIPs("198.51.100.70", "2001:db8:51::70")),
@@ -45,7 +45,7 @@ func hairpin() []spec.Scenario {
 			}},
 		},
 		{
-			ID: "hairpin-udp-and-v6", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.Hairpin},
+			ID: "hairpin-udp-and-v6", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Backend("a1", "n1", UDP(8081)), Service("web", NodePort(), UDPPort(53, 8081))},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				// The client's socket is connected: it takes an answer from the address that it sent to, and from no other.
@@ -54,7 +54,7 @@ func hairpin() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "hairpin-no-overmasquerade", Needs: []spec.Feature{spec.ClusterIP, spec.Hairpin, spec.SourceAddress},
+			ID: "hairpin-no-overmasquerade", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Backend("a1", "n1"), Pod("b1", "n1"), Backend("d1", "n1", App("other")), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "b1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, SeenAs: spec.Itself()},

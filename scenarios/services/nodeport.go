@@ -76,7 +76,7 @@ func nodeportServed() []spec.Scenario {
 		},
 		{
 			ID: "nodeport-forward-policy-drop", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-			Needs: []spec.Feature{spec.NodePort, spec.ForwardAccept},
+			Needs: []spec.Feature{spec.NodePort, spec.OpensFirewall},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{
 				Name: "FORWARD drops", Do: []spec.Action{ForwardPolicy("n1", "DROP")},

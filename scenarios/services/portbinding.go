@@ -26,7 +26,7 @@ const heldPort = 31481
 func holdsNodePort() spec.Scenario {
 	return spec.Scenario{
 		ID: "pb-proxier-holds-nodeport", NodePorts: []uint16{heldPort}, Cluster: &spec.ClusterConfig{},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.NodePortHeld},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.Relays},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), held, Service("other", Selecting("web"), NodePort()),
 		},
@@ -78,7 +78,7 @@ func listeners() []spec.Scenario {
 	return []spec.Scenario{
 		{
 			ID: "pb-nodeport-beats-listener", NodePorts: []uint16{30046},
-			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
+			Needs: []spec.Feature{spec.NodePort, spec.InKernel},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 			Steps: []spec.Step{
 				{Name: "a process", Do: []spec.Action{Serve("n1", "tcp", 30046)}, Rows: []spec.Row{
@@ -94,7 +94,7 @@ func listeners() []spec.Scenario {
 		{
 			ID: "pb-proxier-dead-listener", NodePorts: []uint16{30048}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1",
 				"n2"}},
-			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence, spec.SurvivesRestart},
+			Needs: []spec.Feature{spec.NodePort, spec.InKernel},
 			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30048)},
 			Steps: []spec.Step{
 				{Name: "the proxier runs", Rows: []spec.Row{
@@ -117,7 +117,7 @@ func listeners() []spec.Scenario {
 		},
 		{
 			ID: "pb-listener-gets-port-back", NodePorts: []uint16{30049}, Cluster: OnPrimaryAddresses(),
-			Needs: []spec.Feature{spec.NodePort, spec.NodePortPrecedence},
+			Needs: []spec.Feature{spec.NodePort, spec.InKernel},
 			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30049)},
 			Steps: []spec.Step{
 				{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)},

@@ -10,8 +10,20 @@ import (
 // Feature is the name of a behaviour that a proxier may promise and a scenario may need.
 type Feature string
 
-// The features. A scenario skips proxiers that lack a feature it needs. Where modes differ on purpose, the difference
-// is a feature.
+// Kind says what it means that a proxier lacks a feature.
+type Kind string
+
+// The kinds. What a proxier does wrong is no feature: the scenario runs, and an expectation makes its failure known.
+const (
+	// Promise: the Service API promises it. Scenarios that need it are not implemented by a proxier that lacks it.
+	Promise Kind = "promise"
+	// Option: an authority leaves it to implementations. A proxier offers it or not.
+	Option Kind = "option"
+	// Mechanism: it is how a proxier works. Scenarios that need it do not apply to other proxiers.
+	Mechanism Kind = "mechanism"
+)
+
+// What the Service API promises. Every current proxier has these features.
 const (
 	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
 	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
@@ -20,92 +32,71 @@ const (
 	ETPLocal            Feature = "etp-local"            // externalTrafficPolicy Local
 	ITPLocal            Feature = "itp-local"            // internalTrafficPolicy Local
 	SessionAffinity     Feature = "session-affinity"     // sessionAffinity ClientIP
-	Hairpin             Feature = "hairpin"              // a pod reaches itself through its Service
 	HealthCheckNodePort Feature = "healthcheck-nodeport" // HTTP on spec.healthCheckNodePort
 	TerminatingFallback Feature = "terminating-endpoints"
-	Topology            Feature = "topology"
-
-	// SCTP: ports of protocol SCTP are served like those of TCP and UDP.
-	SCTP Feature = "sctp"
+	SCTP                Feature = "sctp" // ports of protocol SCTP are served like those of TCP and UDP
 
 	// SourceAddress: endpoints see the address of a pod that calls a ClusterIP, and under ETP Local that of an outside
 	// client.
 	SourceAddress Feature = "source-address"
-	// RandomSpread: the proxier picks an endpoint for each connection independently, with equal probability.
-	RandomSpread Feature = "random-spread"
-	// NodePortAnyLocalAddress: NodePorts answer on every address of the node, not only its primary one.
-	NodePortAnyLocalAddress Feature = "nodeport-any-local-address"
-	// NodePortLocalhost: NodePorts answer on 127.0.0.1.
-	NodePortLocalhost Feature = "nodeport-localhost"
-	// ForwardAccept: the proxier's own traffic passes a FORWARD chain whose policy is DROP.
-	ForwardAccept Feature = "forward-accept"
-	// DropInvalid: packets in conntrack state INVALID do not leave a node untranslated.
-	DropInvalid Feature = "drop-invalid"
-	// ConntrackCleanupUDP: the proxier removes conntrack entries of removed UDP endpoints, and only those.
-	ConntrackCleanupUDP Feature = "conntrack-cleanup-udp"
-	// KernelNAT: translations are entries of the node's conntrack table.
-	KernelNAT Feature = "kernel-nat"
-	// VirtualIP: no interface has a ClusterIP as its address, and no node answers ARP for one.
-	VirtualIP Feature = "virtual-ip"
-	// MasqueradeMark: packets to be masqueraded carry the mark 0x4000 until they are.
-	MasqueradeMark Feature = "masquerade-mark"
-	// NodePortPrecedence: a NodePort wins over a process that listens on the same port of the node.
-	NodePortPrecedence Feature = "nodeport-precedence"
-	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a
-	// policy, as long as the endpoint serves.
-	UDPDrains Feature = "udp-drains"
-	// NodeHints: hints that name nodes apply, not only those that name zones (KEP-3015).
-	NodeHints Feature = "node-hints"
-	// DialsAgain: a TCP connection that one endpoint does not accept is offered to another.
-	DialsAgain Feature = "dials-again"
-	// ResolvesClashes: flows of one client that would be identical after translation, such as those from one port to
-	// two Services with the same endpoint, get different source ports.
-	ResolvesClashes Feature = "resolves-clashes"
-	// LargeFromNode: a process on a node can send datagrams larger than the MTU of the path to the endpoint.
-	LargeFromNode Feature = "large-from-node"
-	// BridgedFragmentsV6: a pod on a bridge can send IPv6 datagrams larger than the MTU of its own link.
-	BridgedFragmentsV6 Feature = "bridged-fragments-v6"
-	// ETPLocalShortcut: under ETP Local, a node's own pods and processes reach the endpoints of all nodes, even if this
-	// node has one.
-	ETPLocalShortcut Feature = "etp-local-shortcut"
-	// OutlivesService: an open connection survives the deletion of its Service.
-	OutlivesService Feature = "outlives-service"
-	// SurvivesRestart: while the proxier is down, its node continues to serve old and new connections.
-	SurvivesRestart Feature = "survives-restart"
-	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
-	SelfHealing Feature = "self-healing"
+)
 
-	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the
-	// packet comes in by (--detect-local-mode=ClusterCIDR).
-	PodsByAddress Feature = "pods-by-address"
-	// ModeSwitch: the program has another mode, and each mode removes what the other one has left on the node.
-	ModeSwitch Feature = "mode-switch"
-	// Cleanup: on command, the program removes everything that it programmed.
-	Cleanup Feature = "cleanup"
-	// ExternalIPsGate: an administrator can disable spec.externalIPs (KEP-5707).
+// What authorities leave to implementations.
+const (
+	// SourceRanges: loadBalancerSourceRanges are enforced.
+	SourceRanges Feature = "source-ranges"
+	// Topology: traffic distribution and zone hints apply.
+	Topology Feature = "topology"
+	// NodeHints: hints that name nodes apply, not only those that name zones.
+	NodeHints Feature = "node-hints"
+	// ExternalIPsGate: an administrator can disable spec.externalIPs.
 	ExternalIPsGate Feature = "externalips-gate"
 	// ClusterIPFromOutside: an outside client that routes the ClusterIP range to a node is served.
 	ClusterIPFromOutside Feature = "clusterip-from-outside"
 	// UnusedClusterIPsDropped: packets to unassigned addresses in the ClusterIP range do not leave the node.
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
-	// AffinityTimeout: affinity ends timeoutSeconds after the client's last new connection, even if older ones are
-	// still open.
-	AffinityTimeout Feature = "affinity-timeout"
-	// AffinityManyClients: affinity holds for more than a hundred clients of one endpoint.
-	AffinityManyClients Feature = "affinity-many-clients"
-	// SourceRanges: loadBalancerSourceRanges are enforced.
-	SourceRanges Feature = "source-ranges"
+	// NodePortAnyLocalAddress: NodePorts answer on every address of the node, not only its primary one.
+	NodePortAnyLocalAddress Feature = "nodeport-any-local-address"
+	// NodePortLocalhost: NodePorts answer on 127.0.0.1.
+	NodePortLocalhost Feature = "nodeport-localhost"
+	// OpensFirewall: the proxier's own traffic passes a FORWARD chain whose policy is DROP, and its health-check ports
+	// answer through such an INPUT chain.
+	OpensFirewall Feature = "opens-firewall"
+	// DropInvalid: packets in conntrack state INVALID do not leave a node untranslated.
+	DropInvalid Feature = "drop-invalid"
 	// HealthCheckBody: the health-check port reports in JSON the number of the node's endpoints, and gives it as a
 	// weight.
 	HealthCheckBody Feature = "healthcheck-body"
-	// HealthCheckAccept: the health-check port is reachable through an INPUT chain whose policy is DROP.
-	HealthCheckAccept Feature = "healthcheck-accept"
-	// ProxierHealthz: the proxier reports its own health on port 10256 (KEP-3836).
+	// ProxierHealthz: the proxier reports its own health on port 10256.
 	ProxierHealthz Feature = "proxier-healthz"
-	// NodePortHeld: a socket of the proxier holds each NodePort; the first process to bind a port keeps it.
-	NodePortHeld Feature = "nodeport-held"
-	// UserspacePortals: rules in portal chains redirect each Service port to a socket of the proxier.
-	UserspacePortals Feature = "userspace-portals"
+	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a
+	// policy, as long as the endpoint serves.
+	UDPDrains Feature = "udp-drains"
+	// OutlivesService: an open connection survives the deletion of its Service.
+	OutlivesService Feature = "outlives-service"
+	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
+	SelfHealing Feature = "self-healing"
+)
+
+// How proxiers work.
+const (
+	// InKernel: the kernel serves Services by itself. While the proxier is down, its node continues to serve old and
+	// new connections, and a NodePort wins over a process that listens on the same port of the node.
+	InKernel Feature = "in-kernel"
+	// KernelNAT: translations are entries of the node's conntrack table.
+	KernelNAT Feature = "kernel-nat"
+	// RandomSpread: the proxier picks an endpoint for each connection independently, with equal probability.
+	RandomSpread Feature = "random-spread"
+	// VirtualIP: no interface has a ClusterIP as its address, and no node answers ARP for one.
+	VirtualIP Feature = "virtual-ip"
+	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the
+	// packet comes in by (--detect-local-mode=ClusterCIDR).
+	PodsByAddress Feature = "pods-by-address"
+	// Relays: connections end in sockets of the proxier, to which portal chains redirect Service ports. It dials
+	// another endpoint if one does not accept. A socket holds each NodePort; the first process to bind a port keeps it.
+	Relays Feature = "relays"
+	// MasqueradeMark: packets to be masqueraded carry the mark 0x4000 until they are.
+	MasqueradeMark Feature = "masquerade-mark"
 	// IPTables: the proxier programs xtables chains in the shape that kube-proxy documents.
 	IPTables Feature = "iptables"
 	// IPTablesLegacy: it does so through the legacy back end instead of nf_tables.
@@ -115,6 +106,10 @@ const (
 	IPVS Feature = "ipvs"
 	// NFTables: the proxier programs an nftables table with verdict maps in the shape that kube-proxy documents.
 	NFTables Feature = "nftables"
+	// ModeSwitch: the program has another mode, and each mode removes what the other one has left on the node.
+	ModeSwitch Feature = "mode-switch"
+	// Cleanup: on command, the program removes everything that it programmed.
+	Cleanup Feature = "cleanup"
 
 	// NetworkPolicy: pods that a NetworkPolicy selects are isolated as it says. A program with this feature is an
 	// enforcer.
@@ -127,50 +122,88 @@ const (
 	CalicoChains Feature = "calico-chains"
 )
 
-// The groups of features that the sets below are made of. Every feature is in one of these lists.
-var (
-	core = []Feature{
-		ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, Hairpin, HealthCheckNodePort,
-		HealthCheckBody, TerminatingFallback, Topology, NodeHints, SourceRanges, ConntrackCleanupUDP,
-		ClusterIPFromOutside, ExternalIPsGate, Cleanup,
-	}
-	inKernel    = []Feature{KernelNAT, SourceAddress, NodePortPrecedence, SurvivesRestart, SCTP}
-	byNetfilter = []Feature{
-		RandomSpread, VirtualIP, OutlivesService, UDPDrains, AffinityTimeout, ResolvesClashes, ETPLocalShortcut,
-		LargeFromNode, BridgedFragmentsV6, PodsByAddress,
-	}
-	single = []Feature{
-		NodePortAnyLocalAddress, NodePortLocalhost, ForwardAccept, DropInvalid, AffinityManyClients,
-	}
-	// beyond holds the features that show how a proxier works, that its command line offers beside serving, or that the
-	// Service API does not require. Assumed leaves them out: packets are served either way.
-	beyond = []Feature{
-		CalicoChains, Cleanup, ClusterIPFromOutside, DialsAgain, ETPLocalShortcut, ExternalIPsGate, HealthCheckAccept,
-		HealthCheckBody, IPTables, IPTablesLegacy, IPVS, MasqueradeMark, ModeSwitch, NFTables, NetworkPolicy,
-		NodePortHeld, OutlivesService, PodsByAddress, PolicyDropLog, ProxierHealthz, SelfHealing,
-		UnusedClusterIPsDropped, UserspacePortals,
-	}
+var promises = []Feature{
+	ClusterIP, NodePort, ExternalIPs, LoadBalancer, ETPLocal, ITPLocal, SessionAffinity, HealthCheckNodePort,
+	TerminatingFallback, SCTP, SourceAddress,
+}
+
+// The pages that several options have as their authority.
+const (
+	serviceSpec     = "https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-v1/#ServiceSpec"
+	modeDifferences = "https://kubernetes.io/docs/reference/networking/virtual-ips/" +
+		"#migrating-from-iptables-mode-to-nftables"
 )
 
-// Core returns the features of every current proxier.
-func Core() FeatureSet { return Features(core...) }
+// options gives each option its authority: the page that leaves it to implementations.
+var options = map[Feature]string{
+	SourceRanges:            serviceSpec,
+	Topology:                serviceSpec,
+	NodeHints:               "https://kep.k8s.io/3015",
+	ExternalIPsGate:         "https://kep.k8s.io/5707",
+	ClusterIPFromOutside:    "https://kubernetes.io/docs/concepts/services-networking/service/#type-clusterip",
+	UnusedClusterIPsDropped: "https://github.com/kubernetes/kubernetes/blob/master/pkg/proxy/nftables/README.md",
+	NodePortAnyLocalAddress: modeDifferences,
+	NodePortLocalhost:       modeDifferences,
+	OpensFirewall:           modeDifferences,
+	DropInvalid:             modeDifferences,
+	HealthCheckBody:         "https://github.com/kubernetes/kubernetes/pull/118999",
+	ProxierHealthz:          "https://kep.k8s.io/3836",
+	UDPDrains:               "https://kep.k8s.io/1669",
+	OutlivesService:         "https://github.com/kubernetes/kubernetes/issues/108523",
+	SelfHealing:             "https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1/",
+}
 
-// InKernel returns the features of proxiers that make the kernel translate connections.
-func InKernel() FeatureSet { return Core().With(inKernel...) }
+var mechanisms = []Feature{
+	InKernel, KernelNAT, RandomSpread, VirtualIP, PodsByAddress, Relays, MasqueradeMark, IPTables, IPTablesLegacy, IPVS,
+	NFTables, ModeSwitch, Cleanup, NetworkPolicy, PolicyDropLog, CalicoChains,
+}
 
-// ByNetfilter returns the features of proxiers whose translations are netfilter rules.
-func ByNetfilter() FeatureSet { return InKernel().With(byNetfilter...) }
+// Kind returns the kind of the feature, empty if it does not exist.
+func (f Feature) Kind() Kind {
+	switch {
+	case slices.Contains(promises, f):
+		return Promise
+	case options[f] != "":
+		return Option
+	case slices.Contains(mechanisms, f):
+		return Mechanism
+	default:
+		return ""
+	}
+}
 
-var all = Features(slices.Concat(core, inKernel, byNetfilter, single, beyond)...)
-
-// AllFeatures returns every feature, sorted.
-func AllFeatures() []Feature { return all.List() }
+// Authority returns the URL of the page that leaves an option to implementations, empty for other features.
+func (f Feature) Authority() string { return options[f] }
 
 // Known reports whether the feature exists.
-func (f Feature) Known() bool { return all[f] }
+func (f Feature) Known() bool { return f.Kind() != "" }
 
-// Assumed returns the features that a command is assumed to have if it declares none.
-func Assumed() FeatureSet { return all.Without(beyond...) }
+// Core returns what the Service API promises, and the options that every current proxier offers.
+func Core() FeatureSet {
+	return Features(promises...).With(
+		SourceRanges, Topology, NodeHints, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody, Cleanup,
+	)
+}
+
+// ByKernel returns the features of proxiers that make the kernel translate connections.
+func ByKernel() FeatureSet { return Core().With(InKernel, KernelNAT) }
+
+// ByNetfilter returns the features of proxiers whose translations are netfilter rules.
+func ByNetfilter() FeatureSet {
+	return ByKernel().With(RandomSpread, VirtualIP, PodsByAddress, OutlivesService, UDPDrains)
+}
+
+// AllFeatures returns every feature, sorted.
+func AllFeatures() []Feature {
+	return slices.Sorted(slices.Values(slices.Concat(promises, mechanisms, slices.Collect(maps.Keys(options)))))
+}
+
+// Assumed returns the features that a command is assumed to have if it declares none: all promises, the options that
+// concern packets, and a data path in the kernel.
+func Assumed() FeatureSet {
+	return ByNetfilter().With(NodePortAnyLocalAddress, NodePortLocalhost, OpensFirewall, DropInvalid).Without(
+		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, Cleanup, OutlivesService, PodsByAddress)
+}
 
 // FeatureSet is a set of features.
 type FeatureSet map[Feature]bool

@@ -196,9 +196,9 @@ func TestRowsAreForThoseWhomTheyConcern(t *testing.T) {
 	for _, c := range []struct {
 		row  Row
 		want [2]bool
-	}{{Row{}, [2]bool{true, true}}, {Row{If: Hairpin}, [2]bool{true, false}},
-		{Row{Unless: Hairpin}, [2]bool{false, true}}} {
-		got := [2]bool{c.row.Concerns(Features(Hairpin)), c.row.Concerns(Features(NodePort))}
+	}{{Row{}, [2]bool{true, true}}, {Row{If: Topology}, [2]bool{true, false}},
+		{Row{Unless: Topology}, [2]bool{false, true}}} {
+		got := [2]bool{c.row.Concerns(Features(Topology)), c.row.Concerns(Features(NodePort))}
 		if got != c.want {
 			t.Errorf("If %q, Unless %q: concerns who has it and who has not: %v, want %v", c.row.If, c.row.Unless, got, c.want)
 		}

@@ -2,7 +2,10 @@
 
 package spec
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Verdict is the outcome of a scenario on a proxier.
 type Verdict string
@@ -17,6 +20,32 @@ const (
 	Broken Verdict = "broken"
 )
 
+// Cause says why a scenario was skipped.
+type Cause string
+
+// The causes of skips.
+const (
+	NotApplicable  Cause = "not applicable"  // it is about a mechanism that the proxier does not have
+	NotImplemented Cause = "not implemented" // the proxier lacks what the Service API promises
+	NotOffered     Cause = "not offered"     // the proxier does not offer an option
+	NotRun         Cause = "not run"         // this machine or cluster cannot run it
+)
+
+// CauseOf returns why a scenario is skipped on a proxier that lacks features which it needs.
+func CauseOf(missing []Feature) Cause {
+	lacks := func(k Kind) bool { return slices.ContainsFunc(missing, func(f Feature) bool { return f.Kind() == k }) }
+	switch {
+	case lacks(Mechanism):
+		return NotApplicable
+	case lacks(Promise):
+		return NotImplemented
+	case lacks(Option):
+		return NotOffered
+	default:
+		return NotRun
+	}
+}
+
 // Result is the verdict of one scenario on one proxier, and the evidence.
 type Result struct {
 	Scenario Scenario
@@ -27,6 +56,8 @@ type Result struct {
 	Reason string
 	// Missing lists the missing features that caused a skip.
 	Missing []Feature
+	// Cause says why a scenario was skipped, empty if it was not.
+	Cause Cause
 	// Known lists the known deviations that the scenario showed, each with its issue.
 	Known []string
 	// NotAsked lists the rows that were left out, each with the reason: they concern other proxiers (Row.If,

@@ -30,12 +30,12 @@ func (o only) Features() spec.FeatureSet { return o.features }
 func enforcer(p spec.Proxier) spec.Proxier { return only{p, spec.Features(spec.NetworkPolicy)} }
 
 // plain is a proxier without network policies.
-func plain() spec.Proxier { return only{none.New(), spec.Features(spec.Hairpin)} }
+func plain() spec.Proxier { return only{none.New(), spec.Features(spec.Topology)} }
 
 func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 	b := &book{}
 	s := lives("two-on-a-node", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
-		for _, f := range []spec.Feature{spec.Hairpin, spec.NetworkPolicy} {
+		for _, f := range []spec.Feature{spec.Topology, spec.NetworkPolicy} {
 			if !w.Features()[f] {
 				return fmt.Errorf("the world lacks %s", f)
 			}
@@ -43,9 +43,9 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 		guard := w.Enforcer("n1")
 		return errors.Join(guard.Kill(ctx), guard.Start(ctx), w.Settle(ctx), n1.Kill(ctx))
 	})
-	s.Needs = []spec.Feature{spec.Hairpin, spec.NetworkPolicy}
+	s.Needs = []spec.Feature{spec.Topology, spec.NetworkPolicy}
 	r := run(t, engine.Options{
-		Proxiers:  []spec.Proxier{only{diary{none.New(), "proxier", b}, spec.Features(spec.Hairpin)}},
+		Proxiers:  []spec.Proxier{only{diary{none.New(), "proxier", b}, spec.Features(spec.Topology)}},
 		Enforcer:  enforcer(diary{none.New(), "enforcer", b}),
 		Scenarios: []spec.Scenario{s},
 	})[s.ID]

@@ -255,7 +255,7 @@ func (o Options) whySkip(s spec.Scenario, p spec.Proxier, declared spec.FeatureS
 	case o.Enforcer == nil && slices.Equal(missing, []spec.Feature{spec.NetworkPolicy}):
 		return "no enforcer of network policies (--enforcer)", missing
 	default:
-		return fmt.Sprintf("%s does not declare %s", p.Name(), joinFeatures(missing)), missing
+		return fmt.Sprintf("%s: %s lacks %s", spec.CauseOf(missing), p.Name(), joinFeatures(missing)), missing
 	}
 }
 

@@ -23,8 +23,8 @@ func (modest) Features() spec.FeatureSet { return spec.Features() }
 
 func TestSkipsAreDecidedBeforeAnythingIsBuilt(t *testing.T) {
 	var starts atomic.Int64
-	s := simple("needs-hairpin")
-	s.Needs = []spec.Feature{spec.Hairpin}
+	s := simple("needs-topology")
+	s.Needs = []spec.Feature{spec.Topology}
 	unusable := bad{Proxier: none.New(), name: "unusable", starts: &starts,
 		usable: &spec.UnusableError{Missing: "the program xyz", Cure: "apt-get install xyz"}}
 	untold := bad{Proxier: none.New(), name: "untold", starts: &starts, usable: errors.New("permission denied")}
@@ -33,11 +33,11 @@ func TestSkipsAreDecidedBeforeAnythingIsBuilt(t *testing.T) {
 		verdict spec.Verdict
 		want    string
 	}{
-		{modest{bad{Proxier: none.New(), name: "modest", starts: &starts}}, spec.Skip, "modest does not declare hairpin"},
+		{modest{bad{Proxier: none.New(), name: "modest", starts: &starts}}, spec.Skip, "not offered: modest lacks topology"},
 		{unusable, spec.Skip, "apt-get install xyz"},
 		{untold, spec.Broken, "cannot tell whether untold can run here: permission denied"},
 	} {
-		r := run(t, engine.Options{Proxiers: []spec.Proxier{c.proxier}, Scenarios: []spec.Scenario{s}})["needs-hairpin"]
+		r := run(t, engine.Options{Proxiers: []spec.Proxier{c.proxier}, Scenarios: []spec.Scenario{s}})["needs-topology"]
 		if r.Verdict != c.verdict || !strings.Contains(r.Reason, c.want) {
 			t.Errorf("%s: %s (%s), want %s with %q", c.proxier.Name(), r.Verdict, r.Reason, c.verdict, c.want)
 		}
@@ -85,13 +85,13 @@ func (u unconfigurable) Start(ctx context.Context, node spec.Node) (spec.Instanc
 }
 
 func TestTrySkippedReportsAnUndeclaredFeature(t *testing.T) {
-	s := simple("needs-hairpin")
-	s.Needs = []spec.Feature{spec.Hairpin}
+	s := simple("needs-topology")
+	s.Needs = []spec.Feature{spec.Topology}
 	r := run(t, engine.Options{
 		Proxiers: []spec.Proxier{modest{bad{Proxier: none.New(), name: "modest"}}}, Scenarios: []spec.Scenario{s},
 		TrySkipped: true,
-	})["needs-hairpin"]
-	if r.Verdict != spec.Fail || !strings.Contains(r.Reason, "passes, but does not declare hairpin") {
+	})["needs-topology"]
+	if r.Verdict != spec.Fail || !strings.Contains(r.Reason, "passes, but does not declare topology") {
 		t.Errorf("%s (%s)", r.Verdict, r.Reason)
 	}
 }

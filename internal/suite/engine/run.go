@@ -122,7 +122,7 @@ func (r *Run) skipAll() {
 		default:
 		}
 		if c.skip != "" {
-			r.end(c, spec.Result{Verdict: spec.Skip, Reason: c.skip, Missing: c.missing})
+			r.end(c, spec.Result{Verdict: spec.Skip, Reason: c.skip, Missing: c.missing, Cause: spec.CauseOf(c.missing)})
 		}
 	}
 }
@@ -165,7 +165,8 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 			w.explain(context.WithoutCancel(ctx), &result)
 		}
 		if result.Verdict == spec.Pass && w.record.empty() {
-			result.Verdict, result.Reason = spec.Skip, "none of its rows is asked of this proxier"
+			result.Verdict, result.Cause = spec.Skip, spec.NotApplicable
+			result.Reason = "none of its rows is asked of this proxier"
 		}
 		holds := result.Verdict == spec.Pass || result.Verdict == spec.Known
 		keep := c.alone() || r.options.KeepFailed && !holds
@@ -197,7 +198,7 @@ func guard(f func() error) (err error) {
 func notBuilt(err error) spec.Result {
 	var cannot *spec.UnusableError
 	if errors.As(err, &cannot) {
-		return spec.Result{Verdict: spec.Skip, Reason: err.Error()}
+		return spec.Result{Verdict: spec.Skip, Cause: spec.NotRun, Reason: err.Error()}
 	}
 	return verdictOf(err)
 }

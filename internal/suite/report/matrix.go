@@ -75,7 +75,14 @@ func (p Proxier) counts() string {
 	if p.Known > 0 {
 		text += fmt.Sprintf("%d known (%d deviations), ", p.Known, p.Issues)
 	}
-	text += fmt.Sprintf("%d failed, %d skipped, %d broken", p.Failed, p.Skipped, p.Broken)
+	text += fmt.Sprintf("%d failed, %d broken; %d %s, %d %s", p.Failed, p.Broken,
+		p.NotApplicable, spec.NotApplicable, p.NotOffered, spec.NotOffered)
+	if p.NotImplemented > 0 {
+		text += fmt.Sprintf(", %d %s", p.NotImplemented, spec.NotImplemented)
+	}
+	if p.NotRun > 0 {
+		text += fmt.Sprintf(", %d %s", p.NotRun, spec.NotRun)
+	}
 	if p.NotAsked > 0 {
 		text += fmt.Sprintf("; %d rows not asked", p.NotAsked)
 	}

@@ -100,11 +100,26 @@ func (r *Report) count(x Result) {
 		p.Failed++
 	case spec.Skip:
 		p.Skipped++
+		*p.skippedFor(x.Cause)++
 	default:
 		p.Broken++
 	}
 	p.TookMS += x.TookMS
 	p.NotAsked += len(x.NotAsked)
+}
+
+// skippedFor returns the counter of scenarios that were skipped for a cause.
+func (p *Proxier) skippedFor(c spec.Cause) *int {
+	switch c {
+	case spec.NotApplicable:
+		return &p.NotApplicable
+	case spec.NotImplemented:
+		return &p.NotImplemented
+	case spec.NotOffered:
+		return &p.NotOffered
+	default:
+		return &p.NotRun
+	}
 }
 
 // issues returns the known deviations of a proxier with the scenarios that show them, each deviation once.

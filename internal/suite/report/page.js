@@ -25,7 +25,7 @@ function drawHead() {
   $('about').textContent = [report.cluster, report.kernel && 'kernel ' + report.kernel, report.suite.version].filter(Boolean).join(' · ');
   for (const p of report.proxiers) {
     $('sums').append(make('li', {}, make('b', {}, p.name), ' ', make('span', { class: p.verdict === 'fail' ? 'fail' : 'pass' }, p.verdict),
-      ` ${p.passed} passed, ${p.known} known, ${p.failed} failed, ${p.skipped} skipped, ${p.broken} broken${p.not_asked ? `; ${p.not_asked} rows not asked` : ''}`));
+      ` ${p.passed} passed, ${p.known} known, ${p.failed} failed, ${p.broken} broken; ${p.not_applicable} not applicable, ${p.not_offered} not offered, ${p.not_implemented} not implemented, ${p.not_run} not run${p.not_asked ? `; ${p.not_asked} rows not asked` : ''}`));
   }
   document.querySelector('#matrix thead').append(make('tr', {}, make('th', { scope: 'col' }, 'scenario'), make('th', { scope: 'col' }, 'P'),
     ...report.proxiers.map(p => make('th', { scope: 'col' }, p.name))));

@@ -53,7 +53,7 @@ func sample() Report {
 		{Probe: "client -> n3:80/tcp v4", Want: "silence", Got: "refused", Path: []spec.Hop{{Host: "client"}, {Host: "n3"}}},
 	}
 	skips := result("c-three", "q", spec.Skip)
-	skips.Reason, skips.Missing = "q does not declare hairpin", []spec.Feature{spec.Hairpin}
+	skips.Reason, skips.Missing = "not offered: q lacks topology", []spec.Feature{spec.Topology}
 	return New("1.0", "6.1", "three nodes", []spec.Result{
 		result("a-one", "p", spec.Pass), fails, result("c-three", "p", spec.Pass),
 		result("a-one", "q", spec.Pass), result("b-two", "q", spec.Pass), skips,

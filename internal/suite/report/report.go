@@ -34,14 +34,20 @@ type Suite struct {
 // Proxier sums up one column of the matrix.
 type Proxier struct {
 	Name string `json:"name"`
-	// Verdict is pass (everything ran and passed), partial (what ran passed or failed as known, something was skipped
-	// or known), fail (something failed or was broken) or none (nothing ran).
+	// Verdict is pass (everything that applies passed, but for options that are not offered), partial (what ran passed
+	// or failed as known; something is known, not implemented or not run), fail (something failed or was broken) or
+	// none (nothing ran).
 	Verdict string `json:"verdict"`
 	Passed  int    `json:"passed"`
 	Known   int    `json:"known"`  // failed as expected
 	Issues  int    `json:"issues"` // that name the known deviations
 	Failed  int    `json:"failed"`
 	Skipped int    `json:"skipped"`
+	// The skipped ones, by cause.
+	NotApplicable  int `json:"not_applicable"`
+	NotImplemented int `json:"not_implemented"`
+	NotOffered     int `json:"not_offered"`
+	NotRun         int `json:"not_run"`
 	Broken  int    `json:"broken"`
 	// NotAsked is the number of rows that were left out because they concern other proxiers.
 	NotAsked int   `json:"not_asked"`
@@ -56,6 +62,7 @@ type Result struct {
 	Verdict  spec.Verdict   `json:"verdict"`
 	Reason   string         `json:"reason"`
 	Missing  []spec.Feature `json:"missing"`
+	Cause    spec.Cause     `json:"cause,omitempty"`     // of a skip
 	Known    []string       `json:"known,omitempty"`     // the known deviations that it showed
 	NotAsked []string       `json:"not_asked,omitempty"` // rows that were left out, with the reason
 	TookMS   int64          `json:"took_ms"`
@@ -72,7 +79,7 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 	for _, x := range results {
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
-			Reason: x.Reason, Missing: orEmpty(x.Missing), TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files),
+			Reason: x.Reason, Missing: orEmpty(x.Missing), Cause: x.Cause, TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files),
 			Known: x.Known, NotAsked: x.NotAsked, Probed: x.Probed, scenario: x.Scenario,
 		})
 	}
@@ -93,7 +100,7 @@ func (p Proxier) verdict() string {
 		return "fail"
 	case p.Passed+p.Known == 0:
 		return "none"
-	case p.Skipped+p.Known > 0:
+	case p.Known+p.NotImplemented+p.NotRun > 0:
 		return "partial"
 	default:
 		return "pass"

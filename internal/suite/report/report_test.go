@@ -46,11 +46,25 @@ func TestVerdictsAndExitCodes(t *testing.T) {
 	}
 }
 
+// TestAPassNeedsEveryPromise: options that are not offered and other mechanisms do not prevent the verdict pass.
+func TestAPassNeedsEveryPromise(t *testing.T) {
+	for cause, want := range map[spec.Cause]string{
+		spec.NotApplicable: "pass", spec.NotOffered: "pass", spec.NotImplemented: "partial", spec.NotRun: "partial",
+	} {
+		skipped := result("b-two", "p", spec.Skip)
+		skipped.Cause = cause
+		r := New("v", "k", "c", []spec.Result{result("a-one", "p", spec.Pass), skipped})
+		if got := r.Proxiers[0]; got.Verdict != want || !strings.Contains(got.counts(), "1 "+string(cause)) {
+			t.Errorf("%s: verdict %s, want %s: %s", cause, got.Verdict, want, got.counts())
+		}
+	}
+}
+
 // The fields of report.json are a contract with the tools that read it.
 func TestJSONKeepsItsFields(t *testing.T) {
 	folder := t.TempDir()
 	skipped := result("b-two", "p", spec.Skip)
-	skipped.Missing = []spec.Feature{spec.Hairpin}
+	skipped.Missing, skipped.Cause = []spec.Feature{spec.Topology}, spec.NotOffered
 	if err := New("1.0", "6.1", "cluster", []spec.Result{result("a-one", "p", spec.Pass),
 		skipped}).WriteJSON(folder); err != nil {
 		t.Fatal(err)
@@ -64,11 +78,11 @@ func TestJSONKeepsItsFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	const contract = `{"suite":{"version":"1.0","scenarios":2},"kernel":"6.1","cluster":"cluster",
-		"proxiers":[{"name":"p","verdict":"partial","passed":1,"known":0,"issues":0,"failed":0,
-		 "skipped":1,"broken":0,"not_asked":0,"took_ms":40}],
+		"proxiers":[{"name":"p","verdict":"pass","passed":1,"known":0,"issues":0,"failed":0,
+		 "skipped":1,"not_applicable":0,"not_offered":1,"not_implemented":0,"not_run":0,"broken":0,"not_asked":0,"took_ms":40}],
 		"results":[
 		 {"scenario":"a-one","proxier":"p","priority":"P0","verdict":"pass","reason":"","missing":[],"took_ms":20,"files":[]},
-		 {"scenario":"b-two","proxier":"p","priority":"P0","verdict":"skip","reason":"","missing":["hairpin"],"took_ms":20,"files":[]}]}`
+		 {"scenario":"b-two","proxier":"p","priority":"P0","verdict":"skip","reason":"","missing":["topology"],"cause":"not offered","took_ms":20,"files":[]}]}`
 	if err := json.Unmarshal([]byte(contract), &want); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +95,7 @@ func TestJSONKeepsItsFields(t *testing.T) {
 
 func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 	skip := result("a-one", "q", spec.Skip)
-	skip.Reason = "q does not declare hairpin"
+	skip.Reason = "q lacks topology"
 	pass := result("a-one", "p", spec.Pass)
 	pass.Reason = "an open connection: Reply\nit took 3ms"
 	fail := result("b-two", "p", spec.Fail)
@@ -98,8 +112,8 @@ func TestMatrixShowsEveryCellAndReason(t *testing.T) {
 	}
 	for _, want := range []string{
 		"scenario p q", "a-one P0 ✓ 20ms –", "b-two P0 ✗ 30ms ! 20ms",
-		"p fail: 1 passed, 1 failed, 0 skipped, 0 broken", "q fail: 0 passed, 0 failed, 1 skipped, 1 broken",
-		"– q does not declare hairpin: a-one", "· a-one on p: an open connection: Reply", "· a-one on p: it took 3ms",
+		"p fail: 1 passed, 1 failed, 0 broken; 0 not applicable, 0 not offered", "q fail: 0 passed, 0 failed, 1 broken; 0 not applicable, 0 not offered, 1 not run",
+		"– q lacks topology: a-one", "· a-one on p: an open connection: Reply", "· a-one on p: it took 3ms",
 		"slowest on p: b-two 30ms, a-one 20ms", "slowest on q: b-two 20ms",
 	} {
 		found := false
