@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -71,7 +72,7 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 		red, plain = "\x1b[31m", "\x1b[0m"
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.StripEscape)
-	fmt.Fprint(t, "row\t\tscenario")
+	fmt.Fprint(t, "row\t\tscenario\tkind")
 	for _, p := range r.Proxiers {
 		fmt.Fprintf(t, "\t%s", p.Name)
 	}
@@ -91,7 +92,7 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 				fmt.Fprintf(t, "\xff%s\xff%s\t%s\tNO SCENARIO\xff%s\xff\n", red, row.ID, row.Priority, plain)
 			}
 			for _, s := range row.Scenarios {
-				fmt.Fprintf(t, "%s\t%s\t%s%s\n", row.ID, row.Priority, s.ID, cells(r, s.ID))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s%s\n", row.ID, row.Priority, s.ID, s.Kind, cells(r, s.ID))
 			}
 		}
 	}
@@ -103,14 +104,14 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 	return missing, t.Flush()
 }
 
-// cells are the verdicts of a scenario, one for each proxier of the report.
+// cells are the verdicts of a scenario, one for each proxier of the report, or why it was skipped.
 func cells(r report.Report, scenario string) string {
 	var b strings.Builder
 	for _, p := range r.Proxiers {
 		b.WriteByte('\t')
 		for _, x := range r.Results {
 			if x.Scenario == scenario && x.Proxier == p.Name {
-				b.WriteString(string(x.Verdict))
+				b.WriteString(cmp.Or(string(x.Cause), string(x.Verdict)))
 			}
 		}
 	}

@@ -35,11 +35,11 @@ func TestCatalogueShowsVerdictsOfReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(out.String(), "\n")
-	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"row", "scenario", "p", "q"}) {
+	if got := strings.Fields(lines[0]); !slices.Equal(got, []string{"row", "scenario", "kind", "p", "q"}) {
 		t.Errorf("its head is %q", lines[0])
 	}
 	i := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, " "+s.ID+" ") })
-	if i < 0 || !slices.Equal(strings.Fields(lines[i])[2:], []string{s.ID, "pass", "fail"}) {
+	if i < 0 || !slices.Equal(strings.Fields(lines[i])[2:], []string{s.ID, "promise", "pass", "fail"}) {
 		t.Errorf("%s does not stand as passed on p and failed on q in\n%s", s.ID, out.String())
 	}
 	if page, err := os.ReadFile(html); err != nil || !bytes.Contains(page, []byte(s.Why)) {

@@ -67,8 +67,10 @@ func pageRow(r catalogue.Behaviour, scenarios []spec.Scenario, keep func(string)
 		if err := replay.Write(&manifest, s); err != nil {
 			return row, err
 		}
-		row.Scenarios = append(row.Scenarios, report.PageScenario{ID: s.ID, Why: s.Why, Manifest: manifest.String(),
-			Pods: podsOf(s)})
+		kind, authorities := spec.KindOf(s.Needs)
+		row.Scenarios = append(row.Scenarios, report.PageScenario{
+			ID: s.ID, Why: s.Why, Kind: kind, Authorities: authorities, Manifest: manifest.String(), Pods: podsOf(s),
+		})
 	}
 	return row, nil
 }

@@ -175,7 +175,7 @@ func (f *proxierFlags) arguments(p spec.Proxier) []string {
 }
 
 // adjusted adds to a set, or removes from it, the features of a list like
-// "+hairpin,-nodeport-localhost".
+// "+relays,-nodeport-localhost".
 func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
 		feature := spec.Feature(strings.TrimLeft(word, "+-"))

@@ -178,6 +178,24 @@ func (f Feature) Authority() string { return options[f] }
 // Known reports whether the feature exists.
 func (f Feature) Known() bool { return f.Kind() != "" }
 
+// KindOf returns what a scenario that needs these features is about, and the authorities of the options among them.
+func KindOf(needs []Feature) (Kind, []string) {
+	kind, authorities := Promise, []string{}
+	for _, f := range needs {
+		switch f.Kind() {
+		case Mechanism:
+			kind = Mechanism
+		case Option:
+			authorities = append(authorities, f.Authority())
+			if kind == Promise {
+				kind = Option
+			}
+		}
+	}
+	slices.Sort(authorities)
+	return kind, slices.Compact(authorities)
+}
+
 // Core returns what the Service API promises, and the options that every current proxier offers.
 func Core() FeatureSet {
 	return Features(promises...).With(

@@ -46,3 +46,18 @@ func TestAllFeatures(t *testing.T) {
 		t.Errorf("%d features are declared, and %d listed", declared, len(AllFeatures()))
 	}
 }
+
+func TestKindOf(t *testing.T) {
+	for _, c := range []struct {
+		needs       []Feature
+		want        Kind
+		authorities int
+	}{
+		{nil, Promise, 0}, {[]Feature{NodePort, SCTP}, Promise, 0}, {[]Feature{NodePort, Topology, NodeHints}, Option, 2},
+		{[]Feature{OpensFirewall, DropInvalid}, Option, 1}, {[]Feature{IPVS, SourceRanges}, Mechanism, 1},
+	} {
+		if kind, authorities := KindOf(c.needs); kind != c.want || len(authorities) != c.authorities {
+			t.Errorf("%v: %s, %v; want %s, %d authorities", c.needs, kind, authorities, c.want, c.authorities)
+		}
+	}
+}

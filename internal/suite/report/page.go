@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // Page is what a report's page shows beside the verdicts: rows of the catalogue and the scenarios that prove them.
@@ -39,6 +41,9 @@ type PageRow struct {
 type PageScenario struct {
 	ID  string `json:"id"`
 	Why string `json:"why"`
+	// Kind is what it is about: a promise, an option or a mechanism. Authorities are those of its options.
+	Kind        spec.Kind `json:"kind"`
+	Authorities []string  `json:"authorities"`
 	// Manifest is what the scenario begins with, and what it then does, for a real cluster.
 	Manifest string `json:"manifest"`
 	// Pods are on which node, at the start.

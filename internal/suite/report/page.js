@@ -27,14 +27,14 @@ function drawHead() {
     $('sums').append(make('li', {}, make('b', {}, p.name), ' ', make('span', { class: p.verdict === 'fail' ? 'fail' : 'pass' }, p.verdict),
       ` ${p.passed} passed, ${p.known} known, ${p.failed} failed, ${p.broken} broken; ${p.not_applicable} not applicable, ${p.not_offered} not offered, ${p.not_implemented} not implemented, ${p.not_run} not run${p.not_asked ? `; ${p.not_asked} rows not asked` : ''}`));
   }
-  document.querySelector('#matrix thead').append(make('tr', {}, make('th', { scope: 'col' }, 'scenario'), make('th', { scope: 'col' }, 'P'),
+  document.querySelector('#matrix thead').append(make('tr', {}, make('th', { scope: 'col' }, 'scenario'), make('th', { scope: 'col' }, 'P'), make('th', { scope: 'col' }, 'kind'),
     ...report.proxiers.map(p => make('th', { scope: 'col' }, p.name))));
   for (const g of groups) $('group').append(make('option', { value: g.name }, g.name));
 }
 
 function drawRow(e) {
   const tr = make('tr', e.scenario || e.row.test ? {} : { class: 'none' });
-  tr.append(make('th', { scope: 'row', title: e.scenario ? e.scenario.why : e.row.behaviour }, e.scenario ? e.scenario.id : e.row.id), make('td', {}, e.row.priority));
+  tr.append(make('th', { scope: 'row', title: e.scenario ? e.scenario.why : e.row.behaviour }, e.scenario ? e.scenario.id : e.row.id), make('td', {}, e.row.priority), make('td', {}, e.scenario ? e.scenario.kind : ''));
   for (const p of report.proxiers) {
     const r = e.scenario && results.get(e.scenario.id + '\n' + p.name);
     if (!r) {
@@ -56,18 +56,18 @@ function drawMatrix() {
   for (const g of groups) {
     const body = make('tbody', {});
     const mine = entries.filter(e => e.group === g);
-    body.append(make('tr', {}, make('th', { scope: 'rowgroup', colspan: 2 + report.proxiers.length }, g.title)), ...mine.map(drawRow));
+    body.append(make('tr', {}, make('th', { scope: 'rowgroup', colspan: 3 + report.proxiers.length }, g.title)), ...mine.map(drawRow));
     g.body = body;
     $('matrix').append(body);
   }
 }
 
 function filter() {
-  const text = $('text').value.trim().toLowerCase(), group = $('group').value, priority = $('priority').value, verdict = $('verdict').value;
+  const text = $('text').value.trim().toLowerCase(), group = $('group').value, priority = $('priority').value, verdict = $('verdict').value, kind = $('kind').value;
   let shown = 0;
   for (const e of entries) {
     const on = (!text || e.text.includes(text)) && (!group || e.group.name === group) &&
-      (!priority || e.row.priority === priority) && (!verdict || e.verdicts.includes(verdict));
+      (!priority || e.row.priority === priority) && (!kind || e.scenario && e.scenario.kind === kind) && (!verdict || e.verdicts.includes(verdict));
     e.tr.hidden = !on;
     shown += on;
   }
@@ -85,6 +85,7 @@ function open(e, r) {
   fact('behaviour', e.row.behaviour);
   fact('where modes differ', e.row.modes);
   fact('source', e.row.source);
+  fact('kind', e.scenario.kind + ((e.scenario.authorities || []).length ? ', left to implementations by ' + e.scenario.authorities.join(', ') : ''));
   fact('group and priority', e.group.title + ', ' + e.row.priority);
   fact('missing', (r.missing || []).join(', '));
   fact('files', (r.files || []).join(', '));
