@@ -67,6 +67,13 @@ func loadbalancer() []spec.Scenario {
 					}
 					return nil
 				},
+			}, {
+				Name: "NodePorts are allocated after all",
+				Do:   []spec.Action{Edit("web", func(s *corev1.Service) { *s.Spec.AllocateLoadBalancerNodePorts = true })},
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+				},
 			}},
 		},
 		lbForeignPortUntouched(),

@@ -141,7 +141,9 @@ func largeAndFragmented() spec.Scenario {
 // narrower than the LAN, and a client outside may have to learn that first: in IPv6 no router makes fragments smaller.
 func largeSteps(sizes ...int) []spec.Step {
 	steps := []spec.Step{{Name: "the client learns the MTU", Rows: []spec.Row{
-		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000,
+		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000, Family: lab.V4,
+			By: []string{"a1"}},
+		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000, Family: lab.V6,
 			Want: spec.Reply | spec.Unreachable, By: []string{"a1"}},
 	}}}
 	for _, size := range sizes {

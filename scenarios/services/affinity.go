@@ -86,6 +86,8 @@ func affinity() []spec.Scenario {
 			},
 		},
 		keyedBySource(),
+		acrossPorts(),
+		acrossFrontends(),
 		manyClients(),
 		timeout(),
 	}

@@ -29,9 +29,11 @@ func udpPod(name, node string) *corev1.Pod { return Pod(name, node, App("web"), 
 func keyedBySource() spec.Scenario {
 	return spec.Scenario{
 		ID: "affinity-keyed-by-source", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
-		Given: []store.Object{udpPod("a1", "n1"), web(UDPPort(81, 8080))},
+		Given: []store.Object{
+			udpPod("a1", "n1"), web(), Service("other", Selecting("web"), NodePort(), Affinity(), UDPPort(80, 8080)),
+		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			first, second := spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81)
+			first, second := spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "other", 80)
 			all := &affinityCrowd{w: w, pods: three[:1]}
 			if err := each(ctx, w, func(f lab.Family) error {
 				_, err := all.send(ctx, f, first, 1, members)
@@ -49,6 +51,48 @@ func keyedBySource() spec.Scenario {
 			})
 		}}},
 	}
+}
+
+// acrossDoors is about clients that come to one Service by several doors, of which the API does not say whether they
+// share a record: two of its ports, or two of its addresses.
+func acrossDoors(id, doors string, given []store.Object, do []spec.Action, first, second spec.Target) spec.Scenario {
+	return spec.Scenario{
+		ID: id, Needs: []spec.Feature{spec.NodePort, spec.LoadBalancer, spec.SessionAffinity}, Given: given,
+		Steps: []spec.Step{{Do: do, Check: func(ctx context.Context, w spec.World) error {
+			all := &affinityCrowd{w: w, pods: three}
+			return each(ctx, w, func(f lab.Family) error {
+				var rounds [4][]string
+				for i, to := range []spec.Target{first, second, first, second} {
+					var err error
+					if rounds[i], err = all.send(ctx, f, to, 1, members); err != nil {
+						return err
+					}
+				}
+				if !slices.Equal(rounds[0], rounds[2]) || !slices.Equal(rounds[1], rounds[3]) {
+					return fmt.Errorf("clients do not stay with their pods: %v", rounds)
+				}
+				if slices.Equal(rounds[0], rounds[1]) {
+					w.Note(fmt.Sprintf("%s: a client has one pod for both, over %s", doors, f))
+				} else {
+					w.Note(fmt.Sprintf("%s: a client has a pod for each, over %s", doors, f))
+				}
+				return nil
+			})
+		}}},
+	}
+}
+
+func acrossPorts() spec.Scenario {
+	return acrossDoors("affinity-across-ports", "affinity and two ports of a Service",
+		[]store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"), web(UDPPort(81, 8080))}, nil,
+		spec.NodePortAt("n1", "web", 80), spec.NodePortAt("n1", "web", 81))
+}
+
+func acrossFrontends() spec.Scenario {
+	return acrossDoors("affinity-across-frontends", "affinity, a NodePort and a load balancer IP",
+		[]store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"), web(LoadBalancer())},
+		Exposed("web", "203.0.113.84", "2001:db8:113::84"),
+		spec.NodePortAt("n1", "web", 80), spec.IngressOf("web", 80))
 }
 
 // each settles the cluster and does something for each family, for all at once.
@@ -90,7 +134,7 @@ func several(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Targ
 		return err
 	}
 	if n := tally(got); len(n) == 1 {
-		return fmt.Errorf("all clients of another port are at the same pod: %v", n)
+		return fmt.Errorf("all clients of another Service are at the same pod: %v", n)
 	}
 	again, err := all.send(ctx, f, to, 1, members)
 	if err != nil {
