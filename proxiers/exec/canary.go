@@ -174,6 +174,8 @@ func (c *canaries) endpoints(g *generation) *corev1.Endpoints {
 // ask connects from a node to a canary in every family of the node. It returns how many families answered, and the
 // error of the first that did not.
 func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Probe) (served int, err error) {
+	var silent *silentError
+	var answered lab.Family
 	for _, to := range g.targets {
 		f := lab.FamilyOf(to.Addr())
 		if !slices.Contains(node.Families, f) {
@@ -187,11 +189,18 @@ func (g *generation) ask(ctx context.Context, node spec.Node, probe traffic.Prob
 			return served, &spec.HarnessError{Err: answer.Fault}
 		case answer.Outcome == traffic.Reply && answer.Server == CanaryNamespace:
 			served++
-		case err == nil:
-			err = &silentError{node.Name, to, answer}
+			answered = f
+		case silent == nil:
+			silent = &silentError{node: node.Name, canary: to, answer: answer}
 		}
 	}
-	return served, err
+	if silent == nil {
+		return served, nil
+	}
+	if served > 0 {
+		silent.only = answered
+	}
+	return served, silent
 }
 
 // silentError names the canary that does not answer.
@@ -199,10 +208,15 @@ type silentError struct {
 	node   string
 	canary netip.AddrPort
 	answer traffic.Answer
+	only   lab.Family // the family whose canary answered; zero if none did
 }
 
 func (e *silentError) Error() string {
-	return fmt.Sprintf("canary %s on %s is %s", e.canary, e.node, e.answer)
+	text := fmt.Sprintf("canary %s on %s is %s", e.canary, e.node, e.answer)
+	if e.only != 0 {
+		text += fmt.Sprintf("; it serves IP%s: if it serves no other family, judge it with --ip %d", e.only, e.only)
+	}
+	return text
 }
 
 // sameButCanaries reports whether two states are the same except for canaries. It compares only the kinds of objects

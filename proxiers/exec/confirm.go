@@ -19,12 +19,26 @@ import (
 // slow machines get more (see package machine).
 const obeyLimit = 100 * time.Second
 
+// readyLimit is how long a process may take to serve its first canary. It ends before the trial of a run does, so that
+// the error names the canary.
+const readyLimit = 25 * time.Second
+
+// wasReady reports whether the process, or one before it, has converged once.
+func (i *instance) wasReady() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.ready
+}
+
 // confirm returns when packets have shown that the process has converged to a state, and has ended the round of work in
 // which it did.
 func (i *instance) confirm(ctx context.Context, want *store.Snapshot) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		limit := machine.Limit(obeyLimit)
+		if !i.wasReady() {
+			limit = machine.Limit(readyLimit)
+		}
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
 		defer cancel()
 	}

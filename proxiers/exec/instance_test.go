@@ -5,6 +5,7 @@ package exec
 import (
 	"errors"
 	"golang.org/x/sys/unix"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -217,5 +219,16 @@ func TestALimitOfFilesThatIsKept(t *testing.T) {
 			t.Errorf("keep %t: it was let believe: %t\n%v", keep, believed, err)
 		}
 		must(t, i.Stop(t.Context()))
+	}
+}
+
+// TestOneFamilyIsNamed: the error about a program that serves one IP family says which, and what to do.
+func TestOneFamilyIsNamed(t *testing.T) {
+	err := &silentError{node: "n1", canary: netip.MustParseAddrPort("[fd00::1]:1025"), only: lab.V4}
+	if text := err.Error(); !strings.HasSuffix(text, "it serves IPv4: if it serves no other family, judge it with --ip 4") {
+		t.Error(text)
+	}
+	if err.only = 0; strings.Contains(err.Error(), "--ip") {
+		t.Error(err)
 	}
 }

@@ -26,8 +26,9 @@ const clustersBeside = 5
 
 // group is the cells that share a cluster.
 type group struct {
-	own   spec.ClusterConfig
-	cells []*Cell
+	own    spec.ClusterConfig
+	common bool // the default cluster
+	cells  []*Cell
 }
 
 // alone reports whether the cell has a cluster for itself.
@@ -48,7 +49,7 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 		}
 		if own == nil {
 			if common == nil {
-				common = &group{}
+				common = &group{common: true}
 			}
 			common.cells = append(common.cells, c)
 			continue
@@ -72,23 +73,36 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 		}
 	}
 	common, others := grouped(cells)
+	t := newTrial()
 	var wg sync.WaitGroup
 	if common != nil {
-		wg.Go(func() { r.inCluster(ctx, p, common) })
+		wg.Go(func() { r.inCluster(ctx, p, common, t) })
+	} else {
+		t.end("")
 	}
 	beside := clustersBeside
 	if machine.Slow() {
 		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
 		beside = 1
 	}
-	each(others, beside, func(g *group) { r.inCluster(ctx, p, g) })
+	each(others, beside, func(g *group) { r.inCluster(ctx, p, g, t) })
 	wg.Wait()
 }
 
-// inCluster builds a cluster and runs the cells in it.
-func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group) {
+// inCluster builds a cluster and runs the cells in it. The default cluster tries the program first.
+func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial) {
 	env, err := r.build(ctx, p, g.own)
-	if err != nil {
+	if g.common {
+		r.try(ctx, t, env, err, g.cells[0])
+	}
+	switch {
+	case !t.passed():
+		r.giveUp(t, g.cells)
+		if err == nil {
+			r.leaving.Go(func() { r.retire(ctx, env, (*agent).kill) })
+		}
+		return
+	case err != nil:
 		for _, c := range g.cells {
 			r.end(c, notBuilt(err))
 		}

@@ -86,13 +86,13 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 		{bad{name: "fails", apply: func(context.Context, int64) error { return errors.New("line 3: bad rule") }},
 			"line 3: bad rule", ""},
 		{bad{name: "hangs", apply: func(context.Context, int64) error { <-forever; return nil }}, "has not applied",
-			"stop proxier: not done"},
+			"kill proxier: not done"},
 		{bad{name: "fails-and-hangs", apply: func(_ context.Context, n int64) error {
 			if n > 1 {
 				<-forever
 			}
 			return errors.New("line 3: bad rule")
-		}}, "its newest attempt: line 3: bad rule", "stop proxier: not done"},
+		}}, "its newest attempt: line 3: bad rule", "kill proxier: not done"},
 	} {
 		t.Run(c.bad.name, func(t *testing.T) {
 			c.bad.Proxier = none.New()
@@ -104,10 +104,11 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 			if c.close == "" && err != nil || c.close != "" && (err == nil || !strings.Contains(err.Error(), c.close)) {
 				t.Errorf("taking the cluster down says %v, want %q", err, c.close)
 			}
-			for id, r := range results {
-				if r.Verdict != spec.Fail || !strings.Contains(r.Reason, c.want) {
-					t.Errorf("%s: %s (%s), want fail with %q", id, r.Verdict, r.Reason, c.want)
-				}
+			if r := results["sound-one"]; r.Verdict != spec.Fail || !strings.Contains(r.Reason, c.want) {
+				t.Errorf("sound-one: %s (%s), want fail with %q", r.Verdict, r.Reason, c.want)
+			}
+			if r := results["sound-two"]; r.Cause != spec.NotRun || !strings.Contains(r.Reason, "as sound-one shows") {
+				t.Errorf("sound-two: %s (%s), want it not run", r.Verdict, r.Reason)
 			}
 			t.Logf("verdict after %s", time.Since(began).Round(time.Millisecond))
 		})

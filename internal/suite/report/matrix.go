@@ -187,10 +187,17 @@ func (r Report) writeSkips(b *strings.Builder) {
 	}
 	all := len(r.scenarios())
 	for _, reason := range reasons {
-		names := strings.Join(skipped[reason], ", ")
-		if all > 1 && len(skipped[reason]) == all {
-			names = fmt.Sprintf("all %d scenarios", all)
+		names := skipped[reason]
+		text := strings.Join(names[:min(len(names), named)], ", ")
+		switch {
+		case all > 1 && len(names) == all:
+			text = fmt.Sprintf("all %d scenarios", all)
+		case len(names) > named:
+			text += fmt.Sprintf(" and %d more (report.html)", len(names)-named)
 		}
-		fmt.Fprintf(b, "– %s: %s\n", reason, names)
+		fmt.Fprintf(b, "– %s: %s\n", reason, text)
 	}
 }
+
+// named is how many of the scenarios are named that were skipped for one reason.
+const named = 10

@@ -48,7 +48,7 @@ type Proxier struct {
 	NotImplemented int `json:"not_implemented"`
 	NotOffered     int `json:"not_offered"`
 	NotRun         int `json:"not_run"`
-	Broken  int    `json:"broken"`
+	Broken         int `json:"broken"`
 	// NotAsked is the number of rows that were left out because they concern other proxiers.
 	NotAsked int   `json:"not_asked"`
 	TookMS   int64 `json:"took_ms"` // the sum over its scenarios, which run side by side

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/viplab/viplab/internal/machine"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// trialLimit is the time within which a program must converge for the first time, in a cluster without Services. A
+// program that takes longer does not work, and hundreds of scenarios would each wait to find that out.
+const trialLimit = 30 * time.Second
+
+// trial is the first convergence of a proxier in a run. One cluster tries it; the others wait for the result before
+// they run scenarios.
+type trial struct {
+	done   chan struct{}
+	failed string // the scenario that reports why the program does not work; empty if it works
+}
+
+func newTrial() *trial { return &trial{done: make(chan struct{})} }
+
+// end ends the trial, with the scenario that reports a failure.
+func (t *trial) end(failed string) {
+	t.failed = failed
+	close(t.done)
+}
+
+// passed reports whether the program works, once that is known.
+func (t *trial) passed() bool {
+	<-t.done
+	return t.failed == ""
+}
+
+// try waits until the program has converged on all nodes of a cluster, which may not have been built because of err. If
+// it does not converge, the first cell fails with the reason and the evidence.
+func (r *Run) try(ctx context.Context, t *trial, env *environment, err error, first *Cell) {
+	if err != nil {
+		result := notBuilt(err)
+		if result.Verdict != spec.Fail {
+			t.end("")
+			return
+		}
+		r.end(first, result)
+		t.end(first.Scenario.ID)
+		return
+	}
+	limit := env.applyLimit
+	env.applyLimit = min(limit, machine.Limit(trialLimit))
+	err = env.settle(ctx, env.Store().Snapshot().Revision)
+	env.applyLimit = limit
+	if !errors.As(err, new(notReadyError)) {
+		t.end("")
+		return
+	}
+	r.end(first, r.runCell(ctx, env, first))
+	t.end(first.Scenario.ID)
+}
+
+// giveUp ends the cells of a program that does not work.
+func (r *Run) giveUp(t *trial, cells []*Cell) {
+	for _, c := range cells {
+		if !c.ended() {
+			r.end(c, spec.Result{Verdict: spec.Skip, Cause: spec.NotRun,
+				Reason: fmt.Sprintf("%s does not work here, as %s shows", c.Proxier.Name(), t.failed)})
+		}
+	}
+}
