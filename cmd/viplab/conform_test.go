@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -211,6 +212,41 @@ func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
 	code, stdout, _ := outcome(t, "conform", "--overlay", "ipip", "--focus", "^nodeport-every-node$", "--out", t.TempDir())
 	if code != 2 || !strings.Contains(stdout, "overlay ipip: this kernel cannot do it") {
 		t.Errorf("exit code %d:\n%s", code, stdout)
+	}
+}
+
+// TestASignalEndsARunAndKeepsItsVerdicts: it may go to the command alone, as from kill, Kubernetes and service managers,
+// or to its process group, as from Ctrl-C and timeout.
+func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
+	for name, send := range map[string]func(pid int) error{
+		"SIGTERM to the process": func(pid int) error { return unix.Kill(pid, unix.SIGTERM) },
+		"SIGINT to the group":    func(pid int) error { return unix.Kill(-pid, unix.SIGINT) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			folder := t.TempDir()
+			cmd := viplab(t, "conform", "--proxier", "nftables", "--out", folder)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			progress, err := cmd.StderrPipe()
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(cmd.Start()).To(Succeed())
+			lines := bufio.NewScanner(progress)
+			for ended := 0; ended < 150; { // those that are skipped end first
+				g.Expect(lines.Scan()).To(BeTrue())
+				_, err := fmt.Sscanf(lines.Text(), "%d of", &ended)
+				g.Expect(err).NotTo(HaveOccurred(), lines.Text())
+			}
+			g.Expect(send(cmd.Process.Pid)).To(Succeed())
+			for lines.Scan() {
+			}
+			_ = cmd.Wait()
+			g.Expect(cmd.ProcessState.ExitCode()).To(Equal(2))
+			r, err := report.Read(folder)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(r.Proxiers[0].Passed).To(BeNumerically(">", 20))
+			g.Expect(r.Proxiers[0].Failed).To(BeZero())
+			g.Expect(r.Proxiers[0].Passed + r.Proxiers[0].Skipped).To(BeNumerically("<", len(r.Results)))
+		})
 	}
 }
 
