@@ -26,12 +26,38 @@ func All() ([]spec.Scenario, error) {
 }
 
 var build = sync.OnceValues(func() ([]spec.Scenario, error) {
-	all, err := catalogue.Describe(slices.Concat(
+	groups, err := catalogue.Groups()
+	if err != nil {
+		return nil, err
+	}
+	return described(groups, append(ofServices(), networkpolicy.Scenarios()...))
+})
+
+// Matching returns those of All whose ids keep accepts. It checks no others, and takes less time the fewer there are.
+func Matching(keep func(id string) bool) ([]spec.Scenario, error) {
+	groups, err := catalogue.Matching(keep)
+	if err != nil {
+		return nil, err
+	}
+	all := ofServices()
+	if slices.ContainsFunc(groups, func(g catalogue.Group) bool { return g.Name == networkpolicy.Group }) {
+		all = append(all, networkpolicy.Scenarios()...)
+	}
+	return described(groups, slices.DeleteFunc(all, func(s spec.Scenario) bool { return !keep(s.ID) }))
+}
+
+// ofServices returns the scenarios of all chapters but that of network policies, which takes the most time to make.
+func ofServices() []spec.Scenario {
+	return slices.Concat(
 		services.Scenarios(), external.Scenarios(), endpoints.Scenarios(), packets.Scenarios(), mechanisms.Scenarios(),
-		networkpolicy.Scenarios(),
-	))
+	)
+}
+
+// described returns scenarios with what their rows say, checked and sorted.
+func described(groups []catalogue.Group, scenarios []spec.Scenario) ([]spec.Scenario, error) {
+	all, err := catalogue.Describe(groups, scenarios)
 	if err != nil {
 		return nil, err
 	}
 	return spec.Sort(all)
-})
+}
