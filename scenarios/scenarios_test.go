@@ -17,6 +17,28 @@ func TestAll(t *testing.T) {
 	}
 }
 
+// TestChapters: the groups of each chapter are exactly those of its scenarios.
+func TestChapters(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := map[string]string{}
+	for _, s := range all {
+		group[s.ID] = s.Group
+	}
+	for i, c := range chapters {
+		var groups []string
+		for _, s := range c.scenarios() {
+			groups = append(groups, group[s.ID])
+		}
+		slices.Sort(groups)
+		if got, want := slices.Sorted(slices.Values(c.groups)), slices.Compact(groups); !slices.Equal(got, want) {
+			t.Errorf("chapter %d: lists the groups %q, and its scenarios belong to %q", i, got, want)
+		}
+	}
+}
+
 // TestMatching: a part of the scenarios is the same, whether it is taken from all or made alone.
 func TestMatching(t *testing.T) {
 	all, err := All()

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Matching returns the groups with only those rows, and only those scenarios of a row, whose ids keep accepts. Groups
@@ -23,41 +22,49 @@ func Matching(keep func(id string) bool) ([]Group, error) {
 	return slices.DeleteFunc(groups, func(g Group) bool { return len(g.Rows) == 0 }), err
 }
 
-// abridged returns the lines of the file without the rows in which keep accepts no id.
+// Each row and each group of the file begins on a line of its own.
+var (
+	groupBegins = []byte("\n- group: ")
+	rowBegins   = []byte("\n  - id: ")
+)
+
+// abridged returns the file without the rows in which keep accepts no id.
 func abridged(text []byte, keep func(id string) bool) []byte {
-	var out, row []byte
-	kept := false
-	end := func() {
-		if kept {
-			out = append(out, row...)
+	var out []byte
+	for len(text) > 0 {
+		group := cut(&text, groupBegins)
+		out = append(out, cut(&group, rowBegins)...)
+		for len(group) > 0 {
+			if row := cut(&group, rowBegins); slices.ContainsFunc(idsOf(row), keep) {
+				out = append(out, row...)
+			}
 		}
-		row, kept = nil, false
 	}
-	for line := range bytes.Lines(text) {
-		id, isRow := bytes.CutPrefix(line, []byte("  - id: "))
-		if isRow || line[0] == '-' {
-			end()
-		}
-		if !isRow && row == nil {
-			out = append(out, line...)
-			continue
-		}
-		row = append(row, line...)
-		if !isRow {
-			id = partID(line)
-		}
-		kept = kept || id != nil && keep(strings.TrimSpace(string(id)))
-	}
-	end()
 	return out
 }
 
-// partID returns the id that a line within a row begins a part with, nil if it does not.
-func partID(line []byte) []byte {
-	id, ok := bytes.CutPrefix(line, []byte("      "))
-	if !ok || id[0] == ' ' {
-		return nil
+// cut removes and returns what comes before the next beginning, all if there is none.
+func cut(text *[]byte, begins []byte) []byte {
+	end := len(*text)
+	if i := bytes.Index((*text)[1:], begins); i >= 0 {
+		end = i + 1
 	}
-	id, _ = bytes.CutSuffix(bytes.TrimSpace(id), []byte(":"))
-	return id
+	part := (*text)[:end]
+	*text = (*text)[end:]
+	return part
+}
+
+// idsOf returns the id of a row, and those of its scenarios if it has several.
+func idsOf(row []byte) []string {
+	first, rest, _ := bytes.Cut(row[len(rowBegins):], []byte("\n"))
+	ids := []string{string(first)}
+	if _, parts, ok := bytes.Cut(rest, []byte("    scenarios:\n")); ok {
+		for line := range bytes.Lines(parts) {
+			id, isPart := bytes.CutPrefix(line, []byte("      "))
+			if isPart && id[0] != ' ' {
+				ids = append(ids, string(bytes.TrimSuffix(bytes.TrimSpace(id), []byte(":"))))
+			}
+		}
+	}
+	return ids
 }

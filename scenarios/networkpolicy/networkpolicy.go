@@ -16,9 +16,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Group is the group of the catalogue that all scenarios of this package belong to.
-const Group = "networkpolicy"
-
 // Scenarios returns the scenarios of what NetworkPolicies do to Services and pods while things change. What each policy
 // means by itself is for package internal/suite/netpol.
 func Scenarios() []spec.Scenario {
