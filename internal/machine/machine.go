@@ -33,21 +33,16 @@ func stretch(limit, start time.Duration) time.Duration {
 	return time.Duration(float64(limit) * min(max(float64(start)/float64(usual), 1), most))
 }
 
-// start is how long a program takes to start: the first that starts as usual, or the quickest of a few. A machine where
-// one takes little of a processor's time, however long it waits for it, is busy and not slow. It is measured once.
+// start is how long a program takes to start: the first that starts as usual, or the quickest of a few. It is measured
+// once.
 var start = sync.OnceValue(func() time.Duration {
 	best := time.Duration(math.MaxInt64)
 	for tries := 0; tries < 5 && best > usual; tries++ {
 		began := time.Now()
-		program := exec.Command("true")
-		if err := program.Run(); err != nil {
+		if err := exec.Command("true").Run(); err != nil {
 			return 0 // nothing is known
 		}
-		took := time.Since(began)
-		if spent := program.ProcessState.UserTime() + program.ProcessState.SystemTime(); spent < usual/4 {
-			took = min(took, usual)
-		}
-		best = min(best, took)
+		best = min(best, time.Since(began))
 	}
 	return best
 })
