@@ -5,7 +5,7 @@ SHELL := /bin/bash
 KERNEL ?= 6.1
 
 build: ## build bin/viplab
-	@. scripts/lib.sh && find_go && go build -o bin/ ./cmd/viplab && give_back
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./cmd/viplab && give_back
 
 test: ## run all tests, in virtual machines where this kernel lacks something
 	@scripts/test

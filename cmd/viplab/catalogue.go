@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/scenarios"
 )
 
 func newCatalogue() *cobra.Command {
@@ -44,7 +45,11 @@ Exit code: 0 every row has a scenario; 1 one has none; 2 bad usage.`,
 }
 
 func showCatalogue(w io.Writer, r report.Report, html string) error {
-	page, err := pageOf("viplab: the catalogue", func(string) bool { return true })
+	all, err := scenarios.All()
+	if err != nil {
+		return err
+	}
+	page, err := pageOf("viplab: the catalogue", all, func(string) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,10 +90,18 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	return cmd
 }
 
+// matchingScenarios returns the scenarios whose ids match, all if focus is nil.
+func matchingScenarios(focus *regexp.Regexp) ([]spec.Scenario, error) {
+	if focus == nil {
+		return scenarios.All()
+	}
+	return scenarios.Matching(focus.MatchString)
+}
+
 // listScenarios prints the scenarios that the options select from all.
 func listScenarios(w io.Writer, o engine.Options) error {
 	var err error
-	if o.Scenarios, err = scenarios.All(); err != nil {
+	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
 		return err
 	}
 	selected, err := engine.Select(o)
@@ -168,12 +177,11 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := sandbox.Enter(); err != nil {
 		return err
 	}
-	all, err := scenarios.All()
-	if err != nil {
+	var err error
+	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
 		return err
 	}
-	o.Scenarios = all
-	if o.Expect, err = f.expect.known(o, f.cluster); err != nil {
+	if o.Expect, err = f.expect.known(o.Proxiers, f.cluster); err != nil {
 		return err
 	}
 	programs := o.Proxiers
@@ -192,7 +200,7 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	results := report.New(version(), kernelRelease(), run.Note(), run.Results())
 	results.WallMS = time.Since(began).Milliseconds()
 	progress.end()
-	if err := printReport(results, o.Out, stdout); err != nil {
+	if err := printReport(results, o, stdout); err != nil {
 		return err
 	}
 	if err := f.expect.write(programs, run.Results(), stdout); err != nil {
@@ -206,15 +214,16 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 }
 
 // printReport prints failures and the matrix, and writes report.json, junit.xml and the page of the scenarios that ran.
-func printReport(r report.Report, out string, stdout io.Writer) error {
+func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 	selected := map[string]bool{}
 	for _, x := range r.Results {
 		selected[x.Scenario] = true
 	}
-	page, err := pageOf("viplab: conformance", func(id string) bool { return selected[id] })
+	page, err := pageOf("viplab: conformance", o.Scenarios, func(id string) bool { return selected[id] })
 	if err != nil {
 		return err
 	}
+	out := o.Out
 	if err := errors.Join(r.WriteJSON(out), r.WriteJUnit(out),
 		r.WritePageFile(filepath.Join(out, "report.html"), page)); err != nil {
 		return err

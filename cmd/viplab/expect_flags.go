@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -43,7 +43,7 @@ func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
 }
 
 // known returns the expectations of the proxiers of a run, by their names.
-func (f *expectFlags) known(o engine.Options, cluster clusterFlags) (map[string]*expect.Known, error) {
+func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags) (map[string]*expect.Known, error) {
 	if f.file == noExpectations {
 		return nil, nil
 	}
@@ -57,12 +57,9 @@ func (f *expectFlags) known(o engine.Options, cluster clusterFlags) (map[string]
 			return nil, inFlag("expect", err)
 		}
 	}
-	var ids, names []string
-	for _, s := range o.Scenarios {
-		ids = append(ids, s.ID)
-	}
+	var names []string
 	out, used := map[string]*expect.Known{}, false
-	for _, p := range o.Proxiers {
+	for _, p := range proxiers {
 		name, run := programOf(p, cluster)
 		names = append(names, name)
 		file := given
@@ -73,9 +70,9 @@ func (f *expectFlags) known(o engine.Options, cluster clusterFlags) (map[string]
 		case given.Proxier != name:
 			file = nil
 		}
-		if err == nil {
-			used = used || file != nil
-			out[p.Name()], err = file.For(run, ids)
+		if err == nil && file != nil {
+			used = true
+			out[p.Name()], err = expectations(file, run)
 		}
 		if err != nil {
 			return nil, inFlag("expect", err)
@@ -86,6 +83,15 @@ func (f *expectFlags) known(o engine.Options, cluster clusterFlags) (map[string]
 			strings.Join(names, ", "))
 	}
 	return out, nil
+}
+
+// expectations returns those of a file that apply to a run.
+func expectations(file *expect.File, run expect.Run) (*expect.Known, error) {
+	ids, err := catalogue.IDs()
+	if err != nil {
+		return nil, err
+	}
+	return file.For(run, ids)
 }
 
 // write writes the failures of a run as expectations.

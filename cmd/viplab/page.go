@@ -12,20 +12,15 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/replay"
 	"github.com/viplab/viplab/internal/suite/report"
-	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // pageOf returns the contents of a page of the catalogue: the scenarios that keep accepts by their ids, and the rows
 // without scenarios that it accepts by theirs.
-func pageOf(title string, keep func(id string) bool) (report.Page, error) {
+func pageOf(title string, all []spec.Scenario, keep func(id string) bool) (report.Page, error) {
 	page := report.Page{Title: title}
-	all, err := scenarios.All()
-	if err != nil {
-		return page, err
-	}
-	groups, err := catalogue.Groups()
+	groups, err := catalogue.Matching(keep)
 	if err != nil {
 		return page, err
 	}

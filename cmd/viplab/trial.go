@@ -21,7 +21,6 @@ import (
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab/sandbox"
-	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -88,10 +87,10 @@ func newTrial() *cobra.Command {
 			if err := sandbox.Enter(); err != nil {
 				return err
 			}
-			if o.Scenarios, err = scenarios.All(); err != nil {
+			if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
 				return err
 			}
-			if o.Expect, err = f.expect.known(o, f.cluster); err != nil {
+			if o.Expect, err = f.expect.known(o.Proxiers, f.cluster); err != nil {
 				return err
 			}
 			o.FailFast, o.Out = f.fault != "", ""

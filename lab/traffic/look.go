@@ -181,7 +181,7 @@ type incoming struct {
 }
 
 func (i *incoming) expect(r request, payload []byte) {
-	i.req, i.want = r, crc32.Checksum(payload, castagnoli)
+	i.req, i.want = r, crc32.Checksum(payload, castagnoli())
 }
 
 func (i *incoming) buffer() []byte {
@@ -197,7 +197,7 @@ func (i *incoming) datagram(b []byte) (done bool, err error) {
 	if i.greeting, err = parseGreeting(line); err != nil {
 		return false, err
 	}
-	i.sum, i.body = crc32.Checksum(rest, castagnoli), 0
+	i.sum, i.body = crc32.Checksum(rest, castagnoli()), 0
 	return i.complete()
 }
 
@@ -222,7 +222,7 @@ func (i *incoming) stream(b []byte) (done bool, err error) {
 			i.line, i.body, i.sum, b = nil, i.greeting.Payload, 0, rest
 		}
 		n := min(i.body, len(b))
-		i.sum = crc32.Update(i.sum, castagnoli, b[:n])
+		i.sum = crc32.Update(i.sum, castagnoli(), b[:n])
 		i.body -= n
 		b = b[n:]
 		if i.body == 0 {

@@ -107,7 +107,7 @@ func (c *stream) take(b []byte) bool {
 	for len(b) > 0 {
 		if c.body > 0 {
 			n := min(c.body, len(b))
-			c.sum = crc32.Update(c.sum, castagnoli, b[:n])
+			c.sum = crc32.Update(c.sum, castagnoli(), b[:n])
 			c.body -= n
 			b = b[n:]
 		} else {

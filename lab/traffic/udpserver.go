@@ -54,7 +54,7 @@ func (d *datagrams) serveOne() bool {
 	if err != nil || r.payload > len(rest) {
 		return true // not a request, so there is no answer
 	}
-	g := d.server.greet("udp", netns.AddrPort(from), local, r, crc32.Checksum(rest[:r.payload], castagnoli))
+	g := d.server.greet("udp", netns.AddrPort(from), local, r, crc32.Checksum(rest[:r.payload], castagnoli()))
 	answer := append(g.line(), makePayload(r.nonce, r.payload)...)
 	// An answer that the kernel rejects is lost like one dropped on the way; the client will report it.
 	_, _ = unix.SendmsgN(d.fd, answer, sourceIs(local.Addr()), from, 0)

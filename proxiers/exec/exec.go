@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -84,7 +85,7 @@ func (p *proxier) Features() spec.FeatureSet { return p.command.Features }
 func (p *proxier) Other() spec.Proxier       { return nil }
 
 // Usable returns an error if the program does not exist. It does not check that the program works on this machine.
-func (p *proxier) Usable(context.Context) error {
+func (p *proxier) Usable(context.Context, ...lab.Family) error {
 	if _, err := osexec.LookPath(p.command.Argv[0]); err != nil {
 		return &spec.UnusableError{Missing: "the program " + p.command.Argv[0], Cure: err.Error()}
 	}

@@ -27,6 +27,32 @@ func (d *desired) shared(c sharedChain) []xtables.Rule {
 	return rules
 }
 
+// tables returns the own chains, and the jumps to them from the built-in ones.
+func (d *desired) tables(n *nodeRules) xtables.Tables {
+	filter := &xtables.Saved{Chains: map[string][]xtables.Rule{}}
+	nat := &xtables.Saved{Chains: map[string][]xtables.Rule{}}
+	all := xtables.Tables{xtables.Filter: filter, xtables.NAT: nat}
+	for _, c := range n.filterChains() {
+		filter.Chains[c.Name] = c.Rules
+	}
+	for _, c := range n.natChains() {
+		nat.Chains[c.Name] = c.Rules
+	}
+	for sc := range sharedChains {
+		all[sc.table()].Chains[sc.name()] = d.shared(sc)
+	}
+	for _, f := range d.fragments {
+		for _, c := range f.chains {
+			nat.Chains[c.Name] = c.Rules
+		}
+	}
+	for _, e := range n.jumps() {
+		chains := all[e.Table].Chains
+		chains[e.From] = append(chains[e.From], e.Rule)
+	}
+	return all
+}
+
 // next returns the successor of d. It reuses the fragments of unchanged Services. gone and come are the fragments that
 // differ.
 func (d *desired) next(state *model.State, tail []xtables.Rule, r *renderer) (n *desired, gone, come []*fragment) {

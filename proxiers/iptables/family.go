@@ -26,6 +26,8 @@ type family struct {
 
 	// done is what the kernel holds. Nil means unknown: the next change writes everything.
 	done *desired
+	// alone is set if there was no table when everything was written: what done holds is all that there is to remove.
+	alone bool
 }
 
 func newFamily(node kit.Site, b Backend) (*family, error) {
@@ -86,6 +88,7 @@ func (f *family) programAll(ctx context.Context, state *model.State, tail []xtab
 	if err != nil {
 		return err
 	}
+	f.alone = len(tables) == 0
 	next, _, _ := (&desired{}).next(state, tail, &f.renderer)
 	return f.commit(ctx, next, rebuild(next, &f.rules, tables))
 }
@@ -100,10 +103,21 @@ func (f *family) commit(ctx context.Context, next *desired, c *xtables.Change) e
 	return nil
 }
 
-// Remove implements kit.Mechanism.
+// Remove implements kit.Mechanism. It reads what the kernel holds only if that may be more than what it wrote, or if
+// others have made rules that depend on it.
 func (f *family) Remove(ctx context.Context) error {
+	own, done := owned(f.backend), f.done
 	f.done = nil
-	return owned(f.backend).Remove(ctx, f.programs)
+	if done != nil && f.alone {
+		var all []*xtables.Transaction
+		for t, held := range done.tables(&f.rules) {
+			all = append(all, own.Removal(t, held)...)
+		}
+		if f.programs.Restore(ctx, all...) == nil {
+			return nil
+		}
+	}
+	return own.Remove(ctx, f.programs)
 }
 
 // owned describes what belongs to this proxier, from this or any earlier instance.

@@ -81,6 +81,24 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestStopWithForeignJump: rules that jump to a chain of the proxier may come while it runs. Stop leaves them alone.
+func TestStopWithForeignJump(t *testing.T) {
+	eachBackend(t, func(t *testing.T, b Backend) {
+		in := start(t, b, proxiertest.Node(t, lab.V4))
+		proxiertest.Apply(t, in, proxiertest.Cluster(3, 2))
+		foreign := &xtables.Transaction{Table: xtables.NAT}
+		foreign.Write("MINE", []xtables.Rule{xtables.NewRule(xtables.Jump(chainServices))})
+		if err := in.families[0].programs.Restore(t.Context(), foreign); err != nil {
+			t.Fatal(err)
+		}
+		proxiertest.Stop(t, in)
+		want := []string{"v4 nat :KUBE-SERVICES", "v4 nat :MINE", "v4 nat MINE -j KUBE-SERVICES"}
+		if got := kernelRules(t, in); !slices.Equal(got, want) {
+			t.Errorf("after Stop\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
 func foreignRules(table xtables.TableName) *xtables.Transaction {
 	tx := &xtables.Transaction{Table: table}
 	tx.Empty(chainServices)

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/release"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 
 	blackbox "github.com/viplab/viplab/proxiers/exec"
@@ -134,11 +135,11 @@ func command(version string) release.Command {
 }
 
 // Usable returns an error that says what the mode lacks here.
-func (p *proxier) Usable(ctx context.Context) error {
+func (p *proxier) Usable(ctx context.Context, families ...lab.Family) error {
 	if err := p.mode.usable(ctx); err != nil {
 		return err
 	}
-	if err := p.Proxier.Usable(ctx); err != nil {
+	if err := p.Proxier.Usable(ctx, families...); err != nil {
 		return &spec.UnusableError{
 			Missing: "the binary of kube-proxy " + p.version,
 			Cure:    "it is built when there is a network, or named with --kube-proxy-binary",

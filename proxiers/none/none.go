@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -18,9 +19,9 @@ func New() spec.Proxier { return proxier{} }
 
 type proxier struct{}
 
-func (proxier) Name() string                 { return "none" }
-func (proxier) Features() spec.FeatureSet    { return spec.Features(spec.AllFeatures()...) }
-func (proxier) Usable(context.Context) error { return nil }
+func (proxier) Name() string                                { return "none" }
+func (proxier) Features() spec.FeatureSet                   { return spec.Features(spec.AllFeatures()...) }
+func (proxier) Usable(context.Context, ...lab.Family) error { return nil }
 
 // Other implements spec.Proxier. A proxier that does nothing is its own other mode.
 func (p proxier) Other() spec.Proxier { return p }

@@ -71,24 +71,18 @@ func (b Behaviour) Parts() map[string]Part {
 var text []byte
 
 // Groups returns all groups in the order of reports.
-var Groups = sync.OnceValues(func() (out []Group, err error) {
+var Groups = sync.OnceValues(func() ([]Group, error) { return parse(text) })
+
+func parse(text []byte) (out []Group, err error) {
 	if err := yaml.UnmarshalStrict(text, &out); err != nil {
 		return nil, fmt.Errorf("%s: %w", File, err)
 	}
 	return out, nil
-})
-
-// Describe fills in the group, priority, source and description of scenarios from their rows. The error names every
-// scenario without a row, and every row that lists a scenario which is not among them, or none.
-func Describe(scenarios []spec.Scenario) ([]spec.Scenario, error) {
-	groups, err := Groups()
-	if err != nil {
-		return nil, err
-	}
-	return describe(groups, scenarios)
 }
 
-func describe(groups []Group, scenarios []spec.Scenario) ([]spec.Scenario, error) {
+// Describe fills in the group, priority, source and description of scenarios from their rows. The error names every
+// scenario without a row, and every row of the groups that lists a scenario which is not among them, or none.
+func Describe(groups []Group, scenarios []spec.Scenario) ([]spec.Scenario, error) {
 	described, errs := descriptions(groups)
 	out := slices.Clone(scenarios)
 	written := map[string]bool{}
@@ -144,6 +138,18 @@ func descriptions(groups []Group) (map[string]spec.Scenario, []error) {
 		}
 	}
 	return described, errs
+}
+
+// IDs returns the ids of all scenarios that the rows describe.
+func IDs() ([]string, error) {
+	groups, err := Groups()
+	var ids []string
+	for _, g := range groups {
+		for _, r := range g.Rows {
+			ids = slices.AppendSeq(ids, maps.Keys(r.Parts()))
+		}
+	}
+	return ids, err
 }
 
 // ByRow groups scenarios by the ids of their rows. It leaves out scenarios that no row describes.

@@ -54,7 +54,7 @@ func TestErrorsNameWhatDoesNotAgree(t *testing.T) {
 		}},
 		{ID: "g-one", Test: "lab TestSomething"}, {ID: "g-none"},
 	}}}
-	described, err := describe(groups, []spec.Scenario{{ID: "g-two-more"}, {ID: "g-one"}, {ID: "g-other"}})
+	described, err := Describe(groups, []spec.Scenario{{ID: "g-two-more"}, {ID: "g-one"}, {ID: "g-other"}})
 	if len(described) != 3 || described[0].Group != "g" || described[0].Priority != spec.P2 ||
 		described[0].Why != "More." || described[1].Source != "a book" || described[1].Priority != spec.P0 {
 		t.Errorf("%+v", described)

@@ -20,9 +20,9 @@ type Proxier interface {
 	// Features returns the features that it claims. Features are declared, never discovered: a claim that does not hold
 	// is a failure.
 	Features() FeatureSet
-	// Usable returns nil if it can run on this machine, an *UnusableError if something is missing, or another error if
-	// the check itself fails.
-	Usable(ctx context.Context) error
+	// Usable returns nil if it can run on this machine in clusters of the families, an *UnusableError if something is
+	// missing, or another error if the check itself fails. No family means all.
+	Usable(ctx context.Context, families ...lab.Family) error
 	// Other returns the same program in another mode, or nil. Each mode, when it starts, removes what the other has
 	// left on the node. A proxier with another mode declares ModeSwitch.
 	Other() Proxier

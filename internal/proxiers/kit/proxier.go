@@ -97,7 +97,12 @@ func (p *Proxier) Other() spec.Proxier {
 }
 
 // Usable implements spec.Proxier. It programs a sample of each family into an empty namespace, once.
-func (p *Proxier) Usable(ctx context.Context) error { return p.probe(ctx, lab.V4, lab.V6) }
+func (p *Proxier) Usable(ctx context.Context, families ...lab.Family) error {
+	if len(families) == 0 {
+		families = []lab.Family{lab.V4, lab.V6}
+	}
+	return p.probe(ctx, families...)
+}
 
 func (p *Proxier) probe(ctx context.Context, families ...lab.Family) error {
 	for _, f := range families {

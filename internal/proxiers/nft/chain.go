@@ -16,25 +16,9 @@ import (
 
 // HasChain reports whether a table of a family has a chain. It asks the kernel for that chain alone.
 func HasChain(ns *netns.NS, f lab.Family, table, chain string) (bool, error) {
-	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
-	if err != nil {
-		return false, fmt.Errorf("%s: open netfilter: %w", ns.Name(), err)
-	}
-	defer conn.Close()
-	family := netfilter.ProtoIPv4
-	if f == lab.V6 {
-		family = netfilter.ProtoIPv6
-	}
-	request, err := netfilter.MarshalNetlink(netfilter.Header{
-		SubsystemID: netfilter.NFSubsysNFTables, MessageType: unix.NFT_MSG_GETCHAIN, Family: family,
-		Flags: netlink.Request | netlink.Acknowledge,
-	}, []netfilter.Attribute{
-		{Type: unix.NFTA_CHAIN_TABLE, Data: append([]byte(table), 0)},
-		{Type: unix.NFTA_CHAIN_NAME, Data: append([]byte(chain), 0)},
-	})
-	if err == nil {
-		_, err = conn.Query(request)
-	}
+	_, err := query(ns, f, unix.NFT_MSG_GETCHAIN, netlink.Acknowledge,
+		netfilter.Attribute{Type: unix.NFTA_CHAIN_TABLE, Data: append([]byte(table), 0)},
+		netfilter.Attribute{Type: unix.NFTA_CHAIN_NAME, Data: append([]byte(chain), 0)})
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}
@@ -42,4 +26,47 @@ func HasChain(ns *netns.NS, f lab.Family, table, chain string) (bool, error) {
 		return false, fmt.Errorf("%s: get chain %s of table %s: %w", ns.Name(), chain, table, err)
 	}
 	return true, nil
+}
+
+// Tables returns the names of the tables of a family.
+func Tables(ns *netns.NS, f lab.Family) ([]string, error) {
+	replies, err := query(ns, f, unix.NFT_MSG_GETTABLE, netlink.Dump)
+	if err != nil {
+		return nil, fmt.Errorf("%s: list tables: %w", ns.Name(), err)
+	}
+	var names []string
+	for _, r := range replies {
+		_, attributes, err := netfilter.UnmarshalNetlink(r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: list tables: %w", ns.Name(), err)
+		}
+		for _, a := range attributes {
+			if a.Type == unix.NFTA_TABLE_NAME {
+				names = append(names, unix.ByteSliceToString(a.Data))
+			}
+		}
+	}
+	return names, nil
+}
+
+// query asks nf_tables in a namespace.
+func query(ns *netns.NS, f lab.Family, message netfilter.MessageType, flags netlink.HeaderFlags,
+	attributes ...netfilter.Attribute) ([]netlink.Message, error) {
+	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	header := netfilter.Header{
+		SubsystemID: netfilter.NFSubsysNFTables, MessageType: message, Family: netfilter.ProtoIPv4,
+		Flags: netlink.Request | flags,
+	}
+	if f == lab.V6 {
+		header.Family = netfilter.ProtoIPv6
+	}
+	request, err := netfilter.MarshalNetlink(header, attributes)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Query(request)
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -49,8 +50,8 @@ func (p proxier) Name() string              { return p.definition.Name }
 func (p proxier) Features() spec.FeatureSet { return p.definition.Features }
 func (p proxier) Other() spec.Proxier       { return nil }
 
-// Usable programs a sample into an empty namespace, once.
-func (p proxier) Usable(ctx context.Context) error {
+// Usable programs a sample of both families into an empty namespace, once.
+func (p proxier) Usable(ctx context.Context, _ ...lab.Family) error {
 	return kit.Probe(p.Name(), func(ns *netns.NS, dir string) error { return p.definition.Probe(ctx, ns, dir) })
 }
 

@@ -5,13 +5,17 @@ package xtables
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -29,6 +33,8 @@ const (
 // Programs are the save and restore programs of a back end and family, for one namespace.
 type Programs struct {
 	ns            *netns.NS
+	backend       Backend
+	family        lab.Family
 	save, restore string
 	lock          string
 }
@@ -48,7 +54,7 @@ func Find(ns *netns.NS, b Backend, f lab.Family, lock string) (*Programs, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Programs{ns: ns, save: save, restore: restore, lock: lock}, nil
+	return &Programs{ns: ns, backend: b, family: f, save: save, restore: restore, lock: lock}, nil
 }
 
 // lookUp finds a program also where the PATH of an unprivileged shell does not lead.
@@ -64,13 +70,42 @@ func lookUp(name string) (string, error) {
 	return "", &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install iptables"}
 }
 
-// Save reads all tables in one go.
+// Save reads all tables in one go. If there is no table, it starts no program.
 func (p *Programs) Save(ctx context.Context) (Tables, error) {
+	names, err := p.tables()
+	if err == nil && !slices.ContainsFunc(names, isTable) {
+		return Tables{}, nil
+	}
 	out, err := p.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return parseAllSaved(out)
+}
+
+// tables returns the names of the tables of the back end and family, and of others beside them.
+func (p *Programs) tables() ([]string, error) {
+	if p.backend == NFTables {
+		return nft.Tables(p.ns, p.family)
+	}
+	file := "/proc/thread-self/net/ip_tables_names"
+	if p.family == lab.V6 {
+		file = "/proc/thread-self/net/ip6_tables_names"
+	}
+	var names []byte
+	err := p.ns.Do(func() (err error) {
+		names, err = os.ReadFile(file)
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) { // the kernel module that holds tables is not loaded
+		return nil, nil
+	}
+	return strings.Fields(string(names)), err
+}
+
+// isTable reports whether iptables has a table of that name.
+func isTable(name string) bool {
+	return slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, name)
 }
 
 // SaveText reads a table as the program prints it.

@@ -3,6 +3,7 @@
 package xtables
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -59,7 +60,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestSetGone has a program that is disturbed twice by one who removes sets, and another that fails for good.
+// TestSetGone runs a save program that fails twice because another program removed a set, and one that fails for good.
 func TestSetGone(t *testing.T) {
 	ns, err := netns.New("n1")
 	if err != nil {
@@ -67,12 +68,23 @@ func TestSetGone(t *testing.T) {
 	}
 	defer ns.Close()
 	dir := t.TempDir()
+	real, err := Find(ns, NFTables, lab.V4, filepath.Join(dir, "lock"))
+	if err != nil {
+		t.Skip(err)
+	}
+	tx := &Transaction{Table: Filter}
+	tx.Empty("MINE") // without a table, Save starts no program
+	if err := real.Restore(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
 	program := func(name, script string) *Programs {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		return &Programs{ns: ns, save: path}
+		fake := *real
+		fake.save = path
+		return &fake
 	}
 	disturbed := program("disturbed", `echo x >> `+dir+`/runs
 if [ $(wc -l < `+dir+`/runs) -lt 3 ]; then echo "save: Set with index 13 in kernel doesn't exist." >&2; exit 2; fi
@@ -103,6 +115,11 @@ func TestRestoreAndSave(t *testing.T) {
 				p, err := Find(ns, b, f, filepath.Join(t.TempDir(), "lock"))
 				if err != nil {
 					t.Skip(err)
+				}
+				canceled, cancel := context.WithCancel(t.Context())
+				cancel()
+				if saved, err := p.Save(canceled); len(saved) > 0 || err != nil {
+					t.Errorf("no table: got %v (%v), want nothing, and no program started", saved, err)
 				}
 				tx := &Transaction{Table: Filter}
 				tx.Write("MINE", []Rule{NewRule(Comment("one two"), Accept)})

@@ -172,6 +172,16 @@ func (a *agent) kill(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "kill", a.instance.Kill)
 }
 
+// stopOn stops the agent of one node and kills the others: a run of a single scenario judges one stop.
+func stopOn(node string) ending {
+	return func(a *agent, ctx context.Context, limit time.Duration) error {
+		if a.node == node {
+			return a.stop(ctx, limit)
+		}
+		return a.kill(ctx, limit)
+	}
+}
+
 // cleanup ends the loop and the program, and removes everything that the program programmed.
 func (a *agent) cleanup(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "clean up after", a.instance.Cleanup)

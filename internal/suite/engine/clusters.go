@@ -129,8 +129,11 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 		return
 	}
 	how := (*agent).stop
-	if g.cells[0].alone() {
+	switch {
+	case g.cells[0].alone():
 		how = (*agent).kill // the nodes go with the cluster
+	case len(g.cells) == 1:
+		how = stopOn(env.proxier.agents[0].node)
 	}
 	r.leaving.Go(func() { r.retire(ctx, env, how) })
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/proxiers/none"
 	"github.com/viplab/viplab/suite/spec"
@@ -31,8 +32,8 @@ type bad struct {
 // Other implements spec.Proxier: there is none.
 func (bad) Other() spec.Proxier { return nil }
 
-func (b bad) Name() string                 { return b.name }
-func (b bad) Usable(context.Context) error { return b.usable }
+func (b bad) Name() string                                { return b.name }
+func (b bad) Usable(context.Context, ...lab.Family) error { return b.usable }
 
 func (b bad) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
 	if b.starts != nil {

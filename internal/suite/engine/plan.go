@@ -125,7 +125,7 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 	var cells []*Cell
 	for _, p := range o.Proxiers {
 		programs := o.programs(p)
-		unusable, declared := cannotRun(ctx, programs), features(programs)
+		unusable, declared := cannotRun(ctx, programs, o.Stack.Families()), features(programs)
 		for _, s := range selected {
 			c := &Cell{
 				Scenario: s, Proxier: p, failFast: o.FailFast, out: o.Out, again: o.again(s, p),
@@ -155,11 +155,11 @@ func features(programs []spec.Proxier) spec.FeatureSet {
 	return all
 }
 
-// cannotRun returns why one of the programs cannot run here: nil, a *spec.UnusableError, or another error if that is
-// unknown.
-func cannotRun(ctx context.Context, programs []spec.Proxier) error {
+// cannotRun returns why one of the programs cannot run here in clusters of the families: nil, a *spec.UnusableError, or
+// another error if that is unknown.
+func cannotRun(ctx context.Context, programs []spec.Proxier, families []lab.Family) error {
 	for _, p := range programs {
-		err := p.Usable(ctx)
+		err := p.Usable(ctx, families...)
 		var cannot *spec.UnusableError
 		switch {
 		case errors.As(err, &cannot):

@@ -21,7 +21,7 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.ClusterConfi
 	if !slices.Contains(NodeNames(), node) {
 		return fmt.Errorf("there is no node %q: there are %s", node, strings.Join(NodeNames(), ", "))
 	}
-	if err := p.Usable(ctx); err != nil {
+	if err := p.Usable(ctx, o.Stack.Families()...); err != nil {
 		return fmt.Errorf("%s: %w", p.Name(), err)
 	}
 	own.Nodes = nil // whatever node is asked for

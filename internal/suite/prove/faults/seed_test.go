@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
@@ -32,9 +33,9 @@ type listener struct {
 	err   error
 }
 
-func (*listener) Name() string                 { return "listener" }
-func (*listener) Features() spec.FeatureSet    { return spec.Features(spec.ClusterIP) }
-func (*listener) Usable(context.Context) error { return nil }
+func (*listener) Name() string                                { return "listener" }
+func (*listener) Features() spec.FeatureSet                   { return spec.Features(spec.ClusterIP) }
+func (*listener) Usable(context.Context, ...lab.Family) error { return nil }
 func (l *listener) Start(_ context.Context, n spec.Node) (spec.Instance, error) {
 	l.store = n.Store
 	return l, nil
