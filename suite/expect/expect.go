@@ -48,8 +48,8 @@ type Entry struct {
 	Scenario string `yaml:"scenario"`
 	// Modes are those of the program to which the entry applies. None means all.
 	Modes []string `yaml:"modes,omitempty,flow"`
-	// Versions is a range of releases, comparisons that all hold: ">=1.32 <1.37". Empty means all. A program of unknown
-	// version is in none but the empty range.
+	// Versions is a range of releases, comparisons that all hold: ">=1.32 <1.37". Empty means all. A program of unknown version is in none
+	// but the empty range.
 	Versions string `yaml:"versions,omitempty"`
 	// Families are 4 and 6. None means both.
 	Families []int `yaml:"families,omitempty,flow"`
