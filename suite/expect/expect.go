@@ -28,8 +28,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Masterminds/semver/v3"
 	"go.yaml.in/yaml/v2"
-	"golang.org/x/mod/semver"
 
 	"github.com/viplab/viplab/lab"
 )
@@ -48,7 +48,7 @@ type Entry struct {
 	Scenario string `yaml:"scenario"`
 	// Modes are those of the program to which the entry applies. None means all.
 	Modes []string `yaml:"modes,omitempty,flow"`
-	// Versions is a range of releases, comparisons that all hold: ">=1.32 <1.37". Empty means all. A program of unknown version is in none
+	// Versions is a range of releases, as in ">=1.32 <1.37". Empty means all. A program of unknown version is in none
 	// but the empty range.
 	Versions string `yaml:"versions,omitempty"`
 	// Families are 4 and 6. None means both.
@@ -128,7 +128,7 @@ func (e Entry) problems() []string {
 	if e.Got != "" && !slices.Contains(outcomes, e.Got) {
 		out = append(out, fmt.Sprintf("got %q: want one of %s", e.Got, strings.Join(outcomes, ", ")))
 	}
-	if _, err := inRange("v1", e.Versions); err != nil {
+	if _, err := semver.NewConstraint(e.Versions); e.Versions != "" && err != nil {
 		out = append(out, fmt.Sprintf("versions %q: %v", e.Versions, err))
 	}
 	for _, f := range e.Families {
@@ -184,26 +184,9 @@ func (e Entry) applies(r Run) bool {
 	if e.Versions == "" {
 		return true
 	}
-	version := "v" + strings.TrimPrefix(r.Version, "v")
-	in, err := inRange(version, e.Versions)
-	return in && err == nil && semver.IsValid(version)
-}
-
-// inRange reports whether every comparison of a range holds for a version: ">=1.32 <1.37".
-func inRange(version, versions string) (bool, error) {
-	in := true
-	for _, comparison := range strings.Fields(versions) {
-		number := strings.TrimLeft(comparison, "<>=")
-		order := semver.Compare(version, "v"+number)
-		holds, known := map[string]bool{
-			"<": order < 0, "<=": order <= 0, "=": order == 0, ">=": order >= 0, ">": order > 0,
-		}[strings.TrimSuffix(comparison, number)]
-		if !known || !semver.IsValid("v"+number) {
-			return false, fmt.Errorf("%q: want a comparison with a release, such as >=1.32", comparison)
-		}
-		in = in && holds
-	}
-	return in, nil
+	in, err := semver.NewConstraint(e.Versions)
+	version, unknown := semver.NewVersion(r.Version)
+	return err == nil && unknown == nil && in.Check(version)
 }
 
 // overlap reports whether both entries concern one row of one scenario.
