@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/gopacket/gopacket/layers"
 
@@ -175,13 +176,34 @@ func (d Dial) source() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(from.Unmap(), nextPort()), nil
 }
 
-// exchange sends one message and waits for the answer to it, which carries the client's tag.
+// initialRTO is the time after which a message without an answer is sent again, and then after twice as long (T1-init
+// and T1-cookie, RFC 9260, section 4; RTO.Initial is in section 16).
+const initialRTO = time.Second
+
+// repeat calls send after initialRTO, again after twice as long, and so on, until the returned function is called.
+func repeat(send func()) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		for pause := initialRTO; ; pause *= 2 {
+			select {
+			case <-over:
+				return
+			case <-time.After(pause):
+				send()
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(over) })
+}
+
+// exchange sends one message, as often as it takes, and waits for the answer to it, which carries the client's tag.
 func (d Dial) exchange(ctx context.Context, s *socket, port uint16, m message, want layers.SCTPChunkType,
 	tag uint32) (message, error) {
 	m.src, m.dst = port, d.To.Port()
 	if err := s.send(m, d.To.Addr()); err != nil {
 		return message{}, err
 	}
+	defer repeat(func() { _ = s.send(m, d.To.Addr()) })()
 	for {
 		answer, from, err := s.receive()
 		switch {

@@ -123,3 +123,35 @@ func TestParseTakesNoRubbish(t *testing.T) {
 		}
 	}
 }
+
+// TestALostMessageIsSentAgain: the server misses the first INIT and the first COOKIE ECHO.
+func TestALostMessageIsSentAgain(t *testing.T) {
+	ns := alone(t)
+	raw, err := open(ns, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.close()
+	s := &Server{name: "late", ports: []uint16{80}}
+	go func() {
+		missed := map[layers.SCTPChunkType]bool{}
+		for {
+			m, from, err := raw.receive()
+			switch {
+			case err != nil:
+				return
+			case m.dst != 80:
+			case !missed[m.kind]:
+				missed[m.kind] = true
+			default:
+				s.answer(raw, m, from, here)
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	a, err := Dial{From: ns, To: netip.AddrPortFrom(here, 80)}.Do(ctx)
+	if err != nil || a.Server != "late" {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
