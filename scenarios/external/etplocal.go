@@ -117,11 +117,8 @@ func etpLocalNoEndpointDrops() spec.Scenario {
 // address that c1 has not asked.
 func droppedOnTheWay(ctx context.Context, w spec.World) error {
 	endpoints := []string{"a1", "a3"}
-	caught, err := CatchRows(ctx, w, endpoints,
-		spec.Row{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Silence})
-	if err != nil {
-		return err
-	}
+	caught := spec.Try(CatchRows(ctx, w, endpoints,
+		spec.Row{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 5, Want: spec.Silence}))
 	client := spec.Must(w.Host("c1")).Addrs()
 	for _, c := range caught {
 		if slices.Contains(client, c.Src.Addr()) && c.Dst.Port() == 8080 {
@@ -259,9 +256,7 @@ const formerPort = "viplab.example/former-health-port"
 func healthPortOpen(ctx context.Context, w spec.World) error {
 	port := HealthPort(w, "web")
 	for node, want := range map[string]int{"n1": 200, "n3": 503} {
-		if err := healthCode(ctx, w, node, port, want); err != nil {
-			return err
-		}
+		spec.TryDo(healthCode(ctx, w, node, port, want))
 	}
 	return store.Update(w.Store(), w.Namespace(), "web", func(s *corev1.Service) {
 		s.Annotations = map[string]string{formerPort: fmt.Sprint(port)}
@@ -281,10 +276,7 @@ func formerHealthPortClosed(ctx context.Context, w spec.World) error {
 // healthCode wants an HTTP status of a node's port; 0 stands for a refused connection.
 func healthCode(ctx context.Context, w spec.World, node string, port uint16, want int) error {
 	for _, f := range w.Lab().Stack().Families() {
-		health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
-		if err != nil {
-			return err
-		}
+		health := spec.Try(AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port)))
 		if health.Code != want {
 			return fmt.Errorf("%s over %s: health-check port %d answers %d; want %d (0 is a refusal)", node, f, port,
 				health.Code, want)
@@ -325,20 +317,15 @@ func healthyNodes() spec.Scenario {
 // would, and wants all of it answered and none of it seen by n3.
 func balanced(ctx context.Context, w spec.World, want, pods []string) error {
 	for _, family := range w.Lab().Stack().Families() {
-		healthy, err := healthyOver(ctx, w, family)
-		if err != nil {
-			return err
-		}
+		healthy := spec.Try(healthyOver(ctx, w, family))
 		if !slices.Equal(healthy, want) {
 			return fmt.Errorf("over %s the health-check port says that the nodes %v have a pod; it is %v", family, healthy, want)
 		}
 	}
 	RouteTo(w, "router", lbIPv4, lbIPv6, want...)
-	if err := w.Expect(ctx, spec.Row{
+	spec.TryDo(w.Expect(ctx, spec.Row{
 		From: "client", To: spec.IngressOf("web", 80), Times: 60, By: pods, SeenAs: spec.Itself(),
-	}); err != nil {
-		return err
-	}
+	}))
 	flows, err := w.Flows(ctx, "n3", toLoadBalancer)
 	if err == nil && len(flows) > 0 {
 		err = fmt.Errorf("n3 has never had a pod, but got %d connections from the load balancer", len(flows))

@@ -70,9 +70,7 @@ func says(want codes) func(context.Context, spec.World) error {
 
 // saysAt wants nodes to answer so to an HTTP request from outside of the cluster.
 func saysAt(ctx context.Context, w spec.World, port uint16, path string, want codes) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	for _, f := range w.Lab().Stack().Families() {
 		for node, code := range want {
 			health, err := AskHealth(ctx, w, "client", path, netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
@@ -93,11 +91,6 @@ func inWords(code int) string {
 		return "with a refusal"
 	}
 	return fmt.Sprintf("%d %s", code, http.StatusText(code))
-}
-
-// setPolicy changes the external traffic policy of Service web.
-func setPolicy(to corev1.ServiceExternalTrafficPolicy) spec.Action {
-	return Edit("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = to })
 }
 
 func bodyAndWeight() spec.Scenario {
@@ -157,10 +150,8 @@ func portLifecycle() spec.Scenario {
 			if err := saysAt(ctx, w, first, "/", open); err != nil {
 				return fmt.Errorf("at first: %w", err)
 			}
-			if err := after(ctx, w, setPolicy(corev1.ServiceExternalTrafficPolicyCluster), first, closed); err != nil {
-				return err
-			}
-			spec.MustDo(setPolicy(corev1.ServiceExternalTrafficPolicyLocal).Run(ctx, w))
+			spec.TryDo(after(ctx, w, policy(corev1.ServiceExternalTrafficPolicyCluster), first, closed))
+			Make(ctx, w, policy(corev1.ServiceExternalTrafficPolicyLocal))
 			second := HealthPort(w, "web")
 			if err := saysAt(ctx, w, second, "/", open); err != nil {
 				return fmt.Errorf("policy Local again: %w", err)
@@ -172,7 +163,7 @@ func portLifecycle() spec.Scenario {
 
 // after makes a change and wants the port to answer so.
 func after(ctx context.Context, w spec.World, change spec.Action, port uint16, want codes) error {
-	spec.MustDo(change.Run(ctx, w))
+	Make(ctx, w, change)
 	if err := saysAt(ctx, w, port, "/", want); err != nil {
 		return fmt.Errorf("after %q: %w", change.Name, err)
 	}
@@ -195,19 +186,8 @@ func allowedByFirewall() spec.Scenario {
 
 // closeInput makes INPUT drop all but what is not TCP, comes by loopback, or belongs to a connection.
 func closeInput(node string) spec.Action {
-	return spec.Action{Name: "close INPUT of " + node, Run: func(ctx context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			for _, rule := range [][]string{
-				{"-A", "INPUT", "!", "-p", "tcp", "-j", "ACCEPT"},
-				{"-A", "INPUT", "-i", "lo", "-j", "ACCEPT"},
-				{"-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"},
-				{"-P", "INPUT", "DROP"},
-			} {
-				spec.Must(w.Run(ctx, node, append([]string{IPTables(w, f), "-w"}, rule...)...))
-			}
-		}
-		return nil
-	}}
+	return Firewall("close INPUT of "+node, node, "-A INPUT ! -p tcp -j ACCEPT", "-A INPUT -i lo -j ACCEPT",
+		"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT", "-P INPUT DROP")
 }
 
 // busyPort is a health-check port that another process has taken.
@@ -219,9 +199,7 @@ func listenScope() spec.Scenario {
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {
-				if err := says(codes{"n1": 200, "n2": 503})(ctx, w); err != nil {
-					return err
-				}
+				spec.TryDo(says(codes{"n1": 200, "n2": 503})(ctx, w))
 				return closedElsewhere(ctx, w)
 			}},
 			{
@@ -247,10 +225,7 @@ func closedElsewhere(ctx context.Context, w spec.World) error {
 	port := HealthPort(w, "web")
 	for _, f := range w.Lab().Stack().Families() {
 		at := spec.Must(w.Resolve(spec.HostAt("n1", port).On(spec.Secondary), f, "tcp"))
-		health, err := AskHealth(ctx, w, "client", "/", at)
-		if err != nil {
-			return err
-		}
+		health := spec.Try(AskHealth(ctx, w, "client", "/", at))
 		if health.Code != 0 {
 			return fmt.Errorf("the health-check port is open on %s, which serves no NodePorts", at)
 		}
@@ -280,12 +255,8 @@ func proxierHealth() spec.Scenario {
 // proxierSays wants these answers to /healthz and /livez, and the Service's own port to answer as ever.
 func proxierSays(healthz, livez codes) func(context.Context, spec.World) error {
 	return func(ctx context.Context, w spec.World) error {
-		if err := saysAt(ctx, w, proxierPort, "/healthz", healthz); err != nil {
-			return err
-		}
-		if err := saysAt(ctx, w, proxierPort, "/livez", livez); err != nil {
-			return err
-		}
+		spec.TryDo(saysAt(ctx, w, proxierPort, "/healthz", healthz))
+		spec.TryDo(saysAt(ctx, w, proxierPort, "/livez", livez))
 		return says(codes{"n1": 200, "n2": 503})(ctx, w)
 	}
 }

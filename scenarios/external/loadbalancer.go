@@ -172,10 +172,7 @@ func shortcut() spec.Scenario {
 
 // awayFromRouter wants the rows to hold, and no packet of theirs to pass the router, where the load balancer would be.
 func awayFromRouter(ctx context.Context, w spec.World, rows ...spec.Row) error {
-	caught, err := Catch(w, func() error { return w.Expect(ctx, rows...) }, "router")
-	if err != nil {
-		return err
-	}
+	caught := spec.Try(CatchRows(ctx, w, []string{"router"}, rows...))
 	for _, f := range w.Lab().Stack().Families() {
 		vip := spec.Must(w.Resolve(rows[0].To, f, "tcp"))
 		for _, c := range caught {
@@ -309,26 +306,18 @@ func toDoor(node string) spec.Action { return RouteVia("client", doors[node].V4,
 // underTraffic makes a change while clients connect, through the nodes that a load balancer takes for healthy before
 // it.
 func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	rows := []spec.Row{{From: "client", To: spec.IngressOf("any", 80), By: everyPod}}
 	for node, door := range doors {
 		for _, f := range w.Lab().Stack().Families() {
-			healthy, err := isHealthy(ctx, w, w.Lab().Node(node).Addr(f))
-			if err != nil {
-				return err
-			}
-			if healthy {
+			if spec.Try(isHealthy(ctx, w, w.Lab().Node(node).Addr(f))) {
 				rows = append(rows, spec.Row{From: "client", To: door, Family: f, By: everyPod})
 			}
 		}
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-		spec.MustDo(change.Run(ctx, w))
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
+		Make(ctx, w, change)
+		spec.TryDo(w.Settle(ctx))
 		return t.Rounds(ctx, 5)
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -33,9 +34,7 @@ func churn() []spec.Scenario {
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
 					for i := range 6 {
-						if err := killMidway(ctx, w, t, i); err != nil {
-							return err
-						}
+						killMidway(ctx, w, t, i)
 					}
 					return nil
 				})
@@ -46,7 +45,7 @@ func churn() []spec.Scenario {
 
 // killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or when the first
 // rule has changed.
-func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
+func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := spec.Must(observe.RulesetChanges(watching, w.Lab().Node("n1").NS))
@@ -64,7 +63,7 @@ func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) er
 		stop()
 		<-settled
 	}
-	return restart(ctx, w, t, w.Enforcer("n1"))
+	restart(ctx, w, t, w.Enforcer("n1"))
 }
 
 // The pods whose labels change, and how often they do in all.
@@ -124,17 +123,13 @@ func changeLabels(ctx context.Context, w spec.World) error {
 		who, red := drawn()
 		for i := range who {
 			colour := map[bool]string{true: "red"}[red[i]]
-			spec.MustDo(label(churner(who[i]), "colour", colour).Run(ctx, w))
+			Make(ctx, w, label(churner(who[i]), "colour", colour))
 			if i%100 == 99 {
-				if err := t.Rounds(ctx, 1); err != nil {
-					return err
-				}
+				spec.TryDo(t.Rounds(ctx, 1))
 			}
 		}
 		last := time.Now()
-		if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)); err != nil {
-			return err
-		}
+		spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)))
 		w.Note(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
 			flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
 		return nil

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -40,9 +39,7 @@ func lives() []spec.Scenario {
 				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 					for range 3 {
 						for _, node := range []string{"n1", "n2"} {
-							if err := restart(ctx, w, t, w.Enforcer(node)); err != nil {
-								return err
-							}
+							restart(ctx, w, t, w.Enforcer(node))
 						}
 					}
 					return nil
@@ -57,12 +54,8 @@ func lives() []spec.Scenario {
 			Steps: []spec.Step{
 				step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
 				{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
-					if err := w.Enforcer("n1").Cleanup(ctx); err != nil {
-						return err
-					}
-					if err := w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...); err != nil {
-						return err
-					}
+					spec.TryDo(w.Enforcer("n1").Cleanup(ctx))
+					spec.TryDo(w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...))
 					return nothingOf(ctx, w, "n1", "cali", "network-policy", "KUBE-ROUTER", "KUBE-NWPLCY", "KUBE-POD-FW")
 				}},
 			},
@@ -91,19 +84,14 @@ func npProxierComesLater() spec.Scenario {
 				rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
 				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 					for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
-						if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
-							return err
-						}
+						spec.TryDo(errors.Join(do(ctx), t.Rounds(ctx, 2)))
 					}
 					return nil
 				})
 			}},
 			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
 				// An enforcer that has to find its way back to the first place is given the time for it.
-				err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
-				if err != nil {
-					return err
-				}
+				spec.TryDo(Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) }))
 				return w.Expect(ctx, throughPorts...)
 			}},
 		},
@@ -117,17 +105,13 @@ func npChangeWhileAway() spec.Scenario {
 		Steps: []spec.Step{
 			step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
 			{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Enforcer("n1").Kill(ctx); err != nil {
-					return err
-				}
+				spec.TryDo(w.Enforcer("n1").Kill(ctx))
 				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
 			}},
 			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
 				Delete("NetworkPolicy", "gone")),
 				Check: func(ctx context.Context, w spec.World) error {
-					if err := w.Enforcer("n1").Start(ctx); err != nil {
-						return err
-					}
+					spec.TryDo(w.Enforcer("n1").Start(ctx))
 					return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
 				}},
 		},
@@ -156,11 +140,7 @@ var throughPorts = []spec.Row{
 // asWanted says which of the rows has another outcome than it wants.
 func asWanted(ctx context.Context, w spec.World, rows []spec.Row) error {
 	for _, r := range rows {
-		seen, err := w.Observe(ctx, r)
-		if err != nil {
-			return err
-		}
-		for _, o := range seen {
+		for _, o := range spec.Try(w.Observe(ctx, r)) {
 			if !r.Want.Allows(o.Outcome) {
 				return fmt.Errorf("%s: %s", r.Probe(o.Family), o.Outcome)
 			}
@@ -170,16 +150,11 @@ func asWanted(ctx context.Context, w spec.World, rows []spec.Row) error {
 }
 
 // restart ends a program and starts it again, with traffic in each state.
-func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) error {
+func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) {
 	for _, do := range []func(context.Context) error{life.Kill, life.Start, w.Settle} {
-		if err := do(ctx); err != nil {
-			return err
-		}
-		if err := t.Rounds(ctx, 2); err != nil {
-			return err
-		}
+		spec.TryDo(do(ctx))
+		spec.TryDo(t.Rounds(ctx, 2))
 	}
-	return nil
 }
 
 // births lets pods begin that others are already sending to: their address is known from a pod that has had it before.
@@ -187,17 +162,13 @@ func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) 
 func births(ctx context.Context, w spec.World) error {
 	d := echo("d1", "n1")
 	spec.MustDo(w.Apply(d))
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	tcp := Pin(w, spec.HostAt("d1", 8080), "tcp")
 	end := func() error {
-		spec.MustDo(w.Store().Delete(store.KindPod, w.Namespace(), "d1"))
+		Make(ctx, w, Delete("Pod", "d1"))
 		return w.Settle(ctx)
 	}
-	if err := end(); err != nil {
-		return err
-	}
+	spec.TryDo(end())
 	var rows []spec.Row
 	for _, from := range []string{"b1", "b2"} {
 		rows = append(rows, spec.Row{From: from, To: tcp, Want: spec.NotServed},
@@ -206,15 +177,11 @@ func births(ctx context.Context, w spec.World) error {
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 		for range 10 {
 			spec.MustDo(w.Apply(d))
-			if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)); err != nil {
-				return err
-			}
+			spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)))
 			if now := Pin(w, spec.HostAt("d1", 8080), "tcp"); now != tcp {
 				return spec.HarnessErrorf("d1 is at %s, not at %s", now, tcp)
 			}
-			if err := errors.Join(receivedNothing(ctx, w, "d1"), end()); err != nil {
-				return err
-			}
+			spec.TryDo(errors.Join(receivedNothing(ctx, w, "d1"), end()))
 		}
 		return nil
 	})

@@ -113,40 +113,30 @@ func block(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
 
 // applyFrom is an action that applies a policy which allows the addresses of hosts to come in.
 func applyFrom(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return applyBlocks(name, selects, ingress, func(w spec.World) (all []netip.Addr,
-		err error) {
-		return addrsOf(w, hosts)
-	})
+	return applyBlocks(name, selects, ingress, func(w spec.World) []netip.Addr { return addrsOf(w, hosts) })
 }
 
 // applyTo is an action that applies a policy which allows to send to the addresses of hosts.
 func applyTo(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr,
-		err error) {
-		return addrsOf(w, hosts)
-	})
+	return applyBlocks(name, selects, egress, func(w spec.World) []netip.Addr { return addrsOf(w, hosts) })
 }
 
 // applyToService is applyTo for the ClusterIPs of a Service.
 func applyToService(name string, selects metav1.LabelSelector, service string) spec.Action {
-	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr, err error) {
-		for _, f := range w.Lab().Stack().Families() {
-			all = append(all, spec.Must(w.Resolve(spec.ClusterIPRaw(service, 1), f, "tcp")).Addr())
+	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr) {
+		for _, at := range ResolveAll(w, spec.ClusterIPRaw(service, 1), "tcp") {
+			all = append(all, at.Addr())
 		}
-		return all, nil
+		return all
 	})
 }
 
 // applyBlocks is an action that applies a policy with a rule for some addresses.
 func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction,
-	addrs func(spec.World) ([]netip.Addr, error)) spec.Action {
+	addrs func(spec.World) []netip.Addr) spec.Action {
 	return spec.Action{Name: "apply " + name, Run: func(_ context.Context, w spec.World) error {
-		all, err := addrs(w)
-		if err != nil {
-			return err
-		}
 		var r rule
-		for _, a := range all {
+		for _, a := range addrs(w) {
 			r.peers = append(r.peers, block(netip.PrefixFrom(a, a.BitLen()).String()))
 		}
 		return w.Apply(policy(name, selects, d(r)))
@@ -154,18 +144,11 @@ func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) dire
 }
 
 // addrsOf are all addresses of hosts: of a node those, too, that it has in the network of pods.
-func addrsOf(w spec.World, hosts []string) (all []netip.Addr, err error) {
+func addrsOf(w spec.World, hosts []string) (all []netip.Addr) {
 	for _, name := range hosts {
-		local, err := spec.Must(w.Host(name)).LocalAddrs()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, slices.DeleteFunc(local, func(a netip.Addr) bool {
-			return a.IsLoopback() ||
-				a.IsLinkLocalUnicast()
-		})...)
+		all = append(all, spec.Must(spec.Must(w.Host(name)).LocalAddrs())...)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return a.IsLoopback() || a.IsLinkLocalUnicast() })
 }
 
 // edit changes a policy.

@@ -64,7 +64,7 @@ func udpEndpointRemoved() spec.Scenario {
 			{Name: "b1 takes its place while two of them send", Check: func(ctx context.Context, w spec.World) error {
 				return w.During(ctx, sending(), func(ctx context.Context, t spec.Traffic) error {
 					for _, change := range []spec.Action{Readiness("a1", false), Readiness("b1", true)} {
-						spec.MustDo(change.Run(ctx, w))
+						Make(ctx, w, change)
 					}
 					return w.Settle(ctx)
 				})

@@ -134,12 +134,9 @@ func egressInterface() spec.Scenario {
 			Backend("a1", "n1"), Backend("a2", "n2", App("far")), Service("web", NodePort()), Service("far", NodePort()),
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80),
-				By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
-				spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), By: []string{"a2"}, SeenAs: spec.EgressOf("n1")})
-			if err != nil {
-				return err
-			}
+			caught := spec.Try(CatchRows(ctx, w, []string{"n2"},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.EgressOf("n1")},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), By: []string{"a2"}, SeenAs: spec.EgressOf("n1")}))
 			return EachFamily(func(_ context.Context, w spec.World, family lab.Family) error {
 				return arrivesFrom(w, caught, family)
 			})(ctx, w)
@@ -176,20 +173,11 @@ func markCleared() spec.Scenario {
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			spec.MustDo(observe.DisableOffloads(w.Lab().Client().NS, "eth0"))
 			count := Count(ctx, w, "n1", markedPackets...)
-			caught, err := CatchRows(ctx, w, []string{"n2"}, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80),
-				By:     []string{"a2"},
-				SeenAs: spec.NodeAddr("n1")})
-			if err != nil {
-				return err
-			}
-			counted := count()
-			if err := marksAreGone(counted); err != nil {
-				return err
-			}
+			caught := spec.Try(CatchRows(ctx, w, []string{"n2"},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")}))
+			spec.TryDo(marksAreGone(count()))
 			for _, family := range w.Lab().Stack().Families() {
-				if err := outerIsIntact(w, caught, spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))); err != nil {
-					return err
-				}
+				spec.TryDo(outerIsIntact(w, caught, spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))))
 			}
 			return nil
 		}}},
@@ -223,9 +211,7 @@ func outerIsIntact(w spec.World, caught []Caught, pod netip.AddrPort) error {
 		if outer := c.Src.Addr(); n1.Addr(lab.FamilyOf(outer)) != outer {
 			return fmt.Errorf("the outer packet comes from %s, not from n1's address", outer)
 		}
-		if err := c.Innermost().VerifyChecksums(); err != nil {
-			return err
-		}
+		spec.TryDo(c.Innermost().VerifyChecksums())
 	}
 	if carried == 0 {
 		return fmt.Errorf("no tunnel packet with a packet to %s reached n2", pod)

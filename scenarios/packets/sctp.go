@@ -50,11 +50,7 @@ func clusterIPAndNodePort() spec.Scenario {
 			} {
 				served := map[string]bool{}
 				for range associations {
-					a, err := x.open(ctx, w, family)
-					if err != nil {
-						return err
-					}
-					served[a.Server] = true
+					served[x.open(ctx, w, family).Server] = true
 				}
 				if !served["a1"] || !served["a2"] || len(served) != 2 {
 					return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to,
@@ -76,12 +72,8 @@ func etpLocalSource() spec.Scenario {
 			for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
 				for range 5 {
 					x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
-					a, err := x.open(ctx, w, family)
-					if err == nil && a.Server != pod {
-						err = fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to, a.Server, pod)
-					}
-					if err != nil {
-						return err
+					if a := x.open(ctx, w, family); a.Server != pod {
+						return fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to, a.Server, pod)
 					}
 				}
 			}
@@ -104,10 +96,7 @@ func multihoming() spec.Scenario {
 			}[family]
 			for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("web", port),
 				"client": spec.NodePortAt("n1", "web", port)} {
-				a, err := association{from: from, to: to, listed: listed}.open(ctx, w, family)
-				if err != nil {
-					return err
-				}
+				a := association{from: from, to: to, listed: listed}.open(ctx, w, family)
 				if !slices.Equal(a.Listed, listed) {
 					return fmt.Errorf("%s named the addresses %v to %s, and a2 was told %v", from, listed, to, a.Listed)
 				}
@@ -129,14 +118,11 @@ func noModule() spec.Scenario {
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			before := loaded()
 			spec.MustDo(w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))))
-			if err := w.Expect(ctx,
+			spec.TryDo(w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-			); err != nil {
-				return err
-			}
-			after := loaded()
-			if after && !before {
+			))
+			if loaded() && !before {
 				return errors.New("the kernel's SCTP was loaded when the Service came")
 			}
 			return nil
@@ -162,20 +148,17 @@ type association struct {
 	listed []netip.Addr
 }
 
-func (x association) open(ctx context.Context, w spec.World, family lab.Family) (sctp.Answer, error) {
+func (x association) open(ctx context.Context, w spec.World, family lab.Family) sctp.Answer {
 	from := spec.Must(w.Host(x.from))
 	to := spec.Must(w.Resolve(x.to, family, "sctp"))
 	ctx, cancel := InTime(ctx)
 	defer cancel()
-	a, err := sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx)
-	if err != nil {
-		return a, err
-	}
+	a := spec.Try(sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx))
 	a.Server = strings.TrimPrefix(a.Server, w.Namespace()+"/")
 	if x.itself && a.Peer != a.Source {
-		return a, fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer, a.Source)
+		spec.TryDo(fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer, a.Source))
 	}
-	return a, nil
+	return a
 }
 
 // overSCTP returns a check of every family, on a machine that can open associations.
@@ -183,9 +166,7 @@ func overSCTP(check func(context.Context, spec.World, lab.Family) error) func(co
 	return func(ctx context.Context, w spec.World) error {
 		spec.MustDo(sctp.Available())
 		for _, f := range w.Lab().Stack().Families() {
-			if err := check(ctx, w, f); err != nil {
-				return err // The other family would wait as long again for an answer that does not come.
-			}
+			spec.TryDo(check(ctx, w, f)) // The other family would wait as long again for an answer that does not come.
 		}
 		return nil
 	}

@@ -98,7 +98,7 @@ func namespaceBinding() spec.Scenario {
 			same.Namespace = other
 			spec.MustDo(w.Apply(same))
 			for _, service := range []string{"web", "empty"} {
-				spec.MustDo(EndpointsIn(other, service, service, "", 8080, "intruder").Run(ctx, w))
+				Make(ctx, w, EndpointsIn(other, service, service, "", 8080, "intruder"))
 			}
 			return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
@@ -124,17 +124,13 @@ func localnetGuard() spec.Scenario {
 				return err // ::1 is never routed
 			}
 			n1 := spec.Must(w.Host("n1"))
-			if err := offUnlessNeeded(w, n1); err != nil {
-				return err
-			}
+			spec.TryDo(offUnlessNeeded(w, n1))
 			loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 			daemon := spec.Must(traffic.Serve(n1.NS, "daemon", []netip.Addr{loopback},
 				traffic.Port{Proto: "tcp", Number: private}))
 			defer func() { err = errors.Join(err, daemon.Close()) }()
 			for i, from := range []string{"client", "c1"} {
-				if err := knock(ctx, w, from, uint16(40000+i), through...); err != nil {
-					return err
-				}
+				spec.TryDo(knock(ctx, w, from, uint16(40000+i), through...))
 			}
 			return nil
 		}}},
@@ -158,13 +154,10 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 	source := netip.AddrPortFrom(h.Addr(lab.V4), port)
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), private)
 	syn := spec.Must(traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
-	seen, err := Catch(w, func() error {
+	seen := spec.Try(Catch(w, func() error {
 		spec.MustDo(traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn))
 		return w.Expect(ctx, after...)
-	}, "n1")
-	if err != nil {
-		return err
-	}
+	}, "n1"))
 	arrived := false
 	for _, c := range seen {
 		arrived = arrived || c.Direction == observe.In && c.Src == source && c.Dst == to
