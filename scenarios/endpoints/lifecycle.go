@@ -4,11 +4,9 @@ package endpoints
 
 import (
 	"context"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -116,10 +114,9 @@ func externalNameTransitions() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
 				spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}))
-				former := vipsOf(w, "web")
+				former := Pin(w, spec.ClusterIPOf("web", 80), "tcp")
 				spec.MustDo(w.Apply(Service("web", ExternalName("example.org"))))
-				return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80),
-					Want: spec.NotServed})
+				return w.Expect(ctx, spec.Row{From: "c1", To: former, Want: spec.NotServed})
 			}},
 			{Name: "ClusterIP again", Do: []spec.Action{Apply(Service("web"))}, Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -132,19 +129,6 @@ func externalNameTransitions() spec.Scenario {
 			}},
 		},
 	}
-}
-
-// vipsOf are the ClusterIPs of a Service, by family.
-func vipsOf(w spec.World, service string) map[lab.Family]string {
-	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
-	if !ok {
-		panic(spec.HarnessErrorf("there is no Service %s", service))
-	}
-	vips := map[lab.Family]string{}
-	for _, ip := range s.Spec.ClusterIPs {
-		vips[lab.FamilyOf(spec.Must(netip.ParseAddr(ip)))] = ip
-	}
-	return vips
 }
 
 // draws is how many connections find an endpoint that must not be chosen, if it is one of two drawn with equal chances:

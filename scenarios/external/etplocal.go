@@ -255,9 +255,7 @@ const formerPort = "viplab.example/former-health-port"
 // healthPortOpen wants the health-check port to say that n1 alone has a pod.
 func healthPortOpen(ctx context.Context, w spec.World) error {
 	port := HealthPort(w, "web")
-	for node, want := range map[string]int{"n1": 200, "n3": 503} {
-		spec.TryDo(healthCode(ctx, w, node, port, want))
-	}
+	spec.TryDo(saysAt(ctx, w, port, "/", codes{"n1": 200, "n3": 503}))
 	return store.Update(w.Store(), w.Namespace(), "web", func(s *corev1.Service) {
 		s.Annotations = map[string]string{formerPort: fmt.Sprint(port)}
 	})
@@ -270,19 +268,7 @@ func formerHealthPortClosed(ctx context.Context, w spec.World) error {
 	if _, err := fmt.Sscan(s.Annotations[formerPort], &port); err != nil {
 		return spec.HarnessErrorf("the former health-check port: %w", err)
 	}
-	return healthCode(ctx, w, "n1", port, 0)
-}
-
-// healthCode wants an HTTP status of a node's port; 0 stands for a refused connection.
-func healthCode(ctx context.Context, w spec.World, node string, port uint16, want int) error {
-	for _, f := range w.Lab().Stack().Families() {
-		health := spec.Try(AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port)))
-		if health.Code != want {
-			return fmt.Errorf("%s over %s: health-check port %d answers %d; want %d (0 is a refusal)", node, f, port,
-				health.Code, want)
-		}
-	}
-	return nil
+	return saysAt(ctx, w, port, "/", codes{"n1": 0})
 }
 
 const lbIPv4, lbIPv6 = "203.0.113.13", "2001:db8:113::13"

@@ -20,7 +20,6 @@ import (
 // Service, and that nodes serve themselves if its packets reach them unchanged.
 func loadbalancer() []spec.Scenario {
 	return []spec.Scenario{
-		fromExternal(),
 		{
 			ID: "lb-vip-any-node", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
@@ -37,7 +36,6 @@ func loadbalancer() []spec.Scenario {
 				}, Rows: anyNodeRows()},
 			},
 		},
-		shortcut(),
 		{
 			ID: "lb-ipmode-proxy", Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
@@ -69,9 +67,6 @@ func loadbalancer() []spec.Scenario {
 				},
 			}},
 		},
-		lbForeignPortUntouched(),
-		statusChanges(),
-		rollingUpdate(),
 		{
 			ID: "lb-no-announcement", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
@@ -81,26 +76,61 @@ func loadbalancer() []spec.Scenario {
 				Check: nobodyAnswers,
 			}},
 		},
+		statusChanges(),
+		rollingUpdate(),
 	}
 }
 
-func lbForeignPortUntouched() spec.Scenario {
-	return spec.Scenario{
-		ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
-		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-		Steps: []spec.Step{{
-			Do: []spec.Action{
-				Ingress("web", "203.0.113.26", "2001:db8:113::26"), RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
-				Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026), Serve("router", "udp", 8026),
-			},
-			Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-				{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-				{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-				// The answer does not come back through the node, which TCP would not survive there.
-				{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
-			},
-		}},
+// shortcuts returns the scenarios of packets that take no way through the load balancer, and of one that does.
+func shortcuts() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{{
+				Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
+				Check: func(ctx context.Context, w spec.World) error {
+					return awayFromRouter(ctx, w, spec.Row{
+						From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
+						SeenAs: spec.ItselfOrNode(),
+					})
+				},
+			}},
+		},
+		{
+			ID: "lb-vip-shortcut-in-cluster", Needs: []spec.Feature{spec.LoadBalancer},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{{
+				Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
+				Check: func(ctx context.Context, w spec.World) error {
+					return awayFromRouter(ctx, w,
+						spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"},
+							SeenAs: spec.ItselfOrNode()},
+						spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"},
+							SeenAs: spec.ItselfOrNode()},
+					)
+				},
+			}},
+		},
+		{
+			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{{
+				Do: []spec.Action{
+					Ingress("web", "203.0.113.26", "2001:db8:113::26"),
+					RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
+					Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026),
+					Serve("router", "udp", 8026),
+				},
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+					{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+					// The answer does not come back through the node, which TCP would not survive there.
+					{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
+				},
+			}},
+		},
 	}
 }
 
@@ -136,38 +166,6 @@ func nobodyAnswers(ctx context.Context, w spec.World) error {
 		}
 	}
 	return nil
-}
-
-func fromExternal() spec.Scenario {
-	return spec.Scenario{
-		ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
-		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-		Steps: []spec.Step{{
-			Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
-			Check: func(ctx context.Context, w spec.World) error {
-				return awayFromRouter(ctx, w, spec.Row{
-					From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
-					SeenAs: spec.ItselfOrNode(),
-				})
-			},
-		}},
-	}
-}
-
-func shortcut() spec.Scenario {
-	return spec.Scenario{
-		ID: "lb-vip-shortcut-in-cluster", Needs: []spec.Feature{spec.LoadBalancer},
-		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-		Steps: []spec.Step{{
-			Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
-			Check: func(ctx context.Context, w spec.World) error {
-				return awayFromRouter(ctx, w,
-					spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.ItselfOrNode()},
-					spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.ItselfOrNode()},
-				)
-			},
-		}},
-	}
 }
 
 // awayFromRouter wants the rows to hold, and no packet of theirs to pass the router, where the load balancer would be.

@@ -21,20 +21,32 @@ var ipvsNeeds = []spec.Feature{spec.IPVS, spec.ClusterIP, spec.NodePort}
 
 // ipvs returns the scenarios of what an IPVS proxier programs, and of how each scheduler picks an endpoint.
 func ipvs() []spec.Scenario {
-	return append(schedulers(), objects(), accessFilter())
-}
-
-// objects has a cluster of its own, because it counts rules.
-func objects() spec.Scenario {
-	return spec.Scenario{
-		ID: "rs-ipvs-objects", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: append([]spec.Feature{spec.SessionAffinity}, ipvsNeeds...),
-		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
-		Steps: []spec.Step{
-			{Name: "one Service", Check: EachFamily(objectsOfWeb)},
-			{Name: "more Services", Check: EachFamily(rulesStay)},
+	return append(schedulers(), []spec.Scenario{
+		// It has a cluster of its own, because it counts rules.
+		{
+			ID: "rs-ipvs-objects", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: append([]spec.Feature{spec.SessionAffinity}, ipvsNeeds...),
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+			Steps: []spec.Step{
+				{Name: "one Service", Check: EachFamily(objectsOfWeb)},
+				{Name: "more Services", Check: EachFamily(rulesStay)},
+			},
 		},
-	}
+		{
+			ID: "rs-ipvs-access-filter", Needs: ipvsNeeds,
+			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
+				n1 := w.Lab().Node("n1")
+				daemon := spec.Must(traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort}))
+				defer func() { err = errors.Join(err, daemon.Close()) }()
+				return w.Expect(ctx,
+					spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
+					spec.Row{From: "c1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
+					spec.Row{From: "n1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
+				)
+			}}},
+		},
+	}...)
 }
 
 func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
@@ -103,23 +115,6 @@ func countRules(ctx context.Context, w spec.World, f lab.Family) int {
 }
 
 const daemonPort = 18095
-
-func accessFilter() spec.Scenario {
-	return spec.Scenario{
-		ID: "rs-ipvs-access-filter", Needs: ipvsNeeds,
-		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
-			n1 := w.Lab().Node("n1")
-			daemon := spec.Must(traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort}))
-			defer func() { err = errors.Join(err, daemon.Close()) }()
-			return w.Expect(ctx,
-				spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
-				spec.Row{From: "c1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
-				spec.Row{From: "n1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
-			)
-		}}},
-	}
-}
 
 // servers are the virtual servers for TCP of a node, as ipvsadm saves them.
 type servers map[netip.AddrPort]*virtualServer

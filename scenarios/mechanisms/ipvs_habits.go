@@ -75,7 +75,8 @@ var bySource = habit{
 	why:   "sends a client to the same endpoint every time, and different clients to different ones",
 	given: func() []store.Object { return slices.Concat(endpoints(), clients(), []store.Object{Service("web")}) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
-		return sticks(func(client int) string { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) }, "client")
+		return sticks(func(client int) string { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) },
+			"client")
 	},
 }
 

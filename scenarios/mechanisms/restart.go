@@ -16,8 +16,48 @@ import (
 // restart returns the scenarios of proxiers that end, come back, change their mode or leave.
 func restart() []spec.Scenario {
 	return []spec.Scenario{
-		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(),
-		cleanup(),
+		{
+			ID: "rr-restart-transparent", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
+			Given: world(),
+			Steps: []spec.Step{{Check: During(every, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				spec.TryDo(w.Life("n1").Kill(ctx))
+				spec.TryDo(t.Rounds(ctx, downFor))
+				spec.TryDo(w.Life("n1").Start(ctx))
+				spec.TryDo(w.Settle(ctx))
+				spec.TryDo(t.Rounds(ctx, 5))
+			})}},
+		},
+		{
+			ID: "rr-no-partial-first-sync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
+			Given: world(),
+			Steps: []spec.Step{{Check: During(every, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				release := spec.Try(w.Life("n1").StartWithoutEndpoints(ctx))
+				defer release()
+				spec.TryDo(t.Rounds(ctx, downFor))
+				release()
+				spec.TryDo(w.Settle(ctx))
+				spec.TryDo(t.Rounds(ctx, 5))
+			})}},
+		},
+		{
+			ID: "rr-atomic-updates", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
+				Service("restless", NodePort())),
+			Steps: []spec.Step{{Check: During(slices.Concat(every, []spec.Row{
+				// TCP connections to an endpoint that leaves meanwhile live on, so these may all be wanted to work.
+				{From: "c1", To: spec.ClusterIPOf("restless", 80), By: []string{"a3", "b3"}},
+				{From: "client", To: spec.NodePortAt("n1", "restless", 80), By: []string{"a3", "b3"}},
+			}), func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range rewrites {
+					Make(ctx, w, rewrite(i)...)
+					spec.TryDo(t.Rounds(ctx, 1))
+				}
+				spec.TryDo(w.Settle(ctx))
+			})}},
+		},
+		drift(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
 	}
 }
 
@@ -47,76 +87,21 @@ var kept = []spec.Row{
 	{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "nodeport", By: backends},
 }
 
+// every is both.
+var every = slices.Concat(fresh, kept)
+
 // downFor is how many probes of each row meet a node without a proxier.
 const downFor = 15
-
-func transparent() spec.Scenario {
-	return spec.Scenario{
-		ID: "rr-restart-transparent", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
-		Given: world(),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
-				spec.TryDo(w.Life("n1").Kill(ctx))
-				spec.TryDo(t.Rounds(ctx, downFor))
-				spec.TryDo(w.Life("n1").Start(ctx))
-				spec.TryDo(w.Settle(ctx))
-				return t.Rounds(ctx, 5)
-			})
-		}}},
-	}
-}
-
-func noPartialFirstSync() spec.Scenario {
-	return spec.Scenario{
-		ID: "rr-no-partial-first-sync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
-		Given: world(),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
-				release := spec.Try(w.Life("n1").StartWithoutEndpoints(ctx))
-				defer release()
-				spec.TryDo(t.Rounds(ctx, downFor))
-				release()
-				spec.TryDo(w.Settle(ctx))
-				return t.Rounds(ctx, 5)
-			})
-		}}},
-	}
-}
-
-func atomicUpdates() spec.Scenario {
-	return spec.Scenario{
-		ID: "rr-atomic-updates", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
-			Service("restless", NodePort())),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			// TCP connections to an endpoint that leaves meanwhile live on, so these may all be wanted to work.
-			restless := []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("restless", 80), By: []string{"a3", "b3"}},
-				{From: "client", To: spec.NodePortAt("n1", "restless", 80), By: []string{"a3", "b3"}},
-			}
-			return w.During(ctx, slices.Concat(fresh, kept, restless), func(ctx context.Context, t spec.Traffic) error {
-				for i := range rewrites {
-					spec.MustDo(rewrite(ctx, w, i))
-					spec.TryDo(t.Rounds(ctx, 1))
-				}
-				return w.Settle(ctx)
-			})
-		}}},
-	}
-}
 
 // rewrites is how many changes meet the traffic: enough to make each node write its rules over and over.
 const rewrites = 12
 
-// rewrite makes the i-th of many changes: an endpoint leaves or joins, a Service comes or goes.
-func rewrite(ctx context.Context, w spec.World, i int) error {
-	Make(ctx, w, Readiness("a3", i%2 == 1))
+// rewrite returns the i-th of many changes: an endpoint leaves or joins, a Service comes or goes.
+func rewrite(i int) []spec.Action {
 	if i%2 == 0 {
-		return w.Apply(Service("passing", Selecting("web"), NodePort()))
+		return []spec.Action{Readiness("a3", false), Apply(Service("passing", Selecting("web"), NodePort()))}
 	}
-	return w.Store().Delete(store.KindService, w.Namespace(), "passing")
+	return []spec.Action{Readiness("a3", true), Delete("Service", "passing")}
 }
 
 func modeSwitch() spec.Scenario {
@@ -127,13 +112,14 @@ func modeSwitch() spec.Scenario {
 		Given: world(Service("gone", Selecting("web"), NodePort())),
 		Steps: []spec.Step{
 			{Name: "before", Rows: kept},
-			{Name: "another mode takes over", Check: func(ctx context.Context, w spec.World) error {
-				return w.During(ctx, kept, func(ctx context.Context, t spec.Traffic) error {
+			{
+				Name: "another mode takes over",
+				Check: During(kept, func(ctx context.Context, w spec.World, t spec.Traffic) {
 					spec.TryDo(w.Life("n1").Switch(ctx))
 					spec.TryDo(w.Settle(ctx))
-					return t.Rounds(ctx, 5)
-				})
-			}},
+					spec.TryDo(t.Rounds(ctx, 5))
+				}),
+			},
 			{Name: "the other mode serves", Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends, SeenAs: spec.Itself(), Flow: spec.TranslatedOn("n1")},
 				{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends},
@@ -142,7 +128,8 @@ func modeSwitch() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("gone", 80), By: backends},
 			}},
 			{Name: "a Service goes, of which the old mode was not told", Check: func(ctx context.Context, w spec.World) error {
-				vip, nodePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"), Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
+				vip, nodePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"),
+					Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
 				spec.MustDo(w.Store().Delete(store.KindService, w.Namespace(), "gone"))
 				return w.Expect(ctx, spec.Row{From: "c1", To: vip, Want: spec.NotServed},
 					spec.Row{From: "client", To: nodePort, Want: spec.NotServed})
@@ -179,14 +166,8 @@ func changesWhileAway(ctx context.Context, w spec.World) error {
 	goneVIP, gonePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"), Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
 	formerPort := Pin(w, spec.ClusterIPOf("changed", 80), "tcp")
 	spec.TryDo(w.Life("n1").Kill(ctx))
-	for _, change := range []spec.Action{
-		Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
-		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }),
-	} {
-		if err := change.Run(ctx, w); err != nil {
-			return spec.HarnessErrorf("%s: %w", change.Name, err)
-		}
-	}
+	Make(ctx, w, Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
+		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
 	spec.TryDo(w.Life("n1").Start(ctx))
 	both := []string{"a2", "a3"}
 	return w.Expect(ctx,

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/machine"
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -108,15 +107,9 @@ func flushFirewall(ctx context.Context, w spec.World, node string) {
 		}
 	}
 	spec.Must(w.Run(ctx, node, "nft", script.String()))
-	if !w.Features()[spec.IPTablesLegacy] {
-		return
-	}
-	for _, f := range w.Lab().Stack().Families() {
-		for _, table := range []string{"filter", "nat", "mangle"} {
-			for _, what := range []string{"-F", "-X"} {
-				spec.Must(w.Run(ctx, node, IPTables(w, f), "-w", "-t", table, what))
-			}
-		}
+	if w.Features()[spec.IPTablesLegacy] {
+		Make(ctx, w, Firewall("flush", node, "-t filter -F", "-t filter -X", "-t nat -F", "-t nat -X", "-t mangle -F",
+			"-t mangle -X"))
 	}
 }
 
@@ -176,10 +169,7 @@ func makeForeign(ctx context.Context, w spec.World) {
 			"add rule inet foreign forward tcp dport " + discard + " drop"},
 	}
 	for _, f := range w.Lab().Stack().Families() {
-		set, kind := "foreign4", "inet"
-		if f == lab.V6 {
-			set, kind = "foreign6", "inet6"
-		}
+		set, kind := OfFamily(f, "foreign4", "foreign6"), OfFamily(f, "inet", "inet6")
 		commands = append(commands, []string{"ipset", "create", set, "hash:ip", "family", kind})
 		for _, at := range []struct{ table, chain string }{{"filter", "FORWARD"}, {"nat", "PREROUTING"},
 			{"nat", "POSTROUTING"}} {

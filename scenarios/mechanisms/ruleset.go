@@ -105,7 +105,7 @@ type check func(w spec.World, t table, family lab.Family) error
 
 func inNAT(c check) []spec.Step { return []spec.Step{{Check: inTable("nat", c)}} }
 
-func inTable(name string, c check) func(context.Context, spec.World) error {
+func inTable(name string, c check) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
 		return c(w, save(ctx, w, "n1", family, name), family)
 	})
@@ -116,7 +116,7 @@ func hooks(_ spec.World, t table, _ lab.Family) error {
 		[]string{"POSTROUTING", "-j KUBE-POSTROUTING"})
 	rules := t["KUBE-SERVICES"]
 	if len(rules) == 0 || !rules[len(rules)-1].has("--dst-type LOCAL", "-j KUBE-NODEPORTS") {
-		err = errors.Join(err, fmt.Errorf("the last rule of KUBE-SERVICES is no jump to KUBE-NODEPORTS for local addresses:\n%s",
+		err = errors.Join(err, fmt.Errorf("KUBE-SERVICES does not end with a jump to KUBE-NODEPORTS:\n%s",
 			t.text("KUBE-SERVICES")))
 	}
 	return err

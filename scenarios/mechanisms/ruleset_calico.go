@@ -95,10 +95,6 @@ func workloadChains(ctx context.Context, w spec.World, f lab.Family) error {
 	if first := t["FORWARD"]; len(first) > 0 && first[0].Target() != "cali-FORWARD" {
 		errs = append(errs, fmt.Errorf("FORWARD does not begin with cali-FORWARD:\n%s", t.text("FORWARD")))
 	}
-	tunnel := []string{"-p ipencap", "-j DROP"}
-	if f == lab.V6 {
-		tunnel[0] = "-p ipv6"
-	}
 	return errors.Join(append(errs,
 		t.endsWith(to, [][]string{
 			{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}, {"--ctstate INVALID", "-j DROP"},
@@ -108,7 +104,7 @@ func workloadChains(ctx context.Context, w spec.World, f lab.Family) error {
 		}...),
 		t.endsWith(from, [][]string{
 			{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}, {"--ctstate INVALID", "-j DROP"},
-			{"-p udp", "--dports 4789", "-j DROP"}, tunnel, {"-j DROP"},
+			{"-p udp", "--dports 4789", "-j DROP"}, {OfFamily(f, "-p ipencap", "-p ipv6"), "-j DROP"}, {"-j DROP"},
 		}...),
 	)...)
 }

@@ -42,7 +42,7 @@ func masqueradeMark(_ spec.World, t table, _ lab.Family) error {
 		[]string{"-j MARK", "--set-xmark 0x4000/0x0"}, []string{"-j MASQUERADE"})
 	before := t.consists("KUBE-POSTROUTING", []string{"-m mark", "--mark 0x4000/0x4000", "-j MASQUERADE"})
 	if !today && !before {
-		err = errors.Join(err, fmt.Errorf("KUBE-POSTROUTING does not return what is unmarked, clear the mark and masquerade:\n%s",
+		err = errors.Join(err, fmt.Errorf("KUBE-POSTROUTING is not: return unmarked, clear the mark, masquerade:\n%s",
 			t.text("KUBE-POSTROUTING")))
 	}
 	return err
@@ -102,7 +102,8 @@ func dropPath(ctx context.Context, w spec.World, family lab.Family) error {
 		{"KUBE-SERVICES", "-d " + prefix(empty.Addr()), "--dport 80", "-j REJECT"},
 		{"KUBE-EXTERNAL-SERVICES", "--dst-type LOCAL", "--dport " + strconv.Itoa(int(local.Port())), "-j DROP"},
 		{"KUBE-PROXY-FIREWALL", "-d " + prefix(fenced.Addr()), "--dport 80", "-j DROP"},
-		{"INPUT", "-j KUBE-PROXY-FIREWALL"}, {"FORWARD", "-j KUBE-PROXY-FIREWALL"}, {"INPUT", "-j KUBE-EXTERNAL-SERVICES"},
+		{"INPUT", "-j KUBE-PROXY-FIREWALL"}, {"FORWARD", "-j KUBE-PROXY-FIREWALL"},
+		{"INPUT", "-j KUBE-EXTERNAL-SERVICES"},
 		{"FORWARD", "-j KUBE-SERVICES"}, {"OUTPUT", "-j KUBE-SERVICES"},
 	}...)
 }
@@ -110,7 +111,8 @@ func dropPath(ctx context.Context, w spec.World, family lab.Family) error {
 func forward(_ spec.World, t table, _ lab.Family) error {
 	err := t.want([]string{"FORWARD", "-j KUBE-FORWARD"})
 	if !t.consists("KUBE-FORWARD", []string{"--ctstate INVALID", "-j DROP"},
-		[]string{"-m mark", "--mark 0x4000/0x4000", "-j ACCEPT"}, []string{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}) {
+		[]string{"-m mark", "--mark 0x4000/0x4000", "-j ACCEPT"},
+		[]string{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}) {
 		err = errors.Join(err, fmt.Errorf("KUBE-FORWARD is not: drop INVALID, accept marked, accept established:\n%s",
 			t.text("KUBE-FORWARD")))
 	}

@@ -42,7 +42,8 @@ func bystander(options ...ServiceOption) []store.Object {
 // change adds an endpoint to the Service web, and takes it away for the next family.
 func change(ctx context.Context, w spec.World, done func() error) error {
 	spec.MustDo(w.Apply(Backend("a3", "n3")))
-	spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"}, Even: true}))
+	spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"},
+		Even: true}))
 	spec.TryDo(done())
 	spec.MustDo(w.Store().Delete(store.KindPod, w.Namespace(), "a3"))
 	return w.Settle(ctx)
@@ -62,13 +63,14 @@ func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 }
 
 // counts wants the chain of a Service to have counted as many packets as connections were made. It retries: the legacy
-// back end replaces a table with one whose counters are 0 and adds the old ones in a second call; a read between the two,
-// during a change of another scenario, sees none.
+// back end replaces a table with one whose counters are 0 and adds the old ones in a second call; a read between the
+// two, during a change of another scenario, sees none.
 func counts(ctx context.Context, w spec.World, family lab.Family, service string, connections int) error {
 	chain := svcChain(w, "KUBE-SVC-", service)
 	return Soon(ctx, func(context.Context) error { // the end of its context would cut a read short
 		if n := save(ctx, w, "n1", family, "nat").matched(chain, "-j"); n < connections {
-			return fmt.Errorf("%s of Service %s has counted %d packets of %d connections", chain, service, n, connections)
+			return fmt.Errorf("%s of Service %s has counted %d packets of %d connections", chain, service, n,
+				connections)
 		}
 		return nil
 	})

@@ -97,7 +97,8 @@ func (t table) inOrder(chain string, rules ...[]string) error {
 func (t table) endsWith(chain string, rules ...[]string) error {
 	all := t[chain]
 	if len(all) == 0 || !all[len(all)-1].has(rules[len(rules)-1]...) {
-		return fmt.Errorf("%s does not end with %q; it has\n%s", chain, strings.Join(rules[len(rules)-1], " "), t.text(chain))
+		return fmt.Errorf("%s does not end with %q; it has\n%s", chain, strings.Join(rules[len(rules)-1], " "),
+			t.text(chain))
 	}
 	return t.inOrder(chain, rules...)
 }

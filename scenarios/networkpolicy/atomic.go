@@ -75,14 +75,11 @@ func unnoticed(id string, rounds int, changes ...spec.Action) spec.Scenario {
 	return spec.Scenario{
 		ID: id, Needs: enforced, Cluster: &spec.ClusterConfig{},
 		Given: untouched(toldBy("p", "")),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
-				for range rounds {
-					eachSettled(ctx, w, t, changes...)
-				}
-				return nil
-			})
-		}}},
+		Steps: []spec.Step{{Check: During(untouchedRows, func(ctx context.Context, w spec.World, t spec.Traffic) {
+			for range rounds {
+				eachSettled(ctx, w, t, changes...)
+			}
+		})}},
 	}
 }
 

@@ -22,23 +22,22 @@ func churn() []spec.Scenario {
 		{
 			ID: "np-label-churn", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: churned(),
-			Steps: []spec.Step{{
-				Name: "while labels change", Check: changeLabels,
-			}, {
-				Name: "the last labels", Rows: lastRows(),
-			}},
+			Steps: []spec.Step{
+				{
+					Name:  "while labels change",
+					Check: During(slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2")), changeLabels),
+				},
+				{Name: "the last labels", Rows: lastRows()},
+			},
 		},
 		{
 			ID: "np-killed-midway", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: untouched(toldBy("p", "")),
-			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
-					for i := range 6 {
-						killMidway(ctx, w, t, i)
-					}
-					return nil
-				})
-			}}},
+			Steps: []spec.Step{{Check: During(untouchedRows, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range 6 {
+					killMidway(ctx, w, t, i)
+				}
+			})}},
 		},
 	}
 }
@@ -116,22 +115,18 @@ func lastRows() []spec.Row {
 }
 
 // changeLabels makes the changes, a hundred at a time, and notes how long after the last one they take effect.
-func changeLabels(ctx context.Context, w spec.World) error {
-	rows := slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2"))
-	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-		began := time.Now()
-		who, red := drawn()
-		for i := range who {
-			colour := map[bool]string{true: "red"}[red[i]]
-			Make(ctx, w, label(churner(who[i]), "colour", colour))
-			if i%100 == 99 {
-				spec.TryDo(t.Rounds(ctx, 1))
-			}
+func changeLabels(ctx context.Context, w spec.World, t spec.Traffic) {
+	began := time.Now()
+	who, red := drawn()
+	for i := range who {
+		colour := map[bool]string{true: "red"}[red[i]]
+		Make(ctx, w, label(churner(who[i]), "colour", colour))
+		if i%100 == 99 {
+			spec.TryDo(t.Rounds(ctx, 1))
 		}
-		last := time.Now()
-		spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)))
-		w.Note(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
-			flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
-		return nil
-	})
+	}
+	last := time.Now()
+	spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)))
+	w.Note(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
+		flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
 }

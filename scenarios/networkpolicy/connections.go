@@ -58,20 +58,17 @@ func connections() []spec.Scenario {
 		{
 			ID: "np-connection-outlasts-updates", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				rows := []spec.Row{
-					{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
-					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
-					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-					{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
+			Steps: []spec.Step{{Check: During([]spec.Row{
+				{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
+			}, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for range 20 {
+					eachSettled(ctx, w, t, Apply(policy("other", pod("b1"), ingress())),
+						Delete("NetworkPolicy", "other"))
 				}
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for range 20 {
-						eachSettled(ctx, w, t, Apply(policy("other", pod("b1"), ingress())), Delete("NetworkPolicy", "other"))
-					}
-					return nil
-				})
-			}}},
+			})}},
 		},
 	}
 }
@@ -112,8 +109,7 @@ func ongoing(row spec.Row) []spec.Row {
 }
 
 // eachFlow does something in each family with a socket of b2 and one of a1.
-func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context,
-	spec.World) error {
+func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 		if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
 			return err

@@ -29,7 +29,27 @@ func details() []spec.Scenario {
 			),
 			Steps: []spec.Step{{Rows: append(fromPort8080("p2", "a1"), fromPort8080("q2", "b1")...)}},
 		},
-		npFragments(),
+		{
+			ID: "np-fragments", Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				for _, f := range w.Lab().Stack().Families() {
+					spec.TryDo(InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f))
+				}
+				a1 := spec.Must(w.Host("a1"))
+				caught, err := CatchRows(ctx, w, []string{"a1"},
+					spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp",
+						Payload: 4000, Want: denied},
+					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
+				for _, c := range caught {
+					if c.Fragment && slices.Contains(a1.Addrs(),
+						c.Dst.Addr()) { // a bridge may show it those of others, too
+						err = errors.Join(err, fmt.Errorf("a1 has received a piece of what is denied: %s", c.Packet))
+					}
+				}
+				return err
+			}}},
+		},
 		{
 			ID: "np-errors-come-back", Needs: enforced,
 			Given: four(policy("a", pod("a1"), ingress(), egress(allow(pods(pod("b2"))))), policy("b", pod("b2"), egress())),
@@ -52,6 +72,12 @@ func details() []spec.Scenario {
 						w.Lab().Stack().Families()...)
 				}}},
 		},
+	}
+}
+
+// portsAgain returns the scenarios of SCTP, and of flows that a policy meets again.
+func portsAgain() []spec.Scenario {
+	return []spec.Scenario{
 		{
 			ID: "np-sctp", Needs: enforced,
 			Given: []store.Object{
@@ -64,7 +90,22 @@ func details() []spec.Scenario {
 				Check: EachFamily(associates),
 			}},
 		},
-		npSamePortsAgain(),
+		{
+			ID: "np-same-ports-again", Needs: enforced,
+			Given: four(),
+			Steps: []spec.Step{
+				{Name: "allowed", Rows: []spec.Row{
+					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, By: []string{"a1"}},
+					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, By: []string{"a1"}},
+				}},
+				{Name: "denied", Do: do(Apply(policy("p", pod("a1"), ingress()))), Rows: []spec.Row{
+					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, Want: denied},
+					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901,
+						Want: spec.Reply | denied,
+						By:   []string{"a1"}, Choice: "a datagram from the port of a flow that was allowed"},
+				}},
+			},
+		},
 		{
 			ID: "np-connection-outlasts-policy", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
@@ -82,46 +123,6 @@ func details() []spec.Scenario {
 				{Name: "UDP", Check: eachFlow(forgottenFlow)},
 				{Name: "TCP", Check: EachFamily(forgottenConnection)},
 			},
-		},
-	}
-}
-
-func npFragments() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-fragments", Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			for _, f := range w.Lab().Stack().Families() {
-				spec.TryDo(InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f))
-			}
-			a1 := spec.Must(w.Host("a1"))
-			caught, err := CatchRows(ctx, w, []string{"a1"}, spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp",
-				Payload: 4000, Want: denied},
-				spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
-			for _, c := range caught {
-				if c.Fragment && slices.Contains(a1.Addrs(), c.Dst.Addr()) { // a bridge may show it those of others, too
-					err = errors.Join(err, fmt.Errorf("a1 has received a piece of what is denied: %s", c.Packet))
-				}
-			}
-			return err
-		}}},
-	}
-}
-
-func npSamePortsAgain() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-same-ports-again", Needs: enforced,
-		Given: four(),
-		Steps: []spec.Step{
-			{Name: "allowed", Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, By: []string{"a1"}},
-				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, By: []string{"a1"}},
-			}},
-			{Name: "denied", Do: do(Apply(policy("p", pod("a1"), ingress()))), Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, Want: denied},
-				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, Want: spec.Reply | denied,
-					By: []string{"a1"}, Choice: "a datagram from the port of a flow that was allowed"},
-			}},
 		},
 	}
 }

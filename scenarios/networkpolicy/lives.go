@@ -34,20 +34,59 @@ func lives() []spec.Scenario {
 		{
 			ID: "np-enforcer-restarts", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
-			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				rows := append(judged, spec.Row{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}})
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for range 3 {
-						for _, node := range []string{"n1", "n2"} {
-							restart(ctx, w, t, w.Enforcer(node))
-						}
-					}
-					return nil
-				})
-			}}},
+			Steps: []spec.Step{{Check: During(judged, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for range 3 {
+					restart(ctx, w, t, w.Enforcer("n1"))
+					restart(ctx, w, t, w.Enforcer("n2"))
+				}
+			})}},
 		},
-		npChangeWhileAway(),
-		npProxierComesLater(),
+	}
+}
+
+// absences returns the scenarios of enforcers and proxiers that are away for a while, or leave.
+func absences() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
+			Steps: []spec.Step{
+				step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
+				{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
+					spec.TryDo(w.Enforcer("n1").Kill(ctx))
+					return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
+				}},
+				{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
+					Delete("NetworkPolicy", "gone")),
+					Check: func(ctx context.Context, w spec.World) error {
+						spec.TryDo(w.Enforcer("n1").Start(ctx))
+						return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...),
+							open("b1", "c2", "a1")...)...)
+					}},
+			},
+		},
+		{
+			ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
+			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
+				policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				{Name: "before", Rows: throughPorts},
+				{Name: "the proxier of n1 goes, and comes", Check: During(append(open("db-a1", "b2"),
+					open("a1", "b1", "b2")...),
+					func(ctx context.Context, w spec.World, t spec.Traffic) {
+						for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start,
+							w.Settle} {
+							spec.TryDo(errors.Join(do(ctx), t.Rounds(ctx, 2)))
+						}
+					})},
+				{Name: "after", Check: func(ctx context.Context, w spec.World) error {
+					// An enforcer that has to find its way back to the first place is given the time for it.
+					spec.TryDo(Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) }))
+					return w.Expect(ctx, throughPorts...)
+				}},
+			},
+		},
 		{
 			ID: "np-enforcer-leaves", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
@@ -72,52 +111,6 @@ func lives() []spec.Scenario {
 	}
 }
 
-func npProxierComesLater() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
-		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
-			policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			{Name: "before", Rows: throughPorts},
-			{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
-				rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
-						spec.TryDo(errors.Join(do(ctx), t.Rounds(ctx, 2)))
-					}
-					return nil
-				})
-			}},
-			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
-				// An enforcer that has to find its way back to the first place is given the time for it.
-				spec.TryDo(Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) }))
-				return w.Expect(ctx, throughPorts...)
-			}},
-		},
-	}
-}
-
-func npChangeWhileAway() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
-		Steps: []spec.Step{
-			step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
-			{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
-				spec.TryDo(w.Enforcer("n1").Kill(ctx))
-				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
-			}},
-			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
-				Delete("NetworkPolicy", "gone")),
-				Check: func(ctx context.Context, w spec.World) error {
-					spec.TryDo(w.Enforcer("n1").Start(ctx))
-					return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
-				}},
-		},
-	}
-}
-
 // judged are rows of who is allowed and who is denied by the policies p and q.
 var judged = []spec.Row{
 	{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
@@ -126,6 +119,7 @@ var judged = []spec.Row{
 	{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 	{From: "c2", To: spec.HostAt("b1", 8080), Proto: "udp", Want: denied},
 	{From: "b1", To: spec.HostAt("c2", 8080), Proto: "udp", By: []string{"c2"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
 }
 
 // throughPorts are rows to a pod that b2 alone may reach, through a NodePort, whose packets proxiers mark.

@@ -21,9 +21,10 @@ import (
 // means by itself is for package internal/suite/netpol.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		services(), dns(), dynamic(), addresses(), orders(), connections(), flows(), nodes(), sources(), families(),
-		lives(), atomic(), scale(),
-		details(), names(), latencies(), tunnels(), churn(),
+		services(), backends(), servicePaths(), dns(), dynamic(), replaced(), addresses(), orders(), connections(),
+		flows(),
+		nodes(), nodePeers(), sources(), families(), lives(), absences(), atomic(), scale(), details(), portsAgain(),
+		names(), latencies(), tunnels(), churn(),
 	)
 }
 

@@ -62,7 +62,7 @@ const spoofPort = 31900
 
 // eachSpoofed sends a datagram and a SYN to a1 from pods under another host's address, and wants none of them to
 // arrive.
-func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) error {
+func eachSpoofed(name string, pods ...string) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 		as := spec.Must(w.Host(name))
 		return arriveNot(ctx, w, f, func(port uint16) {

@@ -3,7 +3,6 @@
 package networkpolicy
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
@@ -84,14 +83,15 @@ func allow(peers ...networkingv1.NetworkPolicyPeer) rule { return rule{peers: pe
 
 // on limits a rule to a port, and to others that it already has.
 func (r rule) on(proto corev1.Protocol, port int) rule {
-	at := intstr.FromInt(port)
-	r.ports = append(slices.Clone(r.ports), networkingv1.NetworkPolicyPort{Protocol: &proto, Port: &at})
-	return r
+	return r.onPort(proto, intstr.FromInt(port))
 }
 
 // onNamed is on for the TCP port of a name.
 func (r rule) onNamed(name string) rule {
-	proto, at := corev1.ProtocolTCP, intstr.FromString(name)
+	return r.onPort(corev1.ProtocolTCP, intstr.FromString(name))
+}
+
+func (r rule) onPort(proto corev1.Protocol, at intstr.IntOrString) rule {
 	r.ports = append(slices.Clone(r.ports), networkingv1.NetworkPolicyPort{Protocol: &proto, Port: &at})
 	return r
 }
@@ -134,13 +134,13 @@ func applyToService(name string, selects metav1.LabelSelector, service string) s
 // applyBlocks is an action that applies a policy with a rule for some addresses.
 func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction,
 	addrs func(spec.World) []netip.Addr) spec.Action {
-	return spec.Action{Name: "apply " + name, Run: func(_ context.Context, w spec.World) error {
+	return Change("apply "+name, func(w spec.World) error {
 		var r rule
 		for _, a := range addrs(w) {
 			r.peers = append(r.peers, block(netip.PrefixFrom(a, a.BitLen()).String()))
 		}
 		return w.Apply(policy(name, selects, d(r)))
-	}}
+	})
 }
 
 // addrsOf are all addresses of hosts: of a node those, too, that it has in the network of pods.
@@ -153,32 +153,30 @@ func addrsOf(w spec.World, hosts []string) (all []netip.Addr) {
 
 // edit changes a policy.
 func edit(name string, change func(*networkingv1.NetworkPolicySpec)) spec.Action {
-	return spec.Action{Name: "edit NetworkPolicy " + name, Run: func(_ context.Context, w spec.World) error {
+	return Change("edit NetworkPolicy "+name, func(w spec.World) error {
 		return store.Update(w.Store(), w.Namespace(), name, func(p *networkingv1.NetworkPolicy) { change(&p.Spec) })
-	}}
+	})
 }
 
 // label sets a label of a pod, or takes it away if the value is empty.
 func label(name, key, value string) spec.Action {
-	return spec.Action{Name: "label pod " + name + " " + key + "=" + value,
-		Run: func(_ context.Context, w spec.World) error {
-			return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
-		}}
+	return Change("label pod "+name+" "+key+"="+value, func(w spec.World) error {
+		return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
+	})
 }
 
 // labelNamespace is label for a namespace.
 func labelNamespace(name, key, value string) spec.Action {
-	return spec.Action{Name: "label namespace " + name + " " + key + "=" + value,
-		Run: func(_ context.Context, w spec.World) error {
-			return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
-		}}
+	return Change("label namespace "+name+" "+key+"="+value, func(w spec.World) error {
+		return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
+	})
 }
 
 // deleteNamespace deletes a namespace with all that is in it.
 func deleteNamespace(name string) spec.Action {
-	return spec.Action{Name: "delete namespace " + name, Run: func(_ context.Context, w spec.World) error {
+	return Change("delete namespace "+name, func(w spec.World) error {
 		return w.Store().Delete(store.KindNamespace, "", name)
-	}}
+	})
 }
 
 func setLabel(o store.Object, key, value string) {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
@@ -20,9 +19,7 @@ import (
 func invalidNotLeaked() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
-		Given: []store.Object{
-			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
-		},
+		Given: NearAndFar(),
 		Steps: []spec.Step{{Check: behindEachService(func(stray) error { return nil })}},
 	}
 }
@@ -32,9 +29,7 @@ func liberal() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-be-liberal", Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
 		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
-		Given: []store.Object{
-			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
-		},
+		Given: NearAndFar(),
 		Steps: []spec.Step{{Check: behindEachService(func(s stray) error {
 			if len(s.got) == 0 {
 				return errors.New("the client does not get the segment")
@@ -54,7 +49,7 @@ type stray struct {
 
 // behindEachService returns a check that sends a stray segment behind the Services near and far, in each family, and
 // judges the outcome.
-func behindEachService(judge func(stray) error) func(context.Context, spec.World) error {
+func behindEachService(judge func(stray) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
 		var errs []error
 		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {

@@ -23,7 +23,55 @@ import (
 
 // sctpScenarios returns the scenarios of Services with SCTP ports.
 func sctpScenarios() []spec.Scenario {
-	return []spec.Scenario{clusterIPAndNodePort(), etpLocalSource(), multihoming(), noModule()}
+	return []spec.Scenario{
+		{
+			ID: "sctp-clusterip-nodeport", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort,
+				spec.SourceAddress},
+			Given: []store.Object{
+				Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"),
+				Service("web", NodePort(), SCTPPort(port, port)),
+			},
+			Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+				for _, x := range []association{
+					{from: "c1", to: spec.ClusterIPOf("web", port), itself: true},
+					{from: "n1", to: spec.ClusterIPOf("web", port)},
+					{from: "client", to: spec.NodePortAt("n1", "web", port)},
+					{from: "client", to: spec.NodePortAt("n3", "web", port)},
+				} {
+					served := map[string]bool{}
+					for range associations {
+						served[x.open(ctx, w, family).Server] = true
+					}
+					if !served["a1"] || !served["a2"] || len(served) != 2 {
+						return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2",
+							associations, x.from, x.to,
+							served)
+					}
+				}
+				return nil
+			})}},
+		},
+		{
+			ID: "sctp-etp-local-source", Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal,
+				spec.SourceAddress},
+			Given: []store.Object{
+				backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
+			},
+			Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+				for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
+					for range 5 {
+						x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
+						if a := x.open(ctx, w, family); a.Server != pod {
+							return fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to,
+								a.Server, pod)
+						}
+					}
+				}
+				return nil
+			})}},
+		},
+		multihoming(), noModule(),
+	}
 }
 
 // port is that of Services and pods.
@@ -34,53 +82,6 @@ func backend(name, node string) *corev1.Pod { return Pod(name, node, App("web"),
 
 // associations is how many are opened to see both of two pods: that one gets none happens once in 2^29 runs.
 const associations = 30
-
-func clusterIPAndNodePort() spec.Scenario {
-	return spec.Scenario{
-		ID: "sctp-clusterip-nodeport", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
-		Given: []store.Object{
-			Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
-		},
-		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
-			for _, x := range []association{
-				{from: "c1", to: spec.ClusterIPOf("web", port), itself: true},
-				{from: "n1", to: spec.ClusterIPOf("web", port)},
-				{from: "client", to: spec.NodePortAt("n1", "web", port)},
-				{from: "client", to: spec.NodePortAt("n3", "web", port)},
-			} {
-				served := map[string]bool{}
-				for range associations {
-					served[x.open(ctx, w, family).Server] = true
-				}
-				if !served["a1"] || !served["a2"] || len(served) != 2 {
-					return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to,
-						served)
-				}
-			}
-			return nil
-		})}},
-	}
-}
-
-func etpLocalSource() spec.Scenario {
-	return spec.Scenario{
-		ID: "sctp-etp-local-source", Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
-		Given: []store.Object{
-			backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
-		},
-		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
-			for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
-				for range 5 {
-					x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
-					if a := x.open(ctx, w, family); a.Server != pod {
-						return fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to, a.Server, pod)
-					}
-				}
-			}
-			return nil
-		})}},
-	}
-}
 
 // multihoming records a limit that all translation in the kernel has: addresses inside of chunks are not rewritten.
 func multihoming() spec.Scenario {
@@ -156,13 +157,14 @@ func (x association) open(ctx context.Context, w spec.World, family lab.Family) 
 	a := spec.Try(sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx))
 	a.Server = strings.TrimPrefix(a.Server, w.Namespace()+"/")
 	if x.itself && a.Peer != a.Source {
-		spec.TryDo(fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer, a.Source))
+		spec.TryDo(fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer,
+			a.Source))
 	}
 	return a
 }
 
 // overSCTP returns a check of every family, on a machine that can open associations.
-func overSCTP(check func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
+func overSCTP(check func(context.Context, spec.World, lab.Family) error) Check {
 	return func(ctx context.Context, w spec.World) error {
 		spec.MustDo(sctp.Available())
 		for _, f := range w.Lab().Stack().Families() {

@@ -161,7 +161,8 @@ func parity() spec.Scenario {
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
-				IngressIPs("web", corev1.LoadBalancerIPModeVIP, "2001:db8:113::205"), RouteVia("client", "203.0.113.205", "2001:db8:113::205", "n1"),
+				IngressIPs("web", corev1.LoadBalancerIPModeVIP, "2001:db8:113::205"),
+				RouteVia("client", "203.0.113.205", "2001:db8:113::205", "n1"),
 				RouteVia("client", "198.51.100.201", "2001:db8:51::201", "n1"),
 			},
 			Rows: inFamily(lab.V6,

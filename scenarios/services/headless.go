@@ -79,7 +79,7 @@ func labelled(yes bool) spec.Action {
 }
 
 // noTraceOf looks for a Service's name among the rules of n1, where proxiers write it into comments and names.
-func noTraceOf(service string) func(context.Context, spec.World) error {
+func noTraceOf(service string) Check {
 	return func(ctx context.Context, w spec.World) error {
 		for line := range strings.Lines(spec.Must(w.Run(ctx, "n1", "nft", "list", "ruleset"))) {
 			if strings.Contains(line, w.Namespace()+"/"+service) {

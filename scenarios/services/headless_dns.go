@@ -166,7 +166,7 @@ var listOutside = spec.Action{Name: "write Endpoints outside", Run: func(_ conte
 }}
 
 // checkRecords asks for everything, where the pods are the ready ones, a1 among them.
-func checkRecords(pods ...string) func(context.Context, spec.World) error {
+func checkRecords(pods ...string) Check {
 	return func(ctx context.Context, w spec.World) error {
 		spec.TryDo(w.Settle(ctx))
 		for _, family := range w.Lab().Stack().Families() {

@@ -148,22 +148,19 @@ func churn() spec.Scenario {
 			Pod("r0", "n3", App("restless"), TCP(8080)), Service("restless"),
 		},
 		Steps: []spec.Step{
-			{Check: func(ctx context.Context, w spec.World) error {
-				rows := []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
-					{From: "n1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: scaleBoth},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", By: scaleBoth},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", By: scaleBoth},
+			{Check: During([]spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", By: scaleBoth},
+			}, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range rounds {
+					replace(ctx, w, i)
+					spec.TryDo(t.Rounds(ctx, 1))
 				}
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for i := range rounds {
-						replace(ctx, w, i)
-						spec.TryDo(t.Rounds(ctx, 1))
-					}
-					return w.Settle(ctx)
-				})
-			}},
+				spec.TryDo(w.Settle(ctx))
+			})},
 			{Name: "in the end", Rows: []spec.Row{{
 				From: "c1", To: spec.ClusterIPOf("restless", 80), Times: 20, By: []string{fmt.Sprintf("r%d", rounds)},
 			}}},
