@@ -308,7 +308,8 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 	rows := []spec.Row{{From: "client", To: spec.IngressOf("any", 80), By: everyPod}}
 	for node, door := range doors {
 		for _, f := range w.Lab().Stack().Families() {
-			if spec.Try(isHealthy(ctx, w, w.Lab().Node(node).Addr(f))) {
+			at := netip.AddrPortFrom(w.Lab().Node(node).Addr(f), HealthPort(w, "local"))
+			if spec.Try(AskHealth(ctx, w, "client", "/", at)).Code == http.StatusOK {
 				rows = append(rows, spec.Row{From: "client", To: door, Family: f, By: everyPod})
 			}
 		}
@@ -318,10 +319,4 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 		spec.TryDo(w.Settle(ctx))
 		return t.Rounds(ctx, 5)
 	})
-}
-
-// isHealthy asks the health-check port of a node, whose address it is given.
-func isHealthy(ctx context.Context, w spec.World, node netip.Addr) (bool, error) {
-	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, HealthPort(w, "local")))
-	return health.Code == http.StatusOK, err
 }

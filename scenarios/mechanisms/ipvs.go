@@ -69,7 +69,8 @@ func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 			netip.PrefixFrom(vip.Addr(), vip.Addr().BitLen()).String() + " "},
 		{[]string{"ipset", "list", setName("KUBE-CLUSTER-IP", f)}, fmt.Sprintf("\n%s,tcp:80\n", vip.Addr())},
 		{[]string{"ipset", "list", setName("KUBE-NODE-PORT-TCP", f)}, fmt.Sprintf("\n%d\n", primary.Port())},
-		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, loop(w, f)},
+		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, // a1's connections to itself are masqueraded
+			fmt.Sprintf("\n%[1]s,tcp:8080,%[1]s\n", spec.Must(w.Host("a1")).Addr(f))},
 	} {
 		text := Shown(ctx, w, "n1", want.argv...)
 		if !strings.Contains(text+"\n", want.text) {
@@ -86,11 +87,6 @@ func setName(name string, f lab.Family) string {
 		name = strings.Replace(name, "KUBE-", "KUBE-6-", 1)
 	}
 	return name[:min(len(name), 31)]
-}
-
-// loop is the entry by which a1's connections to itself are masqueraded.
-func loop(w spec.World, f lab.Family) string {
-	return fmt.Sprintf("\n%[1]s,tcp:8080,%[1]s\n", spec.Must(w.Host("a1")).Addr(f))
 }
 
 // rulesStay adds a Service of the kind there is and wants no rule more.

@@ -4,7 +4,6 @@ package networkpolicy
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -216,10 +215,7 @@ func families() []spec.Scenario {
 func forgetNeighbours(names ...string) spec.Action {
 	return Change("forget neighbours", func(w spec.World) error {
 		for _, name := range names {
-			p := w.Lab().Pod(w.Namespace() + "/" + name)
-			if p == nil {
-				return fmt.Errorf("there is no pod %s", name)
-			}
+			p := PodOf(w, name)
 			forget(&p.Host, nil)
 			forget(&p.Node().Host, p)
 		}

@@ -168,7 +168,7 @@ func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes
 	ours := func(f observe.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket }
 	for _, name := range nodes {
 		table := spec.Must(observe.NewConntrack(w.Lab().Node(name).NS))
-		defer table.Close()
+		defer func() { spec.MustDo(table.Close()) }()
 		for _, f := range spec.Try(w.Flows(ctx, name, ours)) {
 			spec.MustDo(table.Delete(f))
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -220,17 +221,15 @@ func countersOf(text string) map[string]string {
 	return counters
 }
 
+// rulesetNames are the names of tables ("table FAMILY NAME {"), chains, sets and maps.
+var rulesetNames = regexp.MustCompile(`(?m)^\s*(?:table \S+|chain|set|map) (\S+)`)
+
 // nothingOf looks for names of tables, chains and sets that begin like those of enforcers.
 func nothingOf(ctx context.Context, w spec.World, node string, prefixes ...string) error {
 	ruleset := spec.Must(w.Run(ctx, node, "nft", "list", "ruleset"))
 	names := strings.Fields(spec.Must(w.Run(ctx, node, "ipset", "list", "-n")))
-	for line := range strings.Lines(ruleset) {
-		switch words := strings.Fields(line); {
-		case len(words) > 2 && words[0] == "table": // table FAMILY NAME {
-			names = append(names, words[2])
-		case len(words) > 1 && slices.Contains([]string{"chain", "set", "map"}, words[0]):
-			names = append(names, words[1])
-		}
+	for _, m := range rulesetNames.FindAllStringSubmatch(ruleset, -1) {
+		names = append(names, m[1])
 	}
 	for _, name := range names {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {

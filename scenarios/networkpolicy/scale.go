@@ -41,20 +41,10 @@ func scale() []spec.Scenario {
 			ID: "np-many-policies", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: append(four(), manyPolicies(300)...),
 			Steps: []spec.Step{
-				{Name: "three hundred", Rows: []spec.Row{
-					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-					{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-					{From: "c2", To: spec.HostAt("a1", 8080), Want: denied}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
-				}},
+				{Name: "three hundred", Rows: amongMany(spec.Row{Want: denied})},
 				{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
 					s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
-				})),
-					Rows: []spec.Row{
-						{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-						{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-						{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-						{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
-					}},
+				})), Rows: amongMany(spec.Row{By: []string{"a1"}})},
 			},
 		},
 		{
@@ -181,6 +171,17 @@ func manyPolicies(n int) []store.Object {
 		all = append(all, policy(fmt.Sprintf("p%03d", i), pod("a1"), ingress(r)))
 	}
 	return all
+}
+
+// amongMany are rows of who may come in by one of manyPolicies, and a row of c2.
+func amongMany(c2 spec.Row) []spec.Row {
+	c2.From, c2.To = "c2", spec.HostAt("a1", 8080)
+	return []spec.Row{
+		{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+		{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+		c2,
+		{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+	}
 }
 
 // amongManyBlocks lets a host come to a pod, by its addresses among ten thousand others in a rule.

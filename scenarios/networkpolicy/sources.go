@@ -99,11 +99,7 @@ func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port u
 func marked(ctx context.Context, w spec.World, f lab.Family) error {
 	spec.TryDo(w.Settle(ctx))
 	for _, way := range [][2]string{{"b1", "a1"}, {"b2", "a1"}, {"c2", "b1"}} {
-		from := spec.Must(w.Host(way[0]))
-		p := w.Lab().Pod(w.Namespace() + "/" + way[0])
-		if p == nil {
-			return spec.HarnessErrorf("there is no pod %s", way[0])
-		}
+		p := PodOf(w, way[0])
 		to := spec.Must(w.Resolve(spec.HostAt(way[1], 8080), f, "udp"))
 		for bit := range 33 {
 			mark := uint32(1) << bit
@@ -111,7 +107,7 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 				mark = math.MaxUint32
 			}
 			probe := traffic.Probe{
-				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
+				From: p.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
 				Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
 			}
 			a := probe.Do(ctx)

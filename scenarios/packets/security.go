@@ -74,7 +74,10 @@ func security() []spec.Scenario {
 				same.Namespace = other
 				spec.MustDo(w.Apply(same))
 				for _, service := range []string{"web", "empty"} {
-					Make(ctx, w, EndpointsIn(other, service, service, "", 8080, "intruder"))
+					for _, s := range SlicesOf(w, service, service, "", 8080, Listed{Host: "intruder"}) {
+						s.SetNamespace(other)
+						spec.MustDo(w.Apply(s))
+					}
 				}
 				return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
