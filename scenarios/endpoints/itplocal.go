@@ -115,10 +115,8 @@ func toggle() spec.Scenario {
 					By: []string{"a2"}},
 			}, func(ctx context.Context, t spec.Traffic) error {
 				spec.MustDo(w.Apply(Backend("a1", "n1", UDP(8080))))
-				err := underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyLocal, spec.Row{Times: 25, By: []string{"a1"}})
-				if err != nil {
-					return err
-				}
+				spec.TryDo(underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyLocal,
+					spec.Row{Times: 25, By: []string{"a1"}}))
 				return underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyCluster,
 					spec.Row{By: []string{"a1", "a2"}, Even: true})
 			})
@@ -130,12 +128,10 @@ func toggle() spec.Scenario {
 // on.
 func underPolicy(ctx context.Context, w spec.World, t spec.Traffic, to corev1.ServiceInternalTrafficPolicy,
 	row spec.Row) error {
-	spec.MustDo(Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }).Run(ctx, w))
+	Make(ctx, w, Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }))
 	row.From, row.To = "c1", spec.ClusterIPOf("web", 80)
 	datagrams := row
 	datagrams.Proto = "udp"
-	if err := w.Expect(ctx, row, datagrams); err != nil {
-		return err
-	}
+	spec.TryDo(w.Expect(ctx, row, datagrams))
 	return t.Rounds(ctx, 3)
 }

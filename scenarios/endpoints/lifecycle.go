@@ -4,11 +4,9 @@ package endpoints
 
 import (
 	"context"
-	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -100,10 +98,10 @@ func programmingLatency() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			for i := range 50 {
-				spec.MustDo(Readiness("a2", i%2 == 1).Run(ctx, w))
+				Make(ctx, w, Readiness("a2", i%2 == 1))
 			}
 			// The last of the fifty made a2 ready; one more takes a1 away.
-			spec.MustDo(Readiness("a1", false).Run(ctx, w))
+			Make(ctx, w, Readiness("a1", false))
 			return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, By: []string{"a2"}})
 		}}},
 	}
@@ -115,13 +113,10 @@ func externalNameTransitions() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}); err != nil {
-					return err
-				}
-				former := vipsOf(w, "web")
+				spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}))
+				former := Pin(w, spec.ClusterIPOf("web", 80), "tcp")
 				spec.MustDo(w.Apply(Service("web", ExternalName("example.org"))))
-				return w.Expect(ctx, spec.Row{From: "c1", To: spec.AddrAt(former[lab.V4], former[lab.V6], 80),
-					Want: spec.NotServed})
+				return w.Expect(ctx, spec.Row{From: "c1", To: former, Want: spec.NotServed})
 			}},
 			{Name: "ClusterIP again", Do: []spec.Action{Apply(Service("web"))}, Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
@@ -134,19 +129,6 @@ func externalNameTransitions() spec.Scenario {
 			}},
 		},
 	}
-}
-
-// vipsOf are the ClusterIPs of a Service, by family.
-func vipsOf(w spec.World, service string) map[lab.Family]string {
-	s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), service)
-	if !ok {
-		panic(spec.HarnessErrorf("there is no Service %s", service))
-	}
-	vips := map[lab.Family]string{}
-	for _, ip := range s.Spec.ClusterIPs {
-		vips[lab.FamilyOf(spec.Must(netip.ParseAddr(ip)))] = ip
-	}
-	return vips
 }
 
 // draws is how many connections find an endpoint that must not be chosen, if it is one of two drawn with equal chances:

@@ -134,11 +134,7 @@ func evict(pod string) spec.Action {
 	return spec.Action{Name: "evict pod " + pod, Run: func(_ context.Context, w spec.World) error {
 		return store.UpdateStatus(w.Store(), w.Namespace(), pod, func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
-			for i := range p.Status.Conditions {
-				if p.Status.Conditions[i].Type == corev1.PodReady {
-					p.Status.Conditions[i].Status = corev1.ConditionFalse
-				}
-			}
+			SetReady(p, false)
 		})
 	}}
 }

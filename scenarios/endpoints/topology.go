@@ -10,10 +10,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// draws is how many connections find an endpoint that must not be chosen, if it is one of two drawn with equal chances:
-// the chance to miss it is 2^-22, below 1e-6.
-const topologyDraws = 22
-
 // topology returns the scenarios of topology hints and spec.trafficDistribution: which endpoints are near enough.
 func topology() []spec.Scenario {
 	return []spec.Scenario{
@@ -51,10 +47,10 @@ func topology() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{contrary("outer"), contrary("inner")},
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: topologyDraws, By: []string{"a1"}},
+					{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: lifecycleDraws, By: []string{"a1"}},
 					only("c1", "outer", "a2"),
 					only("c1", "inner", "a1"),
-					{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: topologyDraws, By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: lifecycleDraws, By: []string{"a2"}},
 				},
 			}},
 		},
@@ -130,7 +126,7 @@ func contrary(service string) spec.Action {
 
 // only wants every connection to a Service served by one pod, even wants them spread over several.
 func only(from, service, by string) spec.Row {
-	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Times: topologyDraws, By: []string{by}}
+	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Times: lifecycleDraws, By: []string{by}}
 }
 
 func even(from, service string, by ...string) spec.Row {

@@ -123,10 +123,7 @@ func droppedOnTheWay(ctx context.Context, w spec.World) error {
 // noEndpointSees wants the rows, which have one client, to lead none of its packets to an endpoint. One that got them
 // would answer from an address that the client has not asked.
 func noEndpointSees(ctx context.Context, w spec.World, endpoints []string, rows ...spec.Row) error {
-	caught, err := CatchRows(ctx, w, endpoints, rows...)
-	if err != nil {
-		return err
-	}
+	caught := spec.Try(CatchRows(ctx, w, endpoints, rows...))
 	client := spec.Must(w.Host(rows[0].From)).Addrs()
 	for _, c := range caught {
 		if slices.Contains(client, c.Src.Addr()) && c.Dst.Port() == 8080 {
@@ -263,11 +260,7 @@ const formerPort = "viplab.example/former-health-port"
 // healthPortOpen wants the health-check port to say that n1 alone has a pod.
 func healthPortOpen(ctx context.Context, w spec.World) error {
 	port := HealthPort(w, "web")
-	for node, want := range map[string]int{"n1": 200, "n3": 503} {
-		if err := healthCode(ctx, w, node, port, want); err != nil {
-			return err
-		}
-	}
+	spec.TryDo(saysAt(ctx, w, port, "/", codes{"n1": 200, "n3": 503}))
 	return store.Update(w.Store(), w.Namespace(), "web", func(s *corev1.Service) {
 		s.Annotations = map[string]string{formerPort: fmt.Sprint(port)}
 	})
@@ -280,22 +273,7 @@ func formerHealthPortClosed(ctx context.Context, w spec.World) error {
 	if _, err := fmt.Sscan(s.Annotations[formerPort], &port); err != nil {
 		return spec.HarnessErrorf("the former health-check port: %w", err)
 	}
-	return healthCode(ctx, w, "n1", port, 0)
-}
-
-// healthCode wants an HTTP status of a node's port; 0 stands for a refused connection.
-func healthCode(ctx context.Context, w spec.World, node string, port uint16, want int) error {
-	for _, f := range w.Lab().Stack().Families() {
-		health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
-		if err != nil {
-			return err
-		}
-		if health.Code != want {
-			return fmt.Errorf("%s over %s: health-check port %d answers %d; want %d (0 is a refusal)", node, f, port,
-				health.Code, want)
-		}
-	}
-	return nil
+	return saysAt(ctx, w, port, "/", codes{"n1": 0})
 }
 
 const lbIPv4, lbIPv6 = "203.0.113.13", "2001:db8:113::13"
@@ -330,20 +308,14 @@ func healthyNodes() spec.Scenario {
 // would, and wants all of it answered and none of it seen by n3.
 func balanced(ctx context.Context, w spec.World, want, pods []string) error {
 	for _, family := range w.Lab().Stack().Families() {
-		healthy, err := healthyOver(ctx, w, family)
-		if err != nil {
-			return err
-		}
-		if !slices.Equal(healthy, want) {
+		if healthy := healthyOver(ctx, w, family); !slices.Equal(healthy, want) {
 			return fmt.Errorf("over %s the health-check port says that the nodes %v have a pod; it is %v", family, healthy, want)
 		}
 	}
 	RouteTo(w, "router", lbIPv4, lbIPv6, want...)
-	if err := w.Expect(ctx, spec.Row{
+	spec.TryDo(w.Expect(ctx, spec.Row{
 		From: "client", To: spec.IngressOf("web", 80), Times: 60, By: pods, SeenAs: spec.Itself(),
-	}); err != nil {
-		return err
-	}
+	}))
 	flows, err := w.Flows(ctx, "n3", toLoadBalancer)
 	if err == nil && len(flows) > 0 {
 		err = fmt.Errorf("n3 has never had a pod, but got %d connections from the load balancer", len(flows))
@@ -357,17 +329,14 @@ func toLoadBalancer(f observe.Flow) bool {
 }
 
 // healthyOver are the nodes whose health-check port answers 200, asked from the router.
-func healthyOver(ctx context.Context, w spec.World, family lab.Family) ([]string, error) {
+func healthyOver(ctx context.Context, w spec.World, family lab.Family) []string {
 	port := HealthPort(w, "web")
 	var healthy []string
 	for _, n := range w.Lab().Nodes() {
-		health, err := AskHealth(ctx, w, "router", "/", netip.AddrPortFrom(n.Addr(family), port))
-		if err != nil {
-			return nil, fmt.Errorf("the health-check port of %s: %w", n.Name(), err)
-		}
+		health := spec.Try(AskHealth(ctx, w, "router", "/", netip.AddrPortFrom(n.Addr(family), port)))
 		if health.Code == http.StatusOK {
 			healthy = append(healthy, n.Name())
 		}
 	}
-	return healthy, nil
+	return healthy
 }

@@ -13,6 +13,6 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		etplocal(), externalips(), healthcheck(), loadbalancer(), sourceranges(),
+		etplocal(), externalips(), healthcheck(), loadbalancer(), shortcuts(), sourceranges(), healthPorts(),
 	)
 }

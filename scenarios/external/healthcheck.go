@@ -51,10 +51,57 @@ func healthcheck() []spec.Scenario {
 				},
 			},
 		},
-		portLifecycle(),
-		allowedByFirewall(),
 		listenScope(),
-		proxierHealth(),
+	}
+}
+
+// healthPorts returns the scenarios of ports that come and go, and of the proxier's own health.
+func healthPorts() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "hc-port-lifecycle", Needs: needs,
+			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				open := codes{"n1": 200, "n2": 503, "n3": 503}
+				closed := codes{"n1": 0, "n2": 0, "n3": 0}
+				first := HealthPort(w, "web")
+				if err := saysAt(ctx, w, first, "/", open); err != nil {
+					return fmt.Errorf("at first: %w", err)
+				}
+				spec.TryDo(after(ctx, w, policy(corev1.ServiceExternalTrafficPolicyCluster), first, closed))
+				Make(ctx, w, policy(corev1.ServiceExternalTrafficPolicyLocal))
+				second := HealthPort(w, "web")
+				if err := saysAt(ctx, w, second, "/", open); err != nil {
+					return fmt.Errorf("policy Local again: %w", err)
+				}
+				return after(ctx, w, Delete("Service", "web"), second, closed)
+			}}},
+		},
+		// It closes the INPUT chain of n1 to new TCP connections from outside.
+		{
+			ID: "hc-allowed-by-firewall", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
+			Needs: append([]spec.Feature{spec.OpensFirewall}, needs...),
+			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+			Steps: []spec.Step{{
+				Do:    []spec.Action{Serve("n1", "tcp", 8031), closeInput("n1")},
+				Rows:  []spec.Row{{From: "client", To: spec.HostAt("n1", 8031), Want: spec.Silence}},
+				Check: says(codes{"n1": 200, "n2": 503}),
+			}},
+		},
+		// It has a cluster of its own, because pods of Deployments keep away from a node that is to be
+		// deleted.
+		{
+			ID: "hc-proxier-health", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
+			Needs: append([]spec.Feature{spec.ProxierHealthz}, needs...),
+			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
+			Steps: []spec.Step{
+				{Name: "all is well", Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
+				{Name: "n1 is to be deleted", Do: []spec.Action{taint("n1", true)},
+					Check: proxierSays(codes{"n1": 503, "n2": 200}, codes{"n1": 200, "n2": 200})},
+				{Name: "n1 stays", Do: []spec.Action{taint("n1", false)},
+					Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
+			},
+		},
 	}
 }
 
@@ -62,7 +109,7 @@ func healthcheck() []spec.Scenario {
 type codes map[string]int
 
 // says wants the nodes' health-check ports of Service web to answer so.
-func says(want codes) func(context.Context, spec.World) error {
+func says(want codes) Check {
 	return func(ctx context.Context, w spec.World) error {
 		return saysAt(ctx, w, HealthPort(w, "web"), "/", want)
 	}
@@ -70,9 +117,7 @@ func says(want codes) func(context.Context, spec.World) error {
 
 // saysAt wants nodes to answer so to an HTTP request from outside of the cluster.
 func saysAt(ctx context.Context, w spec.World, port uint16, path string, want codes) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	for _, f := range w.Lab().Stack().Families() {
 		for node, code := range want {
 			health, err := AskHealth(ctx, w, "client", path, netip.AddrPortFrom(w.Lab().Node(node).Addr(f), port))
@@ -93,11 +138,6 @@ func inWords(code int) string {
 		return "with a refusal"
 	}
 	return fmt.Sprintf("%d %s", code, http.StatusText(code))
-}
-
-// setPolicy changes the external traffic policy of Service web.
-func setPolicy(to corev1.ServiceExternalTrafficPolicy) spec.Action {
-	return Edit("web", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = to })
 }
 
 func bodyAndWeight() spec.Scenario {
@@ -146,68 +186,19 @@ func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods in
 	return nil
 }
 
-func portLifecycle() spec.Scenario {
-	return spec.Scenario{
-		ID: "hc-port-lifecycle", Needs: needs,
-		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			open := codes{"n1": 200, "n2": 503, "n3": 503}
-			closed := codes{"n1": 0, "n2": 0, "n3": 0}
-			first := HealthPort(w, "web")
-			if err := saysAt(ctx, w, first, "/", open); err != nil {
-				return fmt.Errorf("at first: %w", err)
-			}
-			if err := after(ctx, w, setPolicy(corev1.ServiceExternalTrafficPolicyCluster), first, closed); err != nil {
-				return err
-			}
-			spec.MustDo(setPolicy(corev1.ServiceExternalTrafficPolicyLocal).Run(ctx, w))
-			second := HealthPort(w, "web")
-			if err := saysAt(ctx, w, second, "/", open); err != nil {
-				return fmt.Errorf("policy Local again: %w", err)
-			}
-			return after(ctx, w, Delete("Service", "web"), second, closed)
-		}}},
-	}
-}
-
 // after makes a change and wants the port to answer so.
 func after(ctx context.Context, w spec.World, change spec.Action, port uint16, want codes) error {
-	spec.MustDo(change.Run(ctx, w))
+	Make(ctx, w, change)
 	if err := saysAt(ctx, w, port, "/", want); err != nil {
 		return fmt.Errorf("after %q: %w", change.Name, err)
 	}
 	return nil
 }
 
-// allowedByFirewall closes the INPUT chain of n1 to new TCP connections from outside.
-func allowedByFirewall() spec.Scenario {
-	return spec.Scenario{
-		ID: "hc-allowed-by-firewall", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
-		Needs: append([]spec.Feature{spec.OpensFirewall}, needs...),
-		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
-		Steps: []spec.Step{{
-			Do:    []spec.Action{Serve("n1", "tcp", 8031), closeInput("n1")},
-			Rows:  []spec.Row{{From: "client", To: spec.HostAt("n1", 8031), Want: spec.Silence}},
-			Check: says(codes{"n1": 200, "n2": 503}),
-		}},
-	}
-}
-
 // closeInput makes INPUT drop all but what is not TCP, comes by loopback, or belongs to a connection.
 func closeInput(node string) spec.Action {
-	return spec.Action{Name: "close INPUT of " + node, Run: func(ctx context.Context, w spec.World) error {
-		for _, f := range w.Lab().Stack().Families() {
-			for _, rule := range [][]string{
-				{"-A", "INPUT", "!", "-p", "tcp", "-j", "ACCEPT"},
-				{"-A", "INPUT", "-i", "lo", "-j", "ACCEPT"},
-				{"-A", "INPUT", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"},
-				{"-P", "INPUT", "DROP"},
-			} {
-				spec.Must(w.Run(ctx, node, append([]string{IPTables(w, f), "-w"}, rule...)...))
-			}
-		}
-		return nil
-	}}
+	return Firewall("close INPUT of "+node, node, "-A INPUT ! -p tcp -j ACCEPT", "-A INPUT -i lo -j ACCEPT",
+		"-A INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT", "-P INPUT DROP")
 }
 
 // busyPort is a health-check port that another process has taken.
@@ -219,9 +210,7 @@ func listenScope() spec.Scenario {
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "limited to the primary address", Check: func(ctx context.Context, w spec.World) error {
-				if err := says(codes{"n1": 200, "n2": 503})(ctx, w); err != nil {
-					return err
-				}
+				spec.TryDo(says(codes{"n1": 200, "n2": 503})(ctx, w))
 				return closedElsewhere(ctx, w)
 			}},
 			{
@@ -247,10 +236,7 @@ func closedElsewhere(ctx context.Context, w spec.World) error {
 	port := HealthPort(w, "web")
 	for _, f := range w.Lab().Stack().Families() {
 		at := spec.Must(w.Resolve(spec.HostAt("n1", port).On(spec.Secondary), f, "tcp"))
-		health, err := AskHealth(ctx, w, "client", "/", at)
-		if err != nil {
-			return err
-		}
+		health := spec.Try(AskHealth(ctx, w, "client", "/", at))
 		if health.Code != 0 {
 			return fmt.Errorf("the health-check port is open on %s, which serves no NodePorts", at)
 		}
@@ -261,31 +247,11 @@ func closedElsewhere(ctx context.Context, w spec.World) error {
 // proxierPort is the default port of kube-proxy's own health.
 const proxierPort = 10256
 
-// proxierHealth has a cluster of its own, because pods of Deployments keep away from a node that is to be deleted.
-func proxierHealth() spec.Scenario {
-	return spec.Scenario{
-		ID: "hc-proxier-health", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
-		Needs: append([]spec.Feature{spec.ProxierHealthz}, needs...),
-		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
-		Steps: []spec.Step{
-			{Name: "all is well", Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
-			{Name: "n1 is to be deleted", Do: []spec.Action{taint("n1", true)},
-				Check: proxierSays(codes{"n1": 503, "n2": 200}, codes{"n1": 200, "n2": 200})},
-			{Name: "n1 stays", Do: []spec.Action{taint("n1", false)},
-				Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
-		},
-	}
-}
-
 // proxierSays wants these answers to /healthz and /livez, and the Service's own port to answer as ever.
-func proxierSays(healthz, livez codes) func(context.Context, spec.World) error {
+func proxierSays(healthz, livez codes) Check {
 	return func(ctx context.Context, w spec.World) error {
-		if err := saysAt(ctx, w, proxierPort, "/healthz", healthz); err != nil {
-			return err
-		}
-		if err := saysAt(ctx, w, proxierPort, "/livez", livez); err != nil {
-			return err
-		}
+		spec.TryDo(saysAt(ctx, w, proxierPort, "/healthz", healthz))
+		spec.TryDo(saysAt(ctx, w, proxierPort, "/livez", livez))
 		return says(codes{"n1": 200, "n2": 503})(ctx, w)
 	}
 }
@@ -293,13 +259,12 @@ func proxierSays(healthz, livez codes) func(context.Context, spec.World) error {
 // taint marks a node as the autoscaler does before it deletes the machine, or takes the mark away.
 func taint(node string, doomed bool) spec.Action {
 	const key = "ToBeDeletedByClusterAutoscaler"
-	return spec.Action{Name: fmt.Sprintf("node %s doomed=%t", node, doomed),
-		Run: func(_ context.Context, w spec.World) error {
-			return store.Update(w.Store(), "", node, func(n *corev1.Node) {
-				n.Spec.Taints = nil
-				if doomed {
-					n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
-				}
-			})
-		}}
+	return Change(fmt.Sprintf("node %s doomed=%t", node, doomed), func(w spec.World) error {
+		return store.Update(w.Store(), "", node, func(n *corev1.Node) {
+			n.Spec.Taints = nil
+			if doomed {
+				n.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoSchedule}}
+			}
+		})
+	})
 }

@@ -20,7 +20,6 @@ import (
 // Service, and that nodes serve themselves if its packets reach them unchanged.
 func loadbalancer() []spec.Scenario {
 	return []spec.Scenario{
-		fromExternal(),
 		{
 			ID: "lb-vip-any-node", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
@@ -37,7 +36,6 @@ func loadbalancer() []spec.Scenario {
 				}, Rows: anyNodeRows()},
 			},
 		},
-		shortcut(),
 		{
 			ID: "lb-ipmode-proxy", Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
@@ -76,9 +74,6 @@ func loadbalancer() []spec.Scenario {
 				},
 			}},
 		},
-		lbForeignPortUntouched(),
-		statusChanges(),
-		rollingUpdate(),
 		{
 			ID: "lb-no-announcement", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
@@ -88,26 +83,61 @@ func loadbalancer() []spec.Scenario {
 				Check: nobodyAnswers,
 			}},
 		},
+		statusChanges(),
+		rollingUpdate(),
 	}
 }
 
-func lbForeignPortUntouched() spec.Scenario {
-	return spec.Scenario{
-		ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
-		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-		Steps: []spec.Step{{
-			Do: []spec.Action{
-				Ingress("web", "203.0.113.26", "2001:db8:113::26"), RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
-				Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026), Serve("router", "udp", 8026),
-			},
-			Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-				{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-				{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-				// The answer does not come back through the node, which TCP would not survive there.
-				{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
-			},
-		}},
+// shortcuts returns the scenarios of packets that take no way through the load balancer, and of one that does.
+func shortcuts() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{{
+				Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
+				Check: func(ctx context.Context, w spec.World) error {
+					return awayFromRouter(ctx, w, spec.Row{
+						From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
+						SeenAs: spec.ItselfOrNode(),
+					})
+				},
+			}},
+		},
+		{
+			ID: "lb-vip-shortcut-in-cluster", Needs: []spec.Feature{spec.LoadBalancer},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{{
+				Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
+				Check: func(ctx context.Context, w spec.World) error {
+					return awayFromRouter(ctx, w,
+						spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"},
+							SeenAs: spec.ItselfOrNode()},
+						spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"},
+							SeenAs: spec.ItselfOrNode()},
+					)
+				},
+			}},
+		},
+		{
+			ID: "lb-foreign-port-untouched", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
+			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
+			Steps: []spec.Step{{
+				Do: []spec.Action{
+					Ingress("web", "203.0.113.26", "2001:db8:113::26"),
+					RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
+					Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026),
+					Serve("router", "udp", 8026),
+				},
+				Rows: []spec.Row{
+					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+					{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+					// The answer does not come back through the node, which TCP would not survive there.
+					{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
+				},
+			}},
+		},
 	}
 }
 
@@ -145,44 +175,9 @@ func nobodyAnswers(ctx context.Context, w spec.World) error {
 	return nil
 }
 
-func fromExternal() spec.Scenario {
-	return spec.Scenario{
-		ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
-		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-		Steps: []spec.Step{{
-			Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
-			Check: func(ctx context.Context, w spec.World) error {
-				return awayFromRouter(ctx, w, spec.Row{
-					From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
-					SeenAs: spec.ItselfOrNode(),
-				})
-			},
-		}},
-	}
-}
-
-func shortcut() spec.Scenario {
-	return spec.Scenario{
-		ID: "lb-vip-shortcut-in-cluster", Needs: []spec.Feature{spec.LoadBalancer},
-		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
-		Steps: []spec.Step{{
-			Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
-			Check: func(ctx context.Context, w spec.World) error {
-				return awayFromRouter(ctx, w,
-					spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.ItselfOrNode()},
-					spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"}, SeenAs: spec.ItselfOrNode()},
-				)
-			},
-		}},
-	}
-}
-
 // awayFromRouter wants the rows to hold, and no packet of theirs to pass the router, where the load balancer would be.
 func awayFromRouter(ctx context.Context, w spec.World, rows ...spec.Row) error {
-	caught, err := Catch(w, func() error { return w.Expect(ctx, rows...) }, "router")
-	if err != nil {
-		return err
-	}
+	caught := spec.Try(CatchRows(ctx, w, []string{"router"}, rows...))
 	for _, f := range w.Lab().Stack().Families() {
 		vip := spec.Must(w.Resolve(rows[0].To, f, "tcp"))
 		for _, c := range caught {
@@ -316,32 +311,19 @@ func toDoor(node string) spec.Action { return RouteVia("client", doors[node].V4,
 // underTraffic makes a change while clients connect, through the nodes that a load balancer takes for healthy before
 // it.
 func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	rows := []spec.Row{{From: "client", To: spec.IngressOf("any", 80), By: everyPod}}
 	for node, door := range doors {
 		for _, f := range w.Lab().Stack().Families() {
-			healthy, err := isHealthy(ctx, w, w.Lab().Node(node).Addr(f))
-			if err != nil {
-				return err
-			}
-			if healthy {
+			at := netip.AddrPortFrom(w.Lab().Node(node).Addr(f), HealthPort(w, "local"))
+			if spec.Try(AskHealth(ctx, w, "client", "/", at)).Code == http.StatusOK {
 				rows = append(rows, spec.Row{From: "client", To: door, Family: f, By: everyPod})
 			}
 		}
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-		spec.MustDo(change.Run(ctx, w))
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
+		Make(ctx, w, change)
+		spec.TryDo(w.Settle(ctx))
 		return t.Rounds(ctx, 5)
 	})
-}
-
-// isHealthy asks the health-check port of a node, whose address it is given.
-func isHealthy(ctx context.Context, w spec.World, node netip.Addr) (bool, error) {
-	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(node, HealthPort(w, "local")))
-	return health.Code == http.StatusOK, err
 }

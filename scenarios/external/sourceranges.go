@@ -3,7 +3,6 @@
 package external
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
@@ -141,14 +140,13 @@ func srPodClients() spec.Scenario {
 
 // listing makes the ranges of a Service contain a pod and no other sender of the lab.
 func listing(service, pod string) spec.Action {
-	return spec.Action{Name: "list pod " + pod, Run: func(_ context.Context, w spec.World) error {
-		h := spec.Must(w.Host(pod))
-		ranges := append([]string{}, nobody...)
-		for _, a := range h.Addrs() {
+	return Change("list pod "+pod, func(w spec.World) error {
+		ranges := slices.Clone(nobody)
+		for _, a := range spec.Must(w.Host(pod)).Addrs() {
 			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()).String())
 		}
 		return store.Update(w.Store(), w.Namespace(), service, SourceRanges(ranges...))
-	}}
+	})
 }
 
 // anyAndFormat has a Service for each way to write ranges.

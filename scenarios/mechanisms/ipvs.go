@@ -21,30 +21,39 @@ var ipvsNeeds = []spec.Feature{spec.IPVS, spec.ClusterIP, spec.NodePort}
 
 // ipvs returns the scenarios of what an IPVS proxier programs, and of how each scheduler picks an endpoint.
 func ipvs() []spec.Scenario {
-	return append(schedulers(), objects(), accessFilter())
-}
-
-// objects has a cluster of its own, because it counts rules.
-func objects() spec.Scenario {
-	return spec.Scenario{
-		ID: "rs-ipvs-objects", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: append([]spec.Feature{spec.SessionAffinity}, ipvsNeeds...),
-		Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
-		Steps: []spec.Step{
-			{Name: "one Service", Check: EachFamily(objectsOfWeb)},
-			{Name: "more Services", Check: EachFamily(rulesStay)},
+	return append(schedulers(), []spec.Scenario{
+		// It has a cluster of its own, because it counts rules.
+		{
+			ID: "rs-ipvs-objects", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: append([]spec.Feature{spec.SessionAffinity}, ipvsNeeds...),
+			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), Affinity())},
+			Steps: []spec.Step{
+				{Name: "one Service", Check: EachFamily(objectsOfWeb)},
+				{Name: "more Services", Check: EachFamily(rulesStay)},
+			},
 		},
-	}
+		{
+			ID: "rs-ipvs-access-filter", Needs: ipvsNeeds,
+			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
+				n1 := w.Lab().Node("n1")
+				daemon := spec.Must(traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort}))
+				defer func() { err = errors.Join(err, daemon.Close()) }()
+				return w.Expect(ctx,
+					spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
+					spec.Row{From: "c1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
+					spec.Row{From: "n1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
+				)
+			}}},
+		},
+	}...)
 }
 
 func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp"))
 	primary := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp"))
 	second := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80).On(spec.Secondary), f, "tcp"))
-	servers, err := virtualServers(ctx, w, "n1")
-	if err != nil {
-		return err
-	}
+	servers := virtualServers(ctx, w, "n1")
 	var errs []error
 	for _, at := range []netip.AddrPort{vip, primary, second} {
 		errs = append(errs, servers.leadsTo(w, f, at, "-s rr", "-p 10800"))
@@ -60,12 +69,10 @@ func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 			netip.PrefixFrom(vip.Addr(), vip.Addr().BitLen()).String() + " "},
 		{[]string{"ipset", "list", setName("KUBE-CLUSTER-IP", f)}, fmt.Sprintf("\n%s,tcp:80\n", vip.Addr())},
 		{[]string{"ipset", "list", setName("KUBE-NODE-PORT-TCP", f)}, fmt.Sprintf("\n%d\n", primary.Port())},
-		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, loop(w, f)},
+		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, // a1's connections to itself are masqueraded
+			fmt.Sprintf("\n%[1]s,tcp:8080,%[1]s\n", spec.Must(w.Host("a1")).Addr(f))},
 	} {
-		text, err := Shown(ctx, w, "n1", want.argv...)
-		if err != nil {
-			return err
-		}
+		text := Shown(ctx, w, "n1", want.argv...)
 		if !strings.Contains(text+"\n", want.text) {
 			errs = append(errs, fmt.Errorf("%s: there is no %q in\n%s", strings.Join(want.argv, " "),
 				strings.TrimSpace(want.text), text))
@@ -82,61 +89,28 @@ func setName(name string, f lab.Family) string {
 	return name[:min(len(name), 31)]
 }
 
-// loop is the entry by which a1's connections to itself are masqueraded.
-func loop(w spec.World, f lab.Family) string {
-	h, err := w.Host("a1")
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("\n%s,tcp:8080,%s\n", h.Addr(f), h.Addr(f))
-}
-
 // rulesStay adds a Service of the kind there is and wants no rule more.
 func rulesStay(ctx context.Context, w spec.World, f lab.Family) error {
-	before, err := countRules(ctx, w, f)
-	if err != nil {
-		return err
-	}
+	before := countRules(ctx, w, f)
 	for i := range 3 {
 		spec.MustDo(w.Apply(Service(fmt.Sprintf("more-%s-%d", f, i), Selecting("web"), NodePort())))
 	}
-	if err := w.Settle(ctx); err != nil {
-		return err
+	spec.TryDo(w.Settle(ctx))
+	if after := countRules(ctx, w, f); after != before {
+		return fmt.Errorf("%d iptables rules have become %d with three more Services", before, after)
 	}
-	after, err := countRules(ctx, w, f)
-	if err == nil && after != before {
-		err = fmt.Errorf("%d iptables rules have become %d with three more Services", before, after)
-	}
-	return err
+	return nil
 }
 
-func countRules(ctx context.Context, w spec.World, f lab.Family) (int, error) {
-	text, err := w.Run(ctx, "n1", IPTables(w, f)+"-save")
-	n := strings.Count(text, "\n-A ")
-	if err == nil && n == 0 {
-		err = errors.New("there are no iptables rules")
+func countRules(ctx context.Context, w spec.World, f lab.Family) int {
+	n := strings.Count(spec.Must(w.Run(ctx, "n1", IPTables(w, f)+"-save")), "\n-A ")
+	if n == 0 {
+		spec.TryDo(errors.New("there are no iptables rules"))
 	}
-	return n, err
+	return n
 }
 
 const daemonPort = 18095
-
-func accessFilter() spec.Scenario {
-	return spec.Scenario{
-		ID: "rs-ipvs-access-filter", Needs: ipvsNeeds,
-		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
-			n1 := w.Lab().Node("n1")
-			daemon := spec.Must(traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort}))
-			defer func() { err = errors.Join(err, daemon.Close()) }()
-			return w.Expect(ctx,
-				spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
-				spec.Row{From: "c1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
-				spec.Row{From: "n1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
-			)
-		}}},
-	}
-}
 
 // servers are the virtual servers for TCP of a node, as ipvsadm saves them.
 type servers map[netip.AddrPort]*virtualServer
@@ -146,11 +120,8 @@ type virtualServer struct {
 	destinations []string
 }
 
-func virtualServers(ctx context.Context, w spec.World, node string) (servers, error) {
-	text, err := Shown(ctx, w, node, "ipvsadm", "-Sn")
-	if err != nil {
-		return nil, err
-	}
+func virtualServers(ctx context.Context, w spec.World, node string) servers {
+	text := Shown(ctx, w, node, "ipvsadm", "-Sn")
 	all := servers{}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -171,7 +142,7 @@ func virtualServers(ctx context.Context, w spec.World, node string) (servers, er
 			all[at].destinations = append(all[at].destinations, rest)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // leadsTo wants a virtual server that has the options and exactly the two pods as destinations.

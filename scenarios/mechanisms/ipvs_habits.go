@@ -30,11 +30,7 @@ var ipvsInTurn = habit{
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		var picked []string
 		for range 12 {
-			server, err := pick(ctx, w, "c1", "web", f)
-			if err != nil {
-				return err
-			}
-			picked = append(picked, server)
+			picked = append(picked, pick(ctx, w, "c1", "web", f))
 		}
 		for i, server := range picked {
 			if i < 3 && slices.Contains(picked[:i], server) || i >= 3 && server != picked[i-3] {
@@ -60,15 +56,10 @@ var leastBusy = habit{
 			}
 		}()
 		for _, want := range []string{"a1", "a2"} {
-			spec.MustDo(Readiness("a2", want == "a2").Run(ctx, w))
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
+			Make(ctx, w, Readiness("a2", want == "a2"))
+			spec.TryDo(w.Settle(ctx))
 			for i := range 4 {
-				conn, server, err := connect(ctx, w, "c1", "web", f)
-				if err != nil {
-					return err
-				}
+				conn, server := connect(ctx, w, "c1", "web", f)
 				open = append(open, conn)
 				if server != want {
 					return fmt.Errorf("a1 was alone until it had 4 connections; number %d of the 4 meant for %s goes to %s", i+1,
@@ -84,7 +75,7 @@ var bySource = habit{
 	why:   "sends a client to the same endpoint every time, and different clients to different ones",
 	given: func() []store.Object { return slices.Concat(endpoints(), clients(), []store.Object{Service("web")}) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
-		return sticks(func(client int) (string, error) { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) },
+		return sticks(func(client int) string { return pick(ctx, w, fmt.Sprintf("client-%d", client), "web", f) },
 			"client")
 	},
 }
@@ -94,7 +85,7 @@ var byDestination = habit{
 	given: func() []store.Object { return slices.Concat(endpoints(), clients()[:2], services()) },
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		from := 0
-		return sticks(func(address int) (string, error) {
+		return sticks(func(address int) string {
 			from = 1 - from
 			return pick(ctx, w, fmt.Sprintf("client-%d", from), fmt.Sprintf("web-%d", address), f)
 		}, "address")
@@ -102,15 +93,12 @@ var byDestination = habit{
 }
 
 // sticks picks four times for each of many and wants always the same, but not the same for all.
-func sticks(pick func(int) (string, error), what string) error {
+func sticks(pick func(int) string, what string) error {
 	servers := map[string]bool{}
 	for i := range many {
 		first := ""
 		for range 4 {
-			server, err := pick(i)
-			if err != nil {
-				return err
-			}
+			server := pick(i)
 			if first == "" {
 				first = server
 			}
@@ -139,10 +127,7 @@ var byHash = habit{
 	show: func(ctx context.Context, w spec.World, f lab.Family) error {
 		picked, servers := map[uint16]string{}, map[string]bool{}
 		for port := uint16(firstPort); port < firstPort+many; port++ {
-			server, err := pickFrom(ctx, w, "c1", port, "web", f)
-			if err != nil {
-				return err
-			}
+			server := pickFrom(ctx, w, "c1", port, "web", f)
 			picked[port], servers[server] = server, true
 		}
 		if len(servers) == 1 {
@@ -150,10 +135,7 @@ var byHash = habit{
 		}
 		// The other way round, so that schedulers that take turns do not agree by keeping step.
 		for port := uint16(firstPort + many - 1); port >= firstPort; port-- {
-			server, err := pickFrom(ctx, w, "c1", port, "twin", f)
-			if err != nil {
-				return err
-			}
+			server := pickFrom(ctx, w, "c1", port, "twin", f)
 			if server != picked[port] {
 				return fmt.Errorf("from port %d one Service leads to %s, the other to %s", port, picked[port], server)
 			}
@@ -162,22 +144,20 @@ var byHash = habit{
 	},
 }
 
-// pick makes a connection to a Service and says which pod has got it.
-func pick(ctx context.Context, w spec.World, from, service string, f lab.Family) (string, error) {
-	conn, server, err := connect(ctx, w, from, service, f)
-	if err != nil {
-		return "", err
-	}
-	return server, conn.Close()
+// pick makes a connection to a Service and returns the name of the pod that got it.
+func pick(ctx context.Context, w spec.World, from, service string, f lab.Family) string {
+	conn, server := connect(ctx, w, from, service, f)
+	spec.MustDo(conn.Close())
+	return server
 }
 
 // connect is pick with the connection left open.
-func connect(ctx context.Context, w spec.World, from, service string, f lab.Family) (*traffic.Conn, string, error) {
+func connect(ctx context.Context, w spec.World, from, service string, f lab.Family) (*traffic.Conn, string) {
 	conn, answer, err := w.Probe(ctx, from, spec.ClusterIPOf(service, 80), f, "tcp")
 	if err == nil && conn == nil {
 		err = fmt.Errorf("%s does not reach %s: %s", from, service, answer)
 	}
-	return conn, podOf(w, answer), err
+	return spec.Try(conn, err), podOf(w, answer)
 }
 
 // podOf is the pod that answered.
@@ -185,17 +165,14 @@ func podOf(w spec.World, a traffic.Answer) string {
 	return strings.TrimPrefix(a.Server, w.Namespace()+"/")
 }
 
-// pickFrom is pick from a port of one's choice.
-func pickFrom(ctx context.Context, w spec.World, from string, port uint16, service string, f lab.Family) (string,
-	error) {
+// pickFrom is pick from a given port.
+func pickFrom(ctx context.Context, w spec.World, from string, port uint16, service string, f lab.Family) string {
 	h := spec.Must(w.Host(from))
 	to := spec.Must(w.Resolve(spec.ClusterIPOf(service, 80), f, "tcp"))
 	answer := traffic.Probe{From: h.NS, Source: netip.AddrPortFrom(h.Addr(f), port), To: to, Proto: "tcp"}.Do(ctx)
-	switch {
-	case answer.Fault != nil:
-		return "", &spec.HarnessError{Err: answer.Fault}
-	case answer.Outcome != traffic.Reply:
-		return "", fmt.Errorf("%s does not reach %s: %s", from, service, answer)
+	spec.MustDo(answer.Fault)
+	if answer.Outcome != traffic.Reply {
+		spec.TryDo(fmt.Errorf("%s does not reach %s: %s", from, service, answer))
 	}
-	return podOf(w, answer), nil
+	return podOf(w, answer)
 }

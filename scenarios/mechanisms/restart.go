@@ -16,8 +16,48 @@ import (
 // restart returns the scenarios of proxiers that end, come back, change their mode or leave.
 func restart() []spec.Scenario {
 	return []spec.Scenario{
-		transparent(), drift(), noPartialFirstSync(), atomicUpdates(), deletedExternally(), modeSwitch(), foreignRules(),
-		cleanup(),
+		{
+			ID: "rr-restart-transparent", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
+			Given: world(),
+			Steps: []spec.Step{{Check: During(every, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				spec.TryDo(w.Life("n1").Kill(ctx))
+				spec.TryDo(t.Rounds(ctx, downFor))
+				spec.TryDo(w.Life("n1").Start(ctx))
+				spec.TryDo(w.Settle(ctx))
+				spec.TryDo(t.Rounds(ctx, 5))
+			})}},
+		},
+		{
+			ID: "rr-no-partial-first-sync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
+			Given: world(),
+			Steps: []spec.Step{{Check: During(every, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				release := spec.Try(w.Life("n1").StartWithoutEndpoints(ctx))
+				defer release()
+				spec.TryDo(t.Rounds(ctx, downFor))
+				release()
+				spec.TryDo(w.Settle(ctx))
+				spec.TryDo(t.Rounds(ctx, 5))
+			})}},
+		},
+		{
+			ID: "rr-atomic-updates", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+			Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
+				Service("restless", NodePort())),
+			Steps: []spec.Step{{Check: During(slices.Concat(every, []spec.Row{
+				// TCP connections to an endpoint that leaves meanwhile live on, so these may all be wanted to work.
+				{From: "c1", To: spec.ClusterIPOf("restless", 80), By: []string{"a3", "b3"}},
+				{From: "client", To: spec.NodePortAt("n1", "restless", 80), By: []string{"a3", "b3"}},
+			}), func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range rewrites {
+					Make(ctx, w, rewrite(i)...)
+					spec.TryDo(t.Rounds(ctx, 1))
+				}
+				spec.TryDo(w.Settle(ctx))
+			})}},
+		},
+		drift(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
 	}
 }
 
@@ -47,98 +87,21 @@ var kept = []spec.Row{
 	{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "nodeport", By: backends},
 }
 
+// every is both.
+var every = slices.Concat(fresh, kept)
+
 // downFor is how many probes of each row meet a node without a proxier.
 const downFor = 15
-
-func transparent() spec.Scenario {
-	return spec.Scenario{
-		ID: "rr-restart-transparent", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
-		Given: world(),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			n1 := w.Life("n1")
-			return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
-				return restartInTurn(
-					func() error { return n1.Kill(ctx) },
-					func() error { return t.Rounds(ctx, downFor) },
-					func() error { return n1.Start(ctx) },
-					func() error { return w.Settle(ctx) },
-					func() error { return t.Rounds(ctx, 5) },
-				)
-			})
-		}}},
-	}
-}
-
-func noPartialFirstSync() spec.Scenario {
-	return spec.Scenario{
-		ID: "rr-no-partial-first-sync", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
-		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
-		Given: world(),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			n1 := w.Life("n1")
-			return w.During(ctx, slices.Concat(fresh, kept), func(ctx context.Context, t spec.Traffic) error {
-				release, err := n1.StartWithoutEndpoints(ctx)
-				if err != nil {
-					return err
-				}
-				defer release()
-				return restartInTurn(
-					func() error { return t.Rounds(ctx, downFor) },
-					func() error { release(); return w.Settle(ctx) },
-					func() error { return t.Rounds(ctx, 5) },
-				)
-			})
-		}}},
-	}
-}
-
-func atomicUpdates() spec.Scenario {
-	return spec.Scenario{
-		ID: "rr-atomic-updates", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
-		Given: world(Backend("a3", "n3", App("restless")), Backend("b3", "n3", App("restless")),
-			Service("restless", NodePort())),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			// TCP connections to an endpoint that leaves meanwhile live on, so these may all be wanted to work.
-			restless := []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("restless", 80), By: []string{"a3", "b3"}},
-				{From: "client", To: spec.NodePortAt("n1", "restless", 80), By: []string{"a3", "b3"}},
-			}
-			return w.During(ctx, slices.Concat(fresh, kept, restless), func(ctx context.Context, t spec.Traffic) error {
-				for i := range rewrites {
-					spec.MustDo(rewrite(ctx, w, i))
-					if err := t.Rounds(ctx, 1); err != nil {
-						return err
-					}
-				}
-				return w.Settle(ctx)
-			})
-		}}},
-	}
-}
 
 // rewrites is how many changes meet the traffic: enough to make each node write its rules over and over.
 const rewrites = 12
 
-// rewrite makes the i-th of many changes: an endpoint leaves or joins, a Service comes or goes.
-func rewrite(ctx context.Context, w spec.World, i int) error {
-	if err := Readiness("a3", i%2 == 1).Run(ctx, w); err != nil {
-		return err
-	}
+// rewrite returns the i-th of many changes: an endpoint leaves or joins, a Service comes or goes.
+func rewrite(i int) []spec.Action {
 	if i%2 == 0 {
-		return w.Apply(Service("passing", Selecting("web"), NodePort()))
+		return []spec.Action{Readiness("a3", false), Apply(Service("passing", Selecting("web"), NodePort()))}
 	}
-	return w.Store().Delete(store.KindService, w.Namespace(), "passing")
-}
-
-// inTurn does one thing after another, up to the first that fails.
-func restartInTurn(all ...func() error) error {
-	for _, f := range all {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return []spec.Action{Readiness("a3", true), Delete("Service", "passing")}
 }
 
 func modeSwitch() spec.Scenario {
@@ -149,15 +112,14 @@ func modeSwitch() spec.Scenario {
 		Given: world(Service("gone", Selecting("web"), NodePort())),
 		Steps: []spec.Step{
 			{Name: "before", Rows: kept},
-			{Name: "another mode takes over", Check: func(ctx context.Context, w spec.World) error {
-				return w.During(ctx, kept, func(ctx context.Context, t spec.Traffic) error {
-					return restartInTurn(
-						func() error { return w.Life("n1").Switch(ctx) },
-						func() error { return w.Settle(ctx) },
-						func() error { return t.Rounds(ctx, 5) },
-					)
-				})
-			}},
+			{
+				Name: "another mode takes over",
+				Check: During(kept, func(ctx context.Context, w spec.World, t spec.Traffic) {
+					spec.TryDo(w.Life("n1").Switch(ctx))
+					spec.TryDo(w.Settle(ctx))
+					spec.TryDo(t.Rounds(ctx, 5))
+				}),
+			},
 			{Name: "the other mode serves", Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends, SeenAs: spec.Itself(), Flow: spec.TranslatedOn("n1")},
 				{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends},
@@ -166,13 +128,11 @@ func modeSwitch() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("gone", 80), By: backends},
 			}},
 			{Name: "a Service goes, of which the old mode was not told", Check: func(ctx context.Context, w spec.World) error {
-				var rows []spec.Row
-				for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("gone", 80),
-					"client": spec.NodePortAt("n1", "gone", 80)} {
-					rows = append(rows, spec.Row{From: from, To: Pin(w, to, "tcp"), Want: spec.NotServed})
-				}
+				vip, nodePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"),
+					Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
 				spec.MustDo(w.Store().Delete(store.KindService, w.Namespace(), "gone"))
-				return w.Expect(ctx, rows...)
+				return w.Expect(ctx, spec.Row{From: "c1", To: vip, Want: spec.NotServed},
+					spec.Row{From: "client", To: nodePort, Want: spec.NotServed})
 			}},
 		},
 	}
@@ -203,34 +163,20 @@ func drift() spec.Scenario {
 }
 
 func changesWhileAway(ctx context.Context, w spec.World) error {
-	var former []spec.Target
-	for _, t := range []spec.Target{
-		spec.ClusterIPOf("gone", 80), spec.NodePortAt("n1", "gone", 80), spec.ClusterIPOf("changed", 80),
-	} {
-		former = append(former, Pin(w, t, "tcp"))
-	}
-	if err := w.Life("n1").Kill(ctx); err != nil {
-		return err
-	}
-	for _, change := range []spec.Action{
-		Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
-		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }),
-	} {
-		if err := change.Run(ctx, w); err != nil {
-			return spec.HarnessErrorf("%s: %w", change.Name, err)
-		}
-	}
-	if err := w.Life("n1").Start(ctx); err != nil {
-		return err
-	}
+	goneVIP, gonePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"), Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
+	formerPort := Pin(w, spec.ClusterIPOf("changed", 80), "tcp")
+	spec.TryDo(w.Life("n1").Kill(ctx))
+	Make(ctx, w, Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
+		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
+	spec.TryDo(w.Life("n1").Start(ctx))
 	both := []string{"a2", "a3"}
 	return w.Expect(ctx,
 		spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: both, Even: true},
 		spec.Row{From: "c1", To: spec.ClusterIPOf("new", 80), By: both},
 		spec.Row{From: "client", To: spec.NodePortAt("n1", "new", 80), By: both},
 		spec.Row{From: "c1", To: spec.ClusterIPOf("changed", 81), By: both},
-		spec.Row{From: "c1", To: former[0], Want: spec.NotServed},
-		spec.Row{From: "client", To: former[1], Want: spec.NotServed},
-		spec.Row{From: "c1", To: former[2], Want: spec.NotServed},
+		spec.Row{From: "c1", To: goneVIP, Want: spec.NotServed},
+		spec.Row{From: "client", To: gonePort, Want: spec.NotServed},
+		spec.Row{From: "c1", To: formerPort, Want: spec.NotServed},
 	)
 }

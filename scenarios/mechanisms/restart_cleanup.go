@@ -6,12 +6,11 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/viplab/viplab/internal/machine"
-	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -25,10 +24,8 @@ func cleanup() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "before", Rows: fresh},
 			{Name: "after the clean-up of n1", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Life("n1").Cleanup(ctx); err != nil {
-					return err
-				}
-				if err := w.Expect(ctx,
+				spec.TryDo(w.Life("n1").Cleanup(ctx))
+				spec.TryDo(w.Expect(ctx,
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 					spec.Row{From: "n1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.NotServed},
@@ -37,9 +34,7 @@ func cleanup() spec.Scenario {
 					spec.Row{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}},
 					spec.Row{From: "n1", To: spec.HostAt("a2", 8080), By: []string{"a2"}},
 					spec.Row{From: "n1", To: spec.HostAt("b1", 8080), By: []string{"b1"}},
-				); err != nil {
-					return err
-				}
+				))
 				return nothingLeft(ctx, w, "n1")
 			}},
 		},
@@ -62,18 +57,12 @@ func nothingLeft(ctx context.Context, w spec.World, node string) error {
 			}
 		}
 	}
-	left := map[string]bool{}
-	for _, argv := range shows {
-		for _, name := range ours.FindAllString(spec.Must(w.Run(ctx, node, argv...)), -1) {
-			left[name] = !kubelets.MatchString(name)
-		}
-	}
 	var names []string
-	for name, is := range left {
-		if is {
-			names = append(names, name)
-		}
+	for _, argv := range shows {
+		names = append(names, ours.FindAllString(spec.Must(w.Run(ctx, node, argv...)), -1)...)
 	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), kubelets.MatchString)
 	if len(names) > 0 {
 		return fmt.Errorf("%s still holds %s", node, strings.Join(names, ", "))
 	}
@@ -118,36 +107,23 @@ func flushFirewall(ctx context.Context, w spec.World, node string) {
 		}
 	}
 	spec.Must(w.Run(ctx, node, "nft", script.String()))
-	if !w.Features()[spec.IPTablesLegacy] {
-		return
-	}
-	for _, f := range w.Lab().Stack().Families() {
-		for _, table := range []string{"filter", "nat", "mangle"} {
-			for _, what := range []string{"-F", "-X"} {
-				spec.Must(w.Run(ctx, node, IPTables(w, f), "-w", "-t", table, what))
-			}
-		}
+	if w.Features()[spec.IPTablesLegacy] {
+		Make(ctx, w, Firewall("flush", node, "-t filter -F", "-t filter -X", "-t nat -F", "-t nat -X", "-t mangle -F",
+			"-t mangle -X"))
 	}
 }
 
 // healed returns when new connections work in every family without any change of the cluster.
 func healed(ctx context.Context, w spec.World) error {
-	limit := machine.Limit(healingLimit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s are over", limit))
-	defer cancel()
-	return observe.Await(ctx, nil, func(ctx context.Context) error {
+	return Within(ctx, machine.Limit(healingLimit), func(ctx context.Context) error {
 		for _, row := range fresh {
 			for _, f := range w.Lab().Stack().Families() {
 				conn, answer, err := w.Probe(ctx, row.From, row.To, f, row.Protocol())
-				if err != nil {
-					return err
-				}
+				spec.TryDo(err)
 				if answer.Outcome != traffic.Reply {
 					return fmt.Errorf("%s -> %s %s: %s", row.From, row.To, f, answer)
 				}
-				if err := conn.Close(); err != nil {
-					return &spec.HarnessError{Err: err}
-				}
+				spec.MustDo(conn.Close())
 			}
 		}
 		return nil
@@ -161,33 +137,25 @@ func foreignRules() spec.Scenario {
 		Given: world(),
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			makeForeign(ctx, w)
-			before, err := foreign(ctx, w)
-			if err != nil {
-				return err
-			}
+			before := foreign(ctx, w)
 			same := func(after string) error {
-				now, err := foreign(ctx, w)
-				if err == nil && now != before {
-					err = fmt.Errorf("after %s, what others have made on n1 is\n%s\nIt was\n%s", after, now, before)
+				if now := foreign(ctx, w); now != before {
+					return fmt.Errorf("after %s, what others have made on n1 is\n%s\nIt was\n%s", after, now, before)
 				}
-				return err
+				return nil
 			}
-			serves := func() error {
-				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends})
+			serves := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends}
+			spec.TryDo(w.Apply(Service("another", Selecting("web"))))
+			spec.TryDo(w.Expect(ctx, serves))
+			spec.TryDo(same("a sync"))
+			spec.TryDo(w.Life("n1").Start(ctx))
+			spec.TryDo(w.Expect(ctx, serves))
+			spec.TryDo(same("a restart"))
+			if !w.Features()[spec.Cleanup] {
+				return nil
 			}
-			err = restartInTurn(
-				func() error { return w.Apply(Service("another", Selecting("web"))) }, serves,
-				func() error { return same("a sync") },
-				func() error { return w.Life("n1").Start(ctx) }, serves,
-				func() error { return same("a restart") },
-			)
-			if err != nil || !w.Features()[spec.Cleanup] {
-				return err
-			}
-			return restartInTurn(
-				func() error { return w.Life("n1").Cleanup(ctx) },
-				func() error { return same("the clean-up") },
-			)
+			spec.TryDo(w.Life("n1").Cleanup(ctx))
+			return same("the clean-up")
 		}}},
 	}
 }
@@ -201,10 +169,7 @@ func makeForeign(ctx context.Context, w spec.World) {
 			"add rule inet foreign forward tcp dport " + discard + " drop"},
 	}
 	for _, f := range w.Lab().Stack().Families() {
-		set, kind := "foreign4", "inet"
-		if f == lab.V6 {
-			set, kind = "foreign6", "inet6"
-		}
+		set, kind := OfFamily(f, "foreign4", "foreign6"), OfFamily(f, "inet", "inet6")
 		commands = append(commands, []string{"ipset", "create", set, "hash:ip", "family", kind})
 		for _, at := range []struct{ table, chain string }{{"filter", "FORWARD"}, {"nat", "PREROUTING"},
 			{"nat", "POSTROUTING"}} {
@@ -223,7 +188,7 @@ func makeForeign(ctx context.Context, w spec.World) {
 }
 
 // foreign is what is there of that now.
-func foreign(ctx context.Context, w spec.World) (string, error) {
+func foreign(ctx context.Context, w spec.World) string {
 	commands := [][]string{{"nft", "list", "table", "inet", "foreign"}, {"ipset", "list", "-n"}}
 	for _, f := range w.Lab().Stack().Families() {
 		for _, table := range []string{"filter", "nat"} {
@@ -232,15 +197,12 @@ func foreign(ctx context.Context, w spec.World) (string, error) {
 	}
 	var all strings.Builder
 	for _, argv := range commands {
-		text, err := Shown(ctx, w, "n1", argv...)
-		if err != nil {
-			return "", err
-		}
+		text := Shown(ctx, w, "n1", argv...)
 		for line := range strings.Lines(text) {
 			if strings.Contains(line, "FOREIGN-") || strings.HasPrefix(line, "foreign") || argv[0] == "nft" {
 				all.WriteString(line)
 			}
 		}
 	}
-	return all.String(), nil
+	return all.String()
 }

@@ -105,33 +105,21 @@ type check func(w spec.World, t table, family lab.Family) error
 
 func inNAT(c check) []spec.Step { return []spec.Step{{Check: inTable("nat", c)}} }
 
-func inTable(name string, c check) func(context.Context, spec.World) error {
+func inTable(name string, c check) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
-		t, err := save(ctx, w, "n1", family, name)
-		if err != nil {
-			return err
-		}
-		return c(w, t, family)
+		return c(w, save(ctx, w, "n1", family, name), family)
 	})
 }
 
 func hooks(_ spec.World, t table, _ lab.Family) error {
-	var errs []error
-	for _, jump := range [][2]string{
-		{"PREROUTING", "KUBE-SERVICES"}, {"OUTPUT", "KUBE-SERVICES"}, {"POSTROUTING", "KUBE-POSTROUTING"},
-	} {
-		_, err := t.find(jump[0], "-j "+jump[1])
-		errs = append(errs, err)
-	}
+	err := t.want([]string{"PREROUTING", "-j KUBE-SERVICES"}, []string{"OUTPUT", "-j KUBE-SERVICES"},
+		[]string{"POSTROUTING", "-j KUBE-POSTROUTING"})
 	rules := t["KUBE-SERVICES"]
-	if len(rules) == 0 {
-		return errors.Join(append(errs, errors.New("KUBE-SERVICES is empty"))...)
+	if len(rules) == 0 || !rules[len(rules)-1].has("--dst-type LOCAL", "-j KUBE-NODEPORTS") {
+		err = errors.Join(err, fmt.Errorf("KUBE-SERVICES does not end with a jump to KUBE-NODEPORTS:\n%s",
+			t.text("KUBE-SERVICES")))
 	}
-	if last := rules[len(rules)-1]; !last.has("--dst-type LOCAL", "-j KUBE-NODEPORTS") {
-		errs = append(errs, fmt.Errorf("the last rule of KUBE-SERVICES is %q, not a jump to KUBE-NODEPORTS for local "+
-			"addresses", last.Rule))
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // path wants each rule on the way, or the several that stand for it, to have matched exactly the connections that were
@@ -140,15 +128,11 @@ func path(w spec.World, t table, family lab.Family) error {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	svc, ext := svcChain(w, "KUBE-SVC-", "web"), svcChain(w, "KUBE-EXT-", "web")
-	sep, err := t.find(svc, "-j")
-	for _, r := range t[svc] {
-		if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
-			sep, err = r, nil
-		}
+	seps := t.endpoints(svc)
+	if len(seps) == 0 {
+		return fmt.Errorf("%s leads to no endpoint:\n%s", svc, t.text(svc))
 	}
-	if err != nil {
-		return err
-	}
+	sep := seps[0].Target()
 	var errs []error
 	for _, hop := range []struct {
 		chain string
@@ -159,8 +143,8 @@ func path(w spec.World, t table, family lab.Family) error {
 		{"KUBE-NODEPORTS", []string{"--dport " + strconv.Itoa(int(nodePort.Port())), "-j " + ext}, 3},
 		{ext, []string{"-j KUBE-MARK-MASQ"}, 3},
 		{ext, []string{"-j " + svc}, 3},
-		{svc, []string{"-j " + sep.Target()}, 8},
-		{sep.Target(), []string{"-j DNAT"}, 8},
+		{svc, []string{"-j " + sep}, 8},
+		{sep, []string{"-j DNAT"}, 8},
 	} {
 		_, err := t.find(hop.chain, hop.parts...)
 		if matched := t.matched(hop.chain, hop.parts...); err == nil && matched != hop.want {
@@ -176,20 +160,24 @@ func probabilities(w spec.World, t table, _ lab.Family) error {
 	var errs []error
 	for service, want := range map[string][]float64{"web": {1.0 / 3, 1.0 / 2, 1}, "duo": {1.0 / 2, 1}, "solo": {1}} {
 		var got []float64
-		for _, r := range t[svcChain(w, "KUBE-SVC-", service)] {
-			if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
-				got = append(got, r.probability())
-			}
+		for _, r := range t.endpoints(svcChain(w, "KUBE-SVC-", service)) {
+			got = append(got, r.probability())
 		}
-		ok := len(got) == len(want)
-		for i := 0; ok && i < len(want); i++ {
-			ok = math.Abs(got[i]-want[i]) < 1e-4
-		}
-		if !ok {
+		if !slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-4 }) {
 			errs = append(errs, fmt.Errorf("%s: its endpoints are taken with probabilities %v, not %v", service, got, want))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// endpoints returns the rules of a Service's chain that lead to endpoints.
+func (t table) endpoints(chain string) (all []rule) {
+	for _, r := range t[chain] {
+		if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // probability is that of the statistic match, 1 without one, NaN where it cannot be read.

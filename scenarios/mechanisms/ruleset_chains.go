@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-	"strings"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
@@ -19,23 +18,16 @@ func prefix(a netip.Addr) string { return netip.PrefixFrom(a, a.BitLen()).String
 
 func oneSEPPerEndpoint(w spec.World, t table, family lab.Family) error {
 	svc := svcChain(w, "KUBE-SVC-", "web")
-	seps := 0
-	for _, r := range t[svc] {
-		if strings.HasPrefix(r.Target(), "KUBE-SEP-") {
-			seps++
-		}
-	}
 	var errs []error
-	if seps != 2 {
-		errs = append(errs, fmt.Errorf("%s leads to %d endpoint chains, not 2:\n%s", svc, seps, t.text(svc)))
+	if n := len(t.endpoints(svc)); n != 2 {
+		errs = append(errs, fmt.Errorf("%s leads to %d endpoint chains, not 2:\n%s", svc, n, t.text(svc)))
 	}
 	for _, pod := range []string{"a1", "a2"} {
 		endpoint := netip.AddrPortFrom(spec.Must(w.Host(pod)).Addr(family), 8080)
 		sep := chainOf("KUBE-SEP-", w.Namespace()+"/web", "tcp", endpoint.String())
-		_, jump := t.find(svc, "-j "+sep)
-		_, own := t.find(sep, "-s "+prefix(endpoint.Addr()), "-j KUBE-MARK-MASQ")
-		_, dnat := t.find(sep, "-p tcp", "-j DNAT", "--to-destination "+endpoint.String())
-		errs = append(errs, jump, own, dnat)
+		errs = append(errs, t.want([]string{svc, "-j " + sep},
+			[]string{sep, "-s " + prefix(endpoint.Addr()), "-j KUBE-MARK-MASQ"},
+			[]string{sep, "-p tcp", "-j DNAT", "--to-destination " + endpoint.String()}))
 		if n := len(t[sep]); n != 2 {
 			errs = append(errs, fmt.Errorf("%s has %d rules, not 2", sep, n))
 		}
@@ -45,19 +37,15 @@ func oneSEPPerEndpoint(w spec.World, t table, family lab.Family) error {
 
 // masqueradeMark accepts the three rules of today and the single one of older releases.
 func masqueradeMark(_ spec.World, t table, _ lab.Family) error {
-	_, sets := t.find("KUBE-MARK-MASQ", "-j MARK", "--set-xmark 0x4000/0x4000")
-	rules := t["KUBE-POSTROUTING"]
-	today := len(rules) == 3 &&
-		rules[0].has("-m mark", "! --mark 0x4000/0x4000", "-j RETURN") &&
-		rules[1].has("-j MARK", "--set-xmark 0x4000/0x0") &&
-		rules[2].has("-j MASQUERADE")
-	before := len(rules) == 1 && rules[0].has("-m mark", "--mark 0x4000/0x4000", "-j MASQUERADE")
-	var masquerades error
+	err := t.want([]string{"KUBE-MARK-MASQ", "-j MARK", "--set-xmark 0x4000/0x4000"})
+	today := t.consists("KUBE-POSTROUTING", []string{"-m mark", "! --mark 0x4000/0x4000", "-j RETURN"},
+		[]string{"-j MARK", "--set-xmark 0x4000/0x0"}, []string{"-j MASQUERADE"})
+	before := t.consists("KUBE-POSTROUTING", []string{"-m mark", "--mark 0x4000/0x4000", "-j MASQUERADE"})
 	if !today && !before {
-		masquerades = fmt.Errorf("KUBE-POSTROUTING does not return what is unmarked, clear the mark and masquerade:\n%s",
-			t.text("KUBE-POSTROUTING"))
+		err = errors.Join(err, fmt.Errorf("KUBE-POSTROUTING is not: return unmarked, clear the mark, masquerade:\n%s",
+			t.text("KUBE-POSTROUTING")))
 	}
-	return errors.Join(sets, masquerades)
+	return err
 }
 
 // offClusterMark accepts the rule in the Service's chain (today) or in KUBE-SERVICES (older releases).
@@ -86,35 +74,23 @@ func localPolicyChains(ctx context.Context, w spec.World, family lab.Family) err
 	nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	ext, svc, svl := svcChain(w, "KUBE-EXT-", "web"), svcChain(w, "KUBE-SVC-", "web"), svcChain(w, "KUBE-SVL-", "web")
 	var errs []error
+	port := "--dport " + strconv.Itoa(int(nodePort.Port()))
 	for _, node := range []string{"n1", "n3"} {
-		nat, err := save(ctx, w, node, family, "nat")
-		if err != nil {
-			return err
+		nat := save(ctx, w, node, family, "nat")
+		if err := nat.want([]string{"KUBE-NODEPORTS", port, "-j " + ext},
+			[]string{ext, "-s", "-j " + svc}, // which range tells pods apart is a setting
+			[]string{ext, "--src-type LOCAL", "-j KUBE-MARK-MASQ"}, []string{ext, "--src-type LOCAL", "-j " + svc},
+		); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", node, err))
 		}
-		want := func(chain string, parts ...string) {
-			if _, err := nat.find(chain, parts...); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", node, err))
-			}
-		}
-		want("KUBE-NODEPORTS", "--dport "+strconv.Itoa(int(nodePort.Port())), "-j "+ext)
-		want(ext, "-s", "-j "+svc) // which range tells pods apart is a setting
-		want(ext, "--src-type LOCAL", "-j KUBE-MARK-MASQ")
-		want(ext, "--src-type LOCAL", "-j "+svc)
-		if node == "n1" {
-			want(ext, "-j "+svl)
-			continue
-		}
-		if _, err := nat.find(ext, "-j "+svl); err == nil {
+		if _, err := nat.find(ext, "-j "+svl); node == "n1" {
+			errs = append(errs, err)
+		} else if err == nil {
 			errs = append(errs, fmt.Errorf("%s has no pod, but %s leads to %s", node, ext, svl))
 		}
-		filter, err := save(ctx, w, node, family, "filter")
-		if err != nil {
-			return err
-		}
-		_, err = filter.find("KUBE-EXTERNAL-SERVICES", "--dst-type LOCAL", "--dport "+strconv.Itoa(int(nodePort.Port())),
-			"-j DROP")
-		errs = append(errs, err)
 	}
+	filter := save(ctx, w, "n3", family, "filter")
+	errs = append(errs, filter.want([]string{"KUBE-EXTERNAL-SERVICES", "--dst-type LOCAL", port, "-j DROP"}))
 	return errors.Join(errs...)
 }
 
@@ -122,40 +98,23 @@ func dropPath(ctx context.Context, w spec.World, family lab.Family) error {
 	empty := spec.Must(w.Resolve(spec.ClusterIPOf("empty", 80), family, "tcp"))
 	local := spec.Must(w.Resolve(spec.NodePortAt("n3", "local", 80), family, "tcp"))
 	fenced := spec.Must(w.Resolve(spec.IngressOf("fenced", 80), family, "tcp"))
-	t, err := save(ctx, w, "n3", family, "filter")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, c := range []struct {
-		chain string
-		parts []string
-	}{
-		{"KUBE-SERVICES", []string{"-d " + prefix(empty.Addr()), "--dport 80", "-j REJECT"}},
-		{"KUBE-EXTERNAL-SERVICES", []string{"--dst-type LOCAL", "--dport " + strconv.Itoa(int(local.Port())), "-j DROP"}},
-		{"KUBE-PROXY-FIREWALL", []string{"-d " + prefix(fenced.Addr()), "--dport 80", "-j DROP"}},
-		{"INPUT", []string{"-j KUBE-PROXY-FIREWALL"}},
-		{"FORWARD", []string{"-j KUBE-PROXY-FIREWALL"}},
-		{"INPUT", []string{"-j KUBE-EXTERNAL-SERVICES"}},
-		{"FORWARD", []string{"-j KUBE-SERVICES"}},
-		{"OUTPUT", []string{"-j KUBE-SERVICES"}},
-	} {
-		_, err := t.find(c.chain, c.parts...)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return save(ctx, w, "n3", family, "filter").want([][]string{
+		{"KUBE-SERVICES", "-d " + prefix(empty.Addr()), "--dport 80", "-j REJECT"},
+		{"KUBE-EXTERNAL-SERVICES", "--dst-type LOCAL", "--dport " + strconv.Itoa(int(local.Port())), "-j DROP"},
+		{"KUBE-PROXY-FIREWALL", "-d " + prefix(fenced.Addr()), "--dport 80", "-j DROP"},
+		{"INPUT", "-j KUBE-PROXY-FIREWALL"}, {"FORWARD", "-j KUBE-PROXY-FIREWALL"},
+		{"INPUT", "-j KUBE-EXTERNAL-SERVICES"},
+		{"FORWARD", "-j KUBE-SERVICES"}, {"OUTPUT", "-j KUBE-SERVICES"},
+	}...)
 }
 
 func forward(_ spec.World, t table, _ lab.Family) error {
-	_, jump := t.find("FORWARD", "-j KUBE-FORWARD")
-	rules := t["KUBE-FORWARD"]
-	ok := len(rules) == 3 &&
-		rules[0].has("--ctstate INVALID", "-j DROP") &&
-		rules[1].has("-m mark", "--mark 0x4000/0x4000", "-j ACCEPT") &&
-		rules[2].has("--ctstate RELATED,ESTABLISHED", "-j ACCEPT")
-	if ok {
-		return jump
+	err := t.want([]string{"FORWARD", "-j KUBE-FORWARD"})
+	if !t.consists("KUBE-FORWARD", []string{"--ctstate INVALID", "-j DROP"},
+		[]string{"-m mark", "--mark 0x4000/0x4000", "-j ACCEPT"},
+		[]string{"--ctstate RELATED,ESTABLISHED", "-j ACCEPT"}) {
+		err = errors.Join(err, fmt.Errorf("KUBE-FORWARD is not: drop INVALID, accept marked, accept established:\n%s",
+			t.text("KUBE-FORWARD")))
 	}
-	return errors.Join(jump, fmt.Errorf("KUBE-FORWARD is not: drop INVALID, accept marked, accept established:\n%s",
-		t.text("KUBE-FORWARD")))
+	return err
 }

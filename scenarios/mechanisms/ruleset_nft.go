@@ -28,14 +28,7 @@ func nftShape() spec.Scenario {
 }
 
 func nftTables(ctx context.Context, w spec.World, family lab.Family) error {
-	n1, err := listNFT(ctx, w, "n1", family)
-	if err != nil {
-		return err
-	}
-	n3, err := listNFT(ctx, w, "n3", family)
-	if err != nil {
-		return err
-	}
+	n1, n3 := listNFT(ctx, w, "n1", family), listNFT(ctx, w, "n3", family)
 	return errors.Join(
 		virtualIPs(ctx, w, n1, family), nodePorts(w, n1, family), hairpins(w, n1, family),
 		withoutEndpoints(w, n1, n3, family))
@@ -47,7 +40,7 @@ var drawing = regexp.MustCompile(`numgen random mod (\d+) `)
 // virtualIPs wants the ClusterIP in a verdict map, which leads to a draw of two, and in no other table.
 func virtualIPs(ctx context.Context, w spec.World, t nftTable, family lab.Family) error {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
-	keys := map[lab.Family]string{lab.V4: "ipv4_addr", lab.V6: "ipv6_addr"}[family] +
+	keys := OfFamily(family, "ipv4_addr", "ipv6_addr") +
 		" . inet_proto . inet_service : verdict"
 	if got := t.typeOf("service-ips"); got != keys {
 		return fmt.Errorf("map service-ips is %q, not a map of %s", got, keys)
@@ -130,13 +123,9 @@ func withoutEndpoints(w spec.World, n1, n3 nftTable, family lab.Family) error {
 // chain, set and map.
 type nftTable map[string]string
 
-func listNFT(ctx context.Context, w spec.World, node string, family lab.Family) (nftTable, error) {
-	ip := map[lab.Family]string{lab.V4: "ip", lab.V6: "ip6"}[family]
-	text, err := Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy")
-	if err != nil {
-		return nil, err
-	}
-	return parseNFT(text), nil
+func listNFT(ctx context.Context, w spec.World, node string, family lab.Family) nftTable {
+	ip := OfFamily(family, "ip", "ip6")
+	return parseNFT(Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy"))
 }
 
 // block begins with "chain services {" on a line of its own, and ends with a brace below it.

@@ -39,15 +39,12 @@ var portalChains = map[string][]string{
 }
 
 func portals(ctx context.Context, w spec.World, family lab.Family) error {
-	t, err := save(ctx, w, "n1", family, "nat")
-	if err != nil {
-		return err
-	}
+	t := save(ctx, w, "n1", family, "nat")
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 	nodePort := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), family, "tcp"))
 	var errs []error
 	for from, to := range portalChains {
-		errs = append(errs, inOrder(t, from, to))
+		errs = append(errs, t.inOrder(from, []string{"-j " + to[0]}, []string{"-j " + to[1]}))
 		for i, parts := range [][]string{
 			{"-d " + prefix(vip.Addr()), "-p tcp", "--dport 80"},
 			{"-p tcp", "--dport " + strconv.Itoa(int(nodePort.Port()))},
@@ -60,20 +57,6 @@ func portals(ctx context.Context, w spec.World, family lab.Family) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// inOrder wants a chain to jump to others, one after the other.
-func inOrder(t table, from string, to []string) error {
-	next := 0
-	for _, r := range t[from] {
-		if next < len(to) && r.Target() == to[next] {
-			next++
-		}
-	}
-	if next < len(to) {
-		return fmt.Errorf("%s does not lead to %s, in this order; it has\n%s", from, strings.Join(to, " and "), t.text(from))
-	}
-	return nil
 }
 
 // leadsToListener wants a rule to redirect to a port of n1 on which a process listens.
@@ -131,15 +114,7 @@ func turns(ctx context.Context, w spec.World, family lab.Family) error {
 	for range 5 {
 		round := map[string]bool{}
 		for range 3 {
-			conn, answer, err := w.Probe(ctx, "c1", spec.ClusterIPOf("web", 80), family, "tcp")
-			if err != nil {
-				return err
-			}
-			if conn == nil {
-				return fmt.Errorf("c1 does not reach the Service: %s", answer)
-			}
-			spec.MustDo(conn.Close())
-			round[answer.Greeting.Server] = true
+			round[pick(ctx, w, "c1", "web", family)] = true
 		}
 		if len(round) != 3 {
 			return fmt.Errorf("three connections in a row went to %d of three endpoints: %v", len(round),

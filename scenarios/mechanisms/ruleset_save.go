@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
@@ -25,26 +27,20 @@ type rule struct {
 }
 
 // save reads a table of a node through the back end that the proxier writes to.
-func save(ctx context.Context, w spec.World, node string, family lab.Family, name string) (table, error) {
-	text, err := w.Run(ctx, node, IPTables(w, family)+"-save", "-c", "-t", name)
-	if err != nil {
-		return nil, err
-	}
-	return parseSave(text)
+func save(ctx context.Context, w spec.World, node string, family lab.Family, name string) table {
+	return parseSave(spec.Must(w.Run(ctx, node, IPTables(w, family)+"-save", "-c", "-t", name)))
 }
 
 // parseSave reads the output of iptables-save -c for one table.
-func parseSave(text string) (table, error) {
+func parseSave(text string) table {
 	t := table{}
 	for line, err := range iptablessave.Lines(text) {
-		if err != nil {
-			return nil, &spec.HarnessError{Err: err}
-		}
+		spec.MustDo(err)
 		if line.Rule != "" {
 			t[line.Chain] = append(t[line.Chain], rule{line.Rule.WithoutComment(), line.Packets})
 		}
 	}
-	return t, nil
+	return t
 }
 
 // has reports whether the rule contains all the parts.
@@ -65,6 +61,46 @@ func (t table) find(chain string, parts ...string) (rule, error) {
 		}
 	}
 	return rule{}, fmt.Errorf("%s has no rule with %q; it has\n%s", chain, strings.Join(parts, " "), t.text(chain))
+}
+
+// want returns an error for each rule that is missing: each is a chain and the parts of a rule in it.
+func (t table) want(rules ...[]string) error {
+	var errs []error
+	for _, r := range rules {
+		_, err := t.find(r[0], r[1:]...)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// consists reports whether a chain has these rules and no others, each given by its parts.
+func (t table) consists(chain string, rules ...[]string) bool {
+	return slices.EqualFunc(t[chain], rules, func(r rule, parts []string) bool { return r.has(parts...) })
+}
+
+// inOrder wants a chain to have rules with these parts, one after another, with or without others between them.
+func (t table) inOrder(chain string, rules ...[]string) error {
+	next := 0
+	for _, r := range t[chain] {
+		if next < len(rules) && r.has(rules[next]...) {
+			next++
+		}
+	}
+	if next < len(rules) {
+		return fmt.Errorf("%s has no rule with %q where one must be; it has\n%s", chain, strings.Join(rules[next], " "),
+			t.text(chain))
+	}
+	return nil
+}
+
+// endsWith is inOrder, and the last of the rules must be the chain's last.
+func (t table) endsWith(chain string, rules ...[]string) error {
+	all := t[chain]
+	if len(all) == 0 || !all[len(all)-1].has(rules[len(rules)-1]...) {
+		return fmt.Errorf("%s does not end with %q; it has\n%s", chain, strings.Join(rules[len(rules)-1], " "),
+			t.text(chain))
+	}
+	return t.inOrder(chain, rules...)
 }
 
 // matched is how many packets the rules of a chain that contain all the parts have matched together.

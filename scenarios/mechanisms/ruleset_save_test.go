@@ -2,7 +2,11 @@
 
 package mechanisms
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/viplab/viplab/suite/spec"
+)
 
 // Names and rules as published in kube-proxy's own tests and in captures of real nodes.
 func TestChainNamesAreKubeProxys(t *testing.T) {
@@ -15,7 +19,7 @@ func TestChainNamesAreKubeProxys(t *testing.T) {
 }
 
 func TestParseSave(t *testing.T) {
-	tab, err := parseSave(`# Generated
+	tab := parseSave(`# Generated
 *nat
 :PREROUTING ACCEPT [5:300]
 :KUBE-SERVICES - [0:0]
@@ -23,9 +27,6 @@ func TestParseSave(t *testing.T) {
 [0:0] -A KUBE-SVC-X -m comment --comment ns1/svc1 -m statistic --mode random --probability 0.33333333349 -j KUBE-SEP-A
 COMMIT
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if r := tab["PREROUTING"][0]; r.Rule != "-j KUBE-SERVICES" || r.packets != 7 || r.Target() != "KUBE-SERVICES" {
 		t.Errorf("first rule: %+v", r)
 	}
@@ -36,7 +37,7 @@ COMMIT
 	if _, err := tab.find("KUBE-SVC-X", "-j KUBE-SEP-B"); err == nil {
 		t.Error("a rule that is not there is found")
 	}
-	if _, err := parseSave("[x:y] -A A -j B"); err == nil {
+	if spec.Tried(func() error { parseSave("[x:y] -A A -j B"); return nil }) == nil {
 		t.Error("bad counters are accepted")
 	}
 }

@@ -4,7 +4,6 @@ package networkpolicy
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -90,9 +89,9 @@ func runs(name string) spec.Action        { return inPhase(name, corev1.PodRunni
 
 // inPhase reports of a pod what its kubelet would.
 func inPhase(name string, phase corev1.PodPhase) spec.Action {
-	return spec.Action{Name: "pod " + name + " is " + string(phase), Run: func(_ context.Context, w spec.World) error {
+	return Change("pod "+name+" is "+string(phase), func(w spec.World) error {
 		return store.UpdateStatus(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { p.Status.Phase = phase })
-	}}
+	})
 }
 
 // ended lets the containers of a pod end that is being deleted. The API goes on to call it running.
@@ -118,15 +117,9 @@ func settled() spec.Action {
 func takesOver(former string, p *corev1.Pod) spec.Action {
 	return spec.Action{Name: "pod " + p.Name + " gets the address of " + former,
 		Run: func(ctx context.Context, w spec.World) error {
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
-			if err := w.Apply(p); err != nil {
-				return err
-			}
-			if err := w.Settle(ctx); err != nil {
-				return err
-			}
+			spec.MustDo(w.Settle(ctx))
+			spec.MustDo(w.Apply(p))
+			spec.MustDo(w.Settle(ctx))
 			was, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), former)
 			is, _ := store.Get[*corev1.Pod](w.Store(), w.Namespace(), p.Name)
 			if was == nil || is == nil || !slices.Equal(was.Status.PodIPs, is.Status.PodIPs) {
@@ -220,37 +213,26 @@ func families() []spec.Scenario {
 // forgetNeighbours empties the tables in which pods, and their nodes for them, have the hardware addresses of
 // neighbours, and with them what the lab has written there by hand.
 func forgetNeighbours(names ...string) spec.Action {
-	return spec.Action{Name: "forget neighbours", Run: func(_ context.Context, w spec.World) error {
+	return Change("forget neighbours", func(w spec.World) error {
 		for _, name := range names {
-			p := w.Lab().Pod(w.Namespace() + "/" + name)
-			if p == nil {
-				return fmt.Errorf("there is no pod %s", name)
-			}
-			if err := forget(&p.Host, nil); err != nil {
-				return err
-			}
-			if err := forget(&p.Node().Host, p); err != nil {
-				return err
-			}
+			p := PodOf(w, name)
+			forget(&p.Host, nil)
+			forget(&p.Node().Host, p)
 		}
 		return nil
-	}}
+	})
 }
 
 // forget deletes the neighbours of a host, or the one that is the pod.
-func forget(h *lab.Host, pod *lab.Pod) error {
-	all, err := netns.List(func() ([]netlink.Neigh, error) { return h.Netlink().NeighList(0, netlink.FAMILY_ALL) })
-	if err != nil {
-		return fmt.Errorf("%s: neighbours: %w", h.Name(), err)
-	}
+func forget(h *lab.Host, pod *lab.Pod) {
+	all := spec.Must(netns.List(func() ([]netlink.Neigh, error) {
+		return h.Netlink().NeighList(0, netlink.FAMILY_ALL)
+	}))
 	for _, n := range all {
 		if n.IP == nil || n.State == netlink.NUD_NOARP || pod != nil && !n.IP.Equal(pod.Addr(lab.V4).AsSlice()) &&
 			!n.IP.Equal(pod.Addr(lab.V6).AsSlice()) {
 			continue
 		}
-		if err := h.Netlink().NeighDel(&n); err != nil {
-			return fmt.Errorf("%s: forget %s: %w", h.Name(), n.IP, err)
-		}
+		spec.MustDo(h.Netlink().NeighDel(&n))
 	}
-	return nil
 }

@@ -75,16 +75,11 @@ func unnoticed(id string, rounds int, changes ...spec.Action) spec.Scenario {
 	return spec.Scenario{
 		ID: id, Needs: enforced, Cluster: &spec.ClusterConfig{},
 		Given: untouched(toldBy("p", "")),
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
-				for range rounds {
-					if err := eachSettled(ctx, w, t, changes); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}}},
+		Steps: []spec.Step{{Check: During(untouchedRows, func(ctx context.Context, w spec.World, t spec.Traffic) {
+			for range rounds {
+				eachSettled(ctx, w, t, changes...)
+			}
+		})}},
 	}
 }
 
@@ -105,17 +100,10 @@ var untouchedRows = []spec.Row{
 }
 
 // eachSettled makes changes one after another, with traffic after each.
-func eachSettled(ctx context.Context, w spec.World, t spec.Traffic, changes []spec.Action) error {
+func eachSettled(ctx context.Context, w spec.World, t spec.Traffic, changes ...spec.Action) {
 	for _, c := range changes {
-		if err := c.Run(ctx, w); err != nil {
-			return spec.HarnessErrorf("%s: %w", c.Name, err)
-		}
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
-		if err := t.Rounds(ctx, 1); err != nil {
-			return err
-		}
+		Make(ctx, w, c)
+		spec.TryDo(w.Settle(ctx))
+		spec.TryDo(t.Rounds(ctx, 1))
 	}
-	return nil
 }

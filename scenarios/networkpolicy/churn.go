@@ -12,6 +12,7 @@ import (
 
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -21,32 +22,29 @@ func churn() []spec.Scenario {
 		{
 			ID: "np-label-churn", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: churned(),
-			Steps: []spec.Step{{
-				Name: "while labels change", Check: changeLabels,
-			}, {
-				Name: "the last labels", Rows: lastRows(),
-			}},
+			Steps: []spec.Step{
+				{
+					Name:  "while labels change",
+					Check: During(slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2")), changeLabels),
+				},
+				{Name: "the last labels", Rows: lastRows()},
+			},
 		},
 		{
 			ID: "np-killed-midway", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: untouched(toldBy("p", "")),
-			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				return w.During(ctx, untouchedRows, func(ctx context.Context, t spec.Traffic) error {
-					for i := range 6 {
-						if err := killMidway(ctx, w, t, i); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}}},
+			Steps: []spec.Step{{Check: During(untouchedRows, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range 6 {
+					killMidway(ctx, w, t, i)
+				}
+			})}},
 		},
 	}
 }
 
 // killMidway rewrites a policy with a thousand blocks, and kills the enforcer of its node: at once, or when the first
 // rule has changed.
-func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) error {
+func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := spec.Must(observe.RulesetChanges(watching, w.Lab().Node("n1").NS))
@@ -64,7 +62,7 @@ func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) er
 		stop()
 		<-settled
 	}
-	return restart(ctx, w, t, w.Enforcer("n1"))
+	restart(ctx, w, t, w.Enforcer("n1"))
 }
 
 // The pods whose labels change, and how often they do in all.
@@ -117,26 +115,18 @@ func lastRows() []spec.Row {
 }
 
 // changeLabels makes the changes, a hundred at a time, and notes how long after the last one they take effect.
-func changeLabels(ctx context.Context, w spec.World) error {
-	rows := slices.Concat(open("a1", "b2"), shut("a1", "c2"), open("b1", "c2"))
-	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-		began := time.Now()
-		who, red := drawn()
-		for i := range who {
-			colour := map[bool]string{true: "red"}[red[i]]
-			spec.MustDo(label(churner(who[i]), "colour", colour).Run(ctx, w))
-			if i%100 == 99 {
-				if err := t.Rounds(ctx, 1); err != nil {
-					return err
-				}
-			}
+func changeLabels(ctx context.Context, w spec.World, t spec.Traffic) {
+	began := time.Now()
+	who, red := drawn()
+	for i := range who {
+		colour := map[bool]string{true: "red"}[red[i]]
+		Make(ctx, w, label(churner(who[i]), "colour", colour))
+		if i%100 == 99 {
+			spec.TryDo(t.Rounds(ctx, 1))
 		}
-		last := time.Now()
-		if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)); err != nil {
-			return err
-		}
-		w.Note(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
-			flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
-		return nil
-	})
+	}
+	last := time.Now()
+	spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 1)))
+	w.Note(fmt.Sprintf("%.0f changes of labels a second, obeyed within %v after the last one",
+		flippers/last.Sub(began).Seconds(), time.Since(last).Round(time.Millisecond)))
 }

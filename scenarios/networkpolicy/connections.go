@@ -58,23 +58,17 @@ func connections() []spec.Scenario {
 		{
 			ID: "np-connection-outlasts-updates", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				rows := []spec.Row{
-					{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
-					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
-					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-					{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
+			Steps: []spec.Step{{Check: During([]spec.Row{
+				{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
+			}, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for range 20 {
+					eachSettled(ctx, w, t, Apply(policy("other", pod("b1"), ingress())),
+						Delete("NetworkPolicy", "other"))
 				}
-				comeAndGo := do(Apply(policy("other", pod("b1"), ingress())), Delete("NetworkPolicy", "other"))
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for range 20 {
-						if err := eachSettled(ctx, w, t, comeAndGo); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}}},
+			})}},
 		},
 	}
 }
@@ -115,8 +109,7 @@ func ongoing(row spec.Row) []spec.Row {
 }
 
 // eachFlow does something in each family with a socket of b2 and one of a1.
-func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) func(context.Context,
-	spec.World) error {
+func eachFlow(do func(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 		if err := w.Settle(ctx); err != nil { // the pods, or what was done last for the other family
 			return err
@@ -135,22 +128,13 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 		Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))), Apply(policy("p", pod("a1"), ingress())),
 		Delete("NetworkPolicy", "p"),
 	} {
-		spec.MustDo(change.Run(ctx, w))
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
+		Make(ctx, w, change)
+		spec.TryDo(w.Settle(ctx))
 		text := fmt.Sprintf("datagram %d", i)
-		if err := from.Send(to.Addr(), text); err != nil {
-			return err
-		}
+		spec.TryDo(from.Send(to.Addr(), text))
 		// A fence: what was sent to this node before the rows has arrived when they have been answered.
-		if err := w.Expect(ctx, open("b1", "b2")...); err != nil {
-			return err
-		}
-		heard, err := to.Heard()
-		if err != nil {
-			return err
-		}
+		spec.TryDo(w.Expect(ctx, open("b1", "b2")...))
+		heard := spec.Try(to.Heard())
 		if got, wanted := slices.Contains(heard, text), i != 1; got != wanted {
 			return fmt.Errorf("%s, after %s: arrived=%t, want %t", f, change.Name, got, wanted)
 		}
@@ -161,85 +145,58 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 // forgottenFlow lets b2 and a1 talk, denies that, makes the nodes forget, and looks who of them still reaches the
 // other.
 func forgottenFlow(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Socket) error {
-	says := func(from, to *Socket, want bool) error {
-		const text = "hello"
-		if err := from.Send(to.Addr(), text); err != nil {
-			return err
-		}
-		if err := w.Expect(ctx, append(open("b1", "b2"), open("c2", "b1")...)...); err != nil { // fences, both ways
-			return err
-		}
-		heard, err := to.Heard()
-		if err == nil && (len(heard) > 0) != want {
-			err = fmt.Errorf("%s: %s to %s: arrived=%t, want %t", f, from.Addr(), to.Addr(), !want, want)
-		}
-		return err
-	}
-	steps := []func() error{
-		func() error { return says(b2, a1, true) }, func() error { return says(a1, b2, true) },
-		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
-		func() error { return w.Settle(ctx) },
-		func() error { return forgetFlows(ctx, w, b2.Addr(), "n1", "n2") },
-		func() error { return says(b2, a1, false) },
-		func() error { return says(a1, b2, true) }, func() error { return says(b2, a1, true) },
-		func() error { return Delete("NetworkPolicy", "p").Run(ctx, w) },
-	}
-	for _, do := range steps {
-		if err := do(); err != nil {
-			return err
+	says := func(from, to *Socket, want bool) {
+		spec.TryDo(from.Send(to.Addr(), "hello"))
+		spec.TryDo(w.Expect(ctx, append(open("b1", "b2"), open("c2", "b1")...)...)) // fences, both ways
+		if got := len(spec.Try(to.Heard())) > 0; got != want {
+			spec.TryDo(fmt.Errorf("%s: %s to %s: arrived=%t, want %t", f, from.Addr(), to.Addr(), got, want))
 		}
 	}
-	return nil
+	says(b2, a1, true)
+	says(a1, b2, true)
+	Make(ctx, w, Apply(policy("p", pod("a1"), ingress())))
+	spec.TryDo(w.Settle(ctx))
+	forgetFlows(ctx, w, b2.Addr(), "n1", "n2")
+	says(b2, a1, false)
+	says(a1, b2, true)
+	says(b2, a1, true)
+	return Delete("NetworkPolicy", "p").Run(ctx, w)
 }
 
 // forgetFlows makes nodes forget the flows of a socket.
-func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes ...string) error {
+func forgetFlows(ctx context.Context, w spec.World, socket netip.AddrPort, nodes ...string) {
+	ours := func(f observe.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket }
 	for _, name := range nodes {
-		flows, err := w.Flows(ctx, name, func(f observe.Flow) bool { return f.Orig.Src == socket || f.Orig.Dst == socket })
-		if err != nil {
-			return err
-		}
 		table := spec.Must(observe.NewConntrack(w.Lab().Node(name).NS))
-		for _, f := range flows {
-			err = errors.Join(err, table.Delete(f))
+		defer func() { spec.MustDo(table.Close()) }()
+		for _, f := range spec.Try(w.Flows(ctx, name, ours)) {
+			spec.MustDo(table.Delete(f))
 		}
-		spec.MustDo(errors.Join(err, table.Close()))
 	}
-	return nil
 }
 
 // forgottenConnection is forgottenFlow for TCP. What b2 sends into the connection is the beginning of another one for
 // the nodes, and denied. What a1 sends is that as well; then b2's segments are replies to it. An enforcer may end all
 // that.
 func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
-	b2, a1, err := connect(ctx, w, f, "b2", "a1")
-	if err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
+	b2, a1 := connect(ctx, w, f, "b2", "a1")
 	defer b2.Close()
 	defer a1.Close()
 	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
-	for _, do := range []func() error{
-		func() error { return says(b2) }, func() error {
-			return Soon(ctx,
-				func(context.Context) error { return hears(a1, true) })
-		},
-		func() error { return w.Apply(policy("p", pod("a1"), ingress())) },
-		func() error { return w.Settle(ctx) },
-		func() error { return forgetFlows(ctx, w, socket, "n1", "n2") },
-		func() error { return says(b2) },
-		// a fence, and what the policy says
-		func() error { return w.Expect(ctx, append(open("b1", "b2"), shut("a1", "b2")...)...) },
-		func() error { return hears(a1, false) },
-		func() error { return says(a1) },
-		func() error { return w.Expect(ctx, open("c2", "b1")...) },
-	} {
-		if err := do(); err != nil {
-			return fmt.Errorf("%s, connection of %s: %w", f, socket, err)
-		}
+	if err := spec.Tried(func() error {
+		says(b2)
+		spec.TryDo(Soon(ctx, func(context.Context) error { return hears(a1, true) }))
+		Make(ctx, w, Apply(policy("p", pod("a1"), ingress())))
+		spec.TryDo(w.Settle(ctx))
+		forgetFlows(ctx, w, socket, "n1", "n2")
+		says(b2)
+		spec.TryDo(w.Expect(ctx, append(open("b1", "b2"), shut("a1", "b2")...)...)) // a fence, and what the policy says
+		spec.TryDo(hears(a1, false))
+		says(a1)
+		return w.Expect(ctx, open("c2", "b1")...)
+	}); err != nil {
+		return fmt.Errorf("%s, connection of %s: %w", f, socket, err)
 	}
 	goesOn := "is cut"
 	if hears(b2, true) == nil {
@@ -255,31 +212,20 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 }
 
 // connect opens a TCP connection from one host to another, and returns its ends.
-func connect(ctx context.Context, w spec.World, f lab.Family, from, to string) (client, server net.Conn, err error) {
-	ends := map[string]*lab.Host{}
-	for _, name := range []string{from, to} {
-		if ends[name], err = w.Host(name); err != nil {
-			return nil, nil, err
-		}
-	}
-	listener := spec.Must(ends[to].NS.Listen(ctx, "tcp", netip.AddrPortFrom(ends[to].Addr(f), 0).String()))
+func connect(ctx context.Context, w spec.World, f lab.Family, from, to string) (client, server net.Conn) {
+	pod := spec.Must(w.Host(to))
+	listener := spec.Must(pod.NS.Listen(ctx, "tcp", netip.AddrPortFrom(pod.Addr(f), 0).String()))
 	defer listener.Close()
-	client, err = ends[from].NS.Dial(ctx, "tcp", netip.AddrPort{}, listener.Addr().(*net.TCPAddr).AddrPort())
+	at := listener.Addr().(*net.TCPAddr).AddrPort()
+	client, err := spec.Must(w.Host(from)).NS.Dial(ctx, "tcp", netip.AddrPort{}, at)
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect %s to %s: %w", from, to, err)
+		spec.TryDo(fmt.Errorf("connect %s to %s: %w", from, to, err))
 	}
-	server, err = listener.Accept() // it is there already
-	if err != nil {
-		return nil, nil, errors.Join(&spec.HarnessError{Err: err}, client.Close())
-	}
-	return client, server, nil
+	return client, spec.Must(listener.Accept()) // it is there already
 }
 
 // says sends a word.
-func says(c net.Conn) error {
-	_, err := c.Write([]byte("word"))
-	return err
-}
+func says(c net.Conn) { spec.Try(c.Write([]byte("word"))) }
 
 // hears reads what has arrived at the other end of a connection, and checks whether there is any.
 func hears(c net.Conn, want bool) error {
@@ -306,25 +252,14 @@ func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) er
 		change spec.Action
 		first  bool // what arrives is the first part
 	}{{Apply(policy("p", pod("a1"), ingress())), true}, {Delete("NetworkPolicy", "p"), false}} {
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
+		spec.TryDo(w.Settle(ctx))
 		s := stream{from: from, to: to}
-		err := s.sendMeanwhile(func() error {
-			if err := turn.change.Run(ctx, w); err != nil {
-				return &spec.HarnessError{Err: err}
-			}
+		spec.TryDo(s.sendMeanwhile(func() error {
+			Make(ctx, w, turn.change)
 			return w.Settle(ctx)
-		})
-		if err != nil {
-			return err
-		}
-		if err := w.Expect(ctx, open("b1", "b2")...); err != nil { // a fence
-			return err
-		}
-		if err := s.hear(); err != nil {
-			return err
-		}
+		}))
+		spec.TryDo(w.Expect(ctx, open("b1", "b2")...)) // a fence
+		s.hear()
 		if problem := s.oneTurn(turn.first); problem != "" {
 			return fmt.Errorf("%s, %s: %s", f, turn.change.Name, problem)
 		}
@@ -343,15 +278,12 @@ type stream struct {
 }
 
 // send sends the next datagram, and now and then takes what has arrived, so that the receiver has room for more.
-func (s *stream) send() error {
+func (s *stream) send() {
 	const room = 50
-	if err := s.from.Send(s.to.Addr(), strconv.Itoa(s.sent)); err != nil {
-		return err
-	}
+	spec.TryDo(s.from.Send(s.to.Addr(), strconv.Itoa(s.sent)))
 	if s.sent++; s.sent%room == 0 {
-		return s.hear()
+		s.hear()
 	}
-	return nil
 }
 
 // sendMeanwhile sends while something is done, and some before and after.
@@ -361,11 +293,9 @@ func (s *stream) sendMeanwhile(do func() error) error {
 	ticks := time.NewTicker(sendPause)
 	defer ticks.Stop()
 	for left := -1; left != 0; {
-		if err := s.send(); err != nil {
-			return err
-		}
+		s.send()
 		if s.sent == around {
-			go func() { done <- do() }()
+			go func() { done <- spec.Tried(do) }()
 		}
 		if left > 0 {
 			left--
@@ -382,12 +312,10 @@ func (s *stream) sendMeanwhile(do func() error) error {
 }
 
 // hear takes what has arrived.
-func (s *stream) hear() error {
-	heard, err := s.to.Heard()
-	for _, text := range heard {
+func (s *stream) hear() {
+	for _, text := range spec.Try(s.to.Heard()) {
 		s.arrived = append(s.arrived, spec.Must(strconv.Atoi(text)))
 	}
-	return err
 }
 
 // oneTurn says what is wrong if what arrived is not the first part of what was sent, or the last.

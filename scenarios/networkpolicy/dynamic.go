@@ -30,12 +30,66 @@ func dynamic() []spec.Scenario {
 				step("the rules go", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"), open("b1", "b2")),
 			},
 		},
-		npUpdatePort(),
-		npPodLabel(),
-		npTargetLabel(),
+		{
+			ID: "np-update-port", Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080)))),
+			Steps: []spec.Step{
+				{Name: "TCP 8080", Rows: fourPorts("tcp", 8080)},
+				{
+					Name: "UDP 8081", Do: do(Apply(policy("p", pod("a1"),
+						ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP,
+							8081))))),
+					Rows: fourPorts("udp", 8081),
+				},
+			},
+		},
+		{
+			ID: "np-pod-label", Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
+			Steps: []spec.Step{
+				step("no pod has the label", nil, shut("a1", "b1", "b2")),
+				step("b2 gets it", do(label("b2", "new", "1")), open("a1", "b2"), shut("a1", "b1", "c2")),
+				step("b2 loses it", do(label("b2", "new", "")), shut("a1", "b1", "b2")),
+			},
+		},
+		{
+			ID: "np-target-label", Needs: enforced,
+			Given: four(policy("p", labels("isolated", "1"), ingress(), egress())),
+			Steps: []spec.Step{
+				step("no pod has the label", nil, open("a1", "b1", "b2"), open("b2", "a1")),
+				step("a1 gets it", do(label("a1", "isolated", "1")), shut("a1", "b1", "b2"), shut("b2", "a1"),
+					open("b1", "b2")),
+				step("a1 loses it", do(label("a1", "isolated", "")), open("a1", "b1", "b2"), open("b2", "a1")),
+			},
+		},
 		namespaceLabel(), newNamespace(),
-		npNewPod(),
-		npUnionShrinks(),
+	}
+}
+
+// replaced returns the scenarios of policies and pods of which others take the place.
+func replaced() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-new-pod", Needs: enforced,
+			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"),
+					shut("d3", "b1", "c2"),
+					open("d1", "b2"), open("d3", "b2")),
+				step("d1 is gone", do(Delete("Pod", "d1")), open("a1", "b2"), shut("a1", "b1")),
+			},
+		},
+		{
+			ID: "np-union-shrinks", Needs: enforced,
+			Given: four(
+				policy("for-b1", pod("a1"), ingress(allow(pods(pod("b1"))))),
+				policy("for-b2", pod("a1"), ingress(allow(pods(pod("b2"))))),
+			),
+			Steps: []spec.Step{
+				step("both", nil, open("a1", "b1", "b2"), shut("a1", "c2")),
+				step("one is deleted", do(Delete("NetworkPolicy", "for-b1")), open("a1", "b2"), shut("a1", "b1", "c2")),
+			},
+		},
 		{
 			ID: "np-target-moves", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress())),
@@ -62,7 +116,18 @@ func dynamic() []spec.Scenario {
 					open("a1", "b2"), shut("a1", "b1")),
 			},
 		},
-		npPodRecreated(),
+		{
+			ID: "np-pod-recreated", Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				step("before", nil, open("a1", "b2"), shut("a1", "c2")),
+				step("b2 goes, and others come first", do(Delete("Pod", "b2"),
+					Apply(echo("d2", "n2"), echo("e2", "n2"), echo("f2", "n2"))),
+					shut("a1", "c2", "d2", "e2", "f2")),
+				step("b2 comes back", do(Apply(echo("b2", "n2"))), open("a1", "b2"),
+					shut("a1", "c2", "d2", "e2", "f2")),
+			},
+		},
 		{
 			ID: "np-late-target", Needs: enforced,
 			Given: four(policy("p", pod("late"), ingress(allow(pods(pod("b2")))))),
@@ -71,85 +136,6 @@ func dynamic() []spec.Scenario {
 				step("late is there", do(Apply(echo("late", "n1"))), open("late", "b2"), shut("late", "b1", "c2"), open("a1",
 					"b1")),
 			},
-		},
-	}
-}
-
-func npUpdatePort() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-update-port", Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolTCP, 8080)))),
-		Steps: []spec.Step{
-			{Name: "TCP 8080", Rows: fourPorts("tcp", 8080)},
-			{
-				Name: "UDP 8081", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP,
-					8081))))),
-				Rows: fourPorts("udp", 8081),
-			},
-		},
-	}
-}
-
-func npUnionShrinks() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-union-shrinks", Needs: enforced,
-		Given: four(
-			policy("for-b1", pod("a1"), ingress(allow(pods(pod("b1"))))),
-			policy("for-b2", pod("a1"), ingress(allow(pods(pod("b2"))))),
-		),
-		Steps: []spec.Step{
-			step("both", nil, open("a1", "b1", "b2"), shut("a1", "c2")),
-			step("one is deleted", do(Delete("NetworkPolicy", "for-b1")), open("a1", "b2"), shut("a1", "b1", "c2")),
-		},
-	}
-}
-
-func npPodRecreated() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-pod-recreated", Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("before", nil, open("a1", "b2"), shut("a1", "c2")),
-			step("b2 goes, and others come first", do(Delete("Pod", "b2"),
-				Apply(echo("d2", "n2"), echo("e2", "n2"), echo("f2", "n2"))),
-				shut("a1", "c2", "d2", "e2", "f2")),
-			step("b2 comes back", do(Apply(echo("b2", "n2"))), open("a1", "b2"), shut("a1", "c2", "d2", "e2", "f2")),
-		},
-	}
-}
-
-func npPodLabel() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-pod-label", Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(labels("new", "1")))))),
-		Steps: []spec.Step{
-			step("no pod has the label", nil, shut("a1", "b1", "b2")),
-			step("b2 gets it", do(label("b2", "new", "1")), open("a1", "b2"), shut("a1", "b1", "c2")),
-			step("b2 loses it", do(label("b2", "new", "")), shut("a1", "b1", "b2")),
-		},
-	}
-}
-
-func npTargetLabel() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-target-label", Needs: enforced,
-		Given: four(policy("p", labels("isolated", "1"), ingress(), egress())),
-		Steps: []spec.Step{
-			step("no pod has the label", nil, open("a1", "b1", "b2"), open("b2", "a1")),
-			step("a1 gets it", do(label("a1", "isolated", "1")), shut("a1", "b1", "b2"), shut("b2", "a1"), open("b1", "b2")),
-			step("a1 loses it", do(label("a1", "isolated", "")), open("a1", "b1", "b2"), open("b2", "a1")),
-		},
-	}
-}
-
-func npNewPod() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-new-pod", Needs: enforced,
-		Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			step("d1 is there", do(Apply(echo("d1", "n1"), echo("d3", "n3"))), shut("d1", "b1", "c2"), shut("d3", "b1", "c2"),
-				open("d1", "b2"), open("d3", "b2")),
-			step("d1 is gone", do(Delete("Pod", "d1")), open("a1", "b2"), shut("a1", "b1")),
 		},
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/viplab/viplab/lab/cluster/store"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -35,34 +35,67 @@ func lives() []spec.Scenario {
 		{
 			ID: "np-enforcer-restarts", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
-			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				rows := append(judged, spec.Row{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}})
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for range 3 {
-						for _, node := range []string{"n1", "n2"} {
-							if err := restart(ctx, w, t, w.Enforcer(node)); err != nil {
-								return err
-							}
-						}
-					}
-					return nil
-				})
-			}}},
+			Steps: []spec.Step{{Check: During(judged, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for range 3 {
+					restart(ctx, w, t, w.Enforcer("n1"))
+					restart(ctx, w, t, w.Enforcer("n2"))
+				}
+			})}},
 		},
-		npChangeWhileAway(),
-		npProxierComesLater(),
+	}
+}
+
+// absences returns the scenarios of enforcers and proxiers that are away for a while, or leave.
+func absences() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
+			Steps: []spec.Step{
+				step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
+				{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
+					spec.TryDo(w.Enforcer("n1").Kill(ctx))
+					return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
+				}},
+				{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
+					Delete("NetworkPolicy", "gone")),
+					Check: func(ctx context.Context, w spec.World) error {
+						spec.TryDo(w.Enforcer("n1").Start(ctx))
+						return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...),
+							open("b1", "c2", "a1")...)...)
+					}},
+			},
+		},
+		{
+			ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
+			Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
+				policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
+			Steps: []spec.Step{
+				{Name: "before", Rows: throughPorts},
+				{Name: "the proxier of n1 goes, and comes", Check: During(append(open("db-a1", "b2"),
+					open("a1", "b1", "b2")...),
+					func(ctx context.Context, w spec.World, t spec.Traffic) {
+						for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start,
+							w.Settle} {
+							spec.TryDo(errors.Join(do(ctx), t.Rounds(ctx, 2)))
+						}
+					})},
+				{Name: "after", Check: func(ctx context.Context, w spec.World) error {
+					// An enforcer that has to find its way back to the first place is given the time for it.
+					spec.TryDo(Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) }))
+					return w.Expect(ctx, throughPorts...)
+				}},
+			},
+		},
 		{
 			ID: "np-enforcer-leaves", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: four(policy("p", labels(), ingress(allow(pods(pod("b2")), block("192.0.2.0/24"))))),
 			Steps: []spec.Step{
 				step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
 				{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
-					if err := w.Enforcer("n1").Cleanup(ctx); err != nil {
-						return err
-					}
-					if err := w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...); err != nil {
-						return err
-					}
+					spec.TryDo(w.Enforcer("n1").Cleanup(ctx))
+					spec.TryDo(w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...))
 					return nothingOf(ctx, w, "n1", "cali", "network-policy", "KUBE-ROUTER", "KUBE-NWPLCY", "KUBE-POD-FW")
 				}},
 			},
@@ -79,61 +112,6 @@ func lives() []spec.Scenario {
 	}
 }
 
-func npProxierComesLater() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-proxier-comes-later", Cluster: &spec.ClusterConfig{},
-		Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(db("a1"), Service("db", Port(80, 8080), NodePort()),
-			policy("p", labels("app", "db"), ingress(allow(pods(pod("b2")))))),
-		Steps: []spec.Step{
-			{Name: "before", Rows: throughPorts},
-			{Name: "the proxier of n1 goes, and comes", Check: func(ctx context.Context, w spec.World) error {
-				rows := append(open("db-a1", "b2"), open("a1", "b1", "b2")...)
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start, w.Settle} {
-						if err := errors.Join(do(ctx), t.Rounds(ctx, 2)); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-			}},
-			{Name: "after", Check: func(ctx context.Context, w spec.World) error {
-				// An enforcer that has to find its way back to the first place is given the time for it.
-				err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) })
-				if err != nil {
-					return err
-				}
-				return w.Expect(ctx, throughPorts...)
-			}},
-		},
-	}
-}
-
-func npChangeWhileAway() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-change-while-away", Cluster: &spec.ClusterConfig{}, Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("gone", pod("b1"), ingress())),
-		Steps: []spec.Step{
-			step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
-			{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Enforcer("n1").Kill(ctx); err != nil {
-					return err
-				}
-				return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
-			}},
-			{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
-				Delete("NetworkPolicy", "gone")),
-				Check: func(ctx context.Context, w spec.World) error {
-					if err := w.Enforcer("n1").Start(ctx); err != nil {
-						return err
-					}
-					return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...), open("b1", "c2", "a1")...)...)
-				}},
-		},
-	}
-}
-
 // judged are rows of who is allowed and who is denied by the policies p and q.
 var judged = []spec.Row{
 	{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
@@ -142,6 +120,7 @@ var judged = []spec.Row{
 	{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 	{From: "c2", To: spec.HostAt("b1", 8080), Proto: "udp", Want: denied},
 	{From: "b1", To: spec.HostAt("c2", 8080), Proto: "udp", By: []string{"c2"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
 }
 
 // throughPorts are rows to a pod that b2 alone may reach, through a NodePort, whose packets proxiers mark.
@@ -156,11 +135,7 @@ var throughPorts = []spec.Row{
 // asWanted says which of the rows has another outcome than it wants.
 func asWanted(ctx context.Context, w spec.World, rows []spec.Row) error {
 	for _, r := range rows {
-		seen, err := w.Observe(ctx, r)
-		if err != nil {
-			return err
-		}
-		for _, o := range seen {
+		for _, o := range spec.Try(w.Observe(ctx, r)) {
 			if !r.Want.Allows(o.Outcome) {
 				return fmt.Errorf("%s: %s", r.Probe(o.Family), o.Outcome)
 			}
@@ -170,16 +145,11 @@ func asWanted(ctx context.Context, w spec.World, rows []spec.Row) error {
 }
 
 // restart ends a program and starts it again, with traffic in each state.
-func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) error {
+func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) {
 	for _, do := range []func(context.Context) error{life.Kill, life.Start, w.Settle} {
-		if err := do(ctx); err != nil {
-			return err
-		}
-		if err := t.Rounds(ctx, 2); err != nil {
-			return err
-		}
+		spec.TryDo(do(ctx))
+		spec.TryDo(t.Rounds(ctx, 2))
 	}
-	return nil
 }
 
 // births lets pods begin that others are already sending to: their address is known from a pod that has had it before.
@@ -187,17 +157,13 @@ func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) 
 func births(ctx context.Context, w spec.World) error {
 	d := echo("d1", "n1")
 	spec.MustDo(w.Apply(d))
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	tcp := Pin(w, spec.HostAt("d1", 8080), "tcp")
 	end := func() error {
-		spec.MustDo(w.Store().Delete(store.KindPod, w.Namespace(), "d1"))
+		Make(ctx, w, Delete("Pod", "d1"))
 		return w.Settle(ctx)
 	}
-	if err := end(); err != nil {
-		return err
-	}
+	spec.TryDo(end())
 	var rows []spec.Row
 	for _, from := range []string{"b1", "b2"} {
 		rows = append(rows, spec.Row{From: from, To: tcp, Want: spec.NotServed},
@@ -206,15 +172,11 @@ func births(ctx context.Context, w spec.World) error {
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
 		for range 10 {
 			spec.MustDo(w.Apply(d))
-			if err := errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)); err != nil {
-				return err
-			}
+			spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)))
 			if now := Pin(w, spec.HostAt("d1", 8080), "tcp"); now != tcp {
 				return spec.HarnessErrorf("d1 is at %s, not at %s", now, tcp)
 			}
-			if err := errors.Join(receivedNothing(ctx, w, "d1"), end()); err != nil {
-				return err
-			}
+			spec.TryDo(errors.Join(receivedNothing(ctx, w, "d1"), end()))
 		}
 		return nil
 	})
@@ -259,17 +221,15 @@ func countersOf(text string) map[string]string {
 	return counters
 }
 
+// rulesetNames are the names of tables ("table FAMILY NAME {"), chains, sets and maps.
+var rulesetNames = regexp.MustCompile(`(?m)^\s*(?:table \S+|chain|set|map) (\S+)`)
+
 // nothingOf looks for names of tables, chains and sets that begin like those of enforcers.
 func nothingOf(ctx context.Context, w spec.World, node string, prefixes ...string) error {
 	ruleset := spec.Must(w.Run(ctx, node, "nft", "list", "ruleset"))
 	names := strings.Fields(spec.Must(w.Run(ctx, node, "ipset", "list", "-n")))
-	for line := range strings.Lines(ruleset) {
-		switch words := strings.Fields(line); {
-		case len(words) > 2 && words[0] == "table": // table FAMILY NAME {
-			names = append(names, words[2])
-		case len(words) > 1 && slices.Contains([]string{"chain", "set", "map"}, words[0]):
-			names = append(names, words[1])
-		}
+	for _, m := range rulesetNames.FindAllStringSubmatch(ruleset, -1) {
+		names = append(names, m[1])
 	}
 	for _, name := range names {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
+	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -20,9 +21,10 @@ import (
 // means by itself is for package internal/suite/netpol.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		services(), dns(), dynamic(), addresses(), orders(), connections(), flows(), nodes(), sources(), families(),
-		lives(), atomic(), scale(),
-		details(), names(), latencies(), tunnels(), churn(),
+		services(), backends(), servicePaths(), dns(), dynamic(), replaced(), addresses(), orders(), connections(),
+		flows(),
+		nodes(), nodePeers(), sources(), families(), lives(), absences(), atomic(), scale(), details(), portsAgain(),
+		names(), latencies(), tunnels(), churn(),
 	)
 }
 
@@ -47,9 +49,7 @@ func orders() []spec.Scenario {
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				random := rand.New(rand.NewPCG(1, 2)) // the same orders in each run
 				for i := range 20 {
-					if err := inSomeOrder(ctx, w, random, i%4 == 0); err != nil {
-						return err
-					}
+					spec.TryDo(inSomeOrder(ctx, w, random, i%4 == 0))
 				}
 				return nil
 			}}},
@@ -79,34 +79,23 @@ func zeroTrust() []store.Object {
 func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne bool) error {
 	all := zeroTrust()
 	shuffle := func() { random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] }) }
-	inTurn := func(change func(store.Object) error) error {
+	inTurn := func(change func(store.Object) spec.Action) {
 		shuffle()
 		for _, o := range all {
-			spec.MustDo(change(o))
+			Make(ctx, w, change(o))
 			if oneByOne {
-				if err := w.Settle(ctx); err != nil {
-					return err
-				}
+				spec.TryDo(w.Settle(ctx))
 			}
 		}
-		return nil
 	}
-	if err := inTurn(func(o store.Object) error { return w.Apply(o) }); err != nil {
-		return err
-	}
+	inTurn(func(o store.Object) spec.Action { return Apply(o) })
 	rows := slices.Concat(shut("b2", "b1", "c2"), shut("c2", "b1"), shut("a1", "b2"), []spec.Row{
 		{From: "a1", To: spec.HostAt("b2", 8080), By: []string{"b2"}},
 		{From: "a1", To: spec.HostAt("b2", 8081), Want: denied},
 		{From: "a1", To: spec.HostAt("b2", 8080), Proto: "udp", Want: denied},
 	})
-	if err := w.Expect(ctx, rows...); err != nil {
-		return err
-	}
-	if err := inTurn(func(o store.Object) error {
-		return w.Store().Delete(store.KindNetworkPolicy, w.Namespace(), o.GetName())
-	}); err != nil {
-		return err
-	}
+	spec.TryDo(w.Expect(ctx, rows...))
+	inTurn(func(o store.Object) spec.Action { return Delete("NetworkPolicy", o.GetName()) })
 	return w.Expect(ctx, slices.Concat(open("b2", "a1", "c2"), open("a1", "b2"))...)
 }
 

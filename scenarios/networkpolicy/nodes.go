@@ -50,6 +50,12 @@ func nodes() []spec.Scenario {
 				{From: "client", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
 			})},
 		},
+	}
+}
+
+// nodePeers returns the scenarios of what a policy makes of nodes as peers.
+func nodePeers() []spec.Scenario {
+	return []spec.Scenario{
 		{
 			ID: "np-egress-to-node", Needs: enforced,
 			Given: four(policy("p", pod("a1"), egress())),
@@ -76,25 +82,21 @@ func nodes() []spec.Scenario {
 					shut("a1", "n3"), shut("b1", "n2")),
 			},
 		},
-		npHostPort(),
-	}
-}
-
-func npHostPort() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-host-port", NodePorts: []uint16{30060, 30061}, Cluster: &spec.ClusterConfig{}, Needs: enforced,
-		Given: four(policy("p", pod("a1"), ingress())),
-		Steps: []spec.Step{
-			{Name: "nobody is allowed", Do: do(Portmap("n1"), MapPort(spec.HostAt("n1", 30060), "tcp", "a1"),
-				MapPort(spec.HostAt("n1", 30061), "tcp", "b1")), Rows: []spec.Row{
-				{From: "client", To: spec.HostAt("n1", 30060), Want: denied},
-				{From: "b2", To: spec.HostAt("n1", 30060), Want: denied},
-				{From: "client", To: spec.HostAt("n1", 30061), By: []string{"b1"}},
-			}},
-			{Name: "the client is allowed", Do: do(applyFrom("outside", pod("a1"), "client")), Rows: []spec.Row{
-				{From: "client", To: spec.HostAt("n1", 30060), By: []string{"a1"}},
-				{From: "router", To: spec.HostAt("n1", 30060), Want: denied},
-			}},
+		{
+			ID: "np-host-port", NodePorts: []uint16{30060, 30061}, Cluster: &spec.ClusterConfig{}, Needs: enforced,
+			Given: four(policy("p", pod("a1"), ingress())),
+			Steps: []spec.Step{
+				{Name: "nobody is allowed", Do: do(Portmap("n1"), MapPort(spec.HostAt("n1", 30060), "tcp", "a1"),
+					MapPort(spec.HostAt("n1", 30061), "tcp", "b1")), Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30060), Want: denied},
+					{From: "b2", To: spec.HostAt("n1", 30060), Want: denied},
+					{From: "client", To: spec.HostAt("n1", 30061), By: []string{"b1"}},
+				}},
+				{Name: "the client is allowed", Do: do(applyFrom("outside", pod("a1"), "client")), Rows: []spec.Row{
+					{From: "client", To: spec.HostAt("n1", 30060), By: []string{"a1"}},
+					{From: "router", To: spec.HostAt("n1", 30060), Want: denied},
+				}},
+			},
 		},
 	}
 }

@@ -4,6 +4,7 @@ package networkpolicy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -40,20 +41,10 @@ func scale() []spec.Scenario {
 			ID: "np-many-policies", Cluster: &spec.ClusterConfig{}, Needs: enforced,
 			Given: append(four(), manyPolicies(300)...),
 			Steps: []spec.Step{
-				{Name: "three hundred", Rows: []spec.Row{
-					{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-					{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-					{From: "c2", To: spec.HostAt("a1", 8080), Want: denied}, {From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
-				}},
+				{Name: "three hundred", Rows: amongMany(spec.Row{Want: denied})},
 				{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
 					s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
-				})),
-					Rows: []spec.Row{
-						{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-						{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
-						{From: "c2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-						{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
-					}},
+				})), Rows: amongMany(spec.Row{By: []string{"a1"}})},
 			},
 		},
 		{
@@ -111,10 +102,7 @@ func crowdRows() []spec.Row {
 // thousandCycles applies and deletes fifty times twenty policies, each of a name and with a block of its own.
 func thousandCycles(ctx context.Context, w spec.World) error {
 	const rounds, each = 50, 20
-	before, err := holdings(ctx, w, "n1")
-	if err != nil {
-		return err
-	}
+	before := holdings(ctx, w, "n1")
 	for i := range rounds {
 		var all []store.Object
 		for j := range each {
@@ -123,64 +111,37 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 				ingress(allow(block(fmt.Sprintf("198.18.%d.%d/32", n/250, n%250)), block(fmt.Sprintf("2001:db8::%x/128", n))))))
 		}
 		spec.MustDo(w.Apply(all...))
-		if err := w.Settle(ctx); err != nil {
-			return err
+		spec.TryDo(w.Settle(ctx))
+		if i == 0 && holdings(ctx, w, "n1") == before {
+			return fmt.Errorf("with %d policies more there is nothing more on n1", each)
 		}
-		if during, err := holdings(ctx, w, "n1"); i == 0 && (err != nil || during == before) {
-			return fmt.Errorf("with %d policies more there is nothing more on n1: %w", each, err)
-		}
-		err := w.Store().Do(func(tx *store.Tx) error {
+		spec.MustDo(w.Store().Do(func(tx *store.Tx) (err error) {
 			for _, o := range all {
-				if err := tx.Delete(store.KindNetworkPolicy, w.Namespace(), o.GetName()); err != nil {
-					return err
-				}
+				err = errors.Join(err, tx.Delete(store.KindNetworkPolicy, w.Namespace(), o.GetName()))
 			}
-			return nil
-		})
-		if err != nil {
-			return &spec.HarnessError{Err: err}
-		}
-		if err := w.Settle(ctx); err != nil {
 			return err
-		}
+		}))
+		spec.TryDo(w.Settle(ctx))
 	}
 	// What nothing looks at any more, the kernel may let go of only a little later, and an enforcer with its next change.
-	var after string
-	err = Soon(ctx, func(ctx context.Context) error {
-		if err := w.Apply(toldBy("last", "")); err != nil {
-			return err
+	spec.TryDo(Soon(ctx, func(ctx context.Context) error {
+		for _, change := range do(Apply(toldBy("last", "")), Delete("NetworkPolicy", "last")) {
+			spec.TryDo(change.Run(ctx, w))
+			spec.TryDo(w.Settle(ctx))
 		}
-		if err := w.Settle(ctx); err != nil {
-			return err
+		if after := holdings(ctx, w, "n1"); after != before {
+			return fmt.Errorf("n1 holds after a thousand policies\n%s\nIt held before\n%s", after, before)
 		}
-		if err := w.Store().Delete(store.KindNetworkPolicy, w.Namespace(), "last"); err != nil {
-			return err
-		}
-		if err := w.Settle(ctx); err != nil {
-			return err
-		}
-		if after, err = holdings(ctx, w, "n1"); err == nil && after != before {
-			err = fmt.Errorf("n1 holds after a thousand policies\n%s\nIt held before\n%s", after, before)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
+		return nil
+	}))
 	return w.Expect(ctx, append(open("a1", "b2"), shut("a1", "c2")...)...)
 }
 
 // holdings are the names of everything that a firewall holds on a node: tables, chains, sets and maps, and how many
 // rules and elements.
-func holdings(ctx context.Context, w spec.World, node string) (string, error) {
-	ruleset, err := w.Run(ctx, node, "nft", "list", "ruleset")
-	if err != nil {
-		return "", err
-	}
-	sets, err := w.Run(ctx, node, "ipset", "list", "-n")
-	if err != nil {
-		return "", err
-	}
+func holdings(ctx context.Context, w spec.World, node string) string {
+	ruleset := spec.Must(w.Run(ctx, node, "nft", "list", "ruleset"))
+	setNames := strings.Fields(spec.Must(w.Run(ctx, node, "ipset", "list", "-n")))
 	var names []string
 	rules := 0
 	for line := range strings.Lines(ruleset) {
@@ -192,9 +153,8 @@ func holdings(ctx context.Context, w spec.World, node string) (string, error) {
 		}
 	}
 	slices.Sort(names)
-	setNames := strings.Fields(sets)
 	slices.Sort(setNames)
-	return fmt.Sprintf("%s\nsets %v\n%d other lines", strings.Join(names, "\n"), setNames, rules), nil
+	return fmt.Sprintf("%s\nsets %v\n%d other lines", strings.Join(names, "\n"), setNames, rules)
 }
 
 // manyPolicies are policies for a1 with a block each, of which the first lets b1 in on another port, and the last b2.
@@ -213,15 +173,26 @@ func manyPolicies(n int) []store.Object {
 	return all
 }
 
+// amongMany are rows of who may come in by one of manyPolicies, and a row of c2.
+func amongMany(c2 spec.Row) []spec.Row {
+	c2.From, c2.To = "c2", spec.HostAt("a1", 8080)
+	return []spec.Row{
+		{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+		{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+		c2,
+		{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
+	}
+}
+
 // amongManyBlocks lets a host come to a pod, by its addresses among ten thousand others in a rule.
 func amongManyBlocks(to, from string) spec.Action {
-	return applyBlocks("blocks", pod(to), ingress, func(w spec.World) ([]netip.Addr, error) {
-		all, err := addrsOf(w, []string{from})
+	return applyBlocks("blocks", pod(to), ingress, func(w spec.World) []netip.Addr {
+		all := addrsOf(w, []string{from})
 		for i := range 5000 {
 			all = append(all, netip.AddrFrom4([4]byte{198, 18, byte(i / 250), byte(i % 250)}),
 				netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 14: byte(i / 256), 15: byte(i)}))
 		}
-		return all, err
+		return all
 	})
 }
 
@@ -274,10 +245,7 @@ func latencies() []spec.Scenario {
 				}},
 				{"a new pod that is allowed", []round{{fresh("d2"), open("a1", "d2")}, {Delete("Pod", "d2"), open("b1", "b2")}}},
 			} {
-				took, err := latency(ctx, w, kind.rounds)
-				if err != nil {
-					return fmt.Errorf("%s: %w", kind.what, err)
-				}
+				took := latency(ctx, w, kind.what, kind.rounds)
 				w.Note(fmt.Sprintf("%s is obeyed within %v, at most %v (%d changes)", kind.what,
 					took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), len(took)))
 			}
@@ -306,23 +274,19 @@ func fresh(name string) spec.Action {
 }
 
 // latency goes through the rounds ten times, and returns how long they took, the shortest first.
-func latency(ctx context.Context, w spec.World, rounds []round) ([]time.Duration, error) {
+func latency(ctx context.Context, w spec.World, what string, rounds []round) []time.Duration {
 	var took []time.Duration
 	for range 10 {
 		for _, r := range rounds {
-			if err := r.change.Run(ctx, w); err != nil {
-				return nil, spec.HarnessErrorf("%s: %w", r.change.Name, err)
-			}
+			Make(ctx, w, r.change)
 			began := time.Now()
 			if err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {
-				return nil, err
+				spec.TryDo(fmt.Errorf("%s: %w", what, err))
 			}
 			took = append(took, time.Since(began))
-			if err := w.Settle(ctx); err != nil {
-				return nil, err
-			}
+			spec.TryDo(w.Settle(ctx))
 		}
 	}
 	slices.Sort(took)
-	return took, nil
+	return took
 }

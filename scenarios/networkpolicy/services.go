@@ -31,10 +31,78 @@ func services() []spec.Scenario {
 				{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
 			})},
 		},
-		npViaService(),
-		npPerPodAfterDnat(),
-		npMasqueradedSources(),
-		npEgressAfterDnat(),
+		{
+			ID: "np-via-service", Needs: keepsSource,
+			Given: []store.Object{
+				Pod("frontend", "n1"), Pod("backend", "n1", Labelled("networking/allow-db-access", "true")),
+				db("a2"), Service("db", Port(80, 8080)),
+				policy("allow-db-access", labels("app", "db"),
+					ingress(allow(pods(labels("networking/allow-db-access", "true"))))),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "backend", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "frontend", To: spec.ClusterIPOf("db", 80), Want: denied},
+			}}},
+		},
+		{
+			ID: "np-per-pod-after-dnat", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: four(
+				echo("db-a1", "n1", App("db")), Service("db", Port(80, 8080), NodePort()),
+				policy("p", labels("app", "db"), ingress(allow(pods(pod("b1")), pods(pod("b2"))).on(corev1.ProtocolTCP,
+					8080))),
+			),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "b1", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
+				{From: "b2", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
+				{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "c2", To: spec.HostAt("db-a1", 8080), Want: denied},
+				{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
+				{From: "a1", To: spec.HostAt("db-a1", 8080), Want: denied},
+				{From: "a1", To: spec.ClusterIPOf("db", 80), Want: denied},
+				{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: denied},
+			}}},
+		},
+		{
+			ID: "np-masqueraded-sources", Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
+			Given: []store.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()),
+				Service("local", Selecting("db"), NodePort(), ETPLocal())},
+			Steps: []spec.Step{{
+				Do: do(applyFrom("p", labels("app", "db"), "client")),
+				Rows: []spec.Row{
+					{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"db-a2"},
+						SeenAs: spec.Itself()},
+					{From: "router", To: spec.NodePortAt("n2", "local", 80), Want: denied},
+					{From: "client", To: spec.NodePortAt("n1", "cluster", 80), Want: denied},
+				},
+			}},
+		},
+	}
+}
+
+// backends returns the scenarios of what a policy makes of a Service's several pods and ports.
+func backends() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-egress-after-dnat", Needs: keepsSource,
+			Given: []store.Object{
+				Pod("by-target", "n1"), Pod("by-port", "n1"), Pod("by-pod", "n1"), Pod("by-other", "n1"), db("a2"),
+				Service("db", Port(80, 8080)),
+				policy("target", pod("by-target"), egress(allow().on(corev1.ProtocolTCP, 8080))),
+				policy("port", pod("by-port"), egress(allow().on(corev1.ProtocolTCP, 80))),
+				policy("pod", pod("by-pod"), egress(allow(pods(labels("app", "db"))))),
+				policy("other", pod("by-other"), egress(allow(pods(pod("by-pod"))))),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "by-target", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "by-port", To: spec.ClusterIPOf("db", 80), Want: denied},
+				{From: "by-pod", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "by-other", To: spec.ClusterIPOf("db", 80), Want: denied},
+			}}},
+		},
 		{
 			ID: "np-services-same-verdicts", Needs: keepsSource,
 			Given: append(four(
@@ -44,7 +112,22 @@ func services() []spec.Scenario {
 			), eachService("a1", "b1", "b2", "c2")...),
 			Steps: []spec.Step{{Rows: eachWay()}},
 		},
-		npBackendDenied(),
+		{
+			ID: "np-backend-denied", Needs: keepsSource,
+			Given: four(
+				db("a1"), db("a2"), Service("db", Port(80, 8080)),
+				policy("out", pod("b1"), egress(allow(pods(pod("db-a2"))))),
+				policy("in", pod("db-a2"), ingress(allow(pods(pod("b1"))))),
+			),
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied,
+					By:   []string{"db-a2"},
+					Even: true},
+				{From: "c2", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied,
+					By:   []string{"db-a1"},
+					Even: true},
+			}}},
+		},
 		{
 			ID: "np-named-target-port", Needs: keepsSource,
 			Given: four(
@@ -66,8 +149,48 @@ func services() []spec.Scenario {
 					Choice: "egress that allows the ClusterIP alone"},
 			}}},
 		},
-		npOwnService(),
-		npOutsideThroughNode(),
+	}
+}
+
+// servicePaths returns the scenarios of uncommon ways to a Service: from its own pod, through NodePorts, to a node.
+func servicePaths() []spec.Scenario {
+	return []spec.Scenario{
+		{
+			ID: "np-own-service", Needs: keepsSource,
+			Given: []store.Object{
+				db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")),
+				echo("two-2", "n1", App("two")),
+				Service("two", Port(80, 8080)), policy("p", labels(), ingress()),
+			},
+			Steps: []spec.Step{{Rows: []spec.Row{
+				{From: "db-a1", To: spec.ClusterIPOf("alone", 80), Times: 3, Want: spec.Reply | denied,
+					By:     []string{"db-a1"},
+					Choice: "a pod that reaches itself through its Service, isolated for ingress"},
+				{From: "two-1", To: spec.ClusterIPOf("two", 80), Times: 40, Want: spec.Reply | denied,
+					By: []string{"two-1"}},
+				{From: "two-1", To: spec.HostAt("two-2", 8080), Want: denied},
+			}}},
+		},
+		{
+			ID: "np-outside-through-node", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
+			Given: []store.Object{
+				db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")),
+				Service("closed", Port(80, 8080), NodePort()),
+				policy("closed", labels("app", "closed"), ingress()),
+			},
+			Steps: []spec.Step{{Name: "nobody has isolated the pod", Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), By: []string{"db-a1"}},
+			}}, {Name: "a rule for the client", Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
+				{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
+				{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
+					Choice: "a rule for a client outside, through a NodePort of the pod's own node"},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
+					Choice: "a rule for a client outside, through a NodePort of another node"},
+			}}},
+		},
 		{
 			ID: "np-egress-through-node-port", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
 			Given: four(db("a2"), Service("db", Port(80, 8080), NodePort()), policy("p", pod("a1"), egress())),
@@ -77,161 +200,26 @@ func services() []spec.Scenario {
 				{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a2"}},
 			}}},
 		},
-		npServiceOfHostNetwork(),
+		{
+			ID: "np-service-of-host-network", Needs: keepsSource,
+			Given: []store.Object{
+				Pod("by-label", "n1"), Pod("by-address", "n1"),
+				Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)),
+				Service("api", Port(443, 9443)),
+				policy("by-label", pod("by-label"), egress(allow(pods(labels("app", "api"))))),
+			},
+			Steps: []spec.Step{{Do: do(applyTo("by-address", pod("by-address"), "n2")), Rows: []spec.Row{
+				{From: "by-label", To: spec.ClusterIPOf("api", 443), Want: denied},
+				{From: "by-label", To: spec.HostAt("n2", 9443), Want: denied},
+				{From: "by-address", To: spec.ClusterIPOf("api", 443), By: []string{"api-2"}},
+				{From: "by-address", To: spec.HostAt("n2", 9443), By: []string{"api-2"}},
+			}}},
+		},
 		{
 			ID: "np-own-address", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(), egress())),
 			Steps: []spec.Step{step("", nil, open("a1", "a1"), shut("a1", "b1", "b2"), shut("b1", "a1"))},
 		},
-	}
-}
-
-func npPerPodAfterDnat() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-per-pod-after-dnat", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: four(
-			echo("db-a1", "n1", App("db")), Service("db", Port(80, 8080), NodePort()),
-			policy("p", labels("app", "db"), ingress(allow(pods(pod("b1")), pods(pod("b2"))).on(corev1.ProtocolTCP, 8080))),
-		),
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "b1", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
-			{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-			{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
-			{From: "b2", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
-			{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-			{From: "c2", To: spec.HostAt("db-a1", 8080), Want: denied},
-			{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
-			{From: "a1", To: spec.HostAt("db-a1", 8080), Want: denied},
-			{From: "a1", To: spec.ClusterIPOf("db", 80), Want: denied},
-			{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: denied},
-		}}},
-	}
-}
-
-func npOutsideThroughNode() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-outside-through-node", Needs: append([]spec.Feature{spec.NodePort}, keepsSource...),
-		Given: []store.Object{
-			db("a1"), Service("db", Port(80, 8080), NodePort()), echo("closed-1", "n1", App("closed")),
-			Service("closed", Port(80, 8080), NodePort()),
-			policy("closed", labels("app", "closed"), ingress()),
-		},
-		Steps: []spec.Step{{Name: "nobody has isolated the pod", Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
-			{From: "client", To: spec.NodePortAt("n2", "db", 80), By: []string{"db-a1"}},
-		}}, {Name: "a rule for the client", Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
-			{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
-			{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-			{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
-				Choice: "a rule for a client outside, through a NodePort of the pod's own node"},
-			{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
-				Choice: "a rule for a client outside, through a NodePort of another node"},
-		}}},
-	}
-}
-
-func npEgressAfterDnat() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-egress-after-dnat", Needs: keepsSource,
-		Given: []store.Object{
-			Pod("by-target", "n1"), Pod("by-port", "n1"), Pod("by-pod", "n1"), Pod("by-other", "n1"), db("a2"),
-			Service("db", Port(80, 8080)),
-			policy("target", pod("by-target"), egress(allow().on(corev1.ProtocolTCP, 8080))),
-			policy("port", pod("by-port"), egress(allow().on(corev1.ProtocolTCP, 80))),
-			policy("pod", pod("by-pod"), egress(allow(pods(labels("app", "db"))))),
-			policy("other", pod("by-other"), egress(allow(pods(pod("by-pod"))))),
-		},
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "by-target", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
-			{From: "by-port", To: spec.ClusterIPOf("db", 80), Want: denied},
-			{From: "by-pod", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
-			{From: "by-other", To: spec.ClusterIPOf("db", 80), Want: denied},
-		}}},
-	}
-}
-
-func npBackendDenied() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-backend-denied", Needs: keepsSource,
-		Given: four(
-			db("a1"), db("a2"), Service("db", Port(80, 8080)),
-			policy("out", pod("b1"), egress(allow(pods(pod("db-a2"))))),
-			policy("in", pod("db-a2"), ingress(allow(pods(pod("b1"))))),
-		),
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"},
-				Even: true},
-			{From: "c2", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a1"},
-				Even: true},
-		}}},
-	}
-}
-
-func npOwnService() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-own-service", Needs: keepsSource,
-		Given: []store.Object{
-			db("a1"), Service("alone", Selecting("db"), Port(80, 8080)), echo("two-1", "n1", App("two")),
-			echo("two-2", "n1", App("two")),
-			Service("two", Port(80, 8080)), policy("p", labels(), ingress()),
-		},
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "db-a1", To: spec.ClusterIPOf("alone", 80), Times: 3, Want: spec.Reply | denied, By: []string{"db-a1"},
-				Choice: "a pod that reaches itself through its Service, isolated for ingress"},
-			{From: "two-1", To: spec.ClusterIPOf("two", 80), Times: 40, Want: spec.Reply | denied, By: []string{"two-1"}},
-			{From: "two-1", To: spec.HostAt("two-2", 8080), Want: denied},
-		}}},
-	}
-}
-
-func npServiceOfHostNetwork() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-service-of-host-network", Needs: keepsSource,
-		Given: []store.Object{
-			Pod("by-label", "n1"), Pod("by-address", "n1"), Pod("api-2", "n2", App("api"), HostNetwork(), TCP(9443)),
-			Service("api", Port(443, 9443)),
-			policy("by-label", pod("by-label"), egress(allow(pods(labels("app", "api"))))),
-		},
-		Steps: []spec.Step{{Do: do(applyTo("by-address", pod("by-address"), "n2")), Rows: []spec.Row{
-			{From: "by-label", To: spec.ClusterIPOf("api", 443), Want: denied},
-			{From: "by-label", To: spec.HostAt("n2", 9443), Want: denied},
-			{From: "by-address", To: spec.ClusterIPOf("api", 443), By: []string{"api-2"}},
-			{From: "by-address", To: spec.HostAt("n2", 9443), By: []string{"api-2"}},
-		}}},
-	}
-}
-
-func npMasqueradedSources() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-masqueraded-sources", Needs: append([]spec.Feature{spec.NodePort, spec.ETPLocal}, keepsSource...),
-		Given: []store.Object{db("a2"), Service("cluster", Selecting("db"), NodePort()),
-			Service("local", Selecting("db"), NodePort(), ETPLocal())},
-		Steps: []spec.Step{{
-			Do: do(applyFrom("p", labels("app", "db"), "client")),
-			Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"db-a2"}, SeenAs: spec.Itself()},
-				{From: "router", To: spec.NodePortAt("n2", "local", 80), Want: denied},
-				{From: "client", To: spec.NodePortAt("n1", "cluster", 80), Want: denied},
-			},
-		}},
-	}
-}
-
-func npViaService() spec.Scenario {
-	return spec.Scenario{
-		ID: "np-via-service", Needs: keepsSource,
-		Given: []store.Object{
-			Pod("frontend", "n1"), Pod("backend", "n1", Labelled("networking/allow-db-access", "true")),
-			db("a2"), Service("db", Port(80, 8080)),
-			policy("allow-db-access", labels("app", "db"), ingress(allow(pods(labels("networking/allow-db-access", "true"))))),
-		},
-		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "backend", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
-			{From: "frontend", To: spec.ClusterIPOf("db", 80), Want: denied},
-		}}},
 	}
 }
 
@@ -314,11 +302,8 @@ func onPort53(row spec.Row) []spec.Row {
 func findsOut(ctx context.Context, w spec.World, proto string, f lab.Family) error {
 	from := spec.Must(w.Host("a1"))
 	q := server.Question{From: from.NS, Proto: proto, Name: "web." + w.Namespace() + ".svc." + server.Domain,
-		Type: dnsmessage.TypeA}
-	if f == lab.V6 {
-		q.Type = dnsmessage.TypeAAAA
-	}
-	q.Server = spec.Must(w.Resolve(spec.ClusterIPOf("kube-dns", server.Port), f, proto))
+		Type:   OfFamily(f, dnsmessage.TypeA, dnsmessage.TypeAAAA),
+		Server: spec.Must(w.Resolve(spec.ClusterIPOf("kube-dns", server.Port), f, proto))}
 	if reply, err := q.Do(ctx); err != nil || len(reply.Records) != 1 {
 		return fmt.Errorf("%s: %q %w", q, reply.Records, err)
 	}

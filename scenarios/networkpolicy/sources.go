@@ -36,19 +36,16 @@ func sources() []spec.Scenario {
 			ID: "np-segment-of-no-connection", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
-				return arriveNot(ctx, w, f, func(port uint16) error {
-					var errs []error
+				return arriveNot(ctx, w, f, func(port uint16) {
 					for _, from := range []string{"b1", "c2"} {
 						h := spec.Must(w.Host(from))
 						for _, s := range []traffic.Segment{{ACK: true, PSH: true, Payload: []byte("x")}, {FIN: true, ACK: true},
 							{SYN: true, ACK: true}, {RST: true}} {
 							s.Src, s.Seq, s.Ack, s.Window = netip.AddrPortFrom(h.Addr(f), port), 1000, 2000, 1000
 							s.Dst = spec.Must(w.Resolve(spec.HostAt("a1", 8080), f, "tcp"))
-							packet, err := s.Packet()
-							errs = append(errs, err, traffic.SendRaw(h.NS, packet))
+							spec.MustDo(traffic.SendRaw(h.NS, spec.Must(s.Packet())))
 						}
 					}
-					return errors.Join(errs...)
 				})
 			})}},
 		},
@@ -65,44 +62,31 @@ const spoofPort = 31900
 
 // eachSpoofed sends a datagram and a SYN to a1 from pods under another host's address, and wants none of them to
 // arrive.
-func eachSpoofed(name string, pods ...string) func(context.Context, spec.World) error {
+func eachSpoofed(name string, pods ...string) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 		as := spec.Must(w.Host(name))
-		return arriveNot(ctx, w, f, func(port uint16) error {
+		return arriveNot(ctx, w, f, func(port uint16) {
 			src := netip.AddrPortFrom(as.Addr(f), port)
 			dst := spec.Must(w.Resolve(spec.HostAt("a1", 8080), f, "udp"))
-			datagram, err := traffic.Datagram{Src: src, Dst: dst, Payload: []byte("spoofed\n")}.Packet()
-			if err != nil {
-				return err
-			}
-			segment, err := traffic.Segment{Src: src, Dst: dst, SYN: true, Seq: 1000, Window: 1000}.Packet()
-			if err != nil {
-				return err
-			}
-			var errs []error
+			datagram := spec.Must(traffic.Datagram{Src: src, Dst: dst, Payload: []byte("spoofed\n")}.Packet())
+			segment := spec.Must(traffic.Segment{Src: src, Dst: dst, SYN: true, Seq: 1000, Window: 1000}.Packet())
 			for _, from := range pods {
 				h := spec.Must(w.Host(from))
-				errs = append(errs, traffic.SendRaw(h.NS, datagram), traffic.SendRaw(h.NS, segment))
+				spec.MustDo(errors.Join(traffic.SendRaw(h.NS, datagram), traffic.SendRaw(h.NS, segment)))
 			}
-			return errors.Join(errs...)
 		})
 	})
 }
 
 // arriveNot looks at what comes to a1 while packets are sent from a port, and until b2, who is allowed, has been
 // answered, and b1 and c2 have not.
-func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port uint16) error) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port uint16)) error {
+	spec.TryDo(w.Settle(ctx))
 	rows := append(open("a1", "b2"), shut("a1", "b1", "c2")...)
-	caught, err := Catch(w, func() error {
-		spec.MustDo(send(spoofPort))
+	caught := spec.Try(Catch(w, func() error {
+		send(spoofPort)
 		return w.Expect(ctx, rows...)
-	}, "a1")
-	if err != nil {
-		return err
-	}
+	}, "a1"))
 	for _, c := range caught {
 		if p := c.Packet; p.Src.Port() == spoofPort && lab.FamilyOf(p.Src.Addr()) == f {
 			return fmt.Errorf("a1 has received %s", p)
@@ -113,15 +97,9 @@ func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port u
 
 // marked sends from b1 to a1, and from c2 to b1, with each bit of the mark set, and with all of them.
 func marked(ctx context.Context, w spec.World, f lab.Family) error {
-	if err := w.Settle(ctx); err != nil {
-		return err
-	}
+	spec.TryDo(w.Settle(ctx))
 	for _, way := range [][2]string{{"b1", "a1"}, {"b2", "a1"}, {"c2", "b1"}} {
-		from := spec.Must(w.Host(way[0]))
-		p := w.Lab().Pod(w.Namespace() + "/" + way[0])
-		if p == nil {
-			return spec.HarnessErrorf("there is no pod %s", way[0])
-		}
+		p := PodOf(w, way[0])
 		to := spec.Must(w.Resolve(spec.HostAt(way[1], 8080), f, "udp"))
 		for bit := range 33 {
 			mark := uint32(1) << bit
@@ -129,7 +107,7 @@ func marked(ctx context.Context, w spec.World, f lab.Family) error {
 				mark = math.MaxUint32
 			}
 			probe := traffic.Probe{
-				From: from.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
+				From: p.NS, FencesFrom: p.Node().NS, To: to, Proto: "udp", Mark: mark,
 				Fences: []netip.Addr{w.Lab().Node("n1").Addr(f), w.Lab().Node("n2").Addr(f)},
 			}
 			a := probe.Do(ctx)

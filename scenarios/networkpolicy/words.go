@@ -3,7 +3,6 @@
 package networkpolicy
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
@@ -84,14 +83,15 @@ func allow(peers ...networkingv1.NetworkPolicyPeer) rule { return rule{peers: pe
 
 // on limits a rule to a port, and to others that it already has.
 func (r rule) on(proto corev1.Protocol, port int) rule {
-	at := intstr.FromInt(port)
-	r.ports = append(slices.Clone(r.ports), networkingv1.NetworkPolicyPort{Protocol: &proto, Port: &at})
-	return r
+	return r.onPort(proto, intstr.FromInt(port))
 }
 
 // onNamed is on for the TCP port of a name.
 func (r rule) onNamed(name string) rule {
-	proto, at := corev1.ProtocolTCP, intstr.FromString(name)
+	return r.onPort(corev1.ProtocolTCP, intstr.FromString(name))
+}
+
+func (r rule) onPort(proto corev1.Protocol, at intstr.IntOrString) rule {
 	r.ports = append(slices.Clone(r.ports), networkingv1.NetworkPolicyPort{Protocol: &proto, Port: &at})
 	return r
 }
@@ -113,89 +113,70 @@ func block(cidr string, except ...string) networkingv1.NetworkPolicyPeer {
 
 // applyFrom is an action that applies a policy which allows the addresses of hosts to come in.
 func applyFrom(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return applyBlocks(name, selects, ingress, func(w spec.World) (all []netip.Addr,
-		err error) {
-		return addrsOf(w, hosts)
-	})
+	return applyBlocks(name, selects, ingress, func(w spec.World) []netip.Addr { return addrsOf(w, hosts) })
 }
 
 // applyTo is an action that applies a policy which allows to send to the addresses of hosts.
 func applyTo(name string, selects metav1.LabelSelector, hosts ...string) spec.Action {
-	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr,
-		err error) {
-		return addrsOf(w, hosts)
-	})
+	return applyBlocks(name, selects, egress, func(w spec.World) []netip.Addr { return addrsOf(w, hosts) })
 }
 
 // applyToService is applyTo for the ClusterIPs of a Service.
 func applyToService(name string, selects metav1.LabelSelector, service string) spec.Action {
-	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr, err error) {
-		for _, f := range w.Lab().Stack().Families() {
-			all = append(all, spec.Must(w.Resolve(spec.ClusterIPRaw(service, 1), f, "tcp")).Addr())
+	return applyBlocks(name, selects, egress, func(w spec.World) (all []netip.Addr) {
+		for _, at := range ResolveAll(w, spec.ClusterIPRaw(service, 1), "tcp") {
+			all = append(all, at.Addr())
 		}
-		return all, nil
+		return all
 	})
 }
 
 // applyBlocks is an action that applies a policy with a rule for some addresses.
 func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction,
-	addrs func(spec.World) ([]netip.Addr, error)) spec.Action {
-	return spec.Action{Name: "apply " + name, Run: func(_ context.Context, w spec.World) error {
-		all, err := addrs(w)
-		if err != nil {
-			return err
-		}
+	addrs func(spec.World) []netip.Addr) spec.Action {
+	return Change("apply "+name, func(w spec.World) error {
 		var r rule
-		for _, a := range all {
+		for _, a := range addrs(w) {
 			r.peers = append(r.peers, block(netip.PrefixFrom(a, a.BitLen()).String()))
 		}
 		return w.Apply(policy(name, selects, d(r)))
-	}}
+	})
 }
 
 // addrsOf are all addresses of hosts: of a node those, too, that it has in the network of pods.
-func addrsOf(w spec.World, hosts []string) (all []netip.Addr, err error) {
+func addrsOf(w spec.World, hosts []string) (all []netip.Addr) {
 	for _, name := range hosts {
-		local, err := spec.Must(w.Host(name)).LocalAddrs()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, slices.DeleteFunc(local, func(a netip.Addr) bool {
-			return a.IsLoopback() ||
-				a.IsLinkLocalUnicast()
-		})...)
+		all = append(all, spec.Must(spec.Must(w.Host(name)).LocalAddrs())...)
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(a netip.Addr) bool { return a.IsLoopback() || a.IsLinkLocalUnicast() })
 }
 
 // edit changes a policy.
 func edit(name string, change func(*networkingv1.NetworkPolicySpec)) spec.Action {
-	return spec.Action{Name: "edit NetworkPolicy " + name, Run: func(_ context.Context, w spec.World) error {
+	return Change("edit NetworkPolicy "+name, func(w spec.World) error {
 		return store.Update(w.Store(), w.Namespace(), name, func(p *networkingv1.NetworkPolicy) { change(&p.Spec) })
-	}}
+	})
 }
 
 // label sets a label of a pod, or takes it away if the value is empty.
 func label(name, key, value string) spec.Action {
-	return spec.Action{Name: "label pod " + name + " " + key + "=" + value,
-		Run: func(_ context.Context, w spec.World) error {
-			return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
-		}}
+	return Change("label pod "+name+" "+key+"="+value, func(w spec.World) error {
+		return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
+	})
 }
 
 // labelNamespace is label for a namespace.
 func labelNamespace(name, key, value string) spec.Action {
-	return spec.Action{Name: "label namespace " + name + " " + key + "=" + value,
-		Run: func(_ context.Context, w spec.World) error {
-			return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
-		}}
+	return Change("label namespace "+name+" "+key+"="+value, func(w spec.World) error {
+		return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
+	})
 }
 
 // deleteNamespace deletes a namespace with all that is in it.
 func deleteNamespace(name string) spec.Action {
-	return spec.Action{Name: "delete namespace " + name, Run: func(_ context.Context, w spec.World) error {
+	return Change("delete namespace "+name, func(w spec.World) error {
 		return w.Store().Delete(store.KindNamespace, "", name)
-	}}
+	})
 }
 
 func setLabel(o store.Object, key, value string) {

@@ -51,7 +51,13 @@ func conntrack() []spec.Scenario {
 		tcpNotFlushed(),
 		cleanupCollateral(),
 		nothingOnRejectDrop(),
-		timeouts(),
+		// It reads what is left of entries that have just been touched. The pod serves nothing: the scenario
+		// does, because an echo server closes a connection that its client has half closed.
+		{
+			ID: "ct-timeouts", Needs: []spec.Feature{spec.ClusterIP},
+			Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
+			Steps: []spec.Step{{Check: EachFamily(halfClose)}},
+		},
 	}
 }
 
@@ -71,19 +77,15 @@ func states() spec.Scenario {
 				Counter{Name: "related", Hook: "prerouting", Priority: -150, Match: "ct state related"},
 				Counter{Name: "invalid", Hook: "prerouting", Priority: -150, Match: "ct state invalid"},
 			)
-			if err := w.Expect(ctx,
+			spec.TryDo(w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 				spec.Row{From: "c1", To: spec.ClusterIPOf("closed", 53), Proto: "udp", Want: spec.Refused},
-			); err != nil {
-				return err
-			}
+			))
 			for _, family := range w.Lab().Stack().Families() {
 				strayReset(w, family)
 			}
 			// Whatever is answered after the stray packet has passed the node after it.
-			if err := w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}); err != nil {
-				return err
-			}
+			spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}))
 			counted := count()
 			var errs []error
 			for _, state := range []string{"new", "established", "related", "invalid"} {
@@ -108,36 +110,20 @@ func send(w spec.World, host string, s traffic.Segment) {
 	spec.MustDo(traffic.SendRaw(h.NS, spec.Must(s.Packet())))
 }
 
-// timeouts reads what is left of entries that have just been touched. The pod serves nothing: the scenario does,
-// because an echo server closes a connection that its client has half closed.
-func timeouts() spec.Scenario {
-	return spec.Scenario{
-		ID: "ct-timeouts", Needs: []spec.Feature{spec.ClusterIP},
-		Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
-		Steps: []spec.Step{{Check: EachFamily(halfClose)}},
-	}
-}
-
 // halfClose connects c1 to a server that never closes, and closes c1's half.
 func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
-	client, server, err := connect(ctx, w, family, vip)
-	if err != nil {
-		return err
-	}
+	client, server := connect(ctx, w, family, vip)
 	defer server.Close()
 	defer client.Close()
 	orig := observe.Tuple{Src: client.LocalAddr().(*net.TCPAddr).AddrPort(), Dst: vip}
-	if err := remembered(ctx, w, orig, "ESTABLISHED", 24*time.Hour); err != nil {
-		return err
-	}
+	spec.TryDo(remembered(ctx, w, orig, "ESTABLISHED", 24*time.Hour))
 	spec.MustDo(client.(*net.TCPConn).CloseWrite())
 	return remembered(ctx, w, orig, "CLOSE_WAIT", time.Hour)
 }
 
 // connect makes a connection from c1 to the virtual address, and takes it at s2.
-func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn,
-	err error) {
+func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.AddrPort) (client, server net.Conn) {
 	pod := spec.Must(w.Host("s2"))
 	from := spec.Must(w.Host("c1"))
 	listener := spec.Must(pod.NS.Listen(ctx, "tcp", netip.AddrPortFrom(pod.Addr(family), 8080).String()))
@@ -149,26 +135,23 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 	}()
 	ctx, cancel := InTime(ctx)
 	defer cancel()
-	if client, err = from.NS.Dial(ctx, "tcp", netip.AddrPort{}, vip); err != nil {
-		return nil, nil, fmt.Errorf("c1 does not reach the Service: %w", err)
+	client, err := from.NS.Dial(ctx, "tcp", netip.AddrPort{}, vip)
+	if err != nil {
+		spec.TryDo(fmt.Errorf("c1 does not reach the Service: %w", err))
 	}
-	return client, <-accepted, nil
+	return client, <-accepted
 }
 
 // remembered waits for n1's entry to be in a state, and wants it to stay for as long as a fresh one shall.
 func remembered(ctx context.Context, w spec.World, orig observe.Tuple, state string, want time.Duration) error {
 	var found observe.Flow
-	ctx, cancel := InTime(ctx)
-	defer cancel()
-	if err := observe.Await(ctx, nil, func(context.Context) (err error) {
+	spec.TryDo(Soon(ctx, func(context.Context) (err error) {
 		found, _, err = w.Flow("n1", "tcp", orig)
 		if err == nil && found.TCPState != state {
 			err = fmt.Errorf("n1 tracks no connection %s in state %s", orig, state)
 		}
 		return err
-	}); err != nil {
-		return err
-	}
+	}))
 	if left := found.Timeout; left > want || left < want-time.Minute {
 		return fmt.Errorf("n1 remembers a connection in state %s for %s, not for %s", state, left, want)
 	}

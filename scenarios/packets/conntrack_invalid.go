@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
@@ -20,9 +19,7 @@ import (
 func invalidNotLeaked() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-invalid-not-leaked", Needs: []spec.Feature{spec.ClusterIP, spec.DropInvalid},
-		Given: []store.Object{
-			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
-		},
+		Given: NearAndFar(),
 		Steps: []spec.Step{{Check: behindEachService(func(stray) error { return nil })}},
 	}
 }
@@ -32,9 +29,7 @@ func liberal() spec.Scenario {
 	return spec.Scenario{
 		ID: "ct-be-liberal", Cluster: &spec.ClusterConfig{Sysctls: liberalTracking, Nodes: []string{"n1", "n2"}},
 		Needs: []spec.Feature{spec.ClusterIP, spec.KernelNAT},
-		Given: []store.Object{
-			Pod("c1", "n1"), Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far")), Service("near"), Service("far"),
-		},
+		Given: NearAndFar(),
 		Steps: []spec.Step{{Check: behindEachService(func(s stray) error {
 			if len(s.got) == 0 {
 				return errors.New("the client does not get the segment")
@@ -54,15 +49,15 @@ type stray struct {
 
 // behindEachService returns a check that sends a stray segment behind the Services near and far, in each family, and
 // judges the outcome.
-func behindEachService(judge func(stray) error) func(context.Context, spec.World) error {
+func behindEachService(judge func(stray) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
 		var errs []error
 		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
-			s, err := strayBehindService(ctx, w, family, service, pod)
-			if err == nil {
-				err = errors.Join(s.judge(), judge(s))
-			}
-			if err != nil {
+			if err := spec.Tried(func() error {
+				s, err := strayBehindService(ctx, w, family, service, pod)
+				spec.TryDo(err)
+				return errors.Join(s.judge(), judge(s))
+			}); err != nil {
 				errs = append(errs, fmt.Errorf("Service %s: %w", service, err))
 			}
 		}
@@ -87,30 +82,24 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 	err error) {
 	var conn *traffic.Conn
 	var answer traffic.Answer
-	opening, err := Catch(w, func() (err error) {
+	opening := spec.Try(Catch(w, func() (err error) {
 		conn, answer, err = w.Probe(ctx, "c1", spec.ClusterIPOf(service, 80), family, "tcp")
 		return err
-	}, pod)
-	if err != nil {
-		return out, err
-	}
+	}, pod))
 	if conn == nil {
 		return out, fmt.Errorf("c1 does not reach it: %s", answer)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	last := lastSent(opening, answer)
 	const outside = 1 << 30 // far beyond any window
-	seen, err := Catch(w, func() error {
+	seen := spec.Try(Catch(w, func() error {
 		send(w, pod, traffic.Segment{
 			Src: answer.Local, Dst: answer.Peer, Seq: last.Seq + outside, Ack: last.Ack, ACK: true, PSH: true,
 			Window: 1000, Payload: []byte("stray"),
 		})
 		out.after = conn.Exchange(ctx)
 		return nil
-	}, "c1", pod)
-	if err != nil {
-		return out, err
-	}
+	}, "c1", pod))
 	sent := false
 	for _, c := range seen {
 		sent = sent || c.Host == pod && c.Direction == observe.Out && string(c.Payload) == "stray"

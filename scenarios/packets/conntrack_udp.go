@@ -61,14 +61,11 @@ func udpEndpointRemoved() spec.Scenario {
 				},
 				Rows: flowsEverywhere(spec.Row{By: []string{"a1"}}),
 			},
-			{Name: "b1 takes its place while two of them send", Check: func(ctx context.Context, w spec.World) error {
-				return w.During(ctx, sending(), func(ctx context.Context, t spec.Traffic) error {
-					for _, change := range []spec.Action{Readiness("a1", false), Readiness("b1", true)} {
-						spec.MustDo(change.Run(ctx, w))
-					}
-					return w.Settle(ctx)
-				})
-			}},
+			{Name: "b1 takes its place while two of them send", Check: During(sending(),
+				func(ctx context.Context, w spec.World, _ spec.Traffic) {
+					Make(ctx, w, Readiness("a1", false), Readiness("b1", true))
+					spec.TryDo(w.Settle(ctx))
+				})},
 			{Name: "all have moved", Rows: flowsEverywhere(spec.Row{By: []string{"b1"}, Moves: true, Times: 2})},
 		},
 	}

@@ -23,7 +23,55 @@ import (
 
 // sctpScenarios returns the scenarios of Services with SCTP ports.
 func sctpScenarios() []spec.Scenario {
-	return []spec.Scenario{clusterIPAndNodePort(), etpLocalSource(), multihoming(), noModule()}
+	return []spec.Scenario{
+		{
+			ID: "sctp-clusterip-nodeport", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort,
+				spec.SourceAddress},
+			Given: []store.Object{
+				Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"),
+				Service("web", NodePort(), SCTPPort(port, port)),
+			},
+			Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+				for _, x := range []association{
+					{from: "c1", to: spec.ClusterIPOf("web", port), itself: true},
+					{from: "n1", to: spec.ClusterIPOf("web", port)},
+					{from: "client", to: spec.NodePortAt("n1", "web", port)},
+					{from: "client", to: spec.NodePortAt("n3", "web", port)},
+				} {
+					served := map[string]bool{}
+					for range associations {
+						served[x.open(ctx, w, family).Server] = true
+					}
+					if !served["a1"] || !served["a2"] || len(served) != 2 {
+						return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2",
+							associations, x.from, x.to,
+							served)
+					}
+				}
+				return nil
+			})}},
+		},
+		{
+			ID: "sctp-etp-local-source", Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal,
+				spec.SourceAddress},
+			Given: []store.Object{
+				backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
+			},
+			Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+				for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
+					for range 5 {
+						x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
+						if a := x.open(ctx, w, family); a.Server != pod {
+							return fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to,
+								a.Server, pod)
+						}
+					}
+				}
+				return nil
+			})}},
+		},
+		multihoming(), noModule(),
+	}
 }
 
 // port is that of Services and pods.
@@ -34,61 +82,6 @@ func backend(name, node string) *corev1.Pod { return Pod(name, node, App("web"),
 
 // associations is how many are opened to see both of two pods: that one gets none happens once in 2^29 runs.
 const associations = 30
-
-func clusterIPAndNodePort() spec.Scenario {
-	return spec.Scenario{
-		ID: "sctp-clusterip-nodeport", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort, spec.SourceAddress},
-		Given: []store.Object{
-			Pod("c1", "n1"), backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), SCTPPort(port, port)),
-		},
-		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
-			for _, x := range []association{
-				{from: "c1", to: spec.ClusterIPOf("web", port), itself: true},
-				{from: "n1", to: spec.ClusterIPOf("web", port)},
-				{from: "client", to: spec.NodePortAt("n1", "web", port)},
-				{from: "client", to: spec.NodePortAt("n3", "web", port)},
-			} {
-				served := map[string]bool{}
-				for range associations {
-					a, err := x.open(ctx, w, family)
-					if err != nil {
-						return err
-					}
-					served[a.Server] = true
-				}
-				if !served["a1"] || !served["a2"] || len(served) != 2 {
-					return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2", associations, x.from, x.to,
-						served)
-				}
-			}
-			return nil
-		})}},
-	}
-}
-
-func etpLocalSource() spec.Scenario {
-	return spec.Scenario{
-		ID: "sctp-etp-local-source", Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.ETPLocal, spec.SourceAddress},
-		Given: []store.Object{
-			backend("a1", "n1"), backend("a2", "n2"), Service("web", NodePort(), ETPLocal(), SCTPPort(port, port)),
-		},
-		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
-			for node, pod := range map[string]string{"n1": "a1", "n2": "a2"} {
-				for range 5 {
-					x := association{from: "client", to: spec.NodePortAt(node, "web", port), itself: true}
-					a, err := x.open(ctx, w, family)
-					if err == nil && a.Server != pod {
-						err = fmt.Errorf("an association from client to %s was served by %s, not by %s", x.to, a.Server, pod)
-					}
-					if err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})}},
-	}
-}
 
 // multihoming records a limit that all translation in the kernel has: addresses inside of chunks are not rewritten.
 func multihoming() spec.Scenario {
@@ -104,10 +97,7 @@ func multihoming() spec.Scenario {
 			}[family]
 			for from, to := range map[string]spec.Target{"c1": spec.ClusterIPOf("web", port),
 				"client": spec.NodePortAt("n1", "web", port)} {
-				a, err := association{from: from, to: to, listed: listed}.open(ctx, w, family)
-				if err != nil {
-					return err
-				}
+				a := association{from: from, to: to, listed: listed}.open(ctx, w, family)
 				if !slices.Equal(a.Listed, listed) {
 					return fmt.Errorf("%s named the addresses %v to %s, and a2 was told %v", from, listed, to, a.Listed)
 				}
@@ -129,14 +119,11 @@ func noModule() spec.Scenario {
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			before := loaded()
 			spec.MustDo(w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))))
-			if err := w.Expect(ctx,
+			spec.TryDo(w.Expect(ctx,
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
 				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-			); err != nil {
-				return err
-			}
-			after := loaded()
-			if after && !before {
+			))
+			if loaded() && !before {
 				return errors.New("the kernel's SCTP was loaded when the Service came")
 			}
 			return nil
@@ -162,30 +149,26 @@ type association struct {
 	listed []netip.Addr
 }
 
-func (x association) open(ctx context.Context, w spec.World, family lab.Family) (sctp.Answer, error) {
+func (x association) open(ctx context.Context, w spec.World, family lab.Family) sctp.Answer {
 	from := spec.Must(w.Host(x.from))
 	to := spec.Must(w.Resolve(x.to, family, "sctp"))
 	ctx, cancel := InTime(ctx)
 	defer cancel()
-	a, err := sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx)
-	if err != nil {
-		return a, err
-	}
+	a := spec.Try(sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx))
 	a.Server = strings.TrimPrefix(a.Server, w.Namespace()+"/")
 	if x.itself && a.Peer != a.Source {
-		return a, fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer, a.Source)
+		spec.TryDo(fmt.Errorf("%s -> %s %s: %s saw %s (the client is %s)", x.from, x.to, family, a.Server, a.Peer,
+			a.Source))
 	}
-	return a, nil
+	return a
 }
 
 // overSCTP returns a check of every family, on a machine that can open associations.
-func overSCTP(check func(context.Context, spec.World, lab.Family) error) func(context.Context, spec.World) error {
+func overSCTP(check func(context.Context, spec.World, lab.Family) error) Check {
 	return func(ctx context.Context, w spec.World) error {
 		spec.MustDo(sctp.Available())
 		for _, f := range w.Lab().Stack().Families() {
-			if err := check(ctx, w, f); err != nil {
-				return err // The other family would wait as long again for an answer that does not come.
-			}
+			spec.TryDo(check(ctx, w, f)) // The other family would wait as long again for an answer that does not come.
 		}
 		return nil
 	}

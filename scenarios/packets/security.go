@@ -23,88 +23,83 @@ import (
 // security returns the scenarios of what a client must not get from a node, or through it.
 func security() []spec.Scenario {
 	return []spec.Scenario{
-		localnetGuard(), localnetOnlyWhenNeeded(), externalIPHijack(), namespaceBinding(), spoofedPodSource(),
-		markCollision(),
+		{
+			ID:      "sec-localnet-only-when-needed",
+			Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{NoLocalhostNodePorts: true}, Nodes: []string{"n1"}},
+			Needs:   []spec.Feature{spec.NodePort},
+			Given:   []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
+			Steps: []spec.Step{{
+				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
+				Check: func(_ context.Context, w spec.World) error {
+					if on := spec.Must(spec.Must(w.Host("n1")).Sysctl(routeLocalnet)); on != "0" {
+						return fmt.Errorf("%s is %s on n1", routeLocalnet, on)
+					}
+					return nil
+				},
+			}},
+		},
+		// It records a hazard of the API: a user who may create Services may take any address.
+		{
+			ID: "sec-externalip-hijack", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
+			Given: []store.Object{
+				Pod("c1", "n1"), Pod("victim", "n2", TCP(8080)), Backend("thief", "n3"),
+			},
+			Steps: []spec.Step{
+				{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.HostAt("victim", 8080),
+					By: []string{"victim"}}}},
+				{Name: "a Service claims the victim's address", Do: []spec.Action{claim("victim")}, Rows: []spec.Row{
+					{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"thief"}},
+				}},
+				{
+					Name: "it is denied", Do: []spec.Action{Edit("web",
+						func(s *corev1.Service) { s.Spec.ExternalIPs = nil })},
+					Rows: []spec.Row{
+						{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"victim"}},
+						{From: "c1", To: spec.ClusterIPOf("web", 8080), By: []string{"thief"}},
+					},
+				},
+			},
+		},
+		{
+			ID: "sec-namespace-binding", Needs: []spec.Feature{spec.ClusterIP},
+			Given: []store.Object{
+				Pod("c1", "n1"), Backend("a2", "n2"), Pod("intruder", "n1", TCP(8080)), Service("web"),
+				Service("empty"),
+			},
+			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+				// The slice comes into a namespace that has a Service of the same name, and one that has not.
+				other := w.Namespace() + "-other"
+				spec.MustDo(w.Apply(Namespace(other, nil)))
+				same := Service("web", Selecting(""))
+				same.Namespace = other
+				spec.MustDo(w.Apply(same))
+				for _, service := range []string{"web", "empty"} {
+					for _, s := range SlicesOf(w, service, service, "", 8080, Listed{Host: "intruder"}) {
+						s.SetNamespace(other)
+						spec.MustDo(w.Apply(s))
+					}
+				}
+				return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
+					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
+				)...)
+			}}},
+		},
+		localnetGuard(), spoofedPodSource(), markCollision(),
 	}
 }
 
 // routeLocalnet makes the kernel route 127.0.0.0/8 between devices.
 const routeLocalnet = "net.ipv4.conf.all.route_localnet"
 
-func localnetOnlyWhenNeeded() spec.Scenario {
-	return spec.Scenario{
-		ID:      "sec-localnet-only-when-needed",
-		Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{NoLocalhostNodePorts: true}, Nodes: []string{"n1"}},
-		Needs:   []spec.Feature{spec.NodePort},
-		Given:   []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
-		Steps: []spec.Step{{
-			Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
-			Check: func(_ context.Context, w spec.World) error {
-				if on := spec.Must(spec.Must(w.Host("n1")).Sysctl(routeLocalnet)); on != "0" {
-					return fmt.Errorf("%s is %s on n1", routeLocalnet, on)
-				}
-				return nil
-			},
-		}},
-	}
-}
-
-// externalIPHijack records a hazard of the API: a user who may create Services may take any address.
-func externalIPHijack() spec.Scenario {
-	return spec.Scenario{
-		ID: "sec-externalip-hijack", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
-		Given: []store.Object{
-			Pod("c1", "n1"), Pod("victim", "n2", TCP(8080)), Backend("thief", "n3"),
-		},
-		Steps: []spec.Step{
-			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"victim"}}}},
-			{Name: "a Service claims the victim's address", Do: []spec.Action{claim("victim")}, Rows: []spec.Row{
-				{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"thief"}},
-			}},
-			{
-				Name: "it is denied", Do: []spec.Action{Edit("web", func(s *corev1.Service) { s.Spec.ExternalIPs = nil })},
-				Rows: []spec.Row{
-					{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"victim"}},
-					{From: "c1", To: spec.ClusterIPOf("web", 8080), By: []string{"thief"}},
-				},
-			},
-		},
-	}
-}
-
 // claim makes a Service with the addresses of a pod as its externalIPs.
 func claim(pod string) spec.Action {
-	return spec.Action{Name: "claim the addresses of " + pod, Run: func(_ context.Context, w spec.World) error {
-		p := spec.Must(w.Host(pod))
+	return Change("claim the addresses of "+pod, func(w spec.World) error {
 		var ips []string
-		for _, a := range p.Addrs() {
+		for _, a := range spec.Must(w.Host(pod)).Addrs() {
 			ips = append(ips, a.String())
 		}
 		return w.Apply(Service("web", Port(8080, 8080), ExternalIPs(ips...)))
-	}}
-}
-
-func namespaceBinding() spec.Scenario {
-	return spec.Scenario{
-		ID: "sec-namespace-binding", Needs: []spec.Feature{spec.ClusterIP},
-		Given: []store.Object{
-			Pod("c1", "n1"), Backend("a2", "n2"), Pod("intruder", "n1", TCP(8080)), Service("web"), Service("empty"),
-		},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			// The slice comes into a namespace that has a Service of the same name, and one that has not.
-			other := w.Namespace() + "-other"
-			spec.MustDo(w.Apply(Namespace(other, nil)))
-			same := Service("web", Selecting(""))
-			same.Namespace = other
-			spec.MustDo(w.Apply(same))
-			for _, service := range []string{"web", "empty"} {
-				spec.MustDo(EndpointsIn(other, service, service, "", 8080, "intruder").Run(ctx, w))
-			}
-			return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
-				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
-			)...)
-		}}},
-	}
+	})
 }
 
 // private is the port of the daemon that is for the node alone.
@@ -124,17 +119,13 @@ func localnetGuard() spec.Scenario {
 				return err // ::1 is never routed
 			}
 			n1 := spec.Must(w.Host("n1"))
-			if err := offUnlessNeeded(w, n1); err != nil {
-				return err
-			}
+			spec.TryDo(offUnlessNeeded(w, n1))
 			loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 			daemon := spec.Must(traffic.Serve(n1.NS, "daemon", []netip.Addr{loopback},
 				traffic.Port{Proto: "tcp", Number: private}))
 			defer func() { err = errors.Join(err, daemon.Close()) }()
 			for i, from := range []string{"client", "c1"} {
-				if err := knock(ctx, w, from, uint16(40000+i), through...); err != nil {
-					return err
-				}
+				spec.TryDo(knock(ctx, w, from, uint16(40000+i), through...))
 			}
 			return nil
 		}}},
@@ -158,13 +149,10 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 	source := netip.AddrPortFrom(h.Addr(lab.V4), port)
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), private)
 	syn := spec.Must(traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
-	seen, err := Catch(w, func() error {
+	seen := spec.Try(Catch(w, func() error {
 		spec.MustDo(traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn))
 		return w.Expect(ctx, after...)
-	}, "n1")
-	if err != nil {
-		return err
-	}
+	}, "n1"))
 	arrived := false
 	for _, c := range seen {
 		arrived = arrived || c.Direction == observe.In && c.Src == source && c.Dst == to

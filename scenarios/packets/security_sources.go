@@ -38,16 +38,13 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 	to := spec.Must(w.Resolve(spec.NodePortAt("n3", "web", 80), family, "tcp"))
 	const port = 40100
 	own, forged := netip.AddrPortFrom(client.Addr(family), port), netip.AddrPortFrom(pod.Addr(family), port)
-	seen, err := Catch(w, func() error {
+	seen := spec.Try(Catch(w, func() error {
 		for _, src := range []netip.AddrPort{own, forged} {
 			syn := spec.Must(traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
 			spec.MustDo(traffic.SendRaw(client.NS, syn))
 		}
 		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}})
-	}, "a1")
-	if err != nil {
-		return err
-	}
+	}, "a1"))
 	passed := map[netip.AddrPort]bool{}
 	for _, c := range seen {
 		if c.Direction == observe.In && c.Flags == "SYN" {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
@@ -172,30 +171,20 @@ func source(f lab.Family, member int) netip.Addr {
 
 // send makes members first to last send a datagram each, and returns the pods that got them.
 func (c *affinityCrowd) send(ctx context.Context, f lab.Family, to spec.Target, first, last int) ([]string, error) {
-	at, err := c.w.Resolve(to, f, "udp")
-	if err != nil {
-		return nil, err
-	}
+	at := spec.Must(c.w.Resolve(to, f, "udp"))
 	client := c.w.Lab().Client().NS
 	var nonces []string
 	for member := first; member <= last; member++ {
 		n := c.sent.Add(1)
 		nonce := fmt.Sprintf("%s-%d", c.w.Namespace(), n)
-		packet, err := traffic.Datagram{
+		packet := spec.Must(traffic.Datagram{
 			Src: netip.AddrPortFrom(source(f, member), uint16(10000+n)), Dst: at, Payload: []byte(nonce + "\n"),
-		}.Packet()
-		if err != nil {
-			return nil, &spec.HarnessError{Err: err}
-		}
-		if err := traffic.SendRaw(client, packet); err != nil {
-			return nil, &spec.HarnessError{Err: err}
-		}
+		}.Packet())
+		spec.MustDo(traffic.SendRaw(client, packet))
 		nonces = append(nonces, nonce)
 	}
-	ctx, cancel := InTime(ctx)
-	defer cancel()
 	var got []string
-	err = observe.Await(ctx, nil, func(context.Context) error {
+	err := Soon(ctx, func(context.Context) (err error) {
 		got, err = c.whoGot(nonces)
 		return err
 	})

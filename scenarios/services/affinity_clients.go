@@ -44,9 +44,7 @@ func keyedBySource() spec.Scenario {
 			spec.MustDo(w.Apply(udpPod("a2", "n2"), udpPod("a3", "n3")))
 			all.pods = three
 			return each(ctx, w, func(f lab.Family) error {
-				if err := loyal(ctx, all, f, first); err != nil {
-					return err
-				}
+				spec.TryDo(loyal(ctx, all, f, first))
 				return several(ctx, all, f, second)
 			})
 		}}},
@@ -110,7 +108,7 @@ func each(ctx context.Context, w spec.World, do func(lab.Family) error) error {
 	var wg sync.WaitGroup
 	for i, f := range families {
 		wg.Go(func() {
-			if err := do(f); err != nil {
+			if err := spec.Tried(func() error { return do(f) }); err != nil {
 				errs[i] = fmt.Errorf("over %s: %w", f, err)
 			}
 		})
@@ -121,10 +119,7 @@ func each(ctx context.Context, w spec.World, do func(lab.Family) error) error {
 
 // loyal wants all clients to be at the only pod that was there when they first came.
 func loyal(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
-	got, err := all.send(ctx, f, to, 1, members)
-	if err != nil {
-		return err
-	}
+	got := spec.Try(all.send(ctx, f, to, 1, members))
 	if n := tally(got); n["a1"] != len(got) {
 		return fmt.Errorf("clients of a1 are moved by pods that join: %v", n)
 	}
@@ -134,17 +129,11 @@ func loyal(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target
 // several wants the clients, who come for the first time, to use more than one pod, and each to stay with its own. That
 // fair draws give sixty clients the same of three pods happens once in 10^28 times.
 func several(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
-	got, err := all.send(ctx, f, to, 1, members)
-	if err != nil {
-		return err
-	}
+	got := spec.Try(all.send(ctx, f, to, 1, members))
 	if n := tally(got); len(n) == 1 {
 		return fmt.Errorf("all clients of another Service are at the same pod: %v", n)
 	}
-	again, err := all.send(ctx, f, to, 1, members)
-	if err != nil {
-		return err
-	}
+	again := spec.Try(all.send(ctx, f, to, 1, members))
 	if !slices.Equal(got, again) {
 		return fmt.Errorf("clients are moved from pod to pod: %v, then %v", got, again)
 	}
@@ -170,10 +159,7 @@ func manyClients() spec.Scenario {
 			spec.MustDo(w.Apply(udpPod("a2", "n2")))
 			all.pods = three[:2]
 			return each(ctx, w, func(f lab.Family) error {
-				got, err := all.send(ctx, f, to, 1, most)
-				if err != nil {
-					return err
-				}
+				got := spec.Try(all.send(ctx, f, to, 1, most))
 				if n := tally(got); n["a1"] != most {
 					return fmt.Errorf("of %d clients of a1 only %d are still with it", most, n["a1"])
 				}
@@ -207,10 +193,7 @@ func timeout() spec.Scenario {
 // the others is drawn to another one of two pods happens once in 2^30 times.
 func forgets(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
 	began := time.Now()
-	got, err := all.send(ctx, f, to, 1, members)
-	if err != nil {
-		return err
-	}
+	got := spec.Try(all.send(ctx, f, to, 1, members))
 	came := time.Now()
 	next := 1
 	var verdict error

@@ -70,20 +70,15 @@ func echo() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}}
-			if err := w.Expect(ctx, service); err != nil {
-				return err
-			}
+			spec.TryDo(w.Expect(ctx, service))
 			pings := map[uint16]netip.Addr{}
-			caught, err := Catch(w, func() error {
+			caught := spec.Try(Catch(w, func() error {
 				for _, f := range w.Lab().Stack().Families() {
 					ping(w, f, pings)
 				}
 				// What comes of a ping has happened once this is answered: the answers take the same way, later.
 				return w.Expect(ctx, service)
-			}, "c1", "a2")
-			if err != nil {
-				return err
-			}
+			}, "c1", "a2"))
 			return harmless(caught, pings)
 		}}},
 	}

@@ -62,24 +62,21 @@ func headless() []spec.Scenario {
 
 // labelled sets or removes the label of headless Services on the slices of the Service web.
 func labelled(yes bool) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("label of headless Services: %t", yes),
-		Run: func(_ context.Context, w spec.World) error {
-			for _, f := range w.Lab().Stack().Families() {
-				err := store.Update(w.Store(), w.Namespace(), fmt.Sprintf("web-%s", f), func(s *discoveryv1.EndpointSlice) {
-					if delete(s.Labels, corev1.IsHeadlessService); yes {
-						s.Labels[corev1.IsHeadlessService] = ""
-					}
-				})
-				if err != nil {
-					return err
+	return Change(fmt.Sprintf("label of headless Services: %t", yes), func(w spec.World) error {
+		for _, f := range w.Lab().Stack().Families() {
+			name := fmt.Sprintf("web-%s", f)
+			spec.MustDo(store.Update(w.Store(), w.Namespace(), name, func(s *discoveryv1.EndpointSlice) {
+				if delete(s.Labels, corev1.IsHeadlessService); yes {
+					s.Labels[corev1.IsHeadlessService] = ""
 				}
-			}
-			return nil
-		}}
+			}))
+		}
+		return nil
+	})
 }
 
 // noTraceOf looks for a Service's name among the rules of n1, where proxiers write it into comments and names.
-func noTraceOf(service string) func(context.Context, spec.World) error {
+func noTraceOf(service string) Check {
 	return func(ctx context.Context, w spec.World) error {
 		for line := range strings.Lines(spec.Must(w.Run(ctx, "n1", "nft", "list", "ruleset"))) {
 			if strings.Contains(line, w.Namespace()+"/"+service) {

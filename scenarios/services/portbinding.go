@@ -84,7 +84,7 @@ func listeners() []spec.Scenario {
 				{Name: "a process", Do: []spec.Action{Serve("n1", "tcp", 30046)}, Rows: []spec.Row{
 					{From: "client", To: spec.HostAt("n1", 30046), By: []string{"n1"}},
 				}},
-				{Name: "a Service too", Do: []spec.Action{Apply(portbindingAt(30046))}, Rows: []spec.Row{
+				{Name: "a Service too", Do: []spec.Action{Apply(nodeportAt("web", 30046))}, Rows: []spec.Row{
 					{From: "client", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
 					{From: "c1", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
 					{From: "n1", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
@@ -95,7 +95,7 @@ func listeners() []spec.Scenario {
 			ID: "pb-proxier-dead-listener", NodePorts: []uint16{30048}, Cluster: &spec.ClusterConfig{Nodes: []string{"n1",
 				"n2"}},
 			Needs: []spec.Feature{spec.NodePort, spec.InKernel},
-			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30048)},
+			Given: []store.Object{Backend("a2", "n2"), nodeportAt("web", 30048)},
 			Steps: []spec.Step{
 				{Name: "the proxier runs", Rows: []spec.Row{
 					{From: "client", To: spec.HostAt("n1", 30048), By: []string{"a2"}},
@@ -118,7 +118,7 @@ func listeners() []spec.Scenario {
 		{
 			ID: "pb-listener-gets-port-back", NodePorts: []uint16{30049}, Cluster: OnPrimaryAddresses(),
 			Needs: []spec.Feature{spec.NodePort, spec.InKernel},
-			Given: []store.Object{Backend("a2", "n2"), portbindingAt(30049)},
+			Given: []store.Object{Backend("a2", "n2"), nodeportAt("web", 30049)},
 			Steps: []spec.Step{
 				{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)},
 					Rows: []spec.Row{
@@ -134,11 +134,6 @@ func listeners() []spec.Scenario {
 	}
 }
 
-// at is a NodePort Service that chooses its nodePort, from the part of the range that is left to people.
-func portbindingAt(nodePort int32) *corev1.Service {
-	return Service("web", NodePort(), NodePorts(nodePort))
-}
-
 // hostPort is the port that three pods have on the same node.
 const hostPort = 30050
 
@@ -150,7 +145,7 @@ func hostPorts() spec.Scenario {
 		Needs:   []spec.Feature{spec.NodePort},
 		Given: []store.Object{
 			Pod("p1", "n1", TCP(8080)), Pod("p2", "n1", TCP(8080)), Pod("p3", "n1", UDP(8080)), Backend("a2", "n2"),
-			portbindingAt(30051),
+			nodeportAt("web", 30051),
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{

@@ -4,6 +4,7 @@ package services
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -31,12 +32,9 @@ func scaleCrowd(n int) []store.Object {
 	return all
 }
 
-// applyAll applies objects at once.
+// applyAll is Apply of many objects, with a short name.
 func applyAll(objects []store.Object) spec.Action {
-	return spec.Action{Name: fmt.Sprintf("apply %d objects", len(objects)),
-		Run: func(_ context.Context, w spec.World) error {
-			return w.Apply(objects...)
-		}}
+	return spec.Action{Name: fmt.Sprintf("apply %d objects", len(objects)), Run: Apply(objects...).Run}
 }
 
 // both are the pods behind all Services.
@@ -67,23 +65,18 @@ func manyServices() spec.Scenario {
 				Rows: append(sample(services), spec.Row{From: "c1", To: spec.ClusterIPOf("extra", 80), By: scaleBoth}),
 			},
 			{Name: "the proxier of n1 restarts", Check: func(ctx context.Context, w spec.World) error {
-				if err := w.Life("n1").Start(ctx); err != nil {
-					return err
-				}
+				spec.TryDo(w.Life("n1").Start(ctx))
 				return w.Expect(ctx, sample(services)...)
 			}},
 			{Name: "all of them go but one", Check: func(ctx context.Context, w spec.World) error {
 				last := Pin(w, spec.ClusterIPOf(fmt.Sprintf("s%d", services-1), 80), "tcp")
-				spec.MustDo(w.Store().Do(func(tx *store.Tx) error {
+				spec.MustDo(w.Store().Do(func(tx *store.Tx) (err error) {
 					for _, o := range scaleCrowd(services)[1:] {
-						if o.GetName() == "s7" {
-							continue
-						}
-						if err := tx.Delete(store.KindService, w.Namespace(), o.GetName()); err != nil {
-							return err
+						if o.GetName() != "s7" {
+							err = errors.Join(err, tx.Delete(store.KindService, w.Namespace(), o.GetName()))
 						}
 					}
-					return nil
+					return err
 				}))
 				return w.Expect(ctx,
 					spec.Row{From: "c1", To: spec.ClusterIPOf("s0", 80), By: scaleBoth},
@@ -155,24 +148,19 @@ func churn() spec.Scenario {
 			Pod("r0", "n3", App("restless"), TCP(8080)), Service("restless"),
 		},
 		Steps: []spec.Step{
-			{Check: func(ctx context.Context, w spec.World) error {
-				rows := []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
-					{From: "n1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: scaleBoth},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", By: scaleBoth},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", By: scaleBoth},
+			{Check: During([]spec.Row{
+				{From: "c1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", By: scaleBoth},
+			}, func(ctx context.Context, w spec.World, t spec.Traffic) {
+				for i := range rounds {
+					replace(ctx, w, i)
+					spec.TryDo(t.Rounds(ctx, 1))
 				}
-				return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-					for i := range rounds {
-						spec.MustDo(replace(w, i))
-						if err := t.Rounds(ctx, 1); err != nil {
-							return err
-						}
-					}
-					return w.Settle(ctx)
-				})
-			}},
+				spec.TryDo(w.Settle(ctx))
+			})},
 			{Name: "in the end", Rows: []spec.Row{{
 				From: "c1", To: spec.ClusterIPOf("restless", 80), Times: 20, By: []string{fmt.Sprintf("r%d", rounds)},
 			}}},
@@ -181,11 +169,9 @@ func churn() spec.Scenario {
 }
 
 // replace puts another pod in the place of the i-th.
-func replace(w spec.World, i int) error {
-	if err := w.Apply(Pod(fmt.Sprintf("r%d", i+1), fmt.Sprintf("n%d", i%3+1), App("restless"), TCP(8080))); err != nil {
-		return err
-	}
-	return w.Store().Delete(store.KindPod, w.Namespace(), fmt.Sprintf("r%d", i))
+func replace(ctx context.Context, w spec.World, i int) {
+	Make(ctx, w, Apply(Pod(fmt.Sprintf("r%d", i+1), fmt.Sprintf("n%d", i%3+1), App("restless"), TCP(8080))),
+		Delete("Pod", fmt.Sprintf("r%d", i)))
 }
 
 // firstPacketLatency measures no time, which on a busy machine says nothing. It counts: a first packet that is lost, or
@@ -198,18 +184,13 @@ func firstPacketLatency() spec.Scenario {
 			Do: []spec.Action{applyAll(scaleCrowd(100))},
 			Check: func(ctx context.Context, w spec.World) error {
 				const connections = 20
-				caught, err := Catch(w, func() error {
+				caught := spec.Try(Catch(w, func() error {
 					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, By: scaleBoth}
 					established := row
 					established.Times, established.Conn = 0, "kept"
-					if err := w.Expect(ctx, row, established); err != nil {
-						return err
-					}
+					spec.TryDo(w.Expect(ctx, row, established))
 					return w.Expect(ctx, established)
-				}, "c1")
-				if err != nil {
-					return err
-				}
+				}, "c1"))
 				return sentOnce(caught, len(w.Lab().Stack().Families())*(connections+1))
 			},
 		}},

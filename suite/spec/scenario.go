@@ -180,6 +180,39 @@ func MustDo(err error) {
 	}
 }
 
+// Try returns v. If err is not nil, it ends the Check, or the function of During, that called it on the same goroutine:
+// err becomes its error. It is for what fails if the proxier does, Must for what fails only if the harness does.
+func Try[T any](v T, err error) T {
+	TryDo(err)
+	return v
+}
+
+// TryDo is Try without a value.
+func TryDo(err error) {
+	if err != nil {
+		panic(tried{err})
+	}
+}
+
+// tried is what Try panics with.
+type tried struct{ err error }
+
+// Tried calls f and returns its error, or the one that Try or Must ended it with.
+func Tried(f func() error) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case tried:
+			err = p.err
+		case *HarnessError:
+			err = p
+		default:
+			panic(p)
+		}
+	}()
+	return f()
+}
+
 var idPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 
 // Validate returns an error if the scenario is not well-formed.

@@ -181,17 +181,15 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	return result
 }
 
-// guard converts a panic of a scenario into a HarnessError. It returns a HarnessError from spec.Must as it is.
+// guard returns the error of f, or the one that spec.Try or spec.Must ended it with. Any other panic becomes a
+// HarnessError.
 func guard(f func() error) (err error) {
 	defer func() {
-		p := recover()
-		if fault, ok := p.(*spec.HarnessError); ok {
-			err = fault
-		} else if p != nil {
+		if p := recover(); p != nil {
 			err = spec.HarnessErrorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return f()
+	return spec.Tried(f)
 }
 
 // notBuilt returns the result where no cluster could be built: a skip if the proxier cannot be configured so.
