@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -106,7 +107,7 @@ type event struct {
 
 // read reads the events of a test run. It shows the last line of each package and all output of failed tests.
 func (r *results) read(events io.Reader, show io.Writer) error {
-	said := map[test][]string{}
+	said, built := map[test][]string{}, map[string][]string{}
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -124,16 +125,17 @@ func (r *results) read(events io.Reader, show io.Writer) error {
 		t := test{e.Package, e.Test}
 		switch e.Action {
 		case "output":
-			said[t] = append(said[t], e.Output)
+			said[t] = keep(said[t], e.Output)
 			if e.Test == "" && isPackageLine(e.Output) || isSummary(e.Output) {
 				fmt.Fprint(show, e.Output)
 			}
 		case "build-output":
+			built[e.ImportPath] = keep(built[e.ImportPath], e.Output)
 			fmt.Fprint(show, e.Output)
 		case "pass", "fail", "skip":
 			r.end(t, e.Action, said, show)
 			if e.Action == "fail" && e.FailedBuild != "" {
-				r.broken = append(r.broken, e.Package+" does not build")
+				r.breaks(e.Package+" does not build", built[e.ImportPath]...)
 			}
 			delete(said, t)
 		}
@@ -147,8 +149,11 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 	}
 	if t.name != "" {
 		r.verdict[t] = action
-		if action == "skip" {
+		switch action {
+		case "skip":
 			r.reasons[t] = skipReason(said[t])
+		case "fail":
+			r.excerpts[t] = excerpt(said[t]...)
 		}
 		return
 	}
@@ -160,13 +165,15 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 	if action != "fail" || byTest {
 		return
 	}
-	if len(said[t]) > 0 {
-		r.broken = append(r.broken, t.pkg+" ended without a verdict")
-	}
-	for x, lines := range said {
+	var unfinished []string
+	for _, x := range slices.SortedFunc(maps.Keys(said), compareTests) {
 		if x.pkg == t.pkg && x.name != "" {
-			fmt.Fprint(show, strings.Join(lines, ""))
+			unfinished = append(unfinished, said[x]...)
 		}
+	}
+	fmt.Fprint(show, strings.Join(unfinished, ""))
+	if len(said[t]) > 0 {
+		r.breaks(t.pkg+" ended without a verdict", append(unfinished, said[t]...)...)
 	}
 }
 

@@ -117,7 +117,7 @@ func (v *vms) finish(ctx context.Context, here *results) []*results {
 // lost notes and prints why not everything was tested under a kernel.
 func (r *results) lost(kernel string, err error) {
 	fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", kernel, err)
-	r.fault(err)
+	r.breaks(err.Error())
 }
 
 // machines returns how many virtual machines run at the same time. Each takes 3 GiB of memory, and one processor where
@@ -195,7 +195,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader, show io.Write
 		line, err := lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {
 			if pkg != "" {
-				r.broken = append(r.broken, pkg+" ended with the machine")
+				r.breaks(pkg+" ended with the machine", text.String())
 				fmt.Fprint(show, text)
 			}
 			return nil
@@ -221,7 +221,7 @@ func (r *results) readSections(ctx context.Context, out io.Reader, show io.Write
 func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, code string, show io.Writer) error {
 	before := len(r.broken) + len(r.leaves("fail"))
 	cmd := command(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
-	cmd.Stdin = text
+	cmd.Stdin = bytes.NewReader(text.Bytes())
 	events, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("go tool test2json: %w", err)
@@ -230,7 +230,7 @@ func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, c
 		return err
 	}
 	if code != "0" && len(r.broken)+len(r.leaves("fail")) == before {
-		r.broken = append(r.broken, fmt.Sprintf("%s ended with exit code %s", pkg, code))
+		r.breaks(fmt.Sprintf("%s ended with exit code %s", pkg, code), text.String())
 	}
 	return nil
 }
