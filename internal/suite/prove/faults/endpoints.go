@@ -14,19 +14,19 @@ import (
 // endpointFaults break what proxiers see of EndpointSlices.
 var endpointFaults = []Fault{
 	{Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
+		State: each(func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
 		})},
 	{Name: "first-endpoint-alone", Breaks: "Of each EndpointSlice the first endpoint gets everything.",
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] })},
+		State: each(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] })},
 	{Name: "target-port-off-by-one", Breaks: "Connections go to the port after that of the endpoint.",
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
+		State: each(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
 				s.Ports[i].Port = ptr.To(*s.Ports[i].Port + 1)
 			}
 		})},
 	{Name: "target-ports-swapped", Breaks: "The first and the last port of an EndpointSlice are mixed up.",
-		State: slicesOf(func(s *discoveryv1.EndpointSlice) {
+		State: each(func(s *discoveryv1.EndpointSlice) {
 			if last := len(s.Ports) - 1; last > 0 {
 				s.Ports[0].Port, s.Ports[last].Port = s.Ports[last].Port, s.Ports[0].Port
 			}
@@ -67,21 +67,11 @@ var endpointFaults = []Fault{
 	{Name: "departed-endpoints-stay", Breaks: "Endpoints that have left go on getting connections.",
 		State: remembering(unite)},
 	{Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is served as it was at first.",
-		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-			if first == nil {
-				return now
-			}
-			first = first.DeepCopy()
-			first.ResourceVersion = now.ResourceVersion
-			return first
-		})},
+		State: remembering(asBefore[*discoveryv1.EndpointSlice])},
 }
 
 // unite is the slice as it is, with the endpoints that it had before.
 func unite(before, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if before == nil {
-		return now
-	}
 	now = now.DeepCopy()
 	for _, e := range before.Endpoints {
 		if !slices.ContainsFunc(now.Endpoints,

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -22,26 +23,21 @@ var policyFaults = []Fault{
 			return o
 		})},
 	{Name: "policy-rules-lost", Breaks: "A policy isolates its pods, and allows nothing.",
-		State: policies(func(p *networkingv1.NetworkPolicy) {
+		State: each(func(p *networkingv1.NetworkPolicy) {
 			p.Spec.Ingress, p.Spec.Egress = nil, nil
 		})},
 	{Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
-		State: policies(func(p *networkingv1.NetworkPolicy) {
-			for i := range p.Spec.Ingress {
-				p.Spec.Ingress[i].Ports = nil
-			}
-			for i := range p.Spec.Egress {
-				p.Spec.Egress[i].Ports = nil
+		State: each(func(p *networkingv1.NetworkPolicy) {
+			for _, ports := range oracle.EachRule(p) {
+				*ports = nil
 			}
 		})},
 	{Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
 		State: remembering(func(first, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
-			if first == nil || first.UID != now.UID {
+			if first.UID != now.UID {
 				return now
 			}
-			first = first.DeepCopy()
-			first.ResourceVersion = now.ResourceVersion
-			return first
+			return asBefore(first, now)
 		})},
 	{Name: "policies-lapse", Breaks: "A policy that is written anew counts for nothing until it is written once more.",
 		State: func() func(store.Object) store.Object {
@@ -59,24 +55,19 @@ var policyFaults = []Fault{
 			})()
 		}},
 	{Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
-		State: policies(func(p *networkingv1.NetworkPolicy) {
+		State: each(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
 			noPod := &metav1.LabelSelector{MatchLabels: map[string]string{"no-pod": "has-this"}}
 			noPeer := networkingv1.NetworkPolicyPeer{PodSelector: noPod}
-			for i, r := range p.Spec.Ingress {
-				if slices.ContainsFunc(r.From, isBlock) {
-					p.Spec.Ingress[i].From = append(slices.DeleteFunc(r.From, isBlock), noPeer)
-				}
-			}
-			for i, r := range p.Spec.Egress {
-				if slices.ContainsFunc(r.To, isBlock) {
-					p.Spec.Egress[i].To = append(slices.DeleteFunc(r.To, isBlock), noPeer)
+			for peers := range oracle.EachRule(p) {
+				if slices.ContainsFunc(*peers, isBlock) {
+					*peers = append(slices.DeleteFunc(*peers, isBlock), noPeer)
 				}
 			}
 		})},
 	{Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
 		State: remembering(func(first, now *corev1.Pod) *corev1.Pod {
-			if first == nil || first.UID != now.UID {
+			if first.UID != now.UID {
 				return now
 			}
 			now = now.DeepCopy()
@@ -115,9 +106,4 @@ var policyRules = []Fault{
 	}},
 	{Name: "pod-tunnels-pass", Breaks: "Pods may make tunnels.",
 		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}}},
-}
-
-// policies is a State that changes every NetworkPolicy.
-func policies(change func(*networkingv1.NetworkPolicy)) func() func(store.Object) store.Object {
-	return copied(change)
 }
