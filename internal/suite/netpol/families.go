@@ -7,6 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab"
 )
 
@@ -24,11 +25,8 @@ func forStack(policies []*networkingv1.NetworkPolicy, stack lab.Stack) []*networ
 	var out []*networkingv1.NetworkPolicy
 	for _, p := range policies {
 		p = p.DeepCopy()
-		for i := range p.Spec.Ingress {
-			p.Spec.Ingress[i].From = peersForStack(p.Spec.Ingress[i].From, stack)
-		}
-		for i := range p.Spec.Egress {
-			p.Spec.Egress[i].To = peersForStack(p.Spec.Egress[i].To, stack)
+		for peers := range oracle.EachRule(p) {
+			*peers = peersForStack(*peers, stack)
 		}
 		out = append(out, p)
 	}
