@@ -3,6 +3,7 @@
 package netpol
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -23,7 +24,7 @@ func Describe(w io.Writer, c Case) error {
 	var b strings.Builder
 	for _, p := range c.Policies {
 		fmt.Fprintf(&b, "Policy %s/%s is about %s in namespace %s (%s).\n", p.Namespace, p.Name,
-			selected("pods", &p.Spec.PodSelector), p.Namespace, orNone(podsSelected(p)))
+			selected("pods", &p.Spec.PodSelector), p.Namespace, cmp.Or(strings.Join(podsSelected(p), ", "), "none"))
 		for _, d := range []struct {
 			of         networkingv1.PolicyType
 			verb, word string
@@ -51,13 +52,6 @@ func podsSelected(p *networkingv1.NetworkPolicy) []string {
 		}
 	}
 	return out
-}
-
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
 }
 
 func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {

@@ -64,9 +64,13 @@ func types() []Reading {
 		each("ingress-not-implemented", func(p *Policy) { _, egress := typesOf(p); setTypes(p, false, egress) }),
 		each("directions-swapped", func(p *Policy) {
 			ingress, egress := typesOf(p)
-			ins := all(p.Spec.Egress, func(r egressRule) []ingressRule { return []ingressRule{{From: r.To, Ports: r.Ports}} })
-			outs := all(p.Spec.Ingress, func(r ingressRule) []egressRule { return []egressRule{{To: r.From, Ports: r.Ports}} })
-			p.Spec.Ingress, p.Spec.Egress = ins, outs
+			was := p.Spec
+			p.Spec.Ingress = all(was.Egress, func(r egressRule) []ingressRule {
+				return []ingressRule{{From: r.To, Ports: r.Ports}}
+			})
+			p.Spec.Egress = all(was.Ingress, func(r ingressRule) []egressRule {
+				return []egressRule{{To: r.From, Ports: r.Ports}}
+			})
 			setTypes(p, egress, ingress)
 		}),
 		each("isolation-only-if-rules", func(p *Policy) {
