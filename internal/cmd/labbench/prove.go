@@ -112,8 +112,7 @@ func measureProof(ctx context.Context, d *drain, s size, rounds int) (proofRow, 
 		builds, proofs, sums = append(builds, built), append(proofs, sum-built), append(sums, sum)
 		row.Pairs, row.Lost = pairs, row.Lost+missing
 	}
-	row.Build, row.Proof = bench.Milliseconds(bench.Median(builds)), bench.Milliseconds(bench.Median(proofs))
-	row.Median = bench.Milliseconds(bench.Median(sums))
+	row.Build, row.Proof, row.Median = bench.MedianMS(builds), bench.MedianMS(proofs), bench.MedianMS(sums)
 	return row, nil
 }
 
@@ -182,7 +181,7 @@ func measureFresh(ctx context.Context, labs int) (freshRow, error) {
 			return row, err
 		}
 	}
-	row.Labs, row.Build = labs, bench.Milliseconds(bench.Median(builds))
+	row.Labs, row.Build = labs, bench.MedianMS(builds)
 	return row, nil
 }
 
