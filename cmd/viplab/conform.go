@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,7 +65,10 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 			case err != nil:
 				return err
 			case f.list:
-				return listScenarios(cmd.OutOrStdout(), f.selection(o))
+				if !f.proxiers.filter() { // not even the default ones
+					o.Proxiers = nil
+				}
+				return listScenarios(cmd.OutOrStdout(), o)
 			}
 			return f.run(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -105,14 +109,6 @@ func listScenarios(w io.Writer, o engine.Options) error {
 		}
 	}
 	return nil
-}
-
-// selection returns options that select scenarios for proxiers only if the command line names some.
-func (f *conformFlags) selection(o engine.Options) engine.Options {
-	if !f.proxiers.filter() {
-		o.Proxiers = nil
-	}
-	return o
 }
 
 // options checks all flags before anything is built and reports every mistake at once. It leaves the scenarios out:
@@ -158,6 +154,37 @@ func parseShard(text string) (shard, shards int, err error) {
 	return shard, shards, nil
 }
 
+// enter enters the sandbox, and adds to the options what is only made there: the scenarios, what is expected of them,
+// and the fault in the proxiers and the enforcer, if there is one.
+func (f *conformFlags) enter(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
+	if err := sandbox.Enter(); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.Scenarios, err = scenarios.All(); err != nil {
+		return nil, err
+	}
+	if o.Expect, err = f.expect.known(*o, f.cluster); err != nil || f.fault == "" {
+		return nil, err
+	}
+	fault, err := faults.Find(f.fault)
+	if err != nil {
+		return nil, err
+	}
+	programs, last := slices.Clone(o.Proxiers), len(o.Proxiers)
+	if o.Enforcer != nil {
+		programs = append(programs, o.Enforcer)
+	}
+	s, err := faults.Seed(ctx, fault, programs...)
+	if err != nil {
+		return nil, err
+	}
+	if o.Proxiers = s.Proxiers[:last]; o.Enforcer != nil {
+		o.Enforcer = s.Proxiers[last]
+	}
+	return s, nil
+}
+
 func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr io.Writer) error {
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return err
@@ -165,22 +192,9 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := prepare(ctx, o.Proxiers, stderr); err != nil {
 		return err
 	}
-	if err := sandbox.Enter(); err != nil {
-		return err
-	}
-	all, err := scenarios.All()
-	if err != nil {
-		return err
-	}
-	o.Scenarios = all
-	if o.Expect, err = f.expect.known(o, f.cluster); err != nil {
-		return err
-	}
 	programs := o.Proxiers
-	if f.fault != "" {
-		if _, err := seed(ctx, f.fault, &o); err != nil {
-			return err
-		}
+	if _, err := f.enter(ctx, &o); err != nil {
+		return err
 	}
 	progress := newProgress(stderr)
 	o.Listen = progress.listen

@@ -29,18 +29,14 @@ which feature needs it, and what to do about it.
 Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1 if not.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := diagnose(cmd.Context())
-			write := d.writeTable
+			d, write := diagnose(cmd.Context()), diagnosis.writeTable
 			if asJSON {
-				write = d.writeJSON
+				write = diagnosis.writeJSON
 			}
-			if err := write(cmd.OutOrStdout()); err != nil {
+			if err := write(d, cmd.OutOrStdout()); err != nil || d.Ready {
 				return err
 			}
-			if !d.Ready {
-				return exitCode(1)
-			}
-			return nil
+			return exitCode(1)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
@@ -82,9 +78,7 @@ func (d *diagnosis) conclude() {
 		if f.Status == kernel.Has {
 			continue
 		}
-		if f.Required {
-			d.Ready = false
-		}
+		d.Ready = d.Ready && !f.Required
 		if f.InVM && !slices.Contains(d.InVM, f.For) {
 			d.InVM = append(d.InVM, f.For)
 		}

@@ -51,6 +51,15 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// each returns f of each element.
+func each[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, 0, len(list))
+	for _, x := range list {
+		out = append(out, f(x))
+	}
+	return out
+}
+
 // exitCode is an error that needs no message any more, and asks for an exit code.
 type exitCode int
 

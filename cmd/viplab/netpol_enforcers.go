@@ -3,10 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,19 +45,10 @@ func (f *netpolFlags) selectEnforcers(r *netpolRun) error {
 		}
 		return errors.Join(errs...)
 	}
-	argv, err := exec.Split(f.exec)
-	if err != nil {
-		return fmt.Errorf("--exec: %w", err)
-	}
-	e, err := exec.New(exec.Command{
-		Name: cmp.Or(f.name, filepath.Base(argv[0])), Argv: argv, Features: spec.Features(spec.NetworkPolicy),
-		Unconfirmed: true,
-	})
-	if err != nil {
-		return fmt.Errorf("--exec: %w", err)
-	}
+	c := exec.Command{Name: f.name, Features: spec.Features(spec.NetworkPolicy), Unconfirmed: true}
+	e, err := program(f.exec, c)
 	r.enforcers, r.options.Patience = []spec.Proxier{e}, f.patience
-	return nil
+	return err
 }
 
 // selectProxier finds the proxier of --proxier.
@@ -103,9 +92,5 @@ func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 
 // enforcerFaults are the values of --fault.
 func enforcerFaults() []string {
-	names := misreading.Names()
-	for _, f := range faults.Enforced {
-		names = append(names, f.Name)
-	}
-	return names
+	return append(misreading.Names(), each(faults.Enforced, func(f faults.Fault) string { return f.Name })...)
 }

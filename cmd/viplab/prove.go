@@ -130,9 +130,7 @@ func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	if err := errors.Join(errs...); err != nil {
 		return o, nil, err
 	}
-	for _, p := range programs {
-		o.Proxiers = append(o.Proxiers, p.Name())
-	}
+	o.Proxiers = each(programs, spec.Proxier.Name)
 	_, _, err = o.Select()
 	return o, programs, err
 }
@@ -142,7 +140,11 @@ func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec
 	if err := prepare(ctx, programs, stderr); err != nil {
 		return err
 	}
-	o.Run = trials{flags: f, proxiers: programs}.run
+	o.Run = func(ctx context.Context, job prove.Job) (prove.Outcome, error) {
+		p := programs[slices.Index(o.Proxiers, job.Proxier)]
+		return outcomeOf(ctx, slices.Concat([]string{"trial"}, f.proxiers.arguments(p), f.cluster.arguments(),
+			[]string{"--fault", job.Fault, "--focus", exactly(job.Scenarios)})...)
+	}
 	o.Listen = printTrials(stderr)
 	return proveAndReport(ctx, o, f.out, stdout)
 }

@@ -92,20 +92,8 @@ const (
 	Untried   Standing = "untried"   // no fault that names it could be tried on these proxiers
 )
 
-func (p *Proof) judgeScenarios() {
-	claimed := map[string]bool{}
-	for _, f := range p.options.Faults {
-		for _, id := range f.Scenarios {
-			claimed[id] = true
-		}
-	}
-	for _, id := range p.ids {
-		p.Scenarios = append(p.Scenarios, p.standing(id, claimed[id]))
-	}
-}
-
-// standing judges a scenario, given whether some fault names it.
-func (p *Proof) standing(id string, claimed bool) Scenario {
+// standing judges a scenario.
+func (p *Proof) standing(id string) Scenario {
 	s := Scenario{ID: id, By: []string{}}
 	var missed []string
 	for _, f := range p.faults {
@@ -130,7 +118,7 @@ func (p *Proof) standing(id string, claimed bool) Scenario {
 		s.State = Proved
 	case p.options.Immune[id] != "":
 		s.State, s.Reason = IsImmune, p.options.Immune[id]
-	case claimed:
+	case slices.ContainsFunc(p.options.Faults, func(f faults.Fault) bool { return slices.Contains(f.Scenarios, id) }):
 		s.State = Untried
 	default:
 		s.State = Unclaimed

@@ -3,14 +3,14 @@
 package prove
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/viplab/viplab/internal/suite/report"
 )
 
 // symbols mark what is to be seen at a glance.
@@ -107,12 +107,5 @@ func (p *Proof) summary() string {
 
 // WriteJSON writes prove.json into the folder, which it makes if need be.
 func (p *Proof) WriteJSON(folder string) error {
-	data, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the proof: %w", err)
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, "prove.json"), append(data, '\n'), 0o644)
+	return report.WriteJSON(filepath.Join(folder, "prove.json"), p)
 }
