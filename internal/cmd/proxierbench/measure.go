@@ -163,8 +163,7 @@ func (r *row) changes(ctx context.Context, w *world, rounds int) error {
 			*s.took = append(*s.took, took)
 		}
 	}
-	r.Added, r.Changed = bench.Milliseconds(bench.Median(added)), bench.Milliseconds(bench.Median(changed))
-	r.Removed = bench.Milliseconds(bench.Median(removed))
+	r.Added, r.Changed, r.Removed = bench.MedianMS(added), bench.MedianMS(changed), bench.MedianMS(removed)
 	return nil
 }
 

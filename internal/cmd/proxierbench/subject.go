@@ -3,9 +3,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -74,9 +72,4 @@ func newSubject(name string) (subject, error) {
 	}
 	p, err := kubeproxy.New(kubeproxy.Mode(mode), "", "", args...)
 	return subject{name: name, proxier: p, outside: true}, err
-}
-
-// prepare builds what has to be built outside of the sandbox.
-func (s subject) prepare(ctx context.Context, progress io.Writer) error {
-	return kubeproxy.Prepare(ctx, s.proxier, progress)
 }

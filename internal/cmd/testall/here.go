@@ -93,11 +93,10 @@ func splitPackages(ctx context.Context, patterns []string) (inMemory, inLab []st
 
 // startOrder returns a lower number for a package that starts earlier.
 func startOrder(pkg string) int {
-	i := slices.IndexFunc(slow, func(s string) bool { return pkg == module+s })
-	if i < 0 {
-		return len(slow)
+	if i := slices.Index(slow, strings.TrimPrefix(pkg, module)); i >= 0 {
+		return i
 	}
-	return i
+	return len(slow)
 }
 
 // event is a line of "go test -json" (go doc test2json).
@@ -108,18 +107,11 @@ type event struct {
 // read reads the events of a test run. It shows the last line of each package and all output of failed tests.
 func (r *results) read(events io.Reader, show io.Writer) error {
 	said, built := map[test][]string{}, map[string][]string{}
-	lines := bufio.NewReader(events)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	lines := scanLines(events)
+	for lines.Scan() {
 		var e event
-		if err := json.Unmarshal(line, &e); err != nil {
-			fmt.Fprintf(show, "%s", line) // the go command's own complaint
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			fmt.Fprintf(show, "%s\n", lines.Bytes()) // the go command's own complaint
 			continue
 		}
 		t := test{e.Package, e.Test}
@@ -140,6 +132,14 @@ func (r *results) read(events io.Reader, show io.Writer) error {
 			delete(said, t)
 		}
 	}
+	return lines.Err()
+}
+
+// scanLines scans lines that may be long.
+func scanLines(r io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 64<<20)
+	return lines
 }
 
 // end notes how a test or a package ended.
@@ -158,11 +158,8 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 		return
 	}
 	// A package fails because of a test, or as a whole: it crashed, hung, or its TestMain refused.
-	byTest := false
-	for x, v := range r.verdict {
-		byTest = byTest || x.pkg == t.pkg && v == "fail"
-	}
-	if action != "fail" || byTest {
+	byTest := func(x test) bool { return x.pkg == t.pkg }
+	if action != "fail" || slices.ContainsFunc(r.leaves("fail"), byTest) {
 		return
 	}
 	var unfinished []string
@@ -178,12 +175,7 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 }
 
 func isPackageLine(line string) bool {
-	for _, word := range []string{"ok  \t", "FAIL\t", "panic:"} {
-		if strings.HasPrefix(line, word) {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t") || strings.HasPrefix(line, "panic:")
 }
 
 // isSummary finds the lines with the counts of the conformance suite.

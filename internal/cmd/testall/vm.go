@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -189,32 +188,26 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // readSections reads the output of script, and shows failures and counts.
 func (r *results) readSections(ctx context.Context, out io.Reader, show io.Writer) error {
-	lines := bufio.NewReader(out)
+	lines := scanLines(out)
 	pkg, text := "", &bytes.Buffer{}
-	for {
-		line, err := lines.ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			if pkg != "" {
-				r.breaks(pkg+" ended with the machine", text.String())
-				fmt.Fprint(show, text)
-			}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if name, ok := strings.CutPrefix(line, sectionStart); ok {
-			pkg = strings.TrimSpace(name)
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), sectionStart); ok {
+			pkg = name
 			text.Reset()
-		} else if code, ok := strings.CutPrefix(line, sectionEnd); ok {
-			if err := r.section(ctx, pkg, text, strings.TrimSpace(code), show); err != nil {
+		} else if code, ok := strings.CutPrefix(lines.Text(), sectionEnd); ok {
+			if err := r.section(ctx, pkg, text, code, show); err != nil {
 				return err
 			}
 			pkg = ""
 		} else {
-			text.WriteString(line)
+			fmt.Fprintln(text, lines.Text())
 		}
 	}
+	if pkg != "" && lines.Err() == nil {
+		r.breaks(pkg+" ended with the machine", text.String())
+		fmt.Fprint(show, text)
+	}
+	return lines.Err()
 }
 
 // section converts a binary's output into the events of "go test -json", and reads those.

@@ -62,16 +62,14 @@ func findKernel(cache, name string) (kernel, error) {
 // download asks the sources that this machine is configured with, and where they do not have the package (another
 // release, or lists never fetched or out of date) Debian's own with lists kept in the cache. Neither needs root.
 func download(cache, dir string, pattern *regexp.Regexp) (kernel, error) {
-	configured := apt{}
-	k, err := configured.fetch(dir, pattern)
+	k, err := apt{}.fetch(dir, pattern)
 	if err == nil {
 		return k, nil
 	}
 	own, ownErr := privateApt(filepath.Join(cache, "apt"))
-	if ownErr != nil {
-		return kernel{}, errors.Join(err, ownErr)
+	if ownErr == nil {
+		k, ownErr = own.fetch(dir, pattern)
 	}
-	k, ownErr = own.fetch(dir, pattern)
 	if ownErr != nil {
 		return kernel{}, errors.Join(err, ownErr)
 	}
@@ -210,10 +208,7 @@ func numbers(release string) (out []int) {
 
 // findProgram looks where administrators' programs are too; a user's PATH often lacks those folders.
 func findProgram(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return path
 		}

@@ -9,7 +9,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/viplab/viplab/internal/release"
 )
 
 // exitFault is the exit code for a machine that could not be made, as opposed to a command that failed in it.
@@ -52,7 +53,10 @@ func run() (int, error) {
 	if _, err := exec.LookPath(qemu); err != nil {
 		return 0, fmt.Errorf("%s is not installed: run scripts/setup", qemu)
 	}
-	cache, err := cacheFolder()
+	cache, err := release.CacheDir()
+	if err == nil {
+		err = os.MkdirAll(cache, 0o755)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -77,32 +81,12 @@ func (f *folders) Set(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	abs, err = filepath.EvalSymlinks(abs)
-	if err != nil {
-		return err
-	}
-	*f = append(*f, abs)
-	return nil
-}
-
-func cacheFolder() (string, error) {
-	dir := os.Getenv("VIPLAB_CACHE")
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", errors.New("neither VIPLAB_CACHE nor HOME is set")
-		}
-		dir = filepath.Join(base, "viplab")
-	}
 	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
 	}
-	return dir, os.MkdirAll(dir, 0o755)
+	*f = append(*f, dir)
+	return err
 }
 
 // progress prints what takes time. It goes to standard error, away from the command's output.

@@ -247,7 +247,7 @@ func accelerator(cache string, k kernel) (accel, why string) {
 		job: job{Args: []string{"/bin/true"}, Dir: "/", Modules: k.modules()}}
 	answer := "kvm"
 	if code, err := runMachine(trial); err != nil || code != 0 {
-		answer = "tcg " + fmt.Sprintf("KVM does not boot this kernel within %v", kvmLimit)
+		answer = fmt.Sprintf("tcg KVM does not boot this kernel within %v", kvmLimit)
 	}
 	if err := os.WriteFile(note, []byte(answer), 0o644); err != nil {
 		progress("%v", err)
@@ -268,5 +268,3 @@ func keepTerminal() func() {
 	}
 	return func() { _ = unix.IoctlSetTermios(0, unix.TCSETS, modes) }
 }
-
-func terminalSize() (*unix.Winsize, error) { return unix.IoctlGetWinsize(0, unix.TIOCGWINSZ) }
