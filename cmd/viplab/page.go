@@ -4,10 +4,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"slices"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/suite/replay"
@@ -30,14 +29,14 @@ func pageOf(title string, keep func(id string) bool) (report.Page, error) {
 		return page, err
 	}
 	byRow := catalogue.ByRow(groups, all)
-	pages, errs := make([]report.PageGroup, len(groups)), make([]error, len(groups))
-	var tasks sync.WaitGroup
+	page.Groups = make([]report.PageGroup, len(groups))
+	var tasks errgroup.Group
 	for i, g := range groups {
-		tasks.Go(func() { pages[i], errs[i] = pageGroup(g, byRow, keep) })
+		tasks.Go(func() (err error) { page.Groups[i], err = pageGroup(g, byRow, keep); return err })
 	}
-	tasks.Wait()
-	page.Groups = slices.DeleteFunc(pages, func(g report.PageGroup) bool { return len(g.Rows) == 0 })
-	return page, errors.Join(errs...)
+	err = tasks.Wait()
+	page.Groups = slices.DeleteFunc(page.Groups, func(g report.PageGroup) bool { return len(g.Rows) == 0 })
+	return page, err
 }
 
 func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(string) bool) (report.PageGroup, error) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/viplab/viplab/internal/cmd/bench"
@@ -103,10 +104,12 @@ func (m *pieces) wire(node, pod *netns.NS) error {
 	}
 	return errors.Join(
 		m.time("sysctl", func() error {
-			return pod.SetSysctls(netns.Setting{Key: "net.ipv4.tcp_orphan_retries",
-				Value: "1"})
+			return pod.SetSysctls(netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "1"})
 		}),
-		m.time("20 sysctls", func() error { return pod.SetSysctls(twenty...) }),
+		m.time("20 sysctls", func() error {
+			one := netns.Setting{Key: "net.ipv4.conf.all.rp_filter", Value: "0"}
+			return pod.SetSysctls(slices.Repeat([]netns.Setting{one}, 20)...)
+		}),
 		m.time("is a device ready", func() error { return link.Ready(context.Background(), pod, link.Carries{Dev: nic}) }),
 		m.time("masquerade rules", func() error {
 			rule := link.Masquerade{
@@ -118,14 +121,6 @@ func (m *pieces) wire(node, pod *netns.NS) error {
 		}),
 	)
 }
-
-var twenty = func() []netns.Setting {
-	var out []netns.Setting
-	for range 20 {
-		out = append(out, netns.Setting{Key: "net.ipv4.conf.all.rp_filter", Value: "0"})
-	}
-	return out
-}()
 
 // changes times what happens to a lab that runs.
 func (m *pieces) changes(ctx context.Context) error {

@@ -213,19 +213,16 @@ func (row *freshRow) lookFrom(p *prober, from *lab.Pod, pods []*lab.Pod) error {
 			if err != nil {
 				return err
 			}
-			row.count(ok, time.Since(start))
+			took := time.Since(start)
+			row.Packets++
+			switch {
+			case !ok:
+				row.Lost++
+			case took > late:
+				row.Late++
+			}
+			row.Worst = max(row.Worst, bench.Milliseconds(took))
 		}
 	}
 	return nil
-}
-
-func (row *freshRow) count(answered bool, took time.Duration) {
-	row.Packets++
-	switch {
-	case !answered:
-		row.Lost++
-	case took > late:
-		row.Late++
-	}
-	row.Worst = max(row.Worst, bench.Milliseconds(took))
 }

@@ -151,9 +151,9 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 		r.verdict[t] = action
 		switch action {
 		case "skip":
-			r.reasons[t] = skipReason(said[t])
+			r.why[t] = skipReason(said[t])
 		case "fail":
-			r.excerpts[t] = excerpt(said[t]...)
+			r.why[t] = excerpt(said[t]...)
 		}
 		return
 	}

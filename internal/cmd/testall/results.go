@@ -21,22 +21,20 @@ func compareTests(a, b test) int {
 
 // results are the results of tests in one place.
 type results struct {
-	place    string
-	verdict  map[test]string // "pass", "fail", "skip"
-	reasons  map[test]string // of those skipped
-	excerpts map[test]string // of the output of those failed
-	broken   []string        // packages that do not build, crash or hang; an excerpt of their output may follow below
+	place   string
+	verdict map[test]string // "pass", "fail", "skip"
+	why     map[test]string // the reason of those skipped, and what those failed printed
+	broken  []string        // packages that do not build, crash or hang; what they printed may follow in further lines
 }
 
 func newResults(place string) *results {
-	return &results{place: place, verdict: map[test]string{}, reasons: map[test]string{}, excerpts: map[test]string{}}
+	return &results{place: place, verdict: map[test]string{}, why: map[test]string{}}
 }
 
 // merge adds the results of other packages.
 func (r *results) merge(other *results) {
 	maps.Copy(r.verdict, other.verdict)
-	maps.Copy(r.reasons, other.reasons)
-	maps.Copy(r.excerpts, other.excerpts)
+	maps.Copy(r.why, other.why)
 	r.broken = append(r.broken, other.broken...)
 }
 
@@ -92,7 +90,7 @@ func summary(all []*results, took time.Duration) string {
 	for _, r := range all {
 		for _, x := range r.leaves("fail") {
 			line := fmt.Sprintf("failed (%s): %s %s\n", r.place, x.pkg, x.name)
-			fmt.Fprintf(&b, "%s%s\n", line, r.excerpts[x])
+			fmt.Fprintf(&b, "%s%s\n", line, r.why[x])
 			list.WriteString(line)
 		}
 		for _, x := range r.broken {
@@ -102,7 +100,7 @@ func summary(all []*results, took time.Duration) string {
 		}
 	}
 	skipped := skippedEverywhere(all)
-	list.WriteString(grouped(skipped, all[0].reasons))
+	list.WriteString(grouped(skipped, all[0].why))
 	fmt.Fprintf(&list, "\n%d passed, %d failed, %d skipped", passed, failed, len(skipped))
 	return b.String() + list.String()
 }

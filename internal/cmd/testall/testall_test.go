@@ -50,7 +50,7 @@ func TestEventsAreCounted(t *testing.T) {
 	if got, want := r.count(), (counts{passed: 2, failed: 1, skipped: 1, broken: 1}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
-	if reason := r.reasons[test{"p", "TestA/y"}]; reason != "needs ipip: no such device" {
+	if reason := r.why[test{"p", "TestA/y"}]; reason != "needs ipip: no such device" {
 		t.Errorf("reason %q", reason)
 	}
 	for _, want := range []string{"want 1, got 2", "panic: boom", "ok  \tr\t0.1s", "FAIL\tp\t0.1s"} {

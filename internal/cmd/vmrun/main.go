@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/viplab/viplab/internal/release"
 )
@@ -37,9 +36,20 @@ func main() {
 }
 
 func run() (int, error) {
-	var outs folders
+	var outs []string
 	kernelName := flag.String("kernel", "6.1", "kernel of Debian 12: 6.1 or 6.12")
-	flag.Var(&outs, "out", "a `folder` that the guest may write to, seen there under the same path (repeatable)")
+	flag.Func("out", "a `folder` that the guest may write to, seen there under the same path (repeatable)",
+		func(dir string) error {
+			err := os.MkdirAll(dir, 0o755)
+			if err == nil {
+				dir, err = filepath.Abs(dir)
+			}
+			if err == nil {
+				dir, err = filepath.EvalSymlinks(dir)
+			}
+			outs = append(outs, dir)
+			return err
+		})
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: scripts/vm [flags] [command [argument ...]]\n"+
 			"Without a command: an interactive shell. Cache: $VIPLAB_CACHE, else ~/.cache/viplab\n")
@@ -70,23 +80,6 @@ func run() (int, error) {
 	}
 	accel, why := accelerator(cache, k)
 	return runMachine(machine{kernel: k, accel: accel, why: why, job: job})
-}
-
-// folders is a repeatable flag of existing folders, made absolute.
-type folders []string
-
-func (f *folders) String() string { return strings.Join(*f, ",") }
-
-func (f *folders) Set(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
-	}
-	*f = append(*f, dir)
-	return err
 }
 
 // progress prints what takes time. It goes to standard error, away from the command's output.
