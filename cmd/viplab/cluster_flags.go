@@ -57,7 +57,6 @@ func (f *clusterFlags) arguments() []string {
 	return []string{"--ip", f.ip, "--overlay", f.overlay, "--pods", f.pods}
 }
 
-// complete offers values for a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	completeWith(cmd, flag, func() []string { return values })
 }

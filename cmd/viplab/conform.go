@@ -24,7 +24,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// conformFlags are the flags of "viplab conform" as typed.
 type conformFlags struct {
 	proxiers   proxierFlags
 	cluster    clusterFlags
@@ -93,7 +92,6 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	return cmd
 }
 
-// listScenarios prints the scenarios that the options select from all.
 func listScenarios(w io.Writer, o engine.Options) error {
 	var err error
 	if o.Scenarios, err = scenarios.All(); err != nil {

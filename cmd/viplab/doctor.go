@@ -43,7 +43,6 @@ Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1
 	return cmd
 }
 
-// diagnosis is what doctor found.
 type diagnosis struct {
 	Kernel   string           `json:"kernel"`
 	Rootless bool             `json:"rootless"`

@@ -37,7 +37,6 @@ func collectLess() {
 	}
 }
 
-// newRoot is the command tree.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "viplab",
@@ -51,7 +50,6 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// each returns f of each element.
 func each[T, U any](list []T, f func(T) U) []U {
 	out := make([]U, 0, len(list))
 	for _, x := range list {

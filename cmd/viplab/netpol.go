@@ -29,7 +29,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// netpolFlags are the flags of "viplab netpol" as typed.
 type netpolFlags struct {
 	cluster   clusterFlags
 	enforcers []string
@@ -132,7 +131,6 @@ type netpolRun struct {
 	progress  io.Writer
 }
 
-// generated reports whether the cases are generated.
 func (r *netpolRun) generated() bool { return r.flags.random > 0 }
 
 // plan checks all flags before anything is built, and reports every mistake at once.

@@ -16,7 +16,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// enforcerNamed finds a built-in enforcer.
 func enforcerNamed(name string) (spec.Proxier, error) {
 	all := proxiers.Enforcers()
 	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == name })
@@ -51,7 +50,6 @@ func (f *netpolFlags) selectEnforcers(r *netpolRun) error {
 	return err
 }
 
-// selectProxier finds the proxier of --proxier.
 func (f *netpolFlags) selectProxier(r *netpolRun) error {
 	if f.proxier == "" {
 		return nil
@@ -90,7 +88,6 @@ func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 	return nil
 }
 
-// enforcerFaults are the values of --fault.
 func enforcerFaults() []string {
 	return append(misreading.Names(), each(faults.Enforced, func(f faults.Fault) string { return f.Name })...)
 }

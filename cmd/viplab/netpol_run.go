@@ -53,7 +53,6 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 	return j.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
 }
 
-// build builds clusters with the enforcer.
 func (r *netpolRun) build(ctx context.Context, e spec.Proxier) (netpol.Pool, error) {
 	err := e.Usable(ctx)
 	if err == nil && r.options.Proxier != nil {

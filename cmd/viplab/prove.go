@@ -24,7 +24,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// proveFlags are the flags of "viplab prove" as typed.
 type proveFlags struct {
 	proxiers   proxierFlags
 	cluster    clusterFlags

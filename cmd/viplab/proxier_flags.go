@@ -54,7 +54,6 @@ func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
 	f.given = flags.Changed
 }
 
-// complete offers the values of the flags to the shell.
 func (f *proxierFlags) complete(cmd *cobra.Command) {
 	completeWith(cmd, "proxier", proxierNames)
 	completeWith(cmd, "enforcer", enforcerNames)
@@ -65,7 +64,6 @@ func (f *proxierFlags) filter() bool {
 	return f.given("proxier") || f.given("exec") || f.given("enforcer")
 }
 
-// enforcerNames returns the values of --enforcer.
 func enforcerNames() []string { return each(proxiers.Enforcers(), spec.Proxier.Name) }
 
 // enforcer returns what --enforcer names, nil if it names nothing.
@@ -76,7 +74,6 @@ func (f *proxierFlags) enforcer() (spec.Proxier, error) {
 	return enforcerNamed(f.enforcerName)
 }
 
-// proxierNames returns the values of --proxier.
 func proxierNames() []string {
 	return append(proxiers.Names(),
 		each(kubeproxy.Modes, func(m kubeproxy.Mode) string { return kubeProxyPrefix + string(m) })...)
@@ -118,7 +115,6 @@ func (f *proxierFlags) proxier(name string) (spec.Proxier, error) {
 	return builtIn[0], nil
 }
 
-// command returns the proxier of --exec.
 func (f *proxierFlags) command() (spec.Proxier, error) {
 	features, err := adjusted(spec.Assumed(), f.features)
 	if err != nil {

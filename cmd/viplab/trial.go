@@ -22,7 +22,6 @@ import (
 
 // A fault is in a whole process, so "viplab prove" starts "viplab trial" for each trial, which prints a prove.Outcome.
 
-// exactly returns a regular expression that matches the names and nothing else.
 func exactly(names []string) string {
 	return "^(" + strings.Join(each(names, regexp.QuoteMeta), "|") + ")$"
 }
@@ -44,7 +43,6 @@ func outcomeOf(ctx context.Context, args ...string) (out prove.Outcome, err erro
 	return out, nil
 }
 
-// newTrial is the command that trials start.
 func newTrial() *cobra.Command {
 	var f conformFlags
 	cmd := &cobra.Command{

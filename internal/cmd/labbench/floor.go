@@ -80,7 +80,6 @@ func onThreads(n int, do func() error) error {
 	return threads.Wait()
 }
 
-// hub builds the switch.
 func (f *floor) hub() (room, error) {
 	r, err := f.newRoom()
 	if err != nil {

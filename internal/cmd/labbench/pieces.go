@@ -16,7 +16,6 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// measurePieces times what a lab is made of, piece by piece.
 func measurePieces(ctx context.Context) ([]pieceRow, error) {
 	m := &pieces{times: map[string][]time.Duration{}}
 	const repeats = 60

@@ -23,7 +23,6 @@ const (
 	lost = 3 * time.Second
 )
 
-// prober sends ICMP echo requests from a pod.
 type prober struct {
 	fds map[lab.Family]int
 	id  uint16

@@ -193,7 +193,6 @@ func (r *row) connect(ctx context.Context, w *world, vip netip.AddrPort) error {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// heap returns the size of the heap after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -12,7 +12,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// subject is a proxier as it is measured.
 type subject struct {
 	name    string
 	proxier spec.Proxier

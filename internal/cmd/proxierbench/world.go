@@ -125,7 +125,6 @@ func (w *world) probe(ctx context.Context, to netip.AddrPort, patience time.Dura
 	}.Do(ctx)
 }
 
-// vip returns the address and port of a Service.
 func (w *world) vip(name string) (netip.AddrPort, error) {
 	svc, ok := store.Get[*corev1.Service](w.Store(), namespace, name)
 	if !ok {

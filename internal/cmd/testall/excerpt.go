@@ -53,7 +53,6 @@ func excerpt(said ...string) string {
 	return b.String()
 }
 
-// head returns the first lines, up to a number.
 func head(lines []string, most int) []string {
 	if len(lines) <= most {
 		return lines

@@ -46,7 +46,6 @@ func testHere(ctx context.Context, patterns []string) (*results, error) {
 	return parts[0], nil
 }
 
-// goTest runs "go test" and reads the results.
 func (r *results) goTest(ctx context.Context, env, packages []string, flags ...string) error {
 	if len(packages) == 0 {
 		return nil
@@ -135,7 +134,6 @@ func (r *results) read(events io.Reader, show io.Writer) error {
 	return lines.Err()
 }
 
-// scanLines scans lines that may be long.
 func scanLines(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 64<<20)

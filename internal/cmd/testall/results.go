@@ -19,7 +19,6 @@ func compareTests(a, b test) int {
 	return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
 }
 
-// results are the results of tests in one place.
 type results struct {
 	place   string
 	verdict map[test]string // "pass", "fail", "skip"
@@ -31,7 +30,6 @@ func newResults(place string) *results {
 	return &results{place: place, verdict: map[test]string{}, why: map[test]string{}}
 }
 
-// merge adds the results of other packages.
 func (r *results) merge(other *results) {
 	maps.Copy(r.verdict, other.verdict)
 	maps.Copy(r.why, other.why)

@@ -40,7 +40,6 @@ var conformance = map[string]struct {
 	}},
 }
 
-// binary is a test binary to run with some arguments.
 type binary struct {
 	pkg, dir, path string
 	args           []string
@@ -171,7 +170,6 @@ const (
 	sectionEnd   = "\x01exit "
 )
 
-// script runs the binaries one after the other.
 func script(runs []binary) string {
 	var b strings.Builder
 	for _, run := range runs {

@@ -124,7 +124,6 @@ func (m machine) arguments(dir string) []string {
 	return args
 }
 
-// virtual is a running machine.
 type virtual struct {
 	machine
 	cmd     *exec.Cmd

@@ -121,7 +121,6 @@ func (b *Bench) startPods(ctx context.Context) error {
 	return nil
 }
 
-// startServers makes the pods answer on their ports.
 func (b *Bench) startServers(context.Context) error {
 	l := b.cluster.Lab()
 	var ports []traffic.Port
@@ -148,7 +147,6 @@ func (b *Bench) startServers(context.Context) error {
 	return nil
 }
 
-// startEnforcer starts the enforcer on every node.
 func (b *Bench) startEnforcer(ctx context.Context) error {
 	for _, n := range b.cluster.Lab().Nodes() {
 		in, err := b.start(ctx, b.enforcer, n)
@@ -166,7 +164,6 @@ func (b *Bench) startEnforcer(ctx context.Context) error {
 	return nil
 }
 
-// start starts a program on a node.
 func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.Instance, error) {
 	state, err := sandbox.TempDir(p.Name() + "-" + n.Name() + "-")
 	if err != nil {
@@ -183,7 +180,6 @@ func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.In
 	return in, nil
 }
 
-// startEvidence begins to gather evidence of dropped packets.
 func (b *Bench) startEvidence(context.Context) (err error) {
 	if b.enforcer.Features()[spec.PolicyDropLog] {
 		b.evidence, err = openDropLog(b.cluster.Lab().Nodes())

@@ -106,7 +106,6 @@ func tableBy(c *oracle.Cluster, f lab.Family, allows func(oracle.Flow) bool) (t 
 	return t
 }
 
-// endsOf returns the pods of the grid as ends of connections.
 func endsOf(c *oracle.Cluster, f lab.Family) [9]oracle.End {
 	var ends [9]oracle.End
 	for _, p := range c.Pods {

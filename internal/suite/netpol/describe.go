@@ -66,7 +66,6 @@ func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
 	}
 }
 
-// either joins descriptions with "or".
 func either[T any](all []T, none string, describe func(T) string) string {
 	if len(all) == 0 {
 		return none

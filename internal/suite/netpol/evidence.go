@@ -27,7 +27,6 @@ type flowKey struct {
 	from, to netip.AddrPort
 }
 
-// reply returns the flow of the reply.
 func (k flowKey) reply() flowKey { return flowKey{k.proto, k.to, k.from} }
 
 // dropLog is the evidence on enforcers that log packets before they drop them.

@@ -90,7 +90,6 @@ func (n NamedPorts) add(more NamedPorts) error {
 	return nil
 }
 
-// namespaceObjects are the namespaces of the grid with their labels.
 func namespaceObjects() []store.Object {
 	var out []store.Object
 	for _, name := range Namespaces {

@@ -43,7 +43,6 @@ func (b *Bench) applyOpposite(ctx context.Context, right *oracle.Cluster) error 
 	return nil
 }
 
-// denyAll returns policies that isolate every pod in both directions.
 func denyAll() []*networkingv1.NetworkPolicy {
 	var out []*networkingv1.NetworkPolicy
 	for _, ns := range Namespaces {

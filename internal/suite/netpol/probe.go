@@ -44,7 +44,6 @@ const (
 	Services Way = "through Services" // at that of a Service of each pod
 )
 
-// ways returns the ways in which the bench fires tables.
 func (b *Bench) ways() []Way {
 	if b.options.Proxier == nil {
 		return []Way{Direct}
@@ -88,7 +87,6 @@ func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Seen, error)
 	return &seen, nil
 }
 
-// shot returns the probe of a cell.
 func (b *Bench) shot(c Cell, f lab.Family, way Way) traffic.Shot {
 	port, to := Ports[c.Port], b.addr(c.To, f)
 	if way == Services {

@@ -92,7 +92,6 @@ const (
 	Untried   Standing = "untried"   // no fault that names it could be tried on these proxiers
 )
 
-// standing judges a scenario.
 func (p *Proof) standing(id string) Scenario {
 	s := Scenario{ID: id, By: []string{}}
 	var missed []string

@@ -90,7 +90,6 @@ func (s Scenario) account() string {
 	return text
 }
 
-// summary counts.
 func (p *Proof) summary() string {
 	trials, all := map[Verdict]int{}, map[Standing]int{}
 	for _, t := range p.Trials {

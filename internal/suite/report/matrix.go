@@ -66,7 +66,6 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	return err
 }
 
-// counts are the numbers of a proxier in words.
 func (p Proxier) counts() string {
 	text := fmt.Sprintf("%d passed, ", p.Passed)
 	if p.Known > 0 {
@@ -89,7 +88,6 @@ func (r Report) writeKnown(b *strings.Builder) {
 	}
 }
 
-// writeNotAsked prints the rows that were left out.
 func (r Report) writeNotAsked(b *strings.Builder) {
 	for _, x := range r.Results {
 		if len(x.NotAsked) > 0 {

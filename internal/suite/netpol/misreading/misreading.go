@@ -150,5 +150,4 @@ func replace[T any](is func(T) bool, by func(T) []T) func(T) []T {
 	}
 }
 
-// first returns the beginning of a list.
 func first[T any](list []T, n int) []T { return list[:min(n, len(list))] }

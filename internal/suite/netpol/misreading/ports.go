@@ -40,7 +40,6 @@ func blocks() []Reading {
 	}
 }
 
-// ingressBlocks returns the ipBlocks of a policy's ingress rules.
 func ingressBlocks(p *Policy) (blocks []*networkingv1.IPBlock) {
 	for _, r := range p.Spec.Ingress {
 		for _, x := range r.From {
@@ -58,10 +57,8 @@ func eachBlock(name string, edit func(peer) []peer) Reading {
 
 func named(p port) bool { return p.Port != nil && p.Port.Type == intstr.String }
 
-// protocols are those that a table probes.
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}
 
-// ofAnyProtocol returns the port with every protocol.
 func ofAnyProtocol(p port) []port {
 	return all(protocols, func(proto corev1.Protocol) []port {
 		p.Protocol = &proto

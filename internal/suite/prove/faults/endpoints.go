@@ -11,7 +11,6 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// endpointFaults break what proxiers see of EndpointSlices.
 var endpointFaults = []Fault{
 	{Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
 		State: each(func(s *discoveryv1.EndpointSlice) {

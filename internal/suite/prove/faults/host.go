@@ -85,7 +85,6 @@ func virtualIPs(s *corev1.Service) []net.IP {
 	return all
 }
 
-// sysctls sets sysctls of the node.
 func sysctls(settings ...netns.Setting) func(context.Context, spec.Node, *store.Snapshot) error {
 	return func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 		return node.Host.SetSysctls(settings...)

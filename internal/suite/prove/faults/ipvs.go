@@ -49,7 +49,6 @@ var ipvsFaults = []Fault{
 		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}}},
 }
 
-// eachServer changes every virtual server of a node.
 func eachServer(change func(*ipvs.Handle, *ipvs.Service) error) func(context.Context, spec.Node,
 	*store.Snapshot) error {
 	return func(_ context.Context, node spec.Node, _ *store.Snapshot) error {

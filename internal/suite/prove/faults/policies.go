@@ -13,7 +13,6 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// policyFaults break what enforcers see of NetworkPolicies.
 var policyFaults = []Fault{
 	{Name: "policies-forgotten", Breaks: "No pod is isolated, whatever policies there are.",
 		State: see(func(o store.Object) store.Object {
@@ -76,7 +75,6 @@ var policyFaults = []Fault{
 		})},
 }
 
-// policyRules are faults in what enforcers write.
 var policyRules = []Fault{
 	{Name: "new-pods-open", Breaks: "Traffic to a pod that the enforcer has not seen yet is let through.",
 		Text: []Rewrite{

@@ -63,7 +63,6 @@ func (s *Seeding) Refused() []error {
 	return slices.Collect(maps.Values(s.refused))
 }
 
-// tried records the result of an Apply.
 func (s *Seeding) tried(i *faultyInstance, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +113,6 @@ func (s *Seeding) sabotage() spec.Sabotage {
 	return out
 }
 
-// faultyProxier is a proxier with a fault in it.
 type faultyProxier struct {
 	spec.Proxier
 	*Seeding
@@ -144,7 +142,6 @@ func (p *faultyProxier) Start(ctx context.Context, node spec.Node) (spec.Instanc
 	return &faultyInstance{in, p.Seeding, node}, nil
 }
 
-// faultyInstance is a faulty proxier on a node.
 type faultyInstance struct {
 	spec.Instance
 	*Seeding

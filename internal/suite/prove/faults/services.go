@@ -31,13 +31,11 @@ var configFaults = []Fault{
 		On: slices.Concat(kubeRules, virtualServers), Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false }},
 }
 
-// nodeFaults break what proxiers see of Nodes.
 var nodeFaults = []Fault{
 	{Name: "taints-lost", Breaks: "The taint of a node that is about to be deleted is not seen.",
 		State: each(func(n *corev1.Node) { n.Spec.Taints = nil })},
 }
 
-// serviceFaults break what proxiers see of Services.
 var serviceFaults = []Fault{
 	{Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
 		State: each(func(s *corev1.Service) {

@@ -68,7 +68,6 @@ func installShims(f Fault) (*shims, error) {
 	)
 }
 
-// touched is how many inputs were changed.
 func (s *shims) touched() int {
 	if s == nil {
 		return 0
