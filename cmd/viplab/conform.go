@@ -73,7 +73,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		},
 	}
 	flags := cmd.Flags()
-	f.proxiers.add(flags, "iptables")
+	f.proxiers.add(cmd, "iptables")
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the evidence of failures")
@@ -87,8 +87,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
 	f.expect.add(flags)
-	f.proxiers.complete(cmd)
-	completeWith(cmd, "fault", faults.Names)
+	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
 
@@ -113,34 +112,28 @@ func listScenarios(w io.Writer, o engine.Options) error {
 // they are only made where they run.
 func (f *conformFlags) options() (engine.Options, error) {
 	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.again}
-	errs := []error{f.cluster.set(&o)}
-	check := func(err error) { errs = append(errs, err) }
-	var err error
-	o.Proxiers, err = f.proxiers.proxiers()
-	check(err)
-	o.Enforcer, err = f.proxiers.enforcer()
-	check(err)
+	var errs [6]error
+	o.Proxiers, errs[0] = f.proxiers.proxiers()
+	o.Enforcer, errs[1] = f.proxiers.enforcer()
 	if f.fault != "" {
-		_, err = faults.Find(f.fault)
-		check(inFlag("fault", err))
+		_, errs[2] = faults.Find(f.fault)
 	}
-	o.Focus, err = matching("focus", f.focus)
-	check(err)
+	o.Focus, errs[3] = matching("focus", f.focus)
 	if f.shard != "" {
-		o.Shard, o.Shards, err = parseShard(f.shard)
-		check(inFlag("shard", err))
+		o.Shard, o.Shards, errs[4] = parseShard(f.shard)
 	}
-	o.Out, err = filepath.Abs(f.out)
-	check(inFlag("out", err))
-	return o, errors.Join(errs...)
+	o.Out, errs[5] = filepath.Abs(f.out)
+	return o, errors.Join(f.cluster.set(&o), errs[0], errs[1], inFlag("fault", errs[2]), errs[3],
+		inFlag("shard", errs[4]), inFlag("out", errs[5]))
 }
 
 // again returns the flags with which one of the proxiers runs again.
 func (f *conformFlags) again(p spec.Proxier) string {
-	if f.fault == "" {
-		return f.proxiers.quoted(p)
+	flags := f.proxiers.quoted(p)
+	if f.fault != "" {
+		flags += " --fault " + f.fault
 	}
-	return f.proxiers.quoted(p) + " --fault " + f.fault
+	return flags
 }
 
 func parseShard(text string) (shard, shards int, err error) {

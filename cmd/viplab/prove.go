@@ -69,7 +69,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 		},
 	}
 	flags := cmd.Flags()
-	f.proxiers.add(flags, provedByDefault...)
+	f.proxiers.add(cmd, provedByDefault...)
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "prove only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.fault, "fault", "", "put in only faults whose name matches this regular expression")
@@ -77,8 +77,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 	flags.BoolVar(&f.everything, "everything", false,
 		"run all scenarios with each fault, to see which fail beside those that it names")
 	flags.BoolVar(&f.list, "list", false, "list the faults that the other flags choose instead of putting them in")
-	f.proxiers.complete(cmd)
-	completeWith(cmd, "fault", faults.Names)
+	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
 
@@ -109,24 +108,17 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 // options checks all flags before anything is started, and reports every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o := prove.Options{Everything: f.everything, Parallel: 2 * runtime.GOMAXPROCS(0)}
-	errs := []error{f.cluster.set(&engine.Options{})}
-	check := func(err error) { errs = append(errs, err) }
-	var err error
-	o.Scenarios, err = scenarios.All()
-	check(err)
-	o.Faults, o.Immune, err = faults.All()
-	check(err)
+	var errs [8]error
+	errs[0] = f.cluster.set(&engine.Options{})
+	o.Scenarios, errs[1] = scenarios.All()
+	o.Faults, o.Immune, errs[2] = faults.All()
 	programs, err := f.proxiers.proxiers()
-	check(err)
-	_, err = f.proxiers.enforcer()
-	check(err)
-	o.Focus, err = matching("focus", f.focus)
-	check(err)
-	o.Only, err = matching("fault", f.fault)
-	check(err)
-	f.out, err = filepath.Abs(f.out)
-	check(inFlag("out", err))
-	if err := errors.Join(errs...); err != nil {
+	errs[3] = err
+	_, errs[4] = f.proxiers.enforcer()
+	o.Focus, errs[5] = matching("focus", f.focus)
+	o.Only, errs[6] = matching("fault", f.fault)
+	f.out, errs[7] = filepath.Abs(f.out)
+	if err := errors.Join(errs[:]...); err != nil {
 		return o, nil, err
 	}
 	o.Proxiers = each(programs, spec.Proxier.Name)

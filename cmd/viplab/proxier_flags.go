@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/viplab/viplab/lab/sandbox"
@@ -38,7 +37,8 @@ type proxierFlags struct {
 }
 
 // add adds the flags. Unless others are named, the defaults are judged.
-func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
+func (f *proxierFlags) add(cmd *cobra.Command, defaults ...string) {
+	flags := cmd.Flags()
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; "+
 		"its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR "+
@@ -52,11 +52,8 @@ func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
 	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node: "+
 		strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
 	f.given = flags.Changed
-}
-
-func (f *proxierFlags) complete(cmd *cobra.Command) {
-	completeWith(cmd, "proxier", proxierNames)
-	completeWith(cmd, "enforcer", enforcerNames)
+	complete(cmd, "proxier", proxierNames()...)
+	complete(cmd, "enforcer", enforcerNames()...)
 }
 
 // filter reports whether the command line says which proxiers or enforcer to judge.

@@ -62,7 +62,7 @@ func newTrial() *cobra.Command {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(outcome)
 		},
 	}
-	f.proxiers.add(cmd.Flags())
+	f.proxiers.add(cmd)
 	f.cluster.add(cmd)
 	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
 	cmd.Flags().StringVar(&f.focus, "focus", "", "the scenarios")

@@ -245,15 +245,14 @@ func skippedTests(ctx context.Context, skipped []test) ([]binary, error) {
 	}
 	var runs []binary
 	for _, key := range order {
-		b, err := build(ctx, key.pkg)
-		if err != nil {
-			return nil, err
-		}
 		run := pattern(shared[key])
 		if key.name != pattern([]string{""}) {
 			run += "/" + key.name
 		}
-		b.args = []string{"-test.run", run}
+		b, err := build(ctx, key.pkg, "-test.run", run)
+		if err != nil {
+			return nil, err
+		}
 		runs = append(runs, b)
 	}
 	return runs, nil
@@ -301,11 +300,10 @@ func conformanceRuns(ctx context.Context, kernel string, patterns []string) ([]b
 	var runs []binary
 	for _, f := range found.Findings {
 		if c := conformance[f.Feature]; c.kernel == kernel && f.InVM {
-			b, err := build(ctx, suite)
+			b, err := build(ctx, suite, c.args...)
 			if err != nil {
 				return nil, err
 			}
-			b.args = c.args
 			runs = append(runs, b)
 		}
 	}
@@ -317,8 +315,9 @@ var built = map[string]binary{}
 
 // build makes a test binary that needs no library of the host. Without debugging information it is half as large, and
 // starts sooner.
-func build(ctx context.Context, pkg string) (binary, error) {
+func build(ctx context.Context, pkg string, args ...string) (binary, error) {
 	if b, ok := built[pkg]; ok {
+		b.args = args
 		return b, nil
 	}
 	dir, err := output(ctx, "go", "list", "-f", "{{.Dir}}", pkg)
@@ -336,5 +335,5 @@ func build(ctx context.Context, pkg string) (binary, error) {
 		return binary{}, fmt.Errorf("build the tests of %s: %w", pkg, err)
 	}
 	built[pkg] = binary{pkg: pkg, dir: dir[0], path: path}
-	return built[pkg], nil
+	return build(ctx, pkg, args...)
 }
