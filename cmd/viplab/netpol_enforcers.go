@@ -68,11 +68,11 @@ func (f *netpolFlags) selectProxier(r *netpolRun) error {
 // selectFault finds the fault of --fault, a misreading or a fault in what enforcers write, or those that --prove tries.
 func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 	i := slices.IndexFunc(faults.Enforced, func(x faults.Fault) bool { return x.Name == f.fault })
-	reading, unknown := misreading.Find(f.fault)
-	exists := i >= 0 || unknown == nil
+	readings := misreading.Given()
+	j := slices.IndexFunc(readings, func(x misreading.Reading) bool { return x.Name == f.fault })
 	switch {
 	case f.fault == "":
-	case f.prove && exists:
+	case f.prove && max(i, j) >= 0:
 		r.only = regexp.MustCompile(exactly([]string{f.fault}))
 	case f.prove:
 		if r.only, err = regexp.Compile(f.fault); err != nil {
@@ -80,8 +80,8 @@ func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 		}
 	case i >= 0:
 		r.fault = &faults.Enforced[i]
-	case unknown == nil:
-		r.options.Misreading = &reading
+	case j >= 0:
+		r.options.Misreading = &readings[j]
 	default:
 		return fmt.Errorf("--fault: unknown fault %q: there are %s", f.fault, strings.Join(enforcerFaults(), ", "))
 	}

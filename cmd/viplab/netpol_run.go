@@ -23,7 +23,14 @@ import (
 func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
 	j := &judging{netpolRun: r, enforcer: e, began: time.Now(), results: make([]*spec.Result, len(r.cases)),
 		texts: make([]bytes.Buffer, len(r.cases))}
-	pool, err := r.build(ctx, e)
+	err := e.Usable(ctx)
+	if err == nil && r.options.Proxier != nil {
+		err = r.options.Proxier.Usable(ctx)
+	}
+	var pool netpol.Pool
+	if err == nil {
+		pool, err = netpol.NewPool(ctx, min(r.flags.parallel, len(r.cases)), e, r.options)
+	}
 	if cannot := (*spec.UnusableError)(nil); errors.As(err, &cannot) {
 		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), cannot)
 		for i := range j.results {
@@ -51,17 +58,6 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 		j.summarize(built)
 	}
 	return j.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
-}
-
-func (r *netpolRun) build(ctx context.Context, e spec.Proxier) (netpol.Pool, error) {
-	err := e.Usable(ctx)
-	if err == nil && r.options.Proxier != nil {
-		err = r.options.Proxier.Usable(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return netpol.NewPool(ctx, min(r.flags.parallel, len(r.cases)), e, r.options)
 }
 
 // judging is a run of the cases on one enforcer. Cases end in any order and are shown in that of the file.
@@ -105,20 +101,17 @@ func (j *judging) add(i int, verdicts []netpol.Verdict, err error) (first bool) 
 	for ; j.shown < len(j.results) && j.results[j.shown] != nil; j.shown++ {
 		_, _ = j.texts[j.shown].WriteTo(j.stdout) // a closed pipe ends the program by itself
 	}
-	if j.ended++; j.ended%j.progressEvery() == 0 {
+	every := 25
+	if j.generated() {
+		every = 250
+	}
+	if j.ended++; j.ended%every == 0 {
 		fmt.Fprintf(j.progress, "%s: %d of %d cases, %.1f s\n", j.enforcer.Name(), j.ended, len(j.results),
 			time.Since(j.began).Seconds())
 	}
 	first = result.Verdict == spec.Fail && !j.failed
 	j.failed = j.failed || first
 	return first
-}
-
-func (r *netpolRun) progressEvery() int {
-	if r.generated() {
-		return 250
-	}
-	return 25
 }
 
 // show prints a table if --tables is set, and what is wrong in it in any case.

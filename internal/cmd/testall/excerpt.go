@@ -8,19 +8,14 @@ import (
 	"strings"
 )
 
-// mostKept is how many lines of output are kept of a test that runs.
-const mostKept = 10_000
-
-// How many lines an excerpt shows: of the end of the output, without and with failed Ginkgo specs, and of those specs.
 const (
-	mostTail  = 30
-	shortTail = 15
-	mostNames = 20
-	mostSpecs = 45 // with the names
+	mostKept  = 10_000 // lines of output kept of a test that runs
+	mostTail  = 30     // lines of its end in an excerpt
+	shortTail = 15     // the same beside failed Ginkgo specs
+	mostNames = 20     // lines with the names of these
+	mostSpecs = 45     // lines about these, with the names
+	mostWidth = 400    // bytes of a line
 )
-
-// mostWidth is how many bytes an excerpt shows of a line.
-const mostWidth = 400
 
 // keep appends output of a running test. It drops the oldest half of what grows too long.
 func keep(said []string, output string) []string {
@@ -61,10 +56,10 @@ func head(lines []string, most int) []string {
 }
 
 func shortened(line string) string {
-	if len(line) <= mostWidth {
-		return line
+	if len(line) > mostWidth {
+		line = strings.ToValidUTF8(line[:mostWidth], "") + " ..."
 	}
-	return strings.ToValidUTF8(line[:mostWidth], "") + " ..."
+	return line
 }
 
 // Ginkgo reports a failed spec from a header such as "• [FAILED] [0.1 seconds]" to a line of hyphens, and names it again

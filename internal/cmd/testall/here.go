@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -53,6 +54,15 @@ func (r *results) goTest(ctx context.Context, env, packages []string, flags ...s
 	args := slices.Concat([]string{"test", "-json", "-count=1", "-timeout=" + timeout}, flags, packages)
 	cmd := command(ctx, "go", args...)
 	cmd.Env = env
+	err := runAndRead(cmd, func(out io.Reader) error { return r.read(out, os.Stdout) })
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil // a failed test, which is in the results
+	}
+	return err
+}
+
+// runAndRead runs a command and reads its output meanwhile. An error of reading hides that of the command.
+func runAndRead(cmd *exec.Cmd, read func(io.Reader) error) error {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -60,12 +70,8 @@ func (r *results) goTest(ctx context.Context, env, packages []string, flags ...s
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	readErr := r.read(out, os.Stdout)
-	err = cmd.Wait() // a failed test is an error too, and is in the results
-	if exit := (*exec.ExitError)(nil); readErr != nil || err != nil && !errors.As(err, &exit) {
-		return errors.Join(readErr, err)
-	}
-	return nil
+	readErr := read(out)
+	return cmp.Or(readErr, cmd.Wait())
 }
 
 // splitPackages separates the packages whose tests work in memory only. They are tested with the race detector. In a

@@ -132,19 +132,13 @@ func machines() int {
 // testInVM runs binaries under another kernel and adds their results.
 func (r *results) testInVM(ctx context.Context, kernel string, runs []binary) error {
 	cmd := command(ctx, "scripts/vm", "--kernel", kernel, "bash", "-c", script(runs))
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
+	err := runAndRead(cmd, func(out io.Reader) error {
+		return r.readSections(ctx, out, labelled{"Linux " + kernel + " | ", os.Stdout})
+	})
+	if err != nil { // sections report failed tests, the exit code does not
+		err = fmt.Errorf("scripts/vm: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	readErr := r.readSections(ctx, out, labelled{"Linux " + kernel + " | ", os.Stdout})
-	err = cmd.Wait()
-	if readErr == nil && err != nil {
-		readErr = fmt.Errorf("scripts/vm: %w", err) // sections report failed tests, the exit code does not
-	}
-	return readErr
+	return err
 }
 
 // labelled puts a label in front of each line, and ends the last one: two machines write at the same time.

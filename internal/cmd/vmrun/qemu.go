@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -139,7 +140,11 @@ type frame struct {
 
 // follow gives the guest its job and returns when it is done, the guest is lost, or a person ends it.
 func (v *virtual) follow(signals <-chan os.Signal) (int, error) {
-	if err := v.wire.send(kindJob, v.job.encode()); err != nil {
+	payload, err := json.Marshal(v.job)
+	if err == nil {
+		err = v.wire.send(kindJob, payload)
+	}
+	if err != nil {
 		return 0, v.lost(err)
 	}
 	frames, lost := make(chan frame), make(chan error, 1)
@@ -238,24 +243,20 @@ func accelerator(cache string, k kernel) (accel, why string) {
 		return "tcg", err.Error()
 	}
 	note := filepath.Join(cache, "kvm-"+unix.ByteSliceToString(host.Release[:])+"-"+k.release)
-	if answer, err := os.ReadFile(note); err == nil {
-		return readAnswer(string(answer))
+	answer, err := os.ReadFile(note)
+	if err != nil {
+		progress("try KVM (once, at most %v)", kvmLimit)
+		trial := machine{kernel: k, accel: "kvm", trial: true,
+			job: job{Args: []string{"/bin/true"}, Dir: "/", Modules: k.modules()}}
+		answer = []byte("kvm")
+		if code, err := runMachine(trial); err != nil || code != 0 {
+			answer = fmt.Appendf(nil, "tcg KVM does not boot this kernel within %v", kvmLimit)
+		}
+		if err := os.WriteFile(note, answer, 0o644); err != nil {
+			progress("%v", err)
+		}
 	}
-	progress("try KVM (once, at most %v)", kvmLimit)
-	trial := machine{kernel: k, accel: "kvm", trial: true,
-		job: job{Args: []string{"/bin/true"}, Dir: "/", Modules: k.modules()}}
-	answer := "kvm"
-	if code, err := runMachine(trial); err != nil || code != 0 {
-		answer = fmt.Sprintf("tcg KVM does not boot this kernel within %v", kvmLimit)
-	}
-	if err := os.WriteFile(note, []byte(answer), 0o644); err != nil {
-		progress("%v", err)
-	}
-	return readAnswer(answer)
-}
-
-func readAnswer(s string) (accel, why string) {
-	accel, why, _ = strings.Cut(s, " ")
+	accel, why, _ = strings.Cut(string(answer), " ")
 	return accel, why
 }
 

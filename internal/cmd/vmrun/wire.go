@@ -4,7 +4,6 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -113,12 +112,4 @@ func newJob(args []string, outs []string, k kernel) (job, error) {
 		j.Rows, j.Cols = size.Row, size.Col
 	}
 	return j, nil
-}
-
-func (j job) encode() []byte {
-	b, err := json.Marshal(j)
-	if err != nil {
-		panic(err) // strings and numbers only
-	}
-	return b
 }

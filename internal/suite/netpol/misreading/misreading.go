@@ -8,9 +8,7 @@
 package misreading
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -60,16 +58,6 @@ func Names() []string {
 		names = append(names, r.Name)
 	}
 	return names
-}
-
-// Find returns the reading with a name, of those that can be tried on an enforcer.
-func Find(name string) (Reading, error) {
-	given := Given()
-	i := slices.IndexFunc(given, func(r Reading) bool { return r.Name == name })
-	if i < 0 {
-		return Reading{}, fmt.Errorf("unknown misreading %q: there are %s", name, strings.Join(Names(), ", "))
-	}
-	return given[i], nil
 }
 
 // each is a reading that takes every policy for another one.

@@ -63,14 +63,6 @@ func (s *Seeding) Refused() []error {
 	return slices.Collect(maps.Values(s.refused))
 }
 
-func (s *Seeding) tried(i *faultyInstance, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if delete(s.refused, i); err != nil {
-		s.refused[i] = err
-	}
-}
-
 // view returns the cluster as the fault shows it, the same for all nodes.
 func (s *Seeding) view(of *store.Store) *store.Store {
 	if s.fault.State == nil {
@@ -156,7 +148,11 @@ func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error 
 	}
 	err := i.Instance.Apply(ctx, seen)
 	if ctx.Err() == nil {
-		i.tried(i, err)
+		i.mu.Lock()
+		if delete(i.refused, i); err != nil {
+			i.refused[i] = err
+		}
+		i.mu.Unlock()
 	}
 	if err != nil || i.fault.Node == nil {
 		return err
