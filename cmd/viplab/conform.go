@@ -187,7 +187,7 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if _, err := f.enter(ctx, &o); err != nil {
 		return err
 	}
-	progress := newProgress(stderr)
+	progress := &progress{w: stderr, terminal: isTerminal(stderr), began: time.Now()}
 	o.Listen = progress.listen
 	began := time.Now()
 	run, err := engine.Start(ctx, o)

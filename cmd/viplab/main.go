@@ -20,21 +20,17 @@ import (
 
 func main() {
 	faults.Shim()
-	collectLess()
+	// The heap may grow to five times of what is in use before it is collected. A run of the catalogue takes a twentieth
+	// less of a processor then, and 290 MiB of memory instead of 150.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 	// The first signal lets a command end in its own time. Those that work in a sandbox are ended by the second Ctrl-C
 	// from outside.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
 	os.Exit(int(conclude(err)))
-}
-
-// collectLess lets the heap grow to five times of what is in use before it is collected, unless GOGC says otherwise. A
-// run of the catalogue takes a twentieth less of a processor then, and 290 MiB of memory instead of 150.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
 }
 
 func newRoot() *cobra.Command {

@@ -42,9 +42,19 @@ func pageOf(title string, keep func(id string) bool) (report.Page, error) {
 func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(string) bool) (report.PageGroup, error) {
 	out := report.PageGroup{Name: g.Name, Title: g.Title}
 	for _, r := range g.Rows {
-		row, err := pageRow(r, byRow[r.ID], keep)
-		if err != nil {
-			return out, err
+		row := report.PageRow{
+			ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source,
+			Test: r.Test, Scenarios: []report.PageScenario{},
+		}
+		for _, s := range byRow[r.ID] {
+			if !keep(s.ID) {
+				continue
+			}
+			shown, err := pageScenario(s)
+			if err != nil {
+				return out, err
+			}
+			row.Scenarios = append(row.Scenarios, shown)
 		}
 		if len(row.Scenarios) > 0 || len(byRow[r.ID]) == 0 && keep(r.ID) {
 			out.Rows = append(out.Rows, row)
@@ -53,31 +63,14 @@ func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(st
 	return out, nil
 }
 
-func pageRow(r catalogue.Behaviour, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {
-	row := report.PageRow{
-		ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source, Test: r.Test,
-		Scenarios: []report.PageScenario{},
-	}
-	for _, s := range scenarios {
-		if !keep(s.ID) {
-			continue
-		}
-		var manifest bytes.Buffer
-		if err := replay.Write(&manifest, s); err != nil {
-			return row, err
-		}
-		row.Scenarios = append(row.Scenarios, report.PageScenario{ID: s.ID, Why: s.Why, Manifest: manifest.String(),
-			Pods: podsOf(s)})
-	}
-	return row, nil
-}
-
-func podsOf(s spec.Scenario) map[string]string {
+func pageScenario(s spec.Scenario) (report.PageScenario, error) {
+	var manifest bytes.Buffer
+	err := replay.Write(&manifest, s)
 	pods := map[string]string{}
 	for _, o := range s.Given {
 		if p, ok := o.(*corev1.Pod); ok {
 			pods[p.Name] = p.Spec.NodeName
 		}
 	}
-	return pods
+	return report.PageScenario{ID: s.ID, Why: s.Why, Manifest: manifest.String(), Pods: pods}, err
 }

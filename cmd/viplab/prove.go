@@ -34,9 +34,6 @@ type proveFlags struct {
 	list       bool
 }
 
-// provedByDefault are the proxiers that faults are put into: one for each mechanism.
-var provedByDefault = []string{"iptables", "nftables", "userspace", "ipvs"}
-
 func newProve() *cobra.Command {
 	var f proveFlags
 	cmd := &cobra.Command{
@@ -69,7 +66,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 		},
 	}
 	flags := cmd.Flags()
-	f.proxiers.add(cmd, provedByDefault...)
+	f.proxiers.add(cmd, "iptables", "nftables", "userspace", "ipvs") // one for each mechanism
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "prove only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.fault, "fault", "", "put in only faults whose name matches this regular expression")

@@ -38,16 +38,15 @@ func defaultSubjects() []string {
 }
 
 func findSubjects(names []string) ([]subject, error) {
-	var out []subject
-	for _, name := range names {
-		if !slices.Contains(subjectNames(), name) {
-			return nil, fmt.Errorf("-proxiers: unknown %q: there are %s", name, strings.Join(subjectNames(), ", "))
+	out, known := make([]subject, len(names)), subjectNames()
+	for i, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("-proxiers: unknown %q: there are %s", name, strings.Join(known, ", "))
 		}
-		s, err := newSubject(name)
-		if err != nil {
+		var err error
+		if out[i], err = newSubject(name); err != nil {
 			return nil, err
 		}
-		out = append(out, s)
 	}
 	return out, nil
 }

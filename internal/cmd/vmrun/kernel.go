@@ -84,11 +84,9 @@ func privateApt(dir string) (apt, error) {
 	const sources = `deb http://deb.debian.org/debian bookworm main
 deb http://deb.debian.org/debian-security bookworm-security main
 `
-	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
-		return apt{}, err
-	}
 	list := filepath.Join(dir, "sources.list")
-	if err := os.WriteFile(list, []byte(sources), 0o644); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755),
+		os.WriteFile(list, []byte(sources), 0o644)); err != nil {
 		return apt{}, err
 	}
 	a := apt{options: []string{
@@ -125,10 +123,7 @@ func (a apt) fetch(dir string, pattern *regexp.Regexp) (kernel, error) {
 	if release == "" {
 		return kernel{}, fmt.Errorf("apt knows no package %s", pattern)
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return kernel{}, err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return kernel{}, err
 	}
 	if _, err := a.command("apt-get", dir, "download", "-q", "linux-image-"+release); err != nil {

@@ -156,8 +156,7 @@ func (v *virtual) follow(signals <-chan os.Signal) (int, error) {
 	if v.trial {
 		limit = kvmLimit
 	}
-	boot := time.NewTimer(limit)
-	booted, interrupts := false, 0
+	boot, booted, interrupts := time.NewTimer(limit), false, 0
 	for {
 		select {
 		case f := <-frames:

@@ -180,20 +180,31 @@ func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.In
 	return in, nil
 }
 
-func (b *Bench) startEvidence(context.Context) (err error) {
+func (b *Bench) startEvidence(context.Context) error {
 	if b.enforcer.Features()[spec.PolicyDropLog] {
-		b.evidence, err = openDropLog(b.cluster.Lab().Nodes())
-	} else {
-		var pods []*netns.NS
-		for i := range Pods {
-			pods = append(pods, b.ns(i))
+		var logs dropLog
+		for _, n := range b.cluster.Lab().Nodes() {
+			l, err := observe.OpenLogGroups(n.NS, groups...)
+			if err != nil {
+				return err
+			}
+			b.closing(l.Close)
+			logs = append(logs, l)
 		}
-		b.evidence, err = watchCrossing(pods)
+		b.evidence = logs
+		return nil
 	}
-	if err == nil {
-		b.closing(b.evidence.Close)
+	var captures crossing
+	for i := range Pods {
+		c, err := observe.StartCapture(b.ns(i))
+		if err != nil {
+			return err
+		}
+		b.closing(c.Close)
+		captures = append(captures, c)
 	}
-	return err
+	b.evidence = captures
+	return nil
 }
 
 // checkAllOpen shows that every pod reaches every pod while there are no policies. An enforcer that logs no drops can

@@ -44,14 +44,10 @@ func Describe(w io.Writer, c Case) error {
 
 // podsSelected returns the pods of the grid that a policy isolates.
 func podsSelected(p *networkingv1.NetworkPolicy) []string {
-	var out []string
-	for _, pod := range Pods {
-		namespace, _, _ := strings.Cut(pod, "/")
-		if namespace == p.Namespace && oracle.Matches(&p.Spec.PodSelector, podObject(pod, "", nil).Labels) {
-			out = append(out, pod)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(Pods), func(name string) bool {
+		pod := podObject(name, "", nil)
+		return pod.Namespace != p.Namespace || !oracle.Matches(&p.Spec.PodSelector, pod.Labels)
+	})
 }
 
 func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {

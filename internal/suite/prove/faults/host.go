@@ -61,8 +61,8 @@ var hostFaults = []Fault{
 		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"})},
 	{Name: "no-forwarding", Breaks: "The node forwards no packets.",
 		Node: sysctls(
-			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"}, netns.Setting{Key: "net.ipv6.conf.all.forwarding",
-				Value: "0"},
+			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"},
+			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},
 		)},
 }
 
