@@ -103,19 +103,14 @@ func (d diagnosis) advice() []string {
 			lines = append(lines, fmt.Sprintf("%s: %s", f.Feature, f.Cure))
 		}
 	}
+	unique := func(s []string) string { return strings.Join(slices.Compact(slices.Sorted(slices.Values(s))), " ") }
 	if len(packages) > 0 {
-		lines = append(lines, "sudo apt-get install "+strings.Join(unique(packages), " "))
+		lines = append(lines, "sudo apt-get install "+unique(packages))
 	}
 	if len(modules) > 0 {
-		lines = append(lines, "sudo modprobe -a "+strings.Join(unique(modules), " ")+
-			" (or use a kernel that has them: scripts/vm)")
+		lines = append(lines, "sudo modprobe -a "+unique(modules)+" (or use a kernel that has them: scripts/vm)")
 	}
 	return lines
-}
-
-func unique(s []string) []string {
-	slices.Sort(s)
-	return slices.Compact(s)
 }
 
 func (d diagnosis) writeTable(w io.Writer) error {

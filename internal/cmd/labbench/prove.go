@@ -49,11 +49,11 @@ func newProber(p *lab.Pod, id uint16) (*prober, error) {
 }
 
 func (p *prober) close() error {
-	var errs []error
+	var err error
 	for _, fd := range p.fds {
-		errs = append(errs, unix.Close(fd))
+		err = errors.Join(err, unix.Close(fd))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (p *prober) send(to netip.Addr, seq uint16) error {

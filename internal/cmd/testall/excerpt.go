@@ -62,8 +62,8 @@ func shortened(line string) string {
 	return line
 }
 
-// Ginkgo reports a failed spec from a header such as "• [FAILED] [0.1 seconds]" to a line of hyphens, and names it again
-// in a table at the end.
+// Ginkgo reports a failed spec from a header such as "• [FAILED] [0.1 seconds]" to a line of hyphens, and names it
+// again in a table at the end.
 var (
 	specHeader = regexp.MustCompile(`^(•|\[\w+\]) \[(FAILED|PANICKED|TIMEDOUT|INTERRUPTED|ABORTED)\b`)
 	specName   = regexp.MustCompile(`^\s+\[(FAIL|PANICKED!|TIMEDOUT|INTERRUPTED|ABORTED)\] `)

@@ -86,11 +86,11 @@ func (b *Bench) closing(f func() error) {
 
 // Close takes everything down.
 func (b *Bench) Close(ctx context.Context) error {
-	var errs []error
+	var err error
 	for _, f := range slices.Backward(b.closers) {
-		errs = append(errs, f(ctx))
+		err = errors.Join(err, f(ctx))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // startPods starts the pods in an order in which they get their planned addresses: one on each node at a time.

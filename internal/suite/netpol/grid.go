@@ -4,8 +4,8 @@
 // port, with TCP and UDP, and each of the 324 cells must be open or blocked as the policies say.
 //
 // A table is not a step of the scenario engine (package engine), although that could express one as 324 rows. There a
-// table takes 160 to 385 ms, after 165 ms in which agents batch changes, and here 22 ms (medians, same machine). The 163
-// cases would take a minute instead of a few seconds.
+// table takes 160 to 385 ms, after 165 ms in which agents batch changes, and here 22 ms (medians, same machine). The
+// 163 cases would take a minute instead of a few seconds.
 package netpol
 
 import (

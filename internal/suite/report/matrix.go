@@ -157,14 +157,13 @@ func (r Report) only(is func(Result) bool) (out []Result) {
 // writeSkips prints each reason once, with the scenarios that it kept from running.
 func (r Report) writeSkips(b *strings.Builder) {
 	var reasons []string
-	skipped := map[string][]string{}
+	skipped, all := map[string][]string{}, len(r.scenarios())
 	for _, x := range r.only(func(x Result) bool { return x.Verdict == spec.Skip }) {
 		if skipped[x.Reason] == nil {
 			reasons = append(reasons, x.Reason)
 		}
 		skipped[x.Reason] = append(skipped[x.Reason], x.Scenario)
 	}
-	all := len(r.scenarios())
 	for _, reason := range reasons {
 		names := strings.Join(skipped[reason], ", ")
 		if all > 1 && len(skipped[reason]) == all {
