@@ -59,13 +59,6 @@ func (f *clusterFlags) arguments() []string {
 
 // complete offers values for a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	completeWith(cmd, flag, func() []string { return values })
-}
-
-// completeWith offers values for a flag to the shell, and computes them only when the shell asks.
-func completeWith(cmd *cobra.Command, flag string, values func() []string) {
-	offer := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return values(), cobra.ShellCompDirectiveNoFileComp
-	}
+	offer := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 	_ = cmd.RegisterFlagCompletionFunc(flag, offer) // fails for an unknown flag
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// conformFlags are the flags of "viplab conform" as typed.
 type conformFlags struct {
 	proxiers   proxierFlags
 	cluster    clusterFlags
@@ -65,13 +65,16 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 			case err != nil:
 				return err
 			case f.list:
-				return listScenarios(cmd.OutOrStdout(), f.selection(o))
+				if !f.proxiers.filter() { // not even the default ones
+					o.Proxiers = nil
+				}
+				return listScenarios(cmd.OutOrStdout(), o)
 			}
 			return f.run(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
-	f.proxiers.add(flags, "iptables")
+	f.proxiers.add(cmd, "iptables")
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "run only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the evidence of failures")
@@ -85,8 +88,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
 	f.expect.add(flags)
-	f.proxiers.complete(cmd)
-	completeWith(cmd, "fault", faults.Names)
+	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
 
@@ -98,7 +100,6 @@ func matchingScenarios(focus *regexp.Regexp) ([]spec.Scenario, error) {
 	return scenarios.Matching(focus.MatchString)
 }
 
-// listScenarios prints the scenarios that the options select from all.
 func listScenarios(w io.Writer, o engine.Options) error {
 	var err error
 	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
@@ -116,46 +117,32 @@ func listScenarios(w io.Writer, o engine.Options) error {
 	return nil
 }
 
-// selection returns options that select scenarios for proxiers only if the command line names some.
-func (f *conformFlags) selection(o engine.Options) engine.Options {
-	if !f.proxiers.filter() {
-		o.Proxiers = nil
-	}
-	return o
-}
-
 // options checks all flags before anything is built and reports every mistake at once. It leaves the scenarios out:
 // they are only made where they run.
 func (f *conformFlags) options() (engine.Options, error) {
 	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.again}
-	errs := []error{f.cluster.set(&o)}
-	check := func(err error) { errs = append(errs, err) }
-	var err error
-	o.Proxiers, err = f.proxiers.proxiers()
-	check(err)
-	o.Enforcer, err = f.proxiers.enforcer()
-	check(err)
+	var errs [6]error
+	o.Proxiers, errs[0] = f.proxiers.proxiers()
+	o.Enforcer, errs[1] = f.proxiers.enforcer()
 	if f.fault != "" {
-		_, err = faults.Find(f.fault)
-		check(inFlag("fault", err))
+		_, errs[2] = faults.Find(f.fault)
 	}
-	o.Focus, err = matching("focus", f.focus)
-	check(err)
+	o.Focus, errs[3] = matching("focus", f.focus)
 	if f.shard != "" {
-		o.Shard, o.Shards, err = parseShard(f.shard)
-		check(inFlag("shard", err))
+		o.Shard, o.Shards, errs[4] = parseShard(f.shard)
 	}
-	o.Out, err = filepath.Abs(f.out)
-	check(inFlag("out", err))
-	return o, errors.Join(errs...)
+	o.Out, errs[5] = filepath.Abs(f.out)
+	return o, errors.Join(f.cluster.set(&o), errs[0], errs[1], inFlag("fault", errs[2]), errs[3],
+		inFlag("shard", errs[4]), inFlag("out", errs[5]))
 }
 
 // again returns the flags with which one of the proxiers runs again.
 func (f *conformFlags) again(p spec.Proxier) string {
-	if f.fault == "" {
-		return f.proxiers.quoted(p)
+	flags := f.proxiers.quoted(p)
+	if f.fault != "" {
+		flags += " --fault " + f.fault
 	}
-	return f.proxiers.quoted(p) + " --fault " + f.fault
+	return flags
 }
 
 func parseShard(text string) (shard, shards int, err error) {
@@ -167,6 +154,37 @@ func parseShard(text string) (shard, shards int, err error) {
 	return shard, shards, nil
 }
 
+// enter enters the sandbox, and adds to the options what is only made there: the scenarios, what is expected of them,
+// and the fault in the proxiers and the enforcer, if there is one.
+func (f *conformFlags) enter(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
+	if err := sandbox.Enter(); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
+		return nil, err
+	}
+	if o.Expect, err = f.expect.known(o.Proxiers, f.cluster); err != nil || f.fault == "" {
+		return nil, err
+	}
+	fault, err := faults.Find(f.fault)
+	if err != nil {
+		return nil, err
+	}
+	programs, last := slices.Clone(o.Proxiers), len(o.Proxiers)
+	if o.Enforcer != nil {
+		programs = append(programs, o.Enforcer)
+	}
+	s, err := faults.Seed(ctx, fault, programs...)
+	if err != nil {
+		return nil, err
+	}
+	if o.Proxiers = s.Proxiers[:last]; o.Enforcer != nil {
+		o.Enforcer = s.Proxiers[last]
+	}
+	return s, nil
+}
+
 func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr io.Writer) error {
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return err
@@ -174,23 +192,11 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := prepare(ctx, o.Proxiers, stderr); err != nil {
 		return err
 	}
-	if err := sandbox.Enter(); err != nil {
-		return err
-	}
-	var err error
-	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
-		return err
-	}
-	if o.Expect, err = f.expect.known(o.Proxiers, f.cluster); err != nil {
-		return err
-	}
 	programs := o.Proxiers
-	if f.fault != "" {
-		if _, err := seed(ctx, f.fault, &o); err != nil {
-			return err
-		}
+	if _, err := f.enter(ctx, &o); err != nil {
+		return err
 	}
-	progress := newProgress(stderr)
+	progress := &progress{w: stderr, terminal: isTerminal(stderr), began: time.Now()}
 	o.Listen = progress.listen
 	began := time.Now()
 	run, err := engine.Start(ctx, o)

@@ -29,25 +29,20 @@ which feature needs it, and what to do about it.
 Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1 if not.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := diagnose(cmd.Context())
-			write := d.writeTable
+			d, write := diagnose(cmd.Context()), diagnosis.writeTable
 			if asJSON {
-				write = d.writeJSON
+				write = diagnosis.writeJSON
 			}
-			if err := write(cmd.OutOrStdout()); err != nil {
+			if err := write(d, cmd.OutOrStdout()); err != nil || d.Ready {
 				return err
 			}
-			if !d.Ready {
-				return exitCode(1)
-			}
-			return nil
+			return exitCode(1)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
 	return cmd
 }
 
-// diagnosis is what doctor found.
 type diagnosis struct {
 	Kernel   string           `json:"kernel"`
 	Rootless bool             `json:"rootless"`
@@ -82,9 +77,7 @@ func (d *diagnosis) conclude() {
 		if f.Status == kernel.Has {
 			continue
 		}
-		if f.Required {
-			d.Ready = false
-		}
+		d.Ready = d.Ready && !f.Required
 		if f.InVM && !slices.Contains(d.InVM, f.For) {
 			d.InVM = append(d.InVM, f.For)
 		}
@@ -110,19 +103,14 @@ func (d diagnosis) advice() []string {
 			lines = append(lines, fmt.Sprintf("%s: %s", f.Feature, f.Cure))
 		}
 	}
+	unique := func(s []string) string { return strings.Join(slices.Compact(slices.Sorted(slices.Values(s))), " ") }
 	if len(packages) > 0 {
-		lines = append(lines, "sudo apt-get install "+strings.Join(unique(packages), " "))
+		lines = append(lines, "sudo apt-get install "+unique(packages))
 	}
 	if len(modules) > 0 {
-		lines = append(lines, "sudo modprobe -a "+strings.Join(unique(modules), " ")+
-			" (or use a kernel that has them: scripts/vm)")
+		lines = append(lines, "sudo modprobe -a "+unique(modules)+" (or use a kernel that has them: scripts/vm)")
 	}
 	return lines
-}
-
-func unique(s []string) []string {
-	slices.Sort(s)
-	return slices.Compact(s)
 }
 
 func (d diagnosis) writeTable(w io.Writer) error {

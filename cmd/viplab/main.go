@@ -20,7 +20,11 @@ import (
 
 func main() {
 	faults.Shim()
-	collectLess()
+	// The heap may grow to five times of what is in use before it is collected. A run of the catalogue takes a twentieth
+	// less of a processor then, and 290 MiB of memory instead of 150.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
 	// The first signal lets a command end in its own time. Those that work in a sandbox are ended by the second Ctrl-C
 	// from outside.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
@@ -29,15 +33,6 @@ func main() {
 	os.Exit(int(conclude(err)))
 }
 
-// collectLess lets the heap grow to five times of what is in use before it is collected, unless GOGC says otherwise. A
-// run of the catalogue takes a twentieth less of a processor then, and 290 MiB of memory instead of 150.
-func collectLess() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
-	}
-}
-
-// newRoot is the command tree.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "viplab",
@@ -49,6 +44,14 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
 		newDoctor())
 	return root
+}
+
+func each[T, U any](list []T, f func(T) U) []U {
+	out := make([]U, 0, len(list))
+	for _, x := range list {
+		out = append(out, f(x))
+	}
+	return out
 }
 
 // exitCode is an error that needs no message any more, and asks for an exit code.

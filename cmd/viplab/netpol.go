@@ -29,7 +29,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// netpolFlags are the flags of "viplab netpol" as typed.
 type netpolFlags struct {
 	cluster   clusterFlags
 	enforcers []string
@@ -52,6 +51,7 @@ type netpolFlags struct {
 
 func newNetpol() *cobra.Command {
 	var f netpolFlags
+	ports := strings.Join(each(netpol.Ports, netpol.Port.String), ", ")
 	cmd := &cobra.Command{
 		Use:   "netpol",
 		Short: "Prove with real packets that an enforcer of NetworkPolicy opens and blocks what it must",
@@ -61,7 +61,7 @@ and UDP. Each of these 324 probes must be answered by the right pod or be droppe
 evidence: the enforcer has logged this very packet, or, if it logs nothing, the packet has left its pod and has
 not arrived.
 
-A line of a table is a sender, a column a target, and a cell has a mark for each of ` + portList() + `:
+A line of a table is a sender, a column a target, and a cell has a mark for each of ` + ports + `:
   .  the right pod answered        X  dropped, and logged as such     R  refused (RST or ICMP)
   ?  no answer, and no evidence of a drop                             W  another pod answered
   A  arrived, but no answer came back                                 (blank)  not probed
@@ -117,41 +117,27 @@ or bad usage.`,
 	return cmd
 }
 
-func portList() string {
-	var names []string
-	for _, p := range netpol.Ports {
-		names = append(names, p.String())
-	}
-	return strings.Join(names, ", ")
-}
-
 // netpolRun is a run as the flags ask for it.
 type netpolRun struct {
+	flags     *netpolFlags
 	enforcers []spec.Proxier
 	cases     []netpol.Case
-	generated bool // the cases
-	seed      uint64
 	fault     *faults.Fault // in the rules that enforcers write
 	proved    []faults.Fault
 	only      *regexp.Regexp // names of faults, nil for all
 	options   netpol.Options
-	parallel  int
-	tables    bool
-	out       string
 	refused   []string // errors of enforcers that could not apply policies
 	stdout    io.Writer
 	progress  io.Writer
 }
 
+func (r *netpolRun) generated() bool { return r.flags.random > 0 }
+
 // plan checks all flags before anything is built, and reports every mistake at once.
 func (f *netpolFlags) plan() (*netpolRun, error) {
-	r := &netpolRun{tables: f.tables, parallel: f.parallel, generated: f.random > 0, seed: f.seed}
+	r := &netpolRun{flags: f}
 	var errs []error
-	check := func(flag string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("--%s: %w", flag, err))
-		}
-	}
+	check := func(flag string, err error) { errs = append(errs, inFlag(flag, err)) }
 	var cluster engine.Options
 	errs = append(errs, f.cluster.set(&cluster), f.selectEnforcers(r), f.selectProxier(r), f.selectFault(r))
 	r.options.Stack, r.options.PodNetwork, r.options.Overlay = cluster.Stack, cluster.PodNetwork, cluster.Overlay
@@ -169,7 +155,7 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	}
 	focus, err := regexp.Compile(f.focus)
 	check("focus", err)
-	r.out, err = filepath.Abs(f.out)
+	f.out, err = filepath.Abs(f.out)
 	check("out", err)
 	all, err := f.load()
 	check("cases", err)
@@ -220,9 +206,9 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		}
 	}
 	if f.prove {
-		return r.prove(ctx, f)
+		return r.prove(ctx)
 	}
-	if err := os.MkdirAll(r.out, 0o755); err != nil {
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
 		return err
 	}
 	if err := sandbox.Enter(); err != nil {
@@ -253,14 +239,11 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		outcome := prove.Outcome{Results: all.Results, Touched: touched(), Refused: r.refused}
 		return json.NewEncoder(stdout).Encode(outcome)
 	}
-	if err := errors.Join(all.WriteJSON(r.out), all.WriteJUnit(r.out)); err != nil {
+	if err := errors.Join(all.WriteJSON(f.out), all.WriteJUnit(f.out)); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "report: %s and junit.xml\n", filepath.Join(r.out, "report.json"))
-	if code := all.ExitCode(); code != 0 {
-		return exitCode(code)
-	}
-	return nil
+	fmt.Fprintf(stdout, "report: %s and junit.xml\n", filepath.Join(f.out, "report.json"))
+	return exitWith(all.ExitCode())
 }
 
 // list prints the cases of the run, or the faults with --prove.

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,7 +16,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// enforcerNamed finds a built-in enforcer.
 func enforcerNamed(name string) (spec.Proxier, error) {
 	all := proxiers.Enforcers()
 	i := slices.IndexFunc(all, func(e spec.Proxier) bool { return e.Name() == name })
@@ -47,22 +44,12 @@ func (f *netpolFlags) selectEnforcers(r *netpolRun) error {
 		}
 		return errors.Join(errs...)
 	}
-	argv, err := exec.Split(f.exec)
-	if err != nil {
-		return fmt.Errorf("--exec: %w", err)
-	}
-	e, err := exec.New(exec.Command{
-		Name: cmp.Or(f.name, filepath.Base(argv[0])), Argv: argv, Features: spec.Features(spec.NetworkPolicy),
-		Unconfirmed: true,
-	})
-	if err != nil {
-		return fmt.Errorf("--exec: %w", err)
-	}
+	c := exec.Command{Name: f.name, Features: spec.Features(spec.NetworkPolicy), Unconfirmed: true}
+	e, err := program(f.exec, c)
 	r.enforcers, r.options.Patience = []spec.Proxier{e}, f.patience
-	return nil
+	return err
 }
 
-// selectProxier finds the proxier of --proxier.
 func (f *netpolFlags) selectProxier(r *netpolRun) error {
 	if f.proxier == "" {
 		return nil
@@ -81,11 +68,11 @@ func (f *netpolFlags) selectProxier(r *netpolRun) error {
 // selectFault finds the fault of --fault, a misreading or a fault in what enforcers write, or those that --prove tries.
 func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 	i := slices.IndexFunc(faults.Enforced, func(x faults.Fault) bool { return x.Name == f.fault })
-	reading, unknown := misreading.Find(f.fault)
-	exists := i >= 0 || unknown == nil
+	readings := misreading.Given()
+	j := slices.IndexFunc(readings, func(x misreading.Reading) bool { return x.Name == f.fault })
 	switch {
 	case f.fault == "":
-	case f.prove && exists:
+	case f.prove && max(i, j) >= 0:
 		r.only = regexp.MustCompile(exactly([]string{f.fault}))
 	case f.prove:
 		if r.only, err = regexp.Compile(f.fault); err != nil {
@@ -93,19 +80,14 @@ func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 		}
 	case i >= 0:
 		r.fault = &faults.Enforced[i]
-	case unknown == nil:
-		r.options.Misreading = &reading
+	case j >= 0:
+		r.options.Misreading = &readings[j]
 	default:
 		return fmt.Errorf("--fault: unknown fault %q: there are %s", f.fault, strings.Join(enforcerFaults(), ", "))
 	}
 	return nil
 }
 
-// enforcerFaults are the values of --fault.
 func enforcerFaults() []string {
-	names := misreading.Names()
-	for _, f := range faults.Enforced {
-		names = append(names, f.Name)
-	}
-	return names
+	return append(misreading.Names(), each(faults.Enforced, func(f faults.Fault) string { return f.Name })...)
 }

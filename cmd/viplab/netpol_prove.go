@@ -39,18 +39,17 @@ func (r *netpolRun) selectProved(all []netpol.Case) error {
 
 // prove puts faults into the enforcers and shows which cases catch them. Each trial is a process of its own, as with
 // "viplab prove".
-func (r *netpolRun) prove(ctx context.Context, f *netpolFlags) error {
-	o := prove.Options{Faults: r.proved, Only: r.only, Parallel: r.parallel, Listen: printTrials(r.progress)}
+func (r *netpolRun) prove(ctx context.Context) error {
+	f := r.flags
+	o := prove.Options{Faults: r.proved, Only: r.only, Parallel: f.parallel, Listen: printTrials(r.progress)}
 	o.Run = func(ctx context.Context, job prove.Job) (prove.Outcome, error) {
 		return outcomeOf(ctx, f.arguments(job)...)
 	}
-	for _, c := range r.cases {
-		o.Scenarios = append(o.Scenarios, spec.Scenario{ID: c.ID, Priority: c.Priority})
-	}
-	for _, e := range r.enforcers {
-		o.Proxiers = append(o.Proxiers, e.Name())
-	}
-	return proveAndReport(ctx, o, r.out, r.stdout)
+	o.Scenarios = each(r.cases, func(c netpol.Case) spec.Scenario {
+		return spec.Scenario{ID: c.ID, Priority: c.Priority}
+	})
+	o.Proxiers = each(r.enforcers, spec.Proxier.Name)
+	return proveAndReport(ctx, o, f.out, r.stdout)
 }
 
 // arguments are those of the process that carries out a job.

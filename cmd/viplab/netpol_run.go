@@ -23,7 +23,14 @@ import (
 func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
 	j := &judging{netpolRun: r, enforcer: e, began: time.Now(), results: make([]*spec.Result, len(r.cases)),
 		texts: make([]bytes.Buffer, len(r.cases))}
-	pool, err := r.build(ctx, e)
+	err := e.Usable(ctx)
+	if err == nil && r.options.Proxier != nil {
+		err = r.options.Proxier.Usable(ctx)
+	}
+	var pool netpol.Pool
+	if err == nil {
+		pool, err = netpol.NewPool(ctx, min(r.flags.parallel, len(r.cases)), e, r.options)
+	}
 	if cannot := (*spec.UnusableError)(nil); errors.As(err, &cannot) {
 		fmt.Fprintf(r.stdout, "%s: skipped: %v\n", e.Name(), cannot)
 		for i := range j.results {
@@ -41,7 +48,7 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if first := j.add(i, verdicts, err); first && r.generated {
+		if first := j.add(i, verdicts, err); first && r.generated() {
 			return j.shrink(ctx, b, r.cases[i])
 		}
 		return nil
@@ -51,18 +58,6 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 		j.summarize(built)
 	}
 	return j.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
-}
-
-// build builds clusters with the enforcer.
-func (r *netpolRun) build(ctx context.Context, e spec.Proxier) (netpol.Pool, error) {
-	err := e.Usable(ctx)
-	if err == nil && r.options.Proxier != nil {
-		err = r.options.Proxier.Usable(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return netpol.NewPool(ctx, min(r.parallel, len(r.cases)), e, r.options)
 }
 
 // judging is a run of the cases on one enforcer. Cases end in any order and are shown in that of the file.
@@ -99,14 +94,18 @@ func (j *judging) add(i int, verdicts []netpol.Verdict, err error) (first bool) 
 	for _, v := range verdicts {
 		j.tables = append(j.tables, v.Took)
 		result.Took += v.Took
-		if !j.generated || result.Verdict == spec.Broken {
+		if !j.generated() || result.Verdict == spec.Broken {
 			j.show(&j.texts[i], c, &v)
 		}
 	}
 	for ; j.shown < len(j.results) && j.results[j.shown] != nil; j.shown++ {
 		_, _ = j.texts[j.shown].WriteTo(j.stdout) // a closed pipe ends the program by itself
 	}
-	if j.ended++; j.ended%j.progressEvery() == 0 {
+	every := 25
+	if j.generated() {
+		every = 250
+	}
+	if j.ended++; j.ended%every == 0 {
 		fmt.Fprintf(j.progress, "%s: %d of %d cases, %.1f s\n", j.enforcer.Name(), j.ended, len(j.results),
 			time.Since(j.began).Seconds())
 	}
@@ -115,17 +114,10 @@ func (j *judging) add(i int, verdicts []netpol.Verdict, err error) (first bool) 
 	return first
 }
 
-func (r *netpolRun) progressEvery() int {
-	if r.generated {
-		return 250
-	}
-	return 25
-}
-
 // show prints a table if --tables is set, and what is wrong in it in any case.
 func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
 	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Title(), v.Verdict, c.Given)
-	if r.tables {
+	if r.flags.tables {
 		fmt.Fprintf(w, "%s\n", title)
 		_ = v.WriteSeen(w)
 	}
@@ -150,7 +142,7 @@ func (j *judging) shrink(ctx context.Context, b *netpol.Bench, c netpol.Case) er
 		return err
 	}
 	small.Given = "what is left of " + c.ID
-	path := filepath.Join(j.out, fmt.Sprintf("%s-%s.json", j.enforcer.Name(), small.ID))
+	path := filepath.Join(j.flags.out, fmt.Sprintf("%s-%s.json", j.enforcer.Name(), small.ID))
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -189,12 +181,12 @@ func (j *judging) all() []spec.Result {
 		r.Proxier = j.enforcer.Name()
 		out = append(out, *r)
 	}
-	if !j.generated {
+	if !j.generated() {
 		return out
 	}
 	all.Proxier = j.enforcer.Name()
-	all.Scenario = spec.Scenario{ID: fmt.Sprintf("random-%d", j.seed), Group: "networkpolicy",
-		Why: fmt.Sprintf("%d generated cases, seed %d", len(j.cases), j.seed), Priority: spec.P1}
+	all.Scenario = spec.Scenario{ID: fmt.Sprintf("random-%d", j.flags.seed), Group: "networkpolicy",
+		Why: fmt.Sprintf("%d generated cases, seed %d", len(j.cases), j.flags.seed), Priority: spec.P1}
 	return []spec.Result{all}
 }
 
@@ -211,9 +203,9 @@ func (j *judging) summarize(built time.Duration) {
 		}
 	}
 	took := time.Since(j.began).Seconds()
-	if j.generated {
+	if j.generated() {
 		fmt.Fprintf(j.stdout, "%s: %d generated cases, seed %d: %s, %d broken, %.1f s\n", j.enforcer.Name(), j.ended,
-			j.seed, j.all()[0].Verdict, count[spec.Broken], took)
+			j.flags.seed, j.all()[0].Verdict, count[spec.Broken], took)
 		return
 	}
 	fmt.Fprintf(j.stdout, "%s: %d passed, %d failed, %d broken, %.1f s after %.1f s of building", j.enforcer.Name(),

@@ -4,10 +4,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"slices"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/internal/suite/replay"
@@ -25,22 +24,32 @@ func pageOf(title string, all []spec.Scenario, keep func(id string) bool) (repor
 		return page, err
 	}
 	byRow := catalogue.ByRow(groups, all)
-	pages, errs := make([]report.PageGroup, len(groups)), make([]error, len(groups))
-	var tasks sync.WaitGroup
+	page.Groups = make([]report.PageGroup, len(groups))
+	var tasks errgroup.Group
 	for i, g := range groups {
-		tasks.Go(func() { pages[i], errs[i] = pageGroup(g, byRow, keep) })
+		tasks.Go(func() (err error) { page.Groups[i], err = pageGroup(g, byRow, keep); return err })
 	}
-	tasks.Wait()
-	page.Groups = slices.DeleteFunc(pages, func(g report.PageGroup) bool { return len(g.Rows) == 0 })
-	return page, errors.Join(errs...)
+	err = tasks.Wait()
+	page.Groups = slices.DeleteFunc(page.Groups, func(g report.PageGroup) bool { return len(g.Rows) == 0 })
+	return page, err
 }
 
 func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(string) bool) (report.PageGroup, error) {
 	out := report.PageGroup{Name: g.Name, Title: g.Title}
 	for _, r := range g.Rows {
-		row, err := pageRow(r, byRow[r.ID], keep)
-		if err != nil {
-			return out, err
+		row := report.PageRow{
+			ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source,
+			Test: r.Test, Scenarios: []report.PageScenario{},
+		}
+		for _, s := range byRow[r.ID] {
+			if !keep(s.ID) {
+				continue
+			}
+			shown, err := pageScenario(s)
+			if err != nil {
+				return out, err
+			}
+			row.Scenarios = append(row.Scenarios, shown)
 		}
 		if len(row.Scenarios) > 0 || len(byRow[r.ID]) == 0 && keep(r.ID) {
 			out.Rows = append(out.Rows, row)
@@ -49,33 +58,17 @@ func pageGroup(g catalogue.Group, byRow map[string][]spec.Scenario, keep func(st
 	return out, nil
 }
 
-func pageRow(r catalogue.Behaviour, scenarios []spec.Scenario, keep func(string) bool) (report.PageRow, error) {
-	row := report.PageRow{
-		ID: r.ID, Priority: string(r.Priority), Behaviour: r.Behaviour, Modes: r.Modes, Source: r.Source, Test: r.Test,
-		Scenarios: []report.PageScenario{},
-	}
-	for _, s := range scenarios {
-		if !keep(s.ID) {
-			continue
-		}
-		var manifest bytes.Buffer
-		if err := replay.Write(&manifest, s); err != nil {
-			return row, err
-		}
-		kind, authorities := spec.KindOf(s.Needs)
-		row.Scenarios = append(row.Scenarios, report.PageScenario{
-			ID: s.ID, Why: s.Why, Kind: kind, Authorities: authorities, Manifest: manifest.String(), Pods: podsOf(s),
-		})
-	}
-	return row, nil
-}
-
-func podsOf(s spec.Scenario) map[string]string {
+func pageScenario(s spec.Scenario) (report.PageScenario, error) {
+	var manifest bytes.Buffer
+	err := replay.Write(&manifest, s)
 	pods := map[string]string{}
 	for _, o := range s.Given {
 		if p, ok := o.(*corev1.Pod); ok {
 			pods[p.Name] = p.Spec.NodeName
 		}
 	}
-	return pods
+	kind, authorities := spec.KindOf(s.Needs)
+	return report.PageScenario{
+		ID: s.ID, Why: s.Why, Kind: kind, Authorities: authorities, Manifest: manifest.String(), Pods: pods,
+	}, err
 }

@@ -23,10 +23,6 @@ type progress struct {
 	printed int // how many cells had ended when the last line was written
 }
 
-func newProgress(w io.Writer) *progress {
-	return &progress{w: w, terminal: isTerminal(w), began: time.Now()}
-}
-
 // everyCells is the number of cells between two lines where the output is no terminal.
 const everyCells = 25
 

@@ -24,7 +24,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// proveFlags are the flags of "viplab prove" as typed.
 type proveFlags struct {
 	proxiers   proxierFlags
 	cluster    clusterFlags
@@ -34,9 +33,6 @@ type proveFlags struct {
 	everything bool
 	list       bool
 }
-
-// provedByDefault are the proxiers that faults are put into: one for each mechanism.
-var provedByDefault = []string{"iptables", "nftables", "userspace", "ipvs"}
 
 func newProve() *cobra.Command {
 	var f proveFlags
@@ -70,7 +66,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 		},
 	}
 	flags := cmd.Flags()
-	f.proxiers.add(flags, provedByDefault...)
+	f.proxiers.add(cmd, "iptables", "nftables", "userspace", "ipvs") // one for each mechanism
 	f.cluster.add(cmd)
 	flags.StringVar(&f.focus, "focus", "", "prove only scenarios whose id matches this regular expression")
 	flags.StringVar(&f.fault, "fault", "", "put in only faults whose name matches this regular expression")
@@ -78,8 +74,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 	flags.BoolVar(&f.everything, "everything", false,
 		"run all scenarios with each fault, to see which fail beside those that it names")
 	flags.BoolVar(&f.list, "list", false, "list the faults that the other flags choose instead of putting them in")
-	f.proxiers.complete(cmd)
-	completeWith(cmd, "fault", faults.Names)
+	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
 
@@ -110,29 +105,20 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 // options checks all flags before anything is started, and reports every mistake at once.
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o := prove.Options{Everything: f.everything, Parallel: 2 * runtime.GOMAXPROCS(0)}
-	errs := []error{f.cluster.set(&engine.Options{})}
-	check := func(err error) { errs = append(errs, err) }
-	var err error
-	o.Scenarios, err = scenarios.All()
-	check(err)
-	o.Faults, o.Immune, err = faults.All()
-	check(err)
+	var errs [8]error
+	errs[0] = f.cluster.set(&engine.Options{})
+	o.Scenarios, errs[1] = scenarios.All()
+	o.Faults, o.Immune, errs[2] = faults.All()
 	programs, err := f.proxiers.proxiers()
-	check(err)
-	_, err = f.proxiers.enforcer()
-	check(err)
-	o.Focus, err = matching("focus", f.focus)
-	check(err)
-	o.Only, err = matching("fault", f.fault)
-	check(err)
-	f.out, err = filepath.Abs(f.out)
-	check(inFlag("out", err))
-	if err := errors.Join(errs...); err != nil {
+	errs[3] = err
+	_, errs[4] = f.proxiers.enforcer()
+	o.Focus, errs[5] = matching("focus", f.focus)
+	o.Only, errs[6] = matching("fault", f.fault)
+	f.out, errs[7] = filepath.Abs(f.out)
+	if err := errors.Join(errs[:]...); err != nil {
 		return o, nil, err
 	}
-	for _, p := range programs {
-		o.Proxiers = append(o.Proxiers, p.Name())
-	}
+	o.Proxiers = each(programs, spec.Proxier.Name)
 	_, _, err = o.Select()
 	return o, programs, err
 }
@@ -142,7 +128,11 @@ func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec
 	if err := prepare(ctx, programs, stderr); err != nil {
 		return err
 	}
-	o.Run = trials{flags: f, proxiers: programs}.run
+	o.Run = func(ctx context.Context, job prove.Job) (prove.Outcome, error) {
+		p := programs[slices.Index(o.Proxiers, job.Proxier)]
+		return outcomeOf(ctx, slices.Concat([]string{"trial"}, f.proxiers.arguments(p), f.cluster.arguments(),
+			[]string{"--fault", job.Fault, "--focus", exactly(job.Scenarios)})...)
+	}
 	o.Listen = printTrials(stderr)
 	return proveAndReport(ctx, o, f.out, stdout)
 }

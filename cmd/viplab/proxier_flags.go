@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"mvdan.cc/sh/v3/syntax"
 
 	"github.com/viplab/viplab/lab/sandbox"
@@ -38,7 +37,8 @@ type proxierFlags struct {
 }
 
 // add adds the flags. Unless others are named, the defaults are judged.
-func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
+func (f *proxierFlags) add(cmd *cobra.Command, defaults ...string) {
+	flags := cmd.Flags()
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; "+
 		"its words are Go templates with .Kubeconfig .NodeName .NodeIP .NodeIPs .PodCIDR .ClusterCIDR .ServiceCIDR "+
@@ -52,12 +52,8 @@ func (f *proxierFlags) add(flags *pflag.FlagSet, defaults ...string) {
 	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node: "+
 		strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
 	f.given = flags.Changed
-}
-
-// complete offers the values of the flags to the shell.
-func (f *proxierFlags) complete(cmd *cobra.Command) {
-	completeWith(cmd, "proxier", proxierNames)
-	completeWith(cmd, "enforcer", enforcerNames)
+	complete(cmd, "proxier", proxierNames()...)
+	complete(cmd, "enforcer", enforcerNames()...)
 }
 
 // filter reports whether the command line says which proxiers or enforcer to judge.
@@ -65,14 +61,7 @@ func (f *proxierFlags) filter() bool {
 	return f.given("proxier") || f.given("exec") || f.given("enforcer")
 }
 
-// enforcerNames returns the values of --enforcer.
-func enforcerNames() []string {
-	var names []string
-	for _, e := range proxiers.Enforcers() {
-		names = append(names, e.Name())
-	}
-	return names
-}
+func enforcerNames() []string { return each(proxiers.Enforcers(), spec.Proxier.Name) }
 
 // enforcer returns what --enforcer names, nil if it names nothing.
 func (f *proxierFlags) enforcer() (spec.Proxier, error) {
@@ -82,13 +71,9 @@ func (f *proxierFlags) enforcer() (spec.Proxier, error) {
 	return enforcerNamed(f.enforcerName)
 }
 
-// proxierNames returns the values of --proxier.
 func proxierNames() []string {
-	names := proxiers.Names()
-	for _, m := range kubeproxy.Modes {
-		names = append(names, kubeProxyPrefix+string(m))
-	}
-	return names
+	return append(proxiers.Names(),
+		each(kubeproxy.Modes, func(m kubeproxy.Mode) string { return kubeProxyPrefix + string(m) })...)
 }
 
 const kubeProxyPrefix = "kube-proxy-"
@@ -127,18 +112,26 @@ func (f *proxierFlags) proxier(name string) (spec.Proxier, error) {
 	return builtIn[0], nil
 }
 
-// command returns the proxier of --exec.
 func (f *proxierFlags) command() (spec.Proxier, error) {
-	argv, err := exec.Split(f.exec)
-	if err != nil {
-		return nil, inFlag("exec", err)
-	}
-	f.name = cmp.Or(f.name, filepath.Base(argv[0]))
 	features, err := adjusted(spec.Assumed(), f.features)
 	if err != nil {
 		return nil, inFlag("features", err)
 	}
-	p, err := exec.New(exec.Command{Name: f.name, Argv: argv, Features: features})
+	p, err := program(f.exec, exec.Command{Name: f.name, Features: features})
+	if err == nil {
+		f.name = p.Name()
+	}
+	return p, err
+}
+
+// program returns the proxier or enforcer of a command line. By default it has the name of its program.
+func program(line string, c exec.Command) (spec.Proxier, error) {
+	var err error
+	if c.Argv, err = exec.Split(line); err != nil {
+		return nil, inFlag("exec", err)
+	}
+	c.Name = cmp.Or(c.Name, filepath.Base(c.Argv[0]))
+	p, err := exec.New(c)
 	return p, inFlag("exec", err)
 }
 
@@ -180,7 +173,8 @@ func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
 		feature := spec.Feature(strings.TrimLeft(word, "+-"))
 		if !feature.Known() {
-			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, joinFeatures(spec.AllFeatures()))
+			known := each(spec.AllFeatures(), func(f spec.Feature) string { return string(f) })
+			return nil, fmt.Errorf("unknown feature %q: there are %s", feature, strings.Join(known, ", "))
 		}
 		switch word[0] {
 		case '+':
@@ -192,14 +186,6 @@ func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 		}
 	}
 	return set, nil
-}
-
-func joinFeatures(fs []spec.Feature) string {
-	var names []string
-	for _, f := range fs {
-		names = append(names, string(f))
-	}
-	return strings.Join(names, ", ")
 }
 
 // prepare builds what proxiers need from the network, which the sandbox does not have.

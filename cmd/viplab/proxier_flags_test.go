@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/proxiers/exec"
 	"github.com/viplab/viplab/suite/spec"
@@ -17,9 +17,9 @@ import (
 // parse reads flags as "viplab conform" does.
 func parse(t *testing.T, words ...string) (*proxierFlags, []spec.Proxier, error) {
 	t.Helper()
-	f, flags := &proxierFlags{}, pflag.NewFlagSet("conform", pflag.ContinueOnError)
-	f.add(flags, "iptables")
-	if err := flags.Parse(words); err != nil {
+	f, cmd := &proxierFlags{}, &cobra.Command{Use: "conform"}
+	f.add(cmd, "iptables")
+	if err := cmd.Flags().Parse(words); err != nil {
 		t.Fatal(err)
 	}
 	found, err := f.proxiers()

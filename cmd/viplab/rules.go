@@ -19,7 +19,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// rulesFlags are the flags of "viplab rules" as typed.
 type rulesFlags struct {
 	proxier  string
 	cluster  clusterFlags

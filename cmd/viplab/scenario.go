@@ -78,9 +78,6 @@ func completeScenarios(*cobra.Command, []string, string) ([]cobra.Completion, co
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var ids []cobra.Completion
-	for _, s := range all {
-		ids = append(ids, s.ID)
-	}
+	ids := each(all, func(s spec.Scenario) cobra.Completion { return s.ID })
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

@@ -40,19 +40,22 @@ func (c Command) String() string { return c.Name + " " + c.Version }
 
 func (c Command) pkg() string { return "k8s.io/kubernetes/cmd/" + c.Name }
 
-// Path returns where the binary is, or will be once it has been built: in the folder VIPLAB_CACHE, or viplab in the
-// user's cache folder.
+// Path returns where the binary is, or will be once it has been built.
 func (c Command) Path() (string, error) {
-	dir, err := cacheDir()
+	dir, err := CacheDir()
 	return filepath.Join(dir, c.Name, c.Version, c.Name), err
 }
 
-func cacheDir() (string, error) {
+// CacheDir returns the folder of what is built or downloaded once: VIPLAB_CACHE, or viplab in the user's cache folder.
+func CacheDir() (string, error) {
 	if dir := os.Getenv("VIPLAB_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}
 	dir, err := os.UserCacheDir()
-	return filepath.Join(dir, "viplab"), err
+	if err != nil {
+		return "", errors.New("neither VIPLAB_CACHE nor HOME is set")
+	}
+	return filepath.Join(dir, "viplab"), nil
 }
 
 // Build makes the binary, unless it is there, and prints what takes time. It needs the network. The binary

@@ -35,6 +35,9 @@ func Percentile(times []time.Duration, percent int) time.Duration {
 	return times[len(times)*percent/100]
 }
 
+// MedianMS returns the median of times in milliseconds, and sorts them.
+func MedianMS(times []time.Duration) float64 { return Milliseconds(Median(times)) }
+
 // Milliseconds returns a time in milliseconds.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 

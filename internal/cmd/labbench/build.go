@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,87 +40,66 @@ func topology(of lab.Topology, s size) lab.Topology {
 	return of
 }
 
-// sample is one build and one teardown.
-type sample struct{ build, cpu, close, drained time.Duration }
+// contender is a lab, or a floor, and what building it takes.
+type contender struct {
+	name                       string
+	build                      func() (tearDown func() error, err error)
+	built, cpu, closed, drains []time.Duration
+}
 
 // measureBuilds builds the floor and each variant in turn, so that all of them see the same machine.
 func measureBuilds(ctx context.Context, d *drain, s size, rounds int) ([]buildRow, error) {
-	names := []string{"the floor, 1 thread", "the floor, 2 threads"}
-	builds := []func() (func() error, error){
-		func() (func() error, error) { return buildFloor(s, 1) },
-		func() (func() error, error) { return buildFloor(s, 2) },
+	all := []*contender{
+		{name: "the floor, 1 thread", build: func() (func() error, error) { return buildFloor(s, 1) }},
+		{name: "the floor, 2 threads", build: func() (func() error, error) { return buildFloor(s, 2) }},
 	}
 	for _, v := range variants {
 		v := topology(v, s)
-		names = append(names, fmt.Sprintf("stack %s, %s pods, overlay %s", v.Stack, v.PodNetwork, v.Overlay))
-		builds = append(builds, func() (func() error, error) {
+		name := fmt.Sprintf("stack %s, %s pods, overlay %s", v.Stack, v.PodNetwork, v.Overlay)
+		all = append(all, &contender{name: name, build: func() (func() error, error) {
 			l, err := lab.Build(ctx, v)
 			if err != nil {
 				return nil, err
 			}
 			return l.Close, nil
-		})
+		}})
 	}
-	samples := make([][]sample, len(builds))
 	for range rounds {
-		for i, build := range builds {
-			one, err := takeSample(d, build)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", names[i], err)
+		for _, c := range all {
+			if err := c.measure(d); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
-			samples[i] = append(samples[i], one)
 		}
 	}
+	floor := bench.MedianMS(all[0].built)
 	var rows []buildRow
-	for i := range builds {
-		rows = append(rows, summarize(s, names[i], samples[i], samples[0]))
+	for _, c := range all {
+		median := bench.MedianMS(c.built)
+		rows = append(rows, buildRow{
+			Nodes: s.nodes, Pods: s.pods, Lab: c.name, Median: median, Ratio: median / floor,
+			Min: bench.Milliseconds(slices.Min(c.built)), Max: bench.Milliseconds(slices.Max(c.built)),
+			CPU: bench.MedianMS(c.cpu), Close: bench.MedianMS(c.closed), Drained: bench.MedianMS(c.drains),
+		})
 	}
 	return rows, nil
 }
 
-func buildFloor(s size, threads int) (func() error, error) {
-	f := &floor{nodes: s.nodes, pods: s.pods}
-	err := f.build(threads)
-	return func() error { f.close(); return nil }, err
-}
-
-func takeSample(d *drain, build func() (func() error, error)) (sample, error) {
-	var s sample
+// measure builds once and tears down.
+func (c *contender) measure(d *drain) error {
 	start, cpu := time.Now(), processorTime()
-	tearDown, err := build()
+	tearDown, err := c.build()
 	if err != nil {
-		return s, err
+		return err
 	}
-	s.build, s.cpu = time.Since(start), processorTime()-cpu
+	c.built, c.cpu = append(c.built, time.Since(start)), append(c.cpu, processorTime()-cpu)
 	start = time.Now()
 	if err := tearDown(); err != nil {
-		return s, err
+		return err
 	}
-	s.close = time.Since(start)
+	c.closed = append(c.closed, time.Since(start))
 	err = d.wait()
-	s.drained = time.Since(start)
-	return s, err
-}
-
-func summarize(s size, name string, samples, floor []sample) buildRow {
-	column := func(of []sample, field func(sample) time.Duration) []time.Duration {
-		var out []time.Duration
-		for _, one := range of {
-			out = append(out, field(one))
-		}
-		return out
-	}
-	builds := column(samples, func(s sample) time.Duration { return s.build })
-	middle := bench.Median(builds)
-	return buildRow{
-		Nodes: s.nodes, Pods: s.pods, Lab: name,
-		Median: bench.Milliseconds(middle), Min: bench.Milliseconds(builds[0]),
-		Max:     bench.Milliseconds(builds[len(builds)-1]),
-		Ratio:   float64(middle) / float64(bench.Median(column(floor, func(s sample) time.Duration { return s.build }))),
-		CPU:     bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.cpu }))),
-		Close:   bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.close }))),
-		Drained: bench.Milliseconds(bench.Median(column(samples, func(s sample) time.Duration { return s.drained }))),
-	}
+	c.drains = append(c.drains, time.Since(start))
+	return err
 }
 
 // processorTime returns what the process has used so far, in the kernel too. On a busy machine it says more than a

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,7 +20,9 @@ import (
 // node; pods with a wire to their node's bridge, an address and a default route. IPv4 only.
 type floor struct {
 	nodes, pods int
-	fds         []int
+
+	mu  sync.Mutex
+	fds []int
 }
 
 const (
@@ -31,78 +34,80 @@ const (
 // room is one namespace: its netlink socket, which keeps it alive, and its descriptor, for wires that lead there.
 type room struct{ socket, fd int }
 
-// build builds the network with so many threads.
-func (f *floor) build(threads int) error {
-	f.fds = make([]int, 0, 2*(1+f.nodes*(1+f.pods)))
-	var mu sync.Mutex
-	keep := func(r room) {
-		mu.Lock()
-		defer mu.Unlock()
-		f.fds = append(f.fds, r.socket, r.fd)
-	}
-	work := make(chan int)
-	ready := make(chan room, threads)
-	done := make(chan error, threads)
-	for i := range threads {
-		go func() { done <- f.worker(i == 0, ready, threads, work, keep) }()
-	}
-	for n := range f.nodes {
-		work <- n
-	}
-	close(work)
-	var failed error
-	for range threads {
-		if err := <-done; err != nil && failed == nil {
-			failed = err
-		}
-	}
-	if failed != nil {
-		return failed
-	}
-	ports := message{}
-	for n := range f.nodes {
-		ports.master(floorPort+n, floorBridge)
-	}
-	return ports.send(f.fds[0])
-}
-
-// The workers move their threads for good. The main thread is not for them: /proc/self shows it.
+// The threads of the floor move for good. The main thread is not for them: /proc/self shows it.
 func init() { runtime.LockOSThread() }
 
-// worker builds nodes on a thread that ends with it. The first one builds the switch for all.
-func (f *floor) worker(first bool, ready chan room, threads int, work <-chan int, keep func(room)) error {
-	runtime.LockOSThread()
-	if first {
-		r, err := newRoom()
-		if err != nil {
-			return err
+// buildFloor builds the network with so many threads.
+func buildFloor(s size, threads int) (tearDown func() error, err error) {
+	f := &floor{nodes: s.nodes, pods: s.pods}
+	var lan room
+	err = onThreads(1, func() (err error) { lan, err = f.hub(); return err })
+	if err == nil {
+		work := make(chan int, f.nodes)
+		for n := range f.nodes {
+			work <- n
 		}
-		keep(r)
-		m := message{}
-		m.up(1)
-		m.bridge(floorBridge)
-		if err := m.send(r.socket); err != nil {
-			return err
-		}
-		for range threads {
-			ready <- r
-		}
+		close(work)
+		err = onThreads(threads, func() error {
+			for n := range work {
+				if err := f.node(n, lan); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	lan := <-ready
-	for n := range work {
-		if err := f.node(n, lan, keep); err != nil {
-			return err
-		}
+	if err == nil {
+		err = connect(lan, f.nodes)
 	}
-	return nil
+	return func() error {
+		for _, fd := range f.fds {
+			unix.Close(fd)
+		}
+		return nil
+	}, err
 }
 
-func (f *floor) node(n int, lan room, keep func(room)) error {
-	r, err := newRoom()
+// onThreads calls a function on some threads that end with it.
+func onThreads(n int, do func() error) error {
+	var threads errgroup.Group
+	for range n {
+		threads.Go(func() error {
+			runtime.LockOSThread()
+			return do()
+		})
+	}
+	return threads.Wait()
+}
+
+func (f *floor) hub() (room, error) {
+	r, err := f.newRoom()
+	if err != nil {
+		return r, err
+	}
+	m := message{}
+	m.up(1)
+	m.bridge(floorBridge)
+	return r, m.send(r.socket)
+}
+
+// connect puts the ends of wires into the bridge of a room.
+func connect(r room, wires int) error {
+	if wires == 0 {
+		return nil
+	}
+	m := message{}
+	for i := range wires {
+		m.master(floorPort+i, floorBridge)
+	}
+	return m.send(r.socket)
+}
+
+func (f *floor) node(n int, lan room) error {
+	r, err := f.newRoom()
 	if err != nil {
 		return err
 	}
-	keep(r)
 	m := message{}
 	m.up(1)
 	m.veth(floorNIC, lan.fd, floorPort+n)
@@ -119,13 +124,11 @@ func (f *floor) node(n int, lan room, keep func(room)) error {
 	if err := m.send(r.socket); err != nil {
 		return err
 	}
-	ports := message{}
 	for p := range f.pods {
-		pod, err := newRoom()
+		pod, err := f.newRoom()
 		if err != nil {
 			return err
 		}
-		keep(pod)
 		m := message{}
 		m.up(1)
 		m.veth(floorNIC, r.fd, floorPort+p)
@@ -134,22 +137,12 @@ func (f *floor) node(n int, lan room, keep func(room)) error {
 		if err := m.send(pod.socket); err != nil {
 			return err
 		}
-		ports.master(floorPort+p, floorBridge)
 	}
-	if f.pods == 0 {
-		return nil
-	}
-	return ports.send(r.socket)
-}
-
-func (f *floor) close() {
-	for _, fd := range f.fds {
-		unix.Close(fd)
-	}
+	return connect(r, f.pods)
 }
 
 // newRoom moves the thread into a new namespace.
-func newRoom() (room, error) {
+func (f *floor) newRoom() (room, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return room{}, fmt.Errorf("unshare: %w", err)
 	}
@@ -158,6 +151,9 @@ func newRoom() (room, error) {
 		return room{}, fmt.Errorf("socket: %w", err)
 	}
 	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fds = append(f.fds, socket, fd)
 	return room{socket, fd}, err
 }
 
@@ -169,20 +165,21 @@ type message struct {
 
 var native = binary.NativeEndian
 
-func (m *message) begin(typ, flags uint16) {
+// request adds a message. The body adds what follows its header.
+func (m *message) request(typ, flags uint16, body func()) {
 	m.last = len(m.b)
 	m.b = native.AppendUint32(m.b, 0)
 	m.b = native.AppendUint16(m.b, typ)
 	m.b = native.AppendUint16(m.b, unix.NLM_F_REQUEST|flags)
 	m.b = append(m.b, 0, 0, 0, 0, 0, 0, 0, 0)
+	body()
+	native.PutUint32(m.b[m.last:], uint32(len(m.b)-m.last))
 }
 
-func (m *message) end() { native.PutUint32(m.b[m.last:], uint32(len(m.b)-m.last)) }
+const create = unix.NLM_F_CREATE | unix.NLM_F_EXCL
 
 func (m *message) attr(typ uint16, value []byte) {
-	m.b = native.AppendUint16(m.b, uint16(4+len(value)))
-	m.b = native.AppendUint16(m.b, typ)
-	m.b = append(m.b, value...)
+	m.nest(typ, func() { m.b = append(m.b, value...) })
 	for len(m.b)%4 != 0 {
 		m.b = append(m.b, 0)
 	}
@@ -197,7 +194,8 @@ func (m *message) nest(typ uint16, body func()) {
 
 func (m *message) number(typ uint16, value int) { m.attr(typ, native.AppendUint32(nil, uint32(value))) }
 
-func (m *message) link(index, flags int) {
+// device adds the fixed part of a message about a device.
+func (m *message) device(index, flags int) {
 	m.b = append(m.b, 0, 0, 0, 0)
 	m.b = native.AppendUint32(m.b, uint32(index))
 	m.b = native.AppendUint32(m.b, uint32(flags))
@@ -205,73 +203,70 @@ func (m *message) link(index, flags int) {
 }
 
 func (m *message) up(index int) {
-	m.begin(unix.RTM_NEWLINK, 0)
-	m.link(index, unix.IFF_UP)
-	m.end()
+	m.request(unix.RTM_NEWLINK, 0, func() { m.device(index, unix.IFF_UP) })
 }
 
 func (m *message) master(index, bridge int) {
-	m.begin(unix.RTM_NEWLINK, 0)
-	m.link(index, unix.IFF_UP)
-	m.number(unix.IFLA_MASTER, bridge)
-	m.end()
+	m.request(unix.RTM_NEWLINK, 0, func() {
+		m.device(index, unix.IFF_UP)
+		m.number(unix.IFLA_MASTER, bridge)
+	})
 }
 
 func (m *message) bridge(index int) {
-	m.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m.link(index, unix.IFF_UP)
-	m.attr(unix.IFLA_IFNAME, []byte("br0\x00"))
-	m.nest(unix.IFLA_LINKINFO, func() { m.attr(unix.IFLA_INFO_KIND, []byte("bridge")) })
-	m.end()
+	m.request(unix.RTM_NEWLINK, create, func() {
+		m.device(index, unix.IFF_UP)
+		m.attr(unix.IFLA_IFNAME, []byte("br0\x00"))
+		m.nest(unix.IFLA_LINKINFO, func() { m.attr(unix.IFLA_INFO_KIND, []byte("bridge")) })
+	})
 }
 
 func (m *message) veth(index, peerNS, peerIndex int) {
 	const vethInfoPeer = 1
-	m.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m.link(index, unix.IFF_UP)
-	end := func(name string) {
+	end := func(index, flags int, name string) {
+		m.device(index, flags)
 		m.attr(unix.IFLA_IFNAME, []byte(name+"\x00"))
 		m.number(unix.IFLA_NUM_TX_QUEUES, 1)
 		m.number(unix.IFLA_NUM_RX_QUEUES, 1)
 	}
-	end("eth0")
-	m.nest(unix.IFLA_LINKINFO, func() {
-		m.attr(unix.IFLA_INFO_KIND, []byte("veth"))
-		m.nest(unix.IFLA_INFO_DATA, func() {
-			m.nest(vethInfoPeer, func() {
-				m.link(peerIndex, 0)
-				end(fmt.Sprintf("port%d", peerIndex))
-				m.number(unix.IFLA_NET_NS_FD, peerNS)
+	m.request(unix.RTM_NEWLINK, create, func() {
+		end(index, unix.IFF_UP, "eth0")
+		m.nest(unix.IFLA_LINKINFO, func() {
+			m.attr(unix.IFLA_INFO_KIND, []byte("veth"))
+			m.nest(unix.IFLA_INFO_DATA, func() {
+				m.nest(vethInfoPeer, func() {
+					end(peerIndex, 0, fmt.Sprintf("port%d", peerIndex))
+					m.number(unix.IFLA_NET_NS_FD, peerNS)
+				})
 			})
 		})
 	})
-	m.end()
 }
 
 func (m *message) forwarding(index int) {
-	m.begin(unix.RTM_NEWLINK, 0)
-	m.link(index, 0)
-	m.nest(unix.IFLA_AF_SPEC, func() {
-		m.nest(unix.AF_INET, func() { m.nest(1, func() { m.number(1, 1) }) }) // IFLA_INET_CONF, IPV4_DEVCONF_FORWARDING
+	m.request(unix.RTM_NEWLINK, 0, func() {
+		m.device(index, 0)
+		m.nest(unix.IFLA_AF_SPEC, func() {
+			m.nest(unix.AF_INET, func() { m.nest(1, func() { m.number(1, 1) }) }) // IFLA_INET_CONF, IPV4_DEVCONF_FORWARDING
+		})
 	})
-	m.end()
 }
 
 func (m *message) address(index int, a [4]byte, bits byte) {
-	m.begin(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m.b = append(m.b, unix.AF_INET, bits, 0, 0)
-	m.b = native.AppendUint32(m.b, uint32(index))
-	m.attr(unix.IFA_LOCAL, a[:])
-	m.end()
+	m.request(unix.RTM_NEWADDR, create, func() {
+		m.b = append(m.b, unix.AF_INET, bits, 0, 0)
+		m.b = native.AppendUint32(m.b, uint32(index))
+		m.attr(unix.IFA_LOCAL, a[:])
+	})
 }
 
 func (m *message) route(to [4]byte, bits byte, via [4]byte) {
-	m.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m.b = append(m.b, unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE,
-		unix.RTN_UNICAST, 0, 0, 0, 0)
-	m.attr(unix.RTA_DST, to[:])
-	m.attr(unix.RTA_GATEWAY, via[:])
-	m.end()
+	m.request(unix.RTM_NEWROUTE, create, func() {
+		m.b = append(m.b, unix.AF_INET, bits, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE,
+			unix.RTN_UNICAST, 0, 0, 0, 0)
+		m.attr(unix.RTA_DST, to[:])
+		m.attr(unix.RTA_GATEWAY, via[:])
+	})
 }
 
 // send sends the messages and checks that all were obeyed: only the last asks for an answer, so an answer to anything

@@ -37,7 +37,6 @@ func run(ctx context.Context) error {
 	return r.print(os.Stdout)
 }
 
-// measure runs everything.
 func measure(ctx context.Context, rounds, fresh int) (r report, err error) {
 	drain, err := newDrain()
 	if err != nil {

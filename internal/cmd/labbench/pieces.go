@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/viplab/viplab/internal/cmd/bench"
@@ -15,7 +16,6 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// measurePieces times what a lab is made of, piece by piece.
 func measurePieces(ctx context.Context) ([]pieceRow, error) {
 	m := &pieces{times: map[string][]time.Duration{}}
 	const repeats = 60
@@ -69,14 +69,14 @@ func (m *pieces) round() error {
 
 // wire connects the pod to the node, step by step.
 func (m *pieces) wire(node, pod *netns.NS) error {
-	bridge, port, nic := link.Dev{Name: "cni0", Index: 101}, link.Dev{Name: "veth2", Index: 1002},
-		link.Dev{Name: "eth0", Index: 100}
-	mac := link.MAC{2, 0, 0, 0, 0, 1}
+	bridge, port := link.Dev{Name: "cni0", Index: 101}, link.Dev{Name: "veth2", Index: 1002}
+	nic, mac := link.Dev{Name: "eth0", Index: 100}, link.MAC{2, 0, 0, 0, 0, 1}
+	prefix, gateway := netip.MustParsePrefix, netip.MustParseAddr("10.0.0.1")
 	var routes, neighbours []link.Op
 	for i := range 100 {
-		routes = append(routes, link.Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 24),
-			Via: netip.AddrFrom4([4]byte{10, 0, 0, 1}), Dev: nic})
-		neighbours = append(neighbours, link.Neighbour{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), MAC: mac, Dev: nic})
+		to, near := prefix(fmt.Sprintf("10.1.%d.0/24", i)), netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		routes = append(routes, link.Route{To: to, Via: gateway, Dev: nic})
+		neighbours = append(neighbours, link.Neighbour{Addr: near, MAC: mac, Dev: nic})
 	}
 	for _, step := range []struct {
 		name string
@@ -90,10 +90,9 @@ func (m *pieces) wire(node, pod *netns.NS) error {
 		{"veth end up", pod, []link.Op{link.Up{Dev: nic}}},
 		{"other end up, port of the bridge", node, []link.Op{link.Port{Dev: port, Bridge: bridge}}},
 		{"hairpin", node, []link.Op{link.Hairpin{Dev: port}}},
-		{"IPv4 address", pod, []link.Op{link.Addr{Dev: nic, Prefix: netip.MustParsePrefix("10.0.0.2/24")}}},
-		{"IPv6 address", pod, []link.Op{link.Addr{Dev: nic, Prefix: netip.MustParsePrefix("fd00::2/64")}}},
-		{"route", pod, []link.Op{link.Route{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.0.0.1"),
-			Dev: nic}}},
+		{"IPv4 address", pod, []link.Op{link.Addr{Dev: nic, Prefix: prefix("10.0.0.2/24")}}},
+		{"IPv6 address", pod, []link.Op{link.Addr{Dev: nic, Prefix: prefix("fd00::2/64")}}},
+		{"route", pod, []link.Op{link.Route{To: prefix("0.0.0.0/0"), Via: gateway, Dev: nic}}},
 		{"100 routes", pod, routes},
 		{"100 neighbours", pod, neighbours},
 	} {
@@ -103,29 +102,22 @@ func (m *pieces) wire(node, pod *netns.NS) error {
 	}
 	return errors.Join(
 		m.time("sysctl", func() error {
-			return pod.SetSysctls(netns.Setting{Key: "net.ipv4.tcp_orphan_retries",
-				Value: "1"})
+			return pod.SetSysctls(netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "1"})
 		}),
-		m.time("20 sysctls", func() error { return pod.SetSysctls(twenty...) }),
-		m.time("is a device ready", func() error { return link.Ready(context.Background(), pod, link.Carries{Dev: nic}) }),
+		m.time("20 sysctls", func() error {
+			one := netns.Setting{Key: "net.ipv4.conf.all.rp_filter", Value: "0"}
+			return pod.SetSysctls(slices.Repeat([]netns.Setting{one}, 20)...)
+		}),
+		m.time("is a device ready", func() error {
+			return link.Ready(context.Background(), pod, link.Carries{Dev: nic})
+		}),
 		m.time("masquerade rules", func() error {
-			rule := link.Masquerade{
-				Pods:    []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")},
-				Cluster: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")},
-				Nodes:   []netip.Addr{netip.MustParseAddr("192.168.7.11")},
-			}
+			rule := link.Masquerade{Pods: []netip.Prefix{prefix("10.0.0.0/24")},
+				Cluster: []netip.Prefix{prefix("10.0.0.0/16")}, Nodes: []netip.Addr{netip.MustParseAddr("192.168.7.11")}}
 			return rule.Install(node)
 		}),
 	)
 }
-
-var twenty = func() []netns.Setting {
-	var out []netns.Setting
-	for range 20 {
-		out = append(out, netns.Setting{Key: "net.ipv4.conf.all.rp_filter", Value: "0"})
-	}
-	return out
-}()
 
 // changes times what happens to a lab that runs.
 func (m *pieces) changes(ctx context.Context) error {
@@ -138,7 +130,8 @@ func (m *pieces) changes(ctx context.Context) error {
 			m.time("AddPod", func() error { _, err := l.AddPod(ctx, "n1", lab.PodSpec{Name: "more"}); return err }),
 			m.time("RemovePod", func() error { return l.RemovePod("more") }),
 			m.time("AddNode with 3 pods", func() error {
-				_, err := l.AddNode(ctx, lab.NodeSpec{Name: "n4", Pods: []lab.PodSpec{{Name: "a"}, {Name: "b"}, {Name: "c"}}})
+				pods := []lab.PodSpec{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+				_, err := l.AddNode(ctx, lab.NodeSpec{Name: "n4", Pods: pods})
 				return err
 			}),
 			m.time("RemoveNode", func() error { return l.RemoveNode("n4") }))

@@ -23,7 +23,6 @@ const (
 	lost = 3 * time.Second
 )
 
-// prober sends ICMP echo requests from a pod.
 type prober struct {
 	fds map[lab.Family]int
 	id  uint16
@@ -50,11 +49,11 @@ func newProber(p *lab.Pod, id uint16) (*prober, error) {
 }
 
 func (p *prober) close() error {
-	var errs []error
+	var err error
 	for _, fd := range p.fds {
-		errs = append(errs, unix.Close(fd))
+		err = errors.Join(err, unix.Close(fd))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (p *prober) send(to netip.Addr, seq uint16) error {
@@ -112,8 +111,7 @@ func measureProof(ctx context.Context, d *drain, s size, rounds int) (proofRow, 
 		builds, proofs, sums = append(builds, built), append(proofs, sum-built), append(sums, sum)
 		row.Pairs, row.Lost = pairs, row.Lost+missing
 	}
-	row.Build, row.Proof = bench.Milliseconds(bench.Median(builds)), bench.Milliseconds(bench.Median(proofs))
-	row.Median = bench.Milliseconds(bench.Median(sums))
+	row.Build, row.Proof, row.Median = bench.MedianMS(builds), bench.MedianMS(proofs), bench.MedianMS(sums)
 	return row, nil
 }
 
@@ -182,7 +180,7 @@ func measureFresh(ctx context.Context, labs int) (freshRow, error) {
 			return row, err
 		}
 	}
-	row.Labs, row.Build = labs, bench.Milliseconds(bench.Median(builds))
+	row.Labs, row.Build = labs, bench.MedianMS(builds)
 	return row, nil
 }
 
@@ -214,19 +212,16 @@ func (row *freshRow) lookFrom(p *prober, from *lab.Pod, pods []*lab.Pod) error {
 			if err != nil {
 				return err
 			}
-			row.count(ok, time.Since(start))
+			took := time.Since(start)
+			row.Packets++
+			switch {
+			case !ok:
+				row.Lost++
+			case took > late:
+				row.Late++
+			}
+			row.Worst = max(row.Worst, bench.Milliseconds(took))
 		}
 	}
 	return nil
-}
-
-func (row *freshRow) count(answered bool, took time.Duration) {
-	row.Packets++
-	switch {
-	case !answered:
-		row.Lost++
-	case took > late:
-		row.Late++
-	}
-	row.Worst = max(row.Worst, bench.Milliseconds(took))
 }

@@ -51,7 +51,6 @@ type freshRow struct {
 	Build   float64 `json:"build_ms"` // median, while the kernel takes the labs before apart
 }
 
-// print writes tables for people.
 func (r report) print(to io.Writer) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "nodes x pods\tlab\tbuild ms\tmin\tmax\tx floor\tCPU ms\tclose ms\tfreed after ms\t")

@@ -18,12 +18,12 @@ import (
 
 	"github.com/viplab/viplab/internal/cmd/bench"
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
 )
 
 func main() { bench.Main(run) }
 
 func run(ctx context.Context) error {
-	stdout, stderr := os.Stdout, os.Stderr
 	names := flag.String("proxiers", strings.Join(defaultSubjects(), ","),
 		"what to measure, of "+strings.Join(subjectNames(), ", "))
 	sizes := flag.String("sizes", "100,1000,10000", "numbers of Services, with five endpoints each")
@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 	}
 	if !sandbox.Inside() {
 		for _, s := range subjects {
-			if err := s.prepare(ctx, stderr); err != nil {
+			if err := kubeproxy.Prepare(ctx, s.proxier, os.Stderr); err != nil {
 				return err
 			}
 		}
@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 	if *asJSON {
 		print = func(w io.Writer, r row) error { return json.NewEncoder(w).Encode(r) }
 	} else {
-		printHead(stdout)
+		printHead(os.Stdout)
 	}
 	for _, n := range numbers {
 		for _, s := range subjects {
@@ -60,7 +60,7 @@ func run(ctx context.Context) error {
 			if err != nil {
 				r.Failed = err.Error() // the others are measured all the same
 			}
-			if err := print(stdout, r); err != nil {
+			if err := print(os.Stdout, r); err != nil {
 				return err
 			}
 		}

@@ -163,8 +163,7 @@ func (r *row) changes(ctx context.Context, w *world, rounds int) error {
 			*s.took = append(*s.took, took)
 		}
 	}
-	r.Added, r.Changed = bench.Milliseconds(bench.Median(added)), bench.Milliseconds(bench.Median(changed))
-	r.Removed = bench.Milliseconds(bench.Median(removed))
+	r.Added, r.Changed, r.Removed = bench.MedianMS(added), bench.MedianMS(changed), bench.MedianMS(removed)
 	return nil
 }
 
@@ -194,7 +193,6 @@ func (r *row) connect(ctx context.Context, w *world, vip netip.AddrPort) error {
 
 func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// heap returns the size of the heap after a garbage collection.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -3,9 +3,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// subject is a proxier as it is measured.
 type subject struct {
 	name    string
 	proxier spec.Proxier
@@ -41,16 +38,15 @@ func defaultSubjects() []string {
 }
 
 func findSubjects(names []string) ([]subject, error) {
-	var out []subject
-	for _, name := range names {
-		if !slices.Contains(subjectNames(), name) {
-			return nil, fmt.Errorf("-proxiers: unknown %q: there are %s", name, strings.Join(subjectNames(), ", "))
+	out, known := make([]subject, len(names)), subjectNames()
+	for i, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("-proxiers: unknown %q: there are %s", name, strings.Join(known, ", "))
 		}
-		s, err := newSubject(name)
-		if err != nil {
+		var err error
+		if out[i], err = newSubject(name); err != nil {
 			return nil, err
 		}
-		out = append(out, s)
 	}
 	return out, nil
 }
@@ -74,9 +70,4 @@ func newSubject(name string) (subject, error) {
 	}
 	p, err := kubeproxy.New(kubeproxy.Mode(mode), "", "", args...)
 	return subject{name: name, proxier: p, outside: true}, err
-}
-
-// prepare builds what has to be built outside of the sandbox.
-func (s subject) prepare(ctx context.Context, progress io.Writer) error {
-	return kubeproxy.Prepare(ctx, s.proxier, progress)
 }

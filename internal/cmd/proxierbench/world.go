@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
@@ -21,6 +20,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/lab/traffic"
+	"github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -56,10 +56,7 @@ func newWorld(ctx context.Context, services int) (*world, error) {
 		err = w.WaitPods(ctx, namespace)
 	}
 	if err == nil {
-		err = w.Store().Apply(crowd(services - 1)...)
-	}
-	if err == nil {
-		err = w.Store().Apply(service("last", "a"))
+		err = w.Store().Apply(append(crowd(services-1), service("last", "a"))...)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -76,25 +73,16 @@ func pods() []store.Object {
 }
 
 func pod(name, app string) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": app}},
-		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
-			Name: "server", Image: "viplab/echo", Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
-		}}},
-	}
+	p := fixture.Backend(name, node, fixture.App(app))
+	p.Namespace = namespace
+	return p
 }
 
-// service leads to the pods of an app.
+// service leads to the pods of an app, or to none if it is empty.
 func service(name, app string) *corev1.Service {
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{"app": app},
-			Ports: []corev1.ServicePort{
-				{Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP},
-			},
-		},
-	}
+	s := fixture.Service(name, fixture.Selecting(app))
+	s.Namespace = namespace
+	return s
 }
 
 // crowd returns Services without clients, with endpoints at unused addresses.
@@ -114,9 +102,7 @@ func crowd(n int) []store.Object {
 				Addresses: []string{fmt.Sprintf("10.244.%d.%d", 2+k/250%250, k%250+1)},
 			})
 		}
-		svc := service(name, "")
-		svc.Spec.Selector = nil
-		out = append(out, svc, slice)
+		out = append(out, service(name, ""), slice)
 	}
 	return out
 }
@@ -139,7 +125,6 @@ func (w *world) probe(ctx context.Context, to netip.AddrPort, patience time.Dura
 	}.Do(ctx)
 }
 
-// vip returns the address and port of a Service.
 func (w *world) vip(name string) (netip.AddrPort, error) {
 	svc, ok := store.Get[*corev1.Service](w.Store(), namespace, name)
 	if !ok {

@@ -4,11 +4,13 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -45,7 +47,6 @@ func testHere(ctx context.Context, patterns []string) (*results, error) {
 	return parts[0], nil
 }
 
-// goTest runs "go test" and reads the results.
 func (r *results) goTest(ctx context.Context, env, packages []string, flags ...string) error {
 	if len(packages) == 0 {
 		return nil
@@ -53,6 +54,15 @@ func (r *results) goTest(ctx context.Context, env, packages []string, flags ...s
 	args := slices.Concat([]string{"test", "-json", "-count=1", "-timeout=" + timeout}, flags, packages)
 	cmd := command(ctx, "go", args...)
 	cmd.Env = env
+	err := runAndRead(cmd, func(out io.Reader) error { return r.read(out, os.Stdout) })
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil // a failed test, which is in the results
+	}
+	return err
+}
+
+// runAndRead runs a command and reads its output meanwhile. An error of reading hides that of the command.
+func runAndRead(cmd *exec.Cmd, read func(io.Reader) error) error {
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -60,12 +70,8 @@ func (r *results) goTest(ctx context.Context, env, packages []string, flags ...s
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	readErr := r.read(out, os.Stdout)
-	err = cmd.Wait() // a failed test is an error too, and is in the results
-	if exit := (*exec.ExitError)(nil); readErr != nil || err != nil && !errors.As(err, &exit) {
-		return errors.Join(readErr, err)
-	}
-	return nil
+	readErr := read(out)
+	return cmp.Or(readErr, cmd.Wait())
 }
 
 // splitPackages separates the packages whose tests work in memory only. They are tested with the race detector. In a
@@ -92,11 +98,10 @@ func splitPackages(ctx context.Context, patterns []string) (inMemory, inLab []st
 
 // startOrder returns a lower number for a package that starts earlier.
 func startOrder(pkg string) int {
-	i := slices.IndexFunc(slow, func(s string) bool { return pkg == module+s })
-	if i < 0 {
-		return len(slow)
+	if i := slices.Index(slow, strings.TrimPrefix(pkg, module)); i >= 0 {
+		return i
 	}
-	return i
+	return len(slow)
 }
 
 // event is a line of "go test -json" (go doc test2json).
@@ -106,38 +111,39 @@ type event struct {
 
 // read reads the events of a test run. It shows the last line of each package and all output of failed tests.
 func (r *results) read(events io.Reader, show io.Writer) error {
-	said := map[test][]string{}
-	lines := bufio.NewReader(events)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	said, built := map[test][]string{}, map[string][]string{}
+	lines := scanLines(events)
+	for lines.Scan() {
 		var e event
-		if err := json.Unmarshal(line, &e); err != nil {
-			fmt.Fprintf(show, "%s", line) // the go command's own complaint
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			fmt.Fprintf(show, "%s\n", lines.Bytes()) // the go command's own complaint
 			continue
 		}
 		t := test{e.Package, e.Test}
 		switch e.Action {
 		case "output":
-			said[t] = append(said[t], e.Output)
+			said[t] = keep(said[t], e.Output)
 			if e.Test == "" && isPackageLine(e.Output) || isSummary(e.Output) {
 				fmt.Fprint(show, e.Output)
 			}
 		case "build-output":
+			built[e.ImportPath] = keep(built[e.ImportPath], e.Output)
 			fmt.Fprint(show, e.Output)
 		case "pass", "fail", "skip":
 			r.end(t, e.Action, said, show)
 			if e.Action == "fail" && e.FailedBuild != "" {
-				r.broken = append(r.broken, e.Package+" does not build")
+				r.breaks(e.Package+" does not build", built[e.ImportPath]...)
 			}
 			delete(said, t)
 		}
 	}
+	return lines.Err()
+}
+
+func scanLines(r io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 64<<20)
+	return lines
 }
 
 // end notes how a test or a package ended.
@@ -147,36 +153,33 @@ func (r *results) end(t test, action string, said map[test][]string, show io.Wri
 	}
 	if t.name != "" {
 		r.verdict[t] = action
-		if action == "skip" {
-			r.reasons[t] = skipReason(said[t])
+		switch action {
+		case "skip":
+			r.why[t] = skipReason(said[t])
+		case "fail":
+			r.why[t] = excerpt(said[t]...)
 		}
 		return
 	}
 	// A package fails because of a test, or as a whole: it crashed, hung, or its TestMain refused.
-	byTest := false
-	for x, v := range r.verdict {
-		byTest = byTest || x.pkg == t.pkg && v == "fail"
-	}
-	if action != "fail" || byTest {
+	byTest := func(x test) bool { return x.pkg == t.pkg }
+	if action != "fail" || slices.ContainsFunc(r.leaves("fail"), byTest) {
 		return
 	}
-	if len(said[t]) > 0 {
-		r.broken = append(r.broken, t.pkg+" ended without a verdict")
-	}
-	for x, lines := range said {
+	var unfinished []string
+	for _, x := range slices.SortedFunc(maps.Keys(said), compareTests) {
 		if x.pkg == t.pkg && x.name != "" {
-			fmt.Fprint(show, strings.Join(lines, ""))
+			unfinished = append(unfinished, said[x]...)
 		}
+	}
+	fmt.Fprint(show, strings.Join(unfinished, ""))
+	if len(said[t]) > 0 {
+		r.breaks(t.pkg+" ended without a verdict", append(unfinished, said[t]...)...)
 	}
 }
 
 func isPackageLine(line string) bool {
-	for _, word := range []string{"ok  \t", "FAIL\t", "panic:"} {
-		if strings.HasPrefix(line, word) {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(line, "ok  \t") || strings.HasPrefix(line, "FAIL\t") || strings.HasPrefix(line, "panic:")
 }
 
 // isSummary finds the lines with the counts of the conformance suite.

@@ -19,38 +19,42 @@ func compareTests(a, b test) int {
 	return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
 }
 
-// results are the results of tests in one place.
 type results struct {
 	place   string
 	verdict map[test]string // "pass", "fail", "skip"
-	reasons map[test]string // of those skipped
-	broken  []string        // packages that do not build, crash or hang
+	why     map[test]string // the reason of those skipped, and what those failed printed
+	broken  []string        // packages that do not build, crash or hang; what they printed may follow in further lines
 }
 
 func newResults(place string) *results {
-	return &results{place: place, verdict: map[test]string{}, reasons: map[test]string{}}
+	return &results{place: place, verdict: map[test]string{}, why: map[test]string{}}
 }
 
-// merge adds the results of other packages.
 func (r *results) merge(other *results) {
 	maps.Copy(r.verdict, other.verdict)
-	maps.Copy(r.reasons, other.reasons)
+	maps.Copy(r.why, other.why)
 	r.broken = append(r.broken, other.broken...)
 }
 
-func (r *results) fault(err error) { r.broken = append(r.broken, err.Error()) }
+// breaks notes that a package is broken, and what it said.
+func (r *results) breaks(why string, said ...string) {
+	r.broken = append(r.broken, strings.TrimSpace(why+"\n"+excerpt(said...)))
+}
 
-// leaves returns the tests without subtests, in order. A test that only groups others would count twice.
+// leaves returns the tests without subtests, in order. A test that only groups others would count twice. A group may
+// fail outside of its subtests; it counts if none of those failed.
 func (r *results) leaves(verdict string) []test {
 	groups := map[test]bool{}
-	for t := range r.verdict {
+	for t, v := range r.verdict {
+		if verdict == "fail" && v != "fail" {
+			continue
+		}
 		for i := strings.LastIndex(t.name, "/"); i > 0; i = strings.LastIndex(t.name[:i], "/") {
 			groups[test{t.pkg, t.name[:i]}] = true
 		}
 	}
 	var out []test
 	for t, v := range r.verdict {
-		// A group fails by itself too, but a failed leaf of it has been counted then.
 		if v == verdict && !groups[t] {
 			out = append(out, t)
 		}
@@ -62,43 +66,41 @@ func (r *results) leaves(verdict string) []test {
 type counts struct{ passed, failed, skipped, broken int }
 
 func (r *results) count() counts {
-	c := counts{len(r.leaves("pass")), len(r.leaves("fail")), len(r.leaves("skip")), len(r.broken)}
-	if c.failed == 0 {
-		for _, v := range r.verdict {
-			if v == "fail" { // a group that failed outside of its subtests
-				c.failed++
-			}
-		}
-	}
-	return c
+	return counts{len(r.leaves("pass")), len(r.leaves("fail")), len(r.leaves("skip")), len(r.broken)}
 }
 
-// summary reports what ran where. Its last line counts each test once: as skipped only if no place could run it.
+// summary reports what failed and what ran where. Readers of a long log see its end only, so what they need first is
+// last: below the output of all that failed comes a list of it. The last line counts each test once: as skipped only if
+// no place could run it.
 func summary(all []*results, took time.Duration) string {
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "WHERE\tPASSED\tFAILED\tSKIPPED\tBROKEN")
-	total := counts{}
+	var b, list strings.Builder
+	fmt.Fprintf(&b, "all tests, %v\n", took.Round(time.Second))
+	table := tabwriter.NewWriter(&list, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "WHERE\tPASSED\tFAILED\tSKIPPED\tBROKEN")
+	passed, failed := 0, 0
 	for _, r := range all {
 		c := r.count()
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\n", r.place, c.passed, c.failed, c.skipped, c.broken)
-		total.passed, total.failed, total.broken = total.passed+c.passed, total.failed+c.failed, total.broken+c.broken
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\n", r.place, c.passed, c.failed, c.skipped, c.broken)
+		// A broken package counts as failed in the last line, for readers of that line alone.
+		passed, failed = passed+c.passed, failed+c.failed+c.broken
 	}
-	t.Flush()
+	table.Flush()
 	for _, r := range all {
 		for _, x := range r.leaves("fail") {
-			fmt.Fprintf(&b, "failed (%s): %s %s\n", r.place, x.pkg, x.name)
+			line := fmt.Sprintf("failed (%s): %s %s\n", r.place, x.pkg, x.name)
+			fmt.Fprintf(&b, "%s%s\n", line, r.why[x])
+			list.WriteString(line)
 		}
 		for _, x := range r.broken {
-			fmt.Fprintf(&b, "broken (%s): %s\n", r.place, x)
+			why, _, _ := strings.Cut(x, "\n")
+			fmt.Fprintf(&b, "broken (%s): %s\n\n", r.place, x)
+			fmt.Fprintf(&list, "broken (%s): %s\n", r.place, why)
 		}
 	}
 	skipped := skippedEverywhere(all)
-	total.skipped = len(skipped)
-	b.WriteString(grouped(skipped, all[0].reasons))
-	// A broken package counts as failed here, for readers of this line alone.
-	fmt.Fprintf(&b, "\n%d passed, %d failed, %d skipped", total.passed, total.failed+total.broken, total.skipped)
-	return fmt.Sprintf("all tests, %v\n%s", took.Round(time.Second), b.String())
+	list.WriteString(grouped(skipped, all[0].why))
+	fmt.Fprintf(&list, "\n%d passed, %d failed, %d skipped", passed, failed, len(skipped))
+	return b.String() + list.String()
 }
 
 // grouped returns a line for each reason for which tests were skipped: a feature that a kernel lacks skips many.
@@ -126,9 +128,6 @@ func grouped(skipped []test, reasons map[test]string) string {
 
 func skippedEverywhere(all []*results) []test {
 	return slices.DeleteFunc(all[0].leaves("skip"), func(x test) bool {
-		return slices.ContainsFunc(all[1:], func(r *results) bool {
-			v, ran := r.verdict[x]
-			return ran && v != "skip"
-		})
+		return slices.ContainsFunc(all[1:], func(r *results) bool { return cmp.Or(r.verdict[x], "skip") != "skip" })
 	})
 }

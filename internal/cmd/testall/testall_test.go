@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 const events = `{"Action":"start","Package":"p"}
@@ -48,7 +50,7 @@ func TestEventsAreCounted(t *testing.T) {
 	if got, want := r.count(), (counts{passed: 2, failed: 1, skipped: 1, broken: 1}); got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
-	if reason := r.reasons[test{"p", "TestA/y"}]; reason != "needs ipip: no such device" {
+	if reason := r.why[test{"p", "TestA/y"}]; reason != "needs ipip: no such device" {
 		t.Errorf("reason %q", reason)
 	}
 	for _, want := range []string{"want 1, got 2", "panic: boom", "ok  \tr\t0.1s", "FAIL\tp\t0.1s"} {
@@ -78,6 +80,102 @@ func TestSummaryCountsASkippedTestOnce(t *testing.T) {
 		if got := summary([]*results{r, vm}, time.Second); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%q in the VM: %s\nwant the end %q", c.verdict, got, c.want)
 		}
+	}
+}
+
+// ginkgo is what Ginkgo prints in a test binary. The dots stand for specs that passed.
+const ginkgo = `......
+------------------------------
+• [FAILED] [0.7 seconds]
+bridge pods, ip 4, [It] clusterip-spread on none [group:clusterip]
+/src/suite/ginkgo_test.go:70
+
+  [FAILED] Connections are spread evenly.
+  1 of 4 rows do not hold
+     probe                     want         got
+  ✗  a1 -> clusterIP(of-1):80  Reply by b1  Silence
+  In [It] at: /src/suite/ginkgo_test.go:111 @ 11/23/26 06:54:17.116
+------------------------------
+• [2.1 seconds]
+bridge pods, ip 4, [It] clusterip-multiport on none [group:clusterip]
+------------------------------
+...
+
+Summarizing 1 Failure:
+  [FAIL] bridge pods, ip 4, [It] clusterip-spread on none [group:clusterip]
+  /src/suite/ginkgo_test.go:111
+
+Ran 9 of 119 Specs in 20.626 seconds
+FAIL! -- 8 Passed | 1 Failed | 0 Pending | 110 Skipped
+`
+
+// eventsOf are those of a package whose only test fails with this output.
+func eventsOf(t *testing.T, output string) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	write := json.NewEncoder(&b)
+	for line := range strings.Lines(output) {
+		if err := write.Encode(event{Action: "output", Package: "suite", Test: "TestConformance", Output: line}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"TestConformance", ""} {
+		if err := write.Encode(event{Action: "fail", Package: "suite", Test: name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &b
+}
+
+// Of a log that is long only the end can be read, so the summary repeats what failed and why, and then lists it.
+func TestSummaryShowsWhyTestsFailed(t *testing.T) {
+	here, _ := readEvents(t)
+	noise := strings.Repeat("a line that explains nothing\n", 500)
+	vm := newResults("VM")
+	if err := vm.read(eventsOf(t, noise+ginkgo+noise+"the end\n"), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	got := summary([]*results{here, vm}, time.Second)
+	last := -1
+	for _, want := range []string{
+		"failed (here): p TestB\n        a_test.go:9: want 1, got 2\n",
+		"broken (here): q ended without a verdict\n    panic: boom\n",
+		"failed (VM): suite TestConformance\n      [FAIL] bridge pods, ip 4, [It] clusterip-spread on none",
+		"    • [FAILED] [0.7 seconds]\n",
+		"      [FAILED] Connections are spread evenly.\n",
+		"      ✗  a1 -> clusterIP(of-1):80  Reply by b1  Silence\n",
+		"    the end\n",
+		"WHERE ",
+		"failed (here): p TestB\nbroken (here): q ended without a verdict\nfailed (VM): suite TestConformance\n",
+		"\n2 passed, 3 failed, 1 skipped",
+	} {
+		i := strings.Index(got, want)
+		if i <= last {
+			t.Errorf("%q is missing or in another place", want)
+		}
+		last = i
+	}
+	if lines := strings.Count(got, "\n"); lines > 60 || strings.Contains(got, "clusterip-multiport") || t.Failed() {
+		t.Errorf("%d lines:\n%s", lines, got)
+	}
+}
+
+func TestExcerptsAreShort(t *testing.T) {
+	long := strings.Repeat("✗", mostWidth) + "\n"
+	reports := strings.Repeat("• [FAILED] [1 second]\n"+long+"------------------------------\n", 100)
+	names := strings.Repeat("  [FAIL] x\n", 100)
+	for output, most := range map[string]int{strings.Repeat(long, 100): mostTail, reports + names: mostSpecs + shortTail} {
+		got := excerpt(output)
+		if lines := strings.Count(got, "\n"); lines != most || len(got) > lines*(mostWidth+20) || !utf8.ValidString(got) {
+			t.Errorf("%d lines of %d bytes, want %d lines:\n%s", lines, len(got), most, got)
+		}
+	}
+	var said []string
+	for range 3 * mostKept {
+		said = keep(said, "line\n")
+	}
+	if said = keep(said, "the end\n"); len(said) > mostKept || said[len(said)-1] != "the end\n" {
+		t.Errorf("kept %d lines", len(said))
 	}
 }
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -41,7 +40,6 @@ var conformance = map[string]struct {
 	}},
 }
 
-// binary is a test binary to run with some arguments.
 type binary struct {
 	pkg, dir, path string
 	args           []string
@@ -117,7 +115,7 @@ func (v *vms) finish(ctx context.Context, here *results) []*results {
 // lost notes and prints why not everything was tested under a kernel.
 func (r *results) lost(kernel string, err error) {
 	fmt.Fprintf(os.Stderr, "test: Linux %s: %v\n", kernel, err)
-	r.fault(err)
+	r.breaks(err.Error())
 }
 
 // machines returns how many virtual machines run at the same time. Each takes 3 GiB of memory, and one processor where
@@ -134,19 +132,13 @@ func machines() int {
 // testInVM runs binaries under another kernel and adds their results.
 func (r *results) testInVM(ctx context.Context, kernel string, runs []binary) error {
 	cmd := command(ctx, "scripts/vm", "--kernel", kernel, "bash", "-c", script(runs))
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
+	err := runAndRead(cmd, func(out io.Reader) error {
+		return r.readSections(ctx, out, labelled{"Linux " + kernel + " | ", os.Stdout})
+	})
+	if err != nil { // sections report failed tests, the exit code does not
+		err = fmt.Errorf("scripts/vm: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	readErr := r.readSections(ctx, out, labelled{"Linux " + kernel + " | ", os.Stdout})
-	err = cmd.Wait()
-	if readErr == nil && err != nil {
-		readErr = fmt.Errorf("scripts/vm: %w", err) // sections report failed tests, the exit code does not
-	}
-	return readErr
+	return err
 }
 
 // labelled puts a label in front of each line, and ends the last one: two machines write at the same time.
@@ -172,7 +164,6 @@ const (
 	sectionEnd   = "\x01exit "
 )
 
-// script runs the binaries one after the other.
 func script(runs []binary) string {
 	var b strings.Builder
 	for _, run := range runs {
@@ -189,39 +180,33 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + 
 
 // readSections reads the output of script, and shows failures and counts.
 func (r *results) readSections(ctx context.Context, out io.Reader, show io.Writer) error {
-	lines := bufio.NewReader(out)
+	lines := scanLines(out)
 	pkg, text := "", &bytes.Buffer{}
-	for {
-		line, err := lines.ReadString('\n')
-		if errors.Is(err, io.EOF) {
-			if pkg != "" {
-				r.broken = append(r.broken, pkg+" ended with the machine")
-				fmt.Fprint(show, text)
-			}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if name, ok := strings.CutPrefix(line, sectionStart); ok {
-			pkg = strings.TrimSpace(name)
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), sectionStart); ok {
+			pkg = name
 			text.Reset()
-		} else if code, ok := strings.CutPrefix(line, sectionEnd); ok {
-			if err := r.section(ctx, pkg, text, strings.TrimSpace(code), show); err != nil {
+		} else if code, ok := strings.CutPrefix(lines.Text(), sectionEnd); ok {
+			if err := r.section(ctx, pkg, text, code, show); err != nil {
 				return err
 			}
 			pkg = ""
 		} else {
-			text.WriteString(line)
+			fmt.Fprintln(text, lines.Text())
 		}
 	}
+	if pkg != "" && lines.Err() == nil {
+		r.breaks(pkg+" ended with the machine", text.String())
+		fmt.Fprint(show, text)
+	}
+	return lines.Err()
 }
 
 // section converts a binary's output into the events of "go test -json", and reads those.
 func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, code string, show io.Writer) error {
 	before := len(r.broken) + len(r.leaves("fail"))
 	cmd := command(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
-	cmd.Stdin = text
+	cmd.Stdin = bytes.NewReader(text.Bytes())
 	events, err := cmd.Output()
 	if err != nil {
 		return fmt.Errorf("go tool test2json: %w", err)
@@ -230,7 +215,7 @@ func (r *results) section(ctx context.Context, pkg string, text *bytes.Buffer, c
 		return err
 	}
 	if code != "0" && len(r.broken)+len(r.leaves("fail")) == before {
-		r.broken = append(r.broken, fmt.Sprintf("%s ended with exit code %s", pkg, code))
+		r.breaks(fmt.Sprintf("%s ended with exit code %s", pkg, code), text.String())
 	}
 	return nil
 }
@@ -254,15 +239,14 @@ func skippedTests(ctx context.Context, skipped []test) ([]binary, error) {
 	}
 	var runs []binary
 	for _, key := range order {
-		b, err := build(ctx, key.pkg)
-		if err != nil {
-			return nil, err
-		}
 		run := pattern(shared[key])
 		if key.name != pattern([]string{""}) {
 			run += "/" + key.name
 		}
-		b.args = []string{"-test.run", run}
+		b, err := build(ctx, key.pkg, "-test.run", run)
+		if err != nil {
+			return nil, err
+		}
 		runs = append(runs, b)
 	}
 	return runs, nil
@@ -310,11 +294,10 @@ func conformanceRuns(ctx context.Context, kernel string, patterns []string) ([]b
 	var runs []binary
 	for _, f := range found.Findings {
 		if c := conformance[f.Feature]; c.kernel == kernel && f.InVM {
-			b, err := build(ctx, suite)
+			b, err := build(ctx, suite, c.args...)
 			if err != nil {
 				return nil, err
 			}
-			b.args = c.args
 			runs = append(runs, b)
 		}
 	}
@@ -326,8 +309,9 @@ var built = map[string]binary{}
 
 // build makes a test binary that needs no library of the host. Without debugging information it is half as large, and
 // starts sooner.
-func build(ctx context.Context, pkg string) (binary, error) {
+func build(ctx context.Context, pkg string, args ...string) (binary, error) {
 	if b, ok := built[pkg]; ok {
+		b.args = args
 		return b, nil
 	}
 	dir, err := output(ctx, "go", "list", "-f", "{{.Dir}}", pkg)
@@ -345,5 +329,5 @@ func build(ctx context.Context, pkg string) (binary, error) {
 		return binary{}, fmt.Errorf("build the tests of %s: %w", pkg, err)
 	}
 	built[pkg] = binary{pkg: pkg, dir: dir[0], path: path}
-	return built[pkg], nil
+	return build(ctx, pkg, args...)
 }

@@ -40,14 +40,12 @@ func guest() {
 
 // openWire loads what the port to the host needs, and opens it.
 func openWire() (*wire, error) {
-	for _, m := range []mount{
-		{"devtmpfs", "/dev", "devtmpfs", 0, ""},
-		{"proc", "/proc", "proc", 0, ""},
-		{"sysfs", "/sys", "sysfs", 0, ""},
-	} {
-		if err := m.do(""); err != nil {
-			return nil, err
-		}
+	if err := mountAll("",
+		mount{"devtmpfs", "/dev", "devtmpfs", 0, ""},
+		mount{"proc", "/proc", "proc", 0, ""},
+		mount{"sysfs", "/sys", "sysfs", 0, ""},
+	); err != nil {
+		return nil, err
 	}
 	if err := loadModules(); err != nil {
 		return nil, err
@@ -133,13 +131,11 @@ func listen(w *wire, signals chan<- syscall.Signal, bye chan<- struct{}) {
 func becomeHost(j job) error {
 	const host, memory, root = "/host", "/memory", "/root"
 	const share = "trans=virtio,version=9p2000.L,msize=512000"
-	for _, m := range []mount{
-		{"host", host, "9p", unix.MS_RDONLY, share + ",cache=loose"},
-		{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
-	} {
-		if err := m.do(""); err != nil {
-			return err
-		}
+	if err := mountAll("",
+		mount{"host", host, "9p", unix.MS_RDONLY, share + ",cache=loose"},
+		mount{"tmpfs", memory, "tmpfs", 0, "mode=0755"},
+	); err != nil {
+		return err
 	}
 	upper, work := memory+"/upper", memory+"/work"
 	for _, dir := range []string{upper, work} {
@@ -162,10 +158,8 @@ func becomeHost(j job) error {
 	for i, out := range j.Outs {
 		mounts = append(mounts, mount{fmt.Sprintf("out%d", i), out, "9p", 0, share})
 	}
-	for _, m := range mounts {
-		if err := m.do(root); err != nil {
-			return err
-		}
+	if err := mountAll(root, mounts...); err != nil {
+		return err
 	}
 	if err := switchRoot(root); err != nil {
 		return fmt.Errorf("switch to the root %s: %w", root, err)
@@ -201,13 +195,15 @@ type mount struct {
 	data                   string
 }
 
-func (m mount) do(root string) error {
-	target := root + m.target
-	if err := os.MkdirAll(target, 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mount(m.source, target, m.fstype, m.flags, m.data); err != nil {
-		return fmt.Errorf("mount %s on %s: %w", m.source, target, err)
+func mountAll(root string, mounts ...mount) error {
+	for _, m := range mounts {
+		target := root + m.target
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.source, target, m.fstype, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.source, target, err)
+		}
 	}
 	return nil
 }

@@ -62,16 +62,14 @@ func findKernel(cache, name string) (kernel, error) {
 // download asks the sources that this machine is configured with, and where they do not have the package (another
 // release, or lists never fetched or out of date) Debian's own with lists kept in the cache. Neither needs root.
 func download(cache, dir string, pattern *regexp.Regexp) (kernel, error) {
-	configured := apt{}
-	k, err := configured.fetch(dir, pattern)
+	k, err := apt{}.fetch(dir, pattern)
 	if err == nil {
 		return k, nil
 	}
 	own, ownErr := privateApt(filepath.Join(cache, "apt"))
-	if ownErr != nil {
-		return kernel{}, errors.Join(err, ownErr)
+	if ownErr == nil {
+		k, ownErr = own.fetch(dir, pattern)
 	}
-	k, ownErr = own.fetch(dir, pattern)
 	if ownErr != nil {
 		return kernel{}, errors.Join(err, ownErr)
 	}
@@ -86,11 +84,9 @@ func privateApt(dir string) (apt, error) {
 	const sources = `deb http://deb.debian.org/debian bookworm main
 deb http://deb.debian.org/debian-security bookworm-security main
 `
-	if err := os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755); err != nil {
-		return apt{}, err
-	}
 	list := filepath.Join(dir, "sources.list")
-	if err := os.WriteFile(list, []byte(sources), 0o644); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755),
+		os.WriteFile(list, []byte(sources), 0o644)); err != nil {
 		return apt{}, err
 	}
 	a := apt{options: []string{
@@ -127,10 +123,7 @@ func (a apt) fetch(dir string, pattern *regexp.Regexp) (kernel, error) {
 	if release == "" {
 		return kernel{}, fmt.Errorf("apt knows no package %s", pattern)
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		return kernel{}, err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return kernel{}, err
 	}
 	if _, err := a.command("apt-get", dir, "download", "-q", "linux-image-"+release); err != nil {
@@ -210,10 +203,7 @@ func numbers(release string) (out []int) {
 
 // findProgram looks where administrators' programs are too; a user's PATH often lacks those folders.
 func findProgram(name string) string {
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+	for _, dir := range []string{"", "/usr/sbin", "/sbin"} {
 		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return path
 		}

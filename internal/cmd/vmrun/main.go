@@ -9,14 +9,14 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
+
+	"github.com/viplab/viplab/internal/release"
 )
 
 // exitFault is the exit code for a machine that could not be made, as opposed to a command that failed in it.
@@ -36,9 +36,20 @@ func main() {
 }
 
 func run() (int, error) {
-	var outs folders
+	var outs []string
 	kernelName := flag.String("kernel", "6.1", "kernel of Debian 12: 6.1 or 6.12")
-	flag.Var(&outs, "out", "a `folder` that the guest may write to, seen there under the same path (repeatable)")
+	flag.Func("out", "a `folder` that the guest may write to, seen there under the same path (repeatable)",
+		func(dir string) error {
+			err := os.MkdirAll(dir, 0o755)
+			if err == nil {
+				dir, err = filepath.Abs(dir)
+			}
+			if err == nil {
+				dir, err = filepath.EvalSymlinks(dir)
+			}
+			outs = append(outs, dir)
+			return err
+		})
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: scripts/vm [flags] [command [argument ...]]\n"+
 			"Without a command: an interactive shell. Cache: $VIPLAB_CACHE, else ~/.cache/viplab\n")
@@ -52,7 +63,10 @@ func run() (int, error) {
 	if _, err := exec.LookPath(qemu); err != nil {
 		return 0, fmt.Errorf("%s is not installed: run scripts/setup", qemu)
 	}
-	cache, err := cacheFolder()
+	cache, err := release.CacheDir()
+	if err == nil {
+		err = os.MkdirAll(cache, 0o755)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -66,43 +80,6 @@ func run() (int, error) {
 	}
 	accel, why := accelerator(cache, k)
 	return runMachine(machine{kernel: k, accel: accel, why: why, job: job})
-}
-
-// folders is a repeatable flag of existing folders, made absolute.
-type folders []string
-
-func (f *folders) String() string { return strings.Join(*f, ",") }
-
-func (f *folders) Set(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	abs, err = filepath.EvalSymlinks(abs)
-	if err != nil {
-		return err
-	}
-	*f = append(*f, abs)
-	return nil
-}
-
-func cacheFolder() (string, error) {
-	dir := os.Getenv("VIPLAB_CACHE")
-	if dir == "" {
-		base, err := os.UserCacheDir()
-		if err != nil {
-			return "", errors.New("neither VIPLAB_CACHE nor HOME is set")
-		}
-		dir = filepath.Join(base, "viplab")
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", err
-	}
-	return dir, os.MkdirAll(dir, 0o755)
 }
 
 // progress prints what takes time. It goes to standard error, away from the command's output.

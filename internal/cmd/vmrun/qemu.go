@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -124,7 +125,6 @@ func (m machine) arguments(dir string) []string {
 	return args
 }
 
-// virtual is a running machine.
 type virtual struct {
 	machine
 	cmd     *exec.Cmd
@@ -140,7 +140,11 @@ type frame struct {
 
 // follow gives the guest its job and returns when it is done, the guest is lost, or a person ends it.
 func (v *virtual) follow(signals <-chan os.Signal) (int, error) {
-	if err := v.wire.send(kindJob, v.job.encode()); err != nil {
+	payload, err := json.Marshal(v.job)
+	if err == nil {
+		err = v.wire.send(kindJob, payload)
+	}
+	if err != nil {
 		return 0, v.lost(err)
 	}
 	frames, lost := make(chan frame), make(chan error, 1)
@@ -152,8 +156,7 @@ func (v *virtual) follow(signals <-chan os.Signal) (int, error) {
 	if v.trial {
 		limit = kvmLimit
 	}
-	boot := time.NewTimer(limit)
-	booted, interrupts := false, 0
+	boot, booted, interrupts := time.NewTimer(limit), false, 0
 	for {
 		select {
 		case f := <-frames:
@@ -239,24 +242,20 @@ func accelerator(cache string, k kernel) (accel, why string) {
 		return "tcg", err.Error()
 	}
 	note := filepath.Join(cache, "kvm-"+unix.ByteSliceToString(host.Release[:])+"-"+k.release)
-	if answer, err := os.ReadFile(note); err == nil {
-		return readAnswer(string(answer))
+	answer, err := os.ReadFile(note)
+	if err != nil {
+		progress("try KVM (once, at most %v)", kvmLimit)
+		trial := machine{kernel: k, accel: "kvm", trial: true,
+			job: job{Args: []string{"/bin/true"}, Dir: "/", Modules: k.modules()}}
+		answer = []byte("kvm")
+		if code, err := runMachine(trial); err != nil || code != 0 {
+			answer = fmt.Appendf(nil, "tcg KVM does not boot this kernel within %v", kvmLimit)
+		}
+		if err := os.WriteFile(note, answer, 0o644); err != nil {
+			progress("%v", err)
+		}
 	}
-	progress("try KVM (once, at most %v)", kvmLimit)
-	trial := machine{kernel: k, accel: "kvm", trial: true,
-		job: job{Args: []string{"/bin/true"}, Dir: "/", Modules: k.modules()}}
-	answer := "kvm"
-	if code, err := runMachine(trial); err != nil || code != 0 {
-		answer = "tcg " + fmt.Sprintf("KVM does not boot this kernel within %v", kvmLimit)
-	}
-	if err := os.WriteFile(note, []byte(answer), 0o644); err != nil {
-		progress("%v", err)
-	}
-	return readAnswer(answer)
-}
-
-func readAnswer(s string) (accel, why string) {
-	accel, why, _ = strings.Cut(s, " ")
+	accel, why, _ = strings.Cut(string(answer), " ")
 	return accel, why
 }
 
@@ -268,5 +267,3 @@ func keepTerminal() func() {
 	}
 	return func() { _ = unix.IoctlSetTermios(0, unix.TCSETS, modes) }
 }
-
-func terminalSize() (*unix.Winsize, error) { return unix.IoctlGetWinsize(0, unix.TIOCGWINSZ) }

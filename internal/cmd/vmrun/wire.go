@@ -4,11 +4,12 @@ package main
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // A frame is one byte of kind, four bytes of length (big endian), and the payload.
@@ -104,19 +105,11 @@ func newJob(args []string, outs []string, k kernel) (job, error) {
 	}
 	j := job{Args: args, Dir: dir, Env: os.Environ(), Modules: k.modules(), Outs: outs, Interactive: len(args) == 0}
 	if j.Interactive {
-		size, err := terminalSize()
+		size, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
 		if err != nil {
 			return job{}, fmt.Errorf("no command given, and standard input is no terminal for a shell: %w", err)
 		}
 		j.Rows, j.Cols = size.Row, size.Col
 	}
 	return j, nil
-}
-
-func (j job) encode() []byte {
-	b, err := json.Marshal(j)
-	if err != nil {
-		panic(err) // strings and numbers only
-	}
-	return b
 }

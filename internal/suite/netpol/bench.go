@@ -86,11 +86,11 @@ func (b *Bench) closing(f func() error) {
 
 // Close takes everything down.
 func (b *Bench) Close(ctx context.Context) error {
-	var errs []error
+	var err error
 	for _, f := range slices.Backward(b.closers) {
-		errs = append(errs, f(ctx))
+		err = errors.Join(err, f(ctx))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // startPods starts the pods in an order in which they get their planned addresses: one on each node at a time.
@@ -121,7 +121,6 @@ func (b *Bench) startPods(ctx context.Context) error {
 	return nil
 }
 
-// startServers makes the pods answer on their ports.
 func (b *Bench) startServers(context.Context) error {
 	l := b.cluster.Lab()
 	var ports []traffic.Port
@@ -148,7 +147,6 @@ func (b *Bench) startServers(context.Context) error {
 	return nil
 }
 
-// startEnforcer starts the enforcer on every node.
 func (b *Bench) startEnforcer(ctx context.Context) error {
 	for _, n := range b.cluster.Lab().Nodes() {
 		in, err := b.start(ctx, b.enforcer, n)
@@ -166,7 +164,6 @@ func (b *Bench) startEnforcer(ctx context.Context) error {
 	return nil
 }
 
-// start starts a program on a node.
 func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.Instance, error) {
 	state, err := sandbox.TempDir(p.Name() + "-" + n.Name() + "-")
 	if err != nil {
@@ -183,21 +180,31 @@ func (b *Bench) start(ctx context.Context, p spec.Proxier, n *lab.Node) (spec.In
 	return in, nil
 }
 
-// startEvidence begins to gather evidence of dropped packets.
-func (b *Bench) startEvidence(context.Context) (err error) {
+func (b *Bench) startEvidence(context.Context) error {
 	if b.enforcer.Features()[spec.PolicyDropLog] {
-		b.evidence, err = openDropLog(b.cluster.Lab().Nodes())
-	} else {
-		var pods []*netns.NS
-		for i := range Pods {
-			pods = append(pods, b.ns(i))
+		var logs dropLog
+		for _, n := range b.cluster.Lab().Nodes() {
+			l, err := observe.OpenLogGroups(n.NS, groups...)
+			if err != nil {
+				return err
+			}
+			b.closing(l.Close)
+			logs = append(logs, l)
 		}
-		b.evidence, err = watchCrossing(pods)
+		b.evidence = logs
+		return nil
 	}
-	if err == nil {
-		b.closing(b.evidence.Close)
+	var captures crossing
+	for i := range Pods {
+		c, err := observe.StartCapture(b.ns(i))
+		if err != nil {
+			return err
+		}
+		b.closing(c.Close)
+		captures = append(captures, c)
 	}
-	return err
+	b.evidence = captures
+	return nil
 }
 
 // checkAllOpen shows that every pod reaches every pod while there are no policies. An enforcer that logs no drops can

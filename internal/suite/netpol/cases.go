@@ -4,12 +4,15 @@ package netpol
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	kjson "sigs.k8s.io/json"
 
@@ -103,18 +106,13 @@ func tableBy(c *oracle.Cluster, f lab.Family, allows func(oracle.Flow) bool) (t 
 	return t
 }
 
-// endsOf returns the pods of the grid as ends of connections.
 func endsOf(c *oracle.Cluster, f lab.Family) [9]oracle.End {
 	var ends [9]oracle.End
 	for _, p := range c.Pods {
-		for i, name := range Pods {
-			if name != p.Namespace+"/"+p.Name {
-				continue
-			}
-			for _, a := range p.Addrs {
-				if lab.FamilyOf(a) == f {
-					ends[i] = oracle.End{Addr: a, Pod: p}
-				}
+		i := slices.Index(Pods, p.Namespace+"/"+p.Name)
+		for _, a := range p.Addrs {
+			if i >= 0 && lab.FamilyOf(a) == f {
+				ends[i] = oracle.End{Addr: a, Pod: p}
 			}
 		}
 	}
@@ -164,8 +162,10 @@ func decode(source string, data []byte) ([]Case, error) {
 	var probe struct{ Cases json.RawMessage }
 	isJSON := bytes.HasPrefix(bytes.TrimSpace(data), []byte("{"))
 	if !isJSON || json.Unmarshal(data, &probe) == nil && probe.Cases == nil {
-		c, err := decodeManifest(source, data)
-		return []Case{c}, err
+		name := filepath.Base(source)
+		policies, err := policiesOf(source, data)
+		return []Case{{ID: strings.TrimSuffix(name, filepath.Ext(name)), Priority: spec.P1,
+			Given: "the policies of " + name, Source: source, Policies: policies}}, err
 	}
 	var file caseFile
 	if err := strictly(data, &file); err != nil {
@@ -205,10 +205,8 @@ func strictly(data []byte, into any) error {
 }
 
 func (w *writtenCase) read() (Case, error) {
-	c := Case{ID: w.ID, Priority: w.Priority, Given: w.Given, Why: w.Why, Source: w.Source, NamedPorts: NamedPorts{}}
-	if c.Priority == "" {
-		c.Priority = spec.P1
-	}
+	c := Case{ID: w.ID, Priority: cmp.Or(w.Priority, spec.P1), Given: w.Given, Why: w.Why, Source: w.Source,
+		NamedPorts: NamedPorts{}}
 	var errs []error
 	for i, text := range w.Policies {
 		policies, err := policiesOf(fmt.Sprintf("policies[%d]", i), text)
@@ -248,18 +246,11 @@ func readNamedPort(pod string, words []json.RawMessage) (NamedPort, error) {
 		json.Unmarshal(words[2], &protocol) != nil {
 		return NamedPort{}, errors.New(`want [NAME, NUMBER, PROTOCOL], for example ["http", 80, "TCP"]`)
 	}
-	port, err := parsePort(number, protocol)
-	return NamedPort{name, port}, err
-}
-
-// decodeManifest makes a case of a manifest.
-func decodeManifest(source string, data []byte) (Case, error) {
-	name := filepath.Base(source)
-	c := Case{ID: strings.TrimSuffix(name, filepath.Ext(name)), Priority: spec.P1, Given: "the policies of " + name,
-		Source: source}
-	var err error
-	c.Policies, err = policiesOf(source, data)
-	return c, err
+	port := Port{number, corev1.Protocol(protocol)}
+	if !slices.Contains(Ports, port) {
+		return NamedPort{}, fmt.Errorf("no port %q in the grid: there are %v", port, Ports)
+	}
+	return NamedPort{name, port}, nil
 }
 
 // policiesOf returns the policies of a manifest. Those without a namespace get x.

@@ -3,28 +3,14 @@
 package netpol
 
 import (
-	"errors"
 	"fmt"
 
-	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/observe"
 )
 
 // crossing is the evidence on enforcers that log nothing: the packets on the devices of the pods. A packet that has
 // left its sender and has not reached its target was dropped in between: without policies, every pod reaches every pod.
 type crossing []*observe.Capture
-
-func watchCrossing(pods []*netns.NS) (crossing, error) {
-	var c crossing
-	for _, ns := range pods {
-		capture, err := observe.StartCapture(ns)
-		if err != nil {
-			return nil, errors.Join(err, c.Close())
-		}
-		c = append(c, capture)
-	}
-	return c, nil
-}
 
 func (c crossing) drain() (func(sent, delivered flowKey) Mark, error) {
 	left, arrived := map[flowKey]bool{}, map[flowKey]bool{}
@@ -59,6 +45,3 @@ func (c crossing) drain() (func(sent, delivered flowKey) Mark, error) {
 		return Lost
 	}, nil
 }
-
-// Close ends all captures.
-func (c crossing) Close() error { return closeAll(c) }

@@ -3,6 +3,7 @@
 package netpol
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -23,7 +24,7 @@ func Describe(w io.Writer, c Case) error {
 	var b strings.Builder
 	for _, p := range c.Policies {
 		fmt.Fprintf(&b, "Policy %s/%s is about %s in namespace %s (%s).\n", p.Namespace, p.Name,
-			selected("pods", &p.Spec.PodSelector), p.Namespace, orNone(podsSelected(p)))
+			selected("pods", &p.Spec.PodSelector), p.Namespace, cmp.Or(strings.Join(podsSelected(p), ", "), "none"))
 		for _, d := range []struct {
 			of         networkingv1.PolicyType
 			verb, word string
@@ -43,21 +44,10 @@ func Describe(w io.Writer, c Case) error {
 
 // podsSelected returns the pods of the grid that a policy isolates.
 func podsSelected(p *networkingv1.NetworkPolicy) []string {
-	var out []string
-	for _, pod := range Pods {
-		namespace, _, _ := strings.Cut(pod, "/")
-		if namespace == p.Namespace && oracle.Matches(&p.Spec.PodSelector, podObject(pod, "", nil).Labels) {
-			out = append(out, pod)
-		}
-	}
-	return out
-}
-
-func orNone(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+	return slices.DeleteFunc(slices.Clone(Pods), func(name string) bool {
+		pod := podObject(name, "", nil)
+		return pod.Namespace != p.Namespace || !oracle.Matches(&p.Spec.PodSelector, pod.Labels)
+	})
 }
 
 func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
@@ -72,7 +62,6 @@ func writeRules(b *strings.Builder, word string, rules []oracle.Rule) {
 	}
 }
 
-// either joins descriptions with "or".
 func either[T any](all []T, none string, describe func(T) string) string {
 	if len(all) == 0 {
 		return none

@@ -8,7 +8,7 @@ import (
 )
 
 func TestDescribe(t *testing.T) {
-	c, err := decodeManifest("p.yaml", []byte(`
+	cases, err := decode("p.yaml", []byte(`
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: p, namespace: x}
@@ -40,7 +40,7 @@ Policy y/q is about pods whose label pod is "d" in namespace y (none).
   What they may send: nothing.
 `
 	var got strings.Builder
-	if err := Describe(&got, c); err != nil || got.String() != want {
+	if err := Describe(&got, cases[0]); err != nil || got.String() != want {
 		t.Errorf("%v:\n%s\nwant:\n%s", err, got.String(), want)
 	}
 }

@@ -3,13 +3,10 @@
 package netpol
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
 )
 
@@ -18,7 +15,6 @@ type evidence interface {
 	// drain takes the evidence since the last call and returns a classifier of requests, given the flow as sent and as
 	// delivered: Dropped, Arrived, or Lost without evidence.
 	drain() (classify func(sent, delivered flowKey) Mark, err error)
-	io.Closer
 }
 
 // flowKey distinguishes the packets of one cell from all others.
@@ -27,7 +23,6 @@ type flowKey struct {
 	from, to netip.AddrPort
 }
 
-// reply returns the flow of the reply.
 func (k flowKey) reply() flowKey { return flowKey{k.proto, k.to, k.from} }
 
 // dropLog is the evidence on enforcers that log packets before they drop them.
@@ -35,18 +30,6 @@ type dropLog []*observe.LogGroups
 
 // groups are the NFLOG groups of packets that ingress and egress rules deny.
 var groups = []uint16{1, 2}
-
-func openDropLog(nodes []*lab.Node) (dropLog, error) {
-	var d dropLog
-	for _, n := range nodes {
-		logs, err := observe.OpenLogGroups(n.NS, groups...)
-		if err != nil {
-			return nil, errors.Join(err, d.Close())
-		}
-		d = append(d, logs)
-	}
-	return d, nil
-}
 
 func (d dropLog) drain() (func(sent, delivered flowKey) Mark, error) {
 	dropped := map[flowKey]bool{}
@@ -75,15 +58,4 @@ func (d dropLog) drain() (func(sent, delivered flowKey) Mark, error) {
 		}
 		return Lost
 	}, nil
-}
-
-// Close closes the logs of all nodes.
-func (d dropLog) Close() error { return closeAll(d) }
-
-func closeAll[T io.Closer](all []T) error {
-	var errs []error
-	for _, one := range all {
-		errs = append(errs, one.Close())
-	}
-	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab"
 )
 
@@ -24,11 +25,8 @@ func forStack(policies []*networkingv1.NetworkPolicy, stack lab.Stack) []*networ
 	var out []*networkingv1.NetworkPolicy
 	for _, p := range policies {
 		p = p.DeepCopy()
-		for i := range p.Spec.Ingress {
-			p.Spec.Ingress[i].From = peersForStack(p.Spec.Ingress[i].From, stack)
-		}
-		for i := range p.Spec.Egress {
-			p.Spec.Egress[i].To = peersForStack(p.Spec.Egress[i].To, stack)
+		for peers := range oracle.EachRule(p) {
+			*peers = peersForStack(*peers, stack)
 		}
 		out = append(out, p)
 	}
@@ -45,16 +43,11 @@ func peersForStack(peers []networkingv1.NetworkPolicyPeer, stack lab.Stack) []ne
 		if twin == nil || stack == lab.Dual {
 			out = append(out, p)
 		}
-		if twin != nil && (stack == lab.IPv6 || isV4(p.IPBlock.CIDR)) {
+		if twin != nil && (stack == lab.IPv6 || netip.MustParsePrefix(p.IPBlock.CIDR).Addr().Is4()) {
 			out = append(out, *twin)
 		}
 	}
 	return out
-}
-
-func isV4(cidr string) bool {
-	p, err := netip.ParsePrefix(cidr)
-	return err == nil && p.Addr().Is4()
 }
 
 // twinOf returns the ipBlock in the other family, nil for other peers and for ranges that cannot be parsed.
@@ -87,19 +80,17 @@ func twin(p netip.Prefix) netip.Prefix {
 	case v4.Contains(p.Addr()) && bits >= v4.Bits():
 		a, b := v6.Addr().As16(), p.Addr().As4()
 		a[7], a[15] = b[2], b[3]
-		switch {
-		case bits <= 24: // of the 16 bits that number a node, IPv4 has 8
+		if bits <= 24 { // of the 16 bits that number a node, IPv4 has 8
 			bits = v6.Bits() + max(0, bits-v4.Bits()+8)*min(1, bits-v4.Bits())
-		default:
+		} else {
 			bits += 96
 		}
 		return netip.PrefixFrom(netip.AddrFrom16(a), bits)
 	case p.Contains(v4.Addr()):
 		return netip.PrefixFrom(v6.Addr(), v6.Bits()-(v4.Bits()-bits)).Masked()
-	default:
-		a := [16]byte{}
-		b := p.Addr().As4()
-		copy(a[12:], b[:])
-		return netip.PrefixFrom(netip.AddrFrom16(a), 96+bits) // no pod is in it, as none was in the IPv4 range
+	default: // no pod is in it, as none was in the IPv4 range
+		var a [16]byte
+		copy(a[12:], p.Addr().AsSlice())
+		return netip.PrefixFrom(netip.AddrFrom16(a), 96+bits)
 	}
 }

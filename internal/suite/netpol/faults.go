@@ -17,8 +17,7 @@ import (
 // further one whose table no misreading before it changes.
 func Faults(cases []Case) ([]faults.Fault, error) {
 	var all []faults.Fault
-	named := map[string]bool{}
-	right := make([]*oracle.Cluster, len(cases))
+	named, right := map[string]bool{}, make([]*oracle.Cluster, len(cases))
 	for i, c := range cases {
 		var err error
 		if right[i], err = c.judge(lab.IPv4); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -45,16 +46,11 @@ func (h hostBits) restore(o store.Object) store.Object {
 }
 
 func blocksOf(p *networkingv1.NetworkPolicy) (blocks []*networkingv1.IPBlock) {
-	var peers []networkingv1.NetworkPolicyPeer
-	for _, r := range p.Spec.Ingress {
-		peers = append(peers, r.From...)
-	}
-	for _, r := range p.Spec.Egress {
-		peers = append(peers, r.To...)
-	}
-	for _, x := range peers {
-		if x.IPBlock != nil {
-			blocks = append(blocks, x.IPBlock)
+	for peers := range oracle.EachRule(p) {
+		for _, x := range *peers {
+			if x.IPBlock != nil {
+				blocks = append(blocks, x.IPBlock)
+			}
 		}
 	}
 	return blocks

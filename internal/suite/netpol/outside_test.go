@@ -5,6 +5,7 @@ package netpol_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,12 +131,10 @@ func TestAnEnforcerThatConvergesLateAndLogsNothing(t *testing.T) {
 
 // An enforcer that misreads policies fails when patience ends, with cells that are open or dropped, but not lost.
 func TestPatienceEnds(t *testing.T) {
-	reading, err := misreading.Find("ingress-not-implemented")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readings := misreading.Given()
+	i := slices.IndexFunc(readings, func(r misreading.Reading) bool { return r.Name == "ingress-not-implemented" })
 	b, cases := benchOf(t, late{proxiers.Enforcers()[0]}, netpol.Options{Stack: lab.IPv4, PodNetwork: lab.Routed,
-		Patience: 5 * time.Second, Misreading: &reading})
+		Patience: 5 * time.Second, Misreading: &readings[i]})
 	verdicts, err := b.Judge(t.Context(), cases["TGT-02"])
 	if verdict, wrong := netpol.SumUp(verdicts, err); verdict != spec.Fail ||
 		!strings.Contains(wrong.Error(), "x/b>x/a:80/TCP: ., want X") {

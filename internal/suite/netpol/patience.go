@@ -43,14 +43,13 @@ func (b *Bench) applyOpposite(ctx context.Context, right *oracle.Cluster) error 
 	return nil
 }
 
-// denyAll returns policies that isolate every pod in both directions.
 func denyAll() []*networkingv1.NetworkPolicy {
+	both := []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 	var out []*networkingv1.NetworkPolicy
 	for _, ns := range Namespaces {
 		out = append(out, &networkingv1.NetworkPolicy{
 			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "deny-all"},
-			Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress,
-				networkingv1.PolicyTypeEgress}},
+			Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: both},
 		})
 	}
 	return out

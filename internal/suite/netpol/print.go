@@ -5,6 +5,7 @@ package netpol
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -37,12 +38,8 @@ func (v *Verdict) WriteSeen(w io.Writer) error {
 
 // WriteDifferences writes what was seen of the cells that are wrong, and a dash for all others.
 func (v *Verdict) WriteDifferences(w io.Writer) error {
-	wrong := map[int]bool{}
-	for _, i := range v.Wrong {
-		wrong[i] = true
-	}
 	return WriteTable(w, func(cell int) byte {
-		if wrong[cell] {
+		if slices.Contains(v.Wrong, cell) {
 			return byte(v.Seen[cell])
 		}
 		return '-'

@@ -44,14 +44,6 @@ const (
 	Services Way = "through Services" // at that of a Service of each pod
 )
 
-// ways returns the ways in which the bench fires tables.
-func (b *Bench) ways() []Way {
-	if b.options.Proxier == nil {
-		return []Way{Direct}
-	}
-	return []Way{Direct, Services}
-}
-
 // probe fires a table in one family. The API leaves open whether a pod may reach itself through its own Service, so
 // those cells stay Unprobed.
 func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Seen, error) {
@@ -88,7 +80,6 @@ func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Seen, error)
 	return &seen, nil
 }
 
-// shot returns the probe of a cell.
 func (b *Bench) shot(c Cell, f lab.Family, way Way) traffic.Shot {
 	port, to := Ports[c.Port], b.addr(c.To, f)
 	if way == Services {
@@ -213,10 +204,14 @@ func (v *Verdict) Title() string { return strings.TrimSpace(fmt.Sprintf("%s %s",
 
 // fireTables fires the tables of all families and ways, and compares them with the oracle.
 func (b *Bench) fireTables(ctx context.Context, right *oracle.Cluster) ([]Verdict, error) {
+	ways := []Way{Direct}
+	if b.options.Proxier != nil {
+		ways = append(ways, Services)
+	}
 	var out []Verdict
 	for _, f := range b.options.Stack.Families() {
 		want := tableOf(right, f)
-		for _, way := range b.ways() {
+		for _, way := range ways {
 			began := time.Now()
 			seen, err := b.probe(ctx, f, way)
 			if err != nil {

@@ -38,7 +38,6 @@ var randomNames = NamedPorts{
 	"z/c": {{"dns", Port{80, corev1.ProtocolUDP}}},
 }
 
-// dice make the choices.
 type dice struct{ *rand.Rand }
 
 // oneOf is one of some values; what is to be likelier is there more often.

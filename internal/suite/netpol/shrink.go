@@ -25,22 +25,17 @@ func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, erro
 	}
 	c.Blocked = nil // it belongs to the original policies
 	tried := map[string]bool{}
-	for depth := 1; ; {
+	for depth := 1; depth <= depthOf(tree); depth++ {
 		smaller, found, err := shrinkOnce(c, tree, depth, stack, tried, fails)
-		switch {
-		case err != nil:
+		if err == nil && found {
+			c, depth = smaller, 0
+			tree, err = treeOf(c.Policies)
+		}
+		if err != nil {
 			return c, err
-		case found:
-			if tree, err = treeOf(smaller.Policies); err != nil {
-				return c, err
-			}
-			c, depth = smaller, 1
-		case depth > depthOf(tree):
-			return c, nil
-		default:
-			depth++
 		}
 	}
+	return c, nil
 }
 
 // shrinkOnce leaves out one branch of a depth. It does not try the same policies twice.

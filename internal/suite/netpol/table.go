@@ -6,10 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Cells is how many cells a table has: from every pod of the grid to every pod, on every port.
@@ -106,13 +103,4 @@ func numbersOf(list, kind, known string, n int, matches func(word string, i int)
 		}
 	}
 	return out, nil
-}
-
-// parsePort reads a port's number and protocol as case files write them.
-func parsePort(number int32, protocol string) (Port, error) {
-	p := Port{number, corev1.Protocol(protocol)}
-	if !slices.Contains(Ports, p) {
-		return p, fmt.Errorf("no port %s in the grid: there are %v", strconv.Quote(p.String()), Ports)
-	}
-	return p, nil
 }

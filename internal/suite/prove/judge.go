@@ -92,20 +92,7 @@ const (
 	Untried   Standing = "untried"   // no fault that names it could be tried on these proxiers
 )
 
-func (p *Proof) judgeScenarios() {
-	claimed := map[string]bool{}
-	for _, f := range p.options.Faults {
-		for _, id := range f.Scenarios {
-			claimed[id] = true
-		}
-	}
-	for _, id := range p.ids {
-		p.Scenarios = append(p.Scenarios, p.standing(id, claimed[id]))
-	}
-}
-
-// standing judges a scenario, given whether some fault names it.
-func (p *Proof) standing(id string, claimed bool) Scenario {
+func (p *Proof) standing(id string) Scenario {
 	s := Scenario{ID: id, By: []string{}}
 	var missed []string
 	for _, f := range p.faults {
@@ -130,7 +117,7 @@ func (p *Proof) standing(id string, claimed bool) Scenario {
 		s.State = Proved
 	case p.options.Immune[id] != "":
 		s.State, s.Reason = IsImmune, p.options.Immune[id]
-	case claimed:
+	case slices.ContainsFunc(p.options.Faults, func(f faults.Fault) bool { return slices.Contains(f.Scenarios, id) }):
 		s.State = Untried
 	default:
 		s.State = Unclaimed
@@ -141,24 +128,19 @@ func (p *Proof) standing(id string, claimed bool) Scenario {
 // ExitCode returns the exit code for the proof: 0 if every fault that was tried was caught and a fault names every
 // scenario, 1 if a fault survived or no fault names a scenario, 2 if something was broken or nothing was tried.
 func (p *Proof) ExitCode() int {
-	code := 2
-	for _, t := range p.Trials {
-		if t.Verdict == Survived {
-			return 1
-		}
-		if t.Verdict == Caught {
-			code = 0
-		}
+	has := func(trials []Trial, v Verdict) bool {
+		return slices.ContainsFunc(trials, func(t Trial) bool { return t.Verdict == v })
 	}
-	for _, t := range slices.Concat(p.Controls, p.Trials) {
-		if t.Verdict == Broken {
-			return 2
-		}
+	unclaimed := func(s Scenario) bool { return s.State == Unclaimed }
+	switch {
+	case has(p.Trials, Survived):
+		return 1
+	case has(p.Controls, Broken), has(p.Trials, Broken):
+		return 2
+	case p.options.Only == nil && slices.ContainsFunc(p.Scenarios, unclaimed):
+		return 1
+	case has(p.Trials, Caught):
+		return 0
 	}
-	for _, s := range p.Scenarios {
-		if s.State == Unclaimed && p.options.Only == nil {
-			return 1
-		}
-	}
-	return code
+	return 2
 }

@@ -7,7 +7,6 @@ package prove
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"time"
@@ -134,7 +133,9 @@ func Do(ctx context.Context, o Options) (*Proof, error) {
 	p.control = make([]map[string]report.Result, len(o.Proxiers))
 	p.each(p.Controls, func(i int, t *Trial) { p.control[i] = p.runControl(ctx, t) })
 	p.each(p.Trials, func(i int, t *Trial) { p.try(ctx, chosen[i/len(o.Proxiers)], t) })
-	p.judgeScenarios()
+	for _, id := range ids {
+		p.Scenarios = append(p.Scenarios, p.standing(id))
+	}
 	return p, context.Cause(ctx)
 }
 
@@ -223,5 +224,5 @@ func foreign(f faults.Fault, proxier string, control map[string]report.Result) s
 			return reason
 		}
 	}
-	return fmt.Sprintf("none of its scenarios runs on %s", proxier)
+	return "none of its scenarios runs on " + proxier
 }

@@ -3,14 +3,14 @@
 package prove
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/viplab/viplab/internal/suite/report"
 )
 
 // symbols mark what is to be seen at a glance.
@@ -90,7 +90,6 @@ func (s Scenario) account() string {
 	return text
 }
 
-// summary counts.
 func (p *Proof) summary() string {
 	trials, all := map[Verdict]int{}, map[Standing]int{}
 	for _, t := range p.Trials {
@@ -107,12 +106,5 @@ func (p *Proof) summary() string {
 
 // WriteJSON writes prove.json into the folder, which it makes if need be.
 func (p *Proof) WriteJSON(folder string) error {
-	data, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the proof: %w", err)
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, "prove.json"), append(data, '\n'), 0o644)
+	return report.WriteJSON(filepath.Join(folder, "prove.json"), p)
 }

@@ -6,8 +6,10 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,11 +44,11 @@ func Write(w io.Writer, s spec.Scenario, nodes ...string) error {
 
 func writeStep(b *bytes.Buffer, number int, step spec.Step) {
 	comment(b, 0, "")
-	if step.Name == "" {
-		comment(b, 0, "step %d", number)
-	} else {
-		comment(b, 0, "step %d: %s", number, step.Name)
+	title := fmt.Sprintf("step %d", number)
+	if step.Name != "" {
+		title += ": " + step.Name
 	}
+	comment(b, 0, "%s", title)
 	for _, a := range step.Do {
 		comment(b, 1, "do: %s", a.Name)
 	}
@@ -65,10 +67,8 @@ func comment(b *bytes.Buffer, indent int, format string, args ...any) {
 
 // real is the name of the node that stands for one of the lab's.
 func real(node string, nodes []string) string {
-	for i, name := range engine.NodeNames() {
-		if name == node && i < len(nodes) {
-			return nodes[i]
-		}
+	if i := slices.Index(engine.NodeNames(), node); i >= 0 && i < len(nodes) {
+		return nodes[i]
 	}
 	return node
 }
@@ -82,10 +82,7 @@ func containers(lab []corev1.Container) []corev1.Container {
 	var out []corev1.Container
 	for _, c := range lab {
 		for _, p := range c.Ports {
-			proto := strings.ToUpper(string(p.Protocol))
-			if proto == "" {
-				proto = string(corev1.ProtocolTCP)
-			}
+			proto := strings.ToUpper(string(cmp.Or(p.Protocol, corev1.ProtocolTCP)))
 			out = append(out, corev1.Container{
 				Name:  strings.ToLower(fmt.Sprintf("%s-%d", proto, p.ContainerPort)),
 				Image: image,

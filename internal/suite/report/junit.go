@@ -61,10 +61,8 @@ func (r Report) WriteJUnit(folder string) error {
 			Name: p.Name, Package: r.Cluster, Tests: p.Passed + p.Known + p.Failed + p.Skipped + p.Broken, Skipped: p.Skipped,
 			Errors: p.Broken, Failures: p.Failed, Time: float64(p.TookMS) / 1000,
 		}
-		for _, x := range r.Results {
-			if x.Proxier == p.Name {
-				s.Cases = append(s.Cases, x.junit())
-			}
+		for _, x := range r.only(func(x Result) bool { return x.Proxier == p.Name }) {
+			s.Cases = append(s.Cases, x.junit())
 		}
 		all.Tests, all.Errors, all.Failures = all.Tests+s.Tests, all.Errors+s.Errors, all.Failures+s.Failures
 		all.Disabled, all.Time = all.Disabled+s.Skipped, all.Time+s.Time

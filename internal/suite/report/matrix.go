@@ -20,10 +20,7 @@ var symbols = map[spec.Verdict]string{spec.Pass: "✓", spec.Known: "k", spec.Fa
 // WriteFailures prints each scenario that failed or was broken: what it is about and what went wrong.
 func (r Report) WriteFailures(w io.Writer, colour bool) error {
 	var b strings.Builder
-	for _, x := range r.Results {
-		if x.Verdict != spec.Fail && x.Verdict != spec.Broken {
-			continue
-		}
+	for _, x := range r.only(func(x Result) bool { return x.Verdict == spec.Fail || x.Verdict == spec.Broken }) {
 		title := fmt.Sprintf("%s %s on %s", symbols[x.Verdict], x.Scenario, x.Proxier)
 		if colour {
 			title = "\033[31m" + title + "\033[0m"
@@ -48,7 +45,7 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	}
 	fmt.Fprintln(t)
 	for _, id := range r.scenarios() {
-		cells := r.row(id)
+		cells := r.only(func(x Result) bool { return x.Scenario == id })
 		fmt.Fprintf(t, "%s\t%s", id, cells[0].Priority)
 		for _, c := range cells {
 			fmt.Fprintf(t, "\t%s %s", symbols[c.Verdict], took(c))
@@ -69,7 +66,6 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	return err
 }
 
-// counts are the numbers of a proxier in words.
 func (p Proxier) counts() string {
 	text := fmt.Sprintf("%d passed, ", p.Passed)
 	if p.Known > 0 {
@@ -99,7 +95,6 @@ func (r Report) writeKnown(b *strings.Builder) {
 	}
 }
 
-// writeNotAsked prints the rows that were left out.
 func (r Report) writeNotAsked(b *strings.Builder) {
 	for _, x := range r.Results {
 		if len(x.NotAsked) > 0 {
@@ -114,12 +109,7 @@ const slowest = 10
 // writeSlowest names, for each proxier, the scenarios that took longest. They run side by side.
 func (r Report) writeSlowest(b *strings.Builder) {
 	for _, p := range r.Proxiers {
-		var ran []Result
-		for _, x := range r.Results {
-			if x.Proxier == p.Name && x.Verdict != spec.Skip {
-				ran = append(ran, x)
-			}
-		}
+		ran := r.only(func(x Result) bool { return x.Proxier == p.Name && x.Verdict != spec.Skip })
 		slices.SortStableFunc(ran, func(x, y Result) int { return cmp.Compare(y.TookMS, x.TookMS) })
 		var texts []string
 		for _, x := range ran[:min(len(ran), slowest)] {
@@ -133,10 +123,7 @@ func (r Report) writeSlowest(b *strings.Builder) {
 
 // writeRemarks prints how proxiers behave where they have a choice, as scenarios that passed remarked.
 func (r Report) writeRemarks(b *strings.Builder) {
-	for _, x := range r.Results {
-		if x.Verdict != spec.Pass || x.Reason == "" {
-			continue
-		}
+	for _, x := range r.only(func(x Result) bool { return x.Verdict == spec.Pass && x.Reason != "" }) {
 		for line := range strings.SplitSeq(x.Reason, "\n") {
 			fmt.Fprintf(b, "· %s on %s: %s\n", x.Scenario, x.Proxier, line)
 		}
@@ -147,25 +134,27 @@ func took(c Result) string {
 	if c.Verdict == spec.Skip {
 		return ""
 	}
-	return short(time.Duration(c.TookMS) * time.Millisecond)
+	took := time.Duration(c.TookMS) * time.Millisecond
+	if took >= time.Second {
+		took = took.Round(10 * time.Millisecond)
+	}
+	return took.String()
 }
 
 func (r Report) scenarios() []string {
 	var ids []string
-	seen := map[string]bool{}
 	for _, x := range r.Results {
-		if !seen[x.Scenario] {
-			seen[x.Scenario] = true
+		if !slices.Contains(ids, x.Scenario) {
 			ids = append(ids, x.Scenario)
 		}
 	}
 	return ids
 }
 
-func (r Report) row(id string) []Result {
-	var out []Result
+// only returns the results that a test holds for.
+func (r Report) only(is func(Result) bool) (out []Result) {
 	for _, x := range r.Results {
-		if x.Scenario == id {
+		if is(x) {
 			out = append(out, x)
 		}
 	}
@@ -175,17 +164,13 @@ func (r Report) row(id string) []Result {
 // writeSkips prints each reason once, with the scenarios that it kept from running.
 func (r Report) writeSkips(b *strings.Builder) {
 	var reasons []string
-	skipped := map[string][]string{}
-	for _, x := range r.Results {
-		if x.Verdict != spec.Skip {
-			continue
-		}
+	skipped, all := map[string][]string{}, len(r.scenarios())
+	for _, x := range r.only(func(x Result) bool { return x.Verdict == spec.Skip }) {
 		if skipped[x.Reason] == nil {
 			reasons = append(reasons, x.Reason)
 		}
 		skipped[x.Reason] = append(skipped[x.Reason], x.Scenario)
 	}
-	all := len(r.scenarios())
 	for _, reason := range reasons {
 		names := skipped[reason]
 		text := strings.Join(names[:min(len(names), named)], ", ")

@@ -76,12 +76,10 @@ func (r *Report) sumUp() {
 		r.count(x)
 	}
 	for i := range r.Proxiers {
-		r.Proxiers[i].Issues = len(r.issues(r.Proxiers[i].Name))
+		p := &r.Proxiers[i]
+		p.Issues, p.Verdict = len(r.issues(p.Name)), p.verdict()
 	}
 	r.Suite.Scenarios = len(r.scenarios())
-	for i := range r.Proxiers {
-		r.Proxiers[i].Verdict = r.Proxiers[i].verdict()
-	}
 }
 
 func (r *Report) count(x Result) {
@@ -125,10 +123,7 @@ func (p *Proxier) skippedFor(c spec.Cause) *int {
 // issues returns the known deviations of a proxier with the scenarios that show them, each deviation once.
 func (r *Report) issues(proxier string) map[string][]string {
 	out := map[string][]string{}
-	for _, x := range r.Results {
-		if x.Proxier != proxier {
-			continue
-		}
+	for _, x := range r.only(func(x Result) bool { return x.Proxier == proxier }) {
 		for _, k := range x.Known {
 			if !slices.Contains(out[k], x.Scenario) {
 				out[k] = append(out[k], x.Scenario)

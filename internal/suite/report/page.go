@@ -3,6 +3,7 @@
 package report
 
 import (
+	"bytes"
 	_ "embed"
 	"html/template"
 	"io"
@@ -74,16 +75,12 @@ func (r Report) WritePage(w io.Writer, page Page) error {
 
 // WritePageFile writes the page into a file, and makes its folder if need be.
 func (r Report) WritePageFile(file string, page Page) error {
+	var b bytes.Buffer
+	if err := r.WritePage(&b, page); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if err := r.WritePage(f, page); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return os.WriteFile(file, b.Bytes(), 0o644)
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -79,19 +78,13 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 	for _, x := range results {
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
-			Reason: x.Reason, Missing: orEmpty(x.Missing), Cause: x.Cause, TookMS: x.Took.Milliseconds(), Files: orEmpty(x.Files),
-			Known: x.Known, NotAsked: x.NotAsked, Probed: x.Probed, scenario: x.Scenario,
+			Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(), Known: x.Known, NotAsked: x.NotAsked, Probed: x.Probed,
+			Missing: append([]spec.Feature{}, x.Missing...), Files: append([]string{}, x.Files...), // [] in JSON, not null
+			scenario: x.Scenario,
 		})
 	}
 	r.sumUp()
 	return r
-}
-
-func orEmpty[T any](s []T) []T {
-	if s == nil {
-		return []T{}
-	}
-	return s
 }
 
 func (p Proxier) verdict() string {
@@ -126,24 +119,17 @@ func (r Report) ExitCode() int {
 
 // WriteJSON writes report.json into the folder, which it makes if need be.
 func (r Report) WriteJSON(folder string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode the report: %w", err)
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, "report.json"), append(data, '\n'), 0o644)
+	return WriteJSON(filepath.Join(folder, "report.json"), r)
 }
 
-// short prints a time with as many digits as a person wants to read.
-func short(d time.Duration) string {
-	switch {
-	case d < 10*time.Millisecond:
-		return d.Round(100 * time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	default:
-		return d.Round(10 * time.Millisecond).String()
+// WriteJSON writes a value into a file, and makes its folder if need be.
+func WriteJSON(file string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(file), err)
 	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(data, '\n'), 0o644)
 }

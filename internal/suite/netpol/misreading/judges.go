@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	networkingv1 "k8s.io/api/networking/v1"
+
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
@@ -65,17 +67,10 @@ func with(c *oracle.Cluster, policies []*Policy) *oracle.Cluster {
 
 // excepts reports whether an ingress rule of the policy excepts an address.
 func excepts(p *Policy, a netip.Addr) bool {
-	for _, r := range p.Spec.Ingress {
-		for _, x := range r.From {
-			if x.IPBlock == nil {
-				continue
-			}
-			for _, e := range x.IPBlock.Except {
-				if except, err := netip.ParsePrefix(e); err == nil && except.Contains(a) {
-					return true
-				}
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(ingressBlocks(p), func(b *networkingv1.IPBlock) bool {
+		return slices.ContainsFunc(b.Except, func(e string) bool {
+			except, err := netip.ParsePrefix(e)
+			return err == nil && except.Contains(a)
+		})
+	})
 }

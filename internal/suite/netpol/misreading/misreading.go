@@ -8,9 +8,7 @@
 package misreading
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 
@@ -31,11 +29,11 @@ type Reading struct {
 type Policy = networkingv1.NetworkPolicy
 
 type (
-	peer     = networkingv1.NetworkPolicyPeer
-	port     = networkingv1.NetworkPolicyPort
-	ingress  = networkingv1.NetworkPolicyIngressRule
-	egress   = networkingv1.NetworkPolicyEgressRule
-	ruleEdit func(peers []peer, ports []port) ([]peer, []port, bool)
+	peer        = networkingv1.NetworkPolicyPeer
+	port        = networkingv1.NetworkPolicyPort
+	rule        = oracle.Rule
+	ingressRule = networkingv1.NetworkPolicyIngressRule
+	egressRule  = networkingv1.NetworkPolicyEgressRule
 )
 
 const (
@@ -62,16 +60,6 @@ func Names() []string {
 	return names
 }
 
-// Find returns the reading with a name, of those that can be tried on an enforcer.
-func Find(name string) (Reading, error) {
-	given := Given()
-	i := slices.IndexFunc(given, func(r Reading) bool { return r.Name == name })
-	if i < 0 {
-		return Reading{}, fmt.Errorf("unknown misreading %q: there are %s", name, strings.Join(Names(), ", "))
-	}
-	return given[i], nil
-}
-
 // each is a reading that takes every policy for another one.
 func each(name string, edit func(*Policy)) Reading {
 	return Reading{Name: name, Policies: func(_ *oracle.Cluster, given []*Policy) []*Policy {
@@ -82,50 +70,50 @@ func each(name string, edit func(*Policy)) Reading {
 	}}
 }
 
-// eachRule is a reading that takes every rule for another one, or for none where the edit says false.
-func eachRule(name string, edit ruleEdit) Reading {
-	return each(name, func(p *Policy) { editRules(p, edit) })
-}
-
-func editRules(p *Policy, edit ruleEdit) {
-	// A list that had rules and has none now is not the same as no list: types are defaulted by it.
-	hadEgress := len(p.Spec.Egress) > 0
-	var ins []ingress
-	for _, r := range p.Spec.Ingress {
-		if from, ports, keep := edit(r.From, r.Ports); keep {
-			ins = append(ins, ingress{From: from, Ports: ports})
+// eachRule is a reading that takes every rule for another one, or for none where the edit returns false.
+func eachRule(name string, edit func(*rule) bool) Reading {
+	return each(name, func(p *Policy) {
+		// A list that had rules and has none now is not the same as no list: types are defaulted by it.
+		if len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 {
+			p.Spec.PolicyTypes = []networkingv1.PolicyType{in, out}
 		}
-	}
-	var outs []egress
-	for _, r := range p.Spec.Egress {
-		if to, ports, keep := edit(r.To, r.Ports); keep {
-			outs = append(outs, egress{To: to, Ports: ports})
-		}
-	}
-	p.Spec.Ingress, p.Spec.Egress = ins, outs
-	if len(p.Spec.PolicyTypes) == 0 && hadEgress {
-		p.Spec.PolicyTypes = []networkingv1.PolicyType{in, out}
-	}
+		p.Spec.Ingress = all(p.Spec.Ingress, func(r ingressRule) []ingressRule {
+			now := rule{Peers: r.From, Ports: r.Ports}
+			if !edit(&now) {
+				return nil
+			}
+			return []ingressRule{{From: now.Peers, Ports: now.Ports}}
+		})
+		p.Spec.Egress = all(p.Spec.Egress, func(r egressRule) []egressRule {
+			now := rule{Peers: r.To, Ports: r.Ports}
+			if !edit(&now) {
+				return nil
+			}
+			return []egressRule{{To: now.Peers, Ports: now.Ports}}
+		})
+	})
 }
 
 // eachPeer is a reading that takes every peer for some others. A rule that loses all its peers allows nothing.
 func eachPeer(name string, edit func(peer) []peer) Reading {
-	return eachRule(name, func(peers []peer, ports []port) ([]peer, []port, bool) {
-		now := all(peers, edit)
-		return now, ports, len(peers) == 0 || len(now) > 0
+	return eachRule(name, func(r *rule) bool {
+		had := len(r.Peers) > 0
+		r.Peers = all(r.Peers, edit)
+		return !had || len(r.Peers) > 0
 	})
 }
 
 // eachPort is a reading that takes every port for some others. A rule that loses all its ports allows nothing.
 func eachPort(name string, edit func(port) []port) Reading {
-	return eachRule(name, func(peers []peer, ports []port) ([]peer, []port, bool) {
-		now := all(ports, edit)
-		return peers, now, len(ports) == 0 || len(now) > 0
+	return eachRule(name, func(r *rule) bool {
+		had := len(r.Ports) > 0
+		r.Ports = all(r.Ports, edit)
+		return !had || len(r.Ports) > 0
 	})
 }
 
 // all applies an edit to the elements of a list.
-func all[T any](list []T, edit func(T) []T) (now []T) {
+func all[T, U any](list []T, edit func(T) []U) (now []U) {
 	for _, x := range list {
 		now = append(now, edit(x)...)
 	}
@@ -150,5 +138,4 @@ func replace[T any](is func(T) bool, by func(T) []T) func(T) []T {
 	}
 }
 
-// first returns the beginning of a list.
 func first[T any](list []T, n int) []T { return list[:min(n, len(list))] }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -24,35 +25,30 @@ func blocks() []Reading {
 			return err == nil && block != block.Masked()
 		})),
 		{Name: "lpm-no-inherit", Policies: func(_ *oracle.Cluster, given []*Policy) []*Policy {
-			var all []netip.Prefix
-			walk := func(visit func(*peer)) {
-				for _, p := range given {
-					for _, r := range p.Spec.Ingress {
-						for i := range r.From {
-							visit(&r.From[i])
-						}
+			blocks := all(given, ingressBlocks)
+			for _, b := range blocks {
+				own := netip.MustParsePrefix(b.CIDR)
+				for _, other := range blocks {
+					narrower := netip.MustParsePrefix(other.CIDR)
+					if narrower.Bits() > own.Bits() && own.Contains(narrower.Addr()) {
+						b.Except = append(b.Except, narrower.Masked().String())
 					}
 				}
 			}
-			walk(func(p *peer) {
-				if p.IPBlock != nil {
-					all = append(all, netip.MustParsePrefix(p.IPBlock.CIDR))
-				}
-			})
-			walk(func(p *peer) {
-				if p.IPBlock == nil {
-					return
-				}
-				own := netip.MustParsePrefix(p.IPBlock.CIDR)
-				for _, narrower := range all {
-					if narrower.Bits() > own.Bits() && own.Contains(narrower.Addr()) {
-						p.IPBlock.Except = append(p.IPBlock.Except, narrower.Masked().String())
-					}
-				}
-			})
 			return given
 		}},
 	}
+}
+
+func ingressBlocks(p *Policy) (blocks []*networkingv1.IPBlock) {
+	for _, r := range p.Spec.Ingress {
+		for _, x := range r.From {
+			if x.IPBlock != nil {
+				blocks = append(blocks, x.IPBlock)
+			}
+		}
+	}
+	return blocks
 }
 
 func eachBlock(name string, edit func(peer) []peer) Reading {
@@ -61,18 +57,13 @@ func eachBlock(name string, edit func(peer) []peer) Reading {
 
 func named(p port) bool { return p.Port != nil && p.Port.Type == intstr.String }
 
-// protocols are those that a table probes.
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}
 
-// ofAnyProtocol returns the port with every protocol.
 func ofAnyProtocol(p port) []port {
-	var now []port
-	for _, proto := range protocols {
-		one := p
-		one.Protocol = ptr.To(proto)
-		now = append(now, one)
-	}
-	return now
+	return all(protocols, func(proto corev1.Protocol) []port {
+		p.Protocol = &proto
+		return []port{p}
+	})
 }
 
 func ports() []Reading {

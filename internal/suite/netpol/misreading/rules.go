@@ -64,7 +64,13 @@ func types() []Reading {
 		each("ingress-not-implemented", func(p *Policy) { _, egress := typesOf(p); setTypes(p, false, egress) }),
 		each("directions-swapped", func(p *Policy) {
 			ingress, egress := typesOf(p)
-			p.Spec.Ingress, p.Spec.Egress = swapped(&p.Spec)
+			was := p.Spec
+			p.Spec.Ingress = all(was.Egress, func(r egressRule) []ingressRule {
+				return []ingressRule{{From: r.To, Ports: r.Ports}}
+			})
+			p.Spec.Egress = all(was.Ingress, func(r ingressRule) []egressRule {
+				return []egressRule{{To: r.From, Ports: r.Ports}}
+			})
 			setTypes(p, egress, ingress)
 		}),
 		each("isolation-only-if-rules", func(p *Policy) {
@@ -75,23 +81,13 @@ func types() []Reading {
 			ingress, egress := typesOf(p)
 			setTypes(p, ingress, egress)
 			if len(p.Spec.Ingress) == 0 {
-				p.Spec.Ingress = make([]networkingv1.NetworkPolicyIngressRule, 1)
+				p.Spec.Ingress = make([]ingressRule, 1)
 			}
 			if len(p.Spec.Egress) == 0 {
-				p.Spec.Egress = make([]networkingv1.NetworkPolicyEgressRule, 1)
+				p.Spec.Egress = make([]egressRule, 1)
 			}
 		}),
 	}
-}
-
-func swapped(s *networkingv1.NetworkPolicySpec) (ins []ingress, outs []egress) {
-	for _, r := range s.Egress {
-		ins = append(ins, ingress{From: r.To, Ports: r.Ports})
-	}
-	for _, r := range s.Ingress {
-		outs = append(outs, egress{To: r.From, Ports: r.Ports})
-	}
-	return ins, outs
 }
 
 func rules() []Reading {
@@ -99,40 +95,24 @@ func rules() []Reading {
 		each("only-first-rule", func(p *Policy) {
 			p.Spec.Ingress, p.Spec.Egress = first(p.Spec.Ingress, 1), first(p.Spec.Egress, 1)
 		}),
-		eachRule("empty-peers-matches-none", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			return peers, ports, peers == nil || len(peers) > 0
-		}),
-		eachRule("empty-ports-matches-none", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			return peers, ports, ports == nil || len(ports) > 0
-		}),
-		eachRule("only-first-peer", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			return first(peers, 1), ports, true
-		}),
-		eachRule("only-first-port", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			return peers, first(ports, 1), true
-		}),
-		eachRule("multiport-first-15", func(peers []peer, ports []port) ([]peer, []port, bool) {
-			slots, keep := 0, 0
-			for _, p := range ports {
+		eachRule("empty-peers-matches-none", func(r *rule) bool { return r.Peers == nil || len(r.Peers) > 0 }),
+		eachRule("empty-ports-matches-none", func(r *rule) bool { return r.Ports == nil || len(r.Ports) > 0 }),
+		eachRule("only-first-peer", func(r *rule) bool { r.Peers = first(r.Peers, 1); return true }),
+		eachRule("only-first-port", func(r *rule) bool { r.Ports = first(r.Ports, 1); return true }),
+		eachRule("multiport-first-15", func(r *rule) bool {
+			slots := 0
+			r.Ports = all(r.Ports, drop(func(p port) bool {
 				if slots++; p.EndPort != nil {
 					slots++
 				}
-				if slots <= 15 {
-					keep++
-				}
-			}
-			return peers, ports[:keep], true
+				return slots > 15
+			}))
+			return true
 		}),
 		each("ports-and-peers-ORed", func(p *Policy) {
-			var ins []ingress
-			for _, r := range p.Spec.Ingress {
-				if len(r.From) > 0 && len(r.Ports) > 0 {
-					ins = append(ins, ingress{From: r.From}, ingress{Ports: r.Ports})
-				} else {
-					ins = append(ins, r)
-				}
-			}
-			p.Spec.Ingress = ins
+			p.Spec.Ingress = all(p.Spec.Ingress, replace(
+				func(r ingressRule) bool { return len(r.From) > 0 && len(r.Ports) > 0 },
+				func(r ingressRule) []ingressRule { return []ingressRule{{From: r.From}, {Ports: r.Ports}} }))
 		}),
 		{Name: "policy-ns-ignored", Policies: func(c *oracle.Cluster, given []*Policy) []*Policy {
 			var now []*Policy
@@ -146,15 +126,12 @@ func rules() []Reading {
 			return now
 		}},
 		{Name: "same-name-policies-collide", Policies: func(_ *oracle.Cluster, given []*Policy) []*Policy {
-			var now []*Policy
 			seen := map[string]bool{}
-			for _, p := range given {
-				if !seen[p.Name] {
-					now = append(now, p)
-				}
+			return all(given, drop(func(p *Policy) bool {
+				known := seen[p.Name]
 				seen[p.Name] = true
-			}
-			return now
+				return known
+			}))
 		}},
 	}
 }
@@ -185,14 +162,13 @@ func peers() []Reading {
 		each("ns-selector-ignores-own-ns", func(p *Policy) {
 			other := requirement{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpNotIn,
 				Values: []string{p.Namespace}}
-			editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
-				for _, x := range peers {
+			for peers := range oracle.EachRule(p) {
+				for _, x := range *peers {
 					if s := x.NamespaceSelector; s != nil {
 						s.MatchExpressions = append(s.MatchExpressions, other)
 					}
 				}
-				return peers, ports, true
-			})
+			}
 		}),
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
 type (
@@ -21,16 +23,15 @@ var never = requirement{Key: "no-object-has-this", Operator: metav1.LabelSelecto
 func eachSelector(name string, edit func(*selector)) Reading {
 	return each(name, func(p *Policy) {
 		edit(&p.Spec.PodSelector)
-		editRules(p, func(peers []peer, ports []port) ([]peer, []port, bool) {
-			for i := range peers {
-				for _, s := range []*selector{peers[i].PodSelector, peers[i].NamespaceSelector} {
+		for peers := range oracle.EachRule(p) {
+			for _, x := range *peers {
+				for _, s := range []*selector{x.PodSelector, x.NamespaceSelector} {
 					if s != nil {
 						edit(s)
 					}
 				}
 			}
-			return peers, ports, true
-		})
+		}
 	})
 }
 

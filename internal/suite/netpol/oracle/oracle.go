@@ -8,6 +8,7 @@
 package oracle
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -131,6 +132,23 @@ func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (ru
 		return rules, isIngress || len(rules) > 0
 	}
 	return rules, slices.Contains(p.Spec.PolicyTypes, direction)
+}
+
+// EachRule returns the peers and ports of every rule of a policy, for changing them.
+func EachRule(p *networkingv1.NetworkPolicy) iter.Seq2[*[]networkingv1.NetworkPolicyPeer,
+	*[]networkingv1.NetworkPolicyPort] {
+	return func(yield func(*[]networkingv1.NetworkPolicyPeer, *[]networkingv1.NetworkPolicyPort) bool) {
+		for i := range p.Spec.Ingress {
+			if r := &p.Spec.Ingress[i]; !yield(&r.From, &r.Ports) {
+				return
+			}
+		}
+		for i := range p.Spec.Egress {
+			if r := &p.Spec.Egress[i]; !yield(&r.To, &r.Ports) {
+				return
+			}
+		}
+	}
 }
 
 // ruleAllows: a rule allows what matches one of its peers and one of its ports. No peers, or an empty list of them, are

@@ -41,9 +41,8 @@ type Fault struct {
 
 	// Config changes what an administrator has set.
 	Config func(*spec.ProxyConfig)
-	// State returns the view that the proxiers of one cluster have: a function that returns the object itself, another
-	// one in its place, or nil for none. It is called once for each version of each object.
-	State func() func(store.Object) store.Object
+	// State changes the state of the cluster that the proxier sees.
+	State State
 	// Text changes lines that the proxier writes.
 	Text []Rewrite
 	// Node changes a node after each successful Apply of the proxier there.

@@ -19,8 +19,7 @@ var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
 
 // ipvsFaults break virtual servers, their addresses and their rules.
 var ipvsFaults = []Fault{
-	{
-		Name:   "other-scheduler",
+	{Name: "other-scheduler",
 		Breaks: "Virtual servers use rr where another scheduler is configured, and sh where rr or wrr is.",
 		On:     virtualServers,
 		Node: eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
@@ -31,11 +30,8 @@ var ipvsFaults = []Fault{
 				s.SchedName = "rr"
 			}
 			return h.UpdateService(s)
-		}),
-	},
-	{
-		Name: "ipvs-addresses-lost", Breaks: "The addresses of Services are not on kube-ipvs0.",
-		On: virtualServers,
+		})},
+	{Name: "ipvs-addresses-lost", Breaks: "The addresses of Services are not on kube-ipvs0.", On: virtualServers,
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			h := node.Host.Netlink()
 			device, err := h.LinkByName("kube-ipvs0")
@@ -47,17 +43,12 @@ var ipvsFaults = []Fault{
 				err = h.AddrDel(device, &all[i])
 			}
 			return err
-		},
-	},
-	{
-		Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.",
-		On: virtualServers,
+		}},
+	{Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.", On: virtualServers,
 		// It is not dropped: ours would miss it, and write it again.
-		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}},
-	},
+		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}}},
 }
 
-// eachServer changes every virtual server of a node.
 func eachServer(change func(*ipvs.Handle, *ipvs.Service) error) func(context.Context, spec.Node,
 	*store.Snapshot) error {
 	return func(_ context.Context, node spec.Node, _ *store.Snapshot) error {

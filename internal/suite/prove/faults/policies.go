@@ -9,51 +9,36 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// policyFaults break what enforcers see of NetworkPolicies.
 var policyFaults = []Fault{
-	{
-		Name: "policies-forgotten", Breaks: "No pod is isolated, whatever policies there are.",
+	{Name: "policies-forgotten", Breaks: "No pod is isolated, whatever policies there are.",
 		State: see(func(o store.Object) store.Object {
 			if _, ok := o.(*networkingv1.NetworkPolicy); ok {
 				return nil
 			}
 			return o
-		}),
-	},
-	{
-		Name: "policy-rules-lost", Breaks: "A policy isolates its pods, and allows nothing.",
-		State: policies(func(p *networkingv1.NetworkPolicy) {
+		})},
+	{Name: "policy-rules-lost", Breaks: "A policy isolates its pods, and allows nothing.",
+		State: each(func(p *networkingv1.NetworkPolicy) {
 			p.Spec.Ingress, p.Spec.Egress = nil, nil
-		}),
-	},
-	{
-		Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
-		State: policies(func(p *networkingv1.NetworkPolicy) {
-			for i := range p.Spec.Ingress {
-				p.Spec.Ingress[i].Ports = nil
+		})},
+	{Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
+		State: each(func(p *networkingv1.NetworkPolicy) {
+			for _, ports := range oracle.EachRule(p) {
+				*ports = nil
 			}
-			for i := range p.Spec.Egress {
-				p.Spec.Egress[i].Ports = nil
-			}
-		}),
-	},
-	{
-		Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
+		})},
+	{Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
 		State: remembering(func(first, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
-			if first == nil || first.UID != now.UID {
+			if first.UID != now.UID {
 				return now
 			}
-			first = first.DeepCopy()
-			first.ResourceVersion = now.ResourceVersion
-			return first
-		}),
-	},
-	{
-		Name:   "policies-lapse",
-		Breaks: "A policy that is written anew counts for nothing until it is written once more.",
+			return asBefore(first, now)
+		})},
+	{Name: "policies-lapse", Breaks: "A policy that is written anew counts for nothing until it is written once more.",
 		State: func() func(store.Object) store.Object {
 			versions := map[store.Key]int{}
 			return see(func(o store.Object) store.Object {
@@ -67,86 +52,56 @@ var policyFaults = []Fault{
 				}
 				return o
 			})()
-		},
-	},
-	{
-		Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
-		State: policies(func(p *networkingv1.NetworkPolicy) {
+		}},
+	{Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
+		State: each(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
 			noPod := &metav1.LabelSelector{MatchLabels: map[string]string{"no-pod": "has-this"}}
 			noPeer := networkingv1.NetworkPolicyPeer{PodSelector: noPod}
-			for i, r := range p.Spec.Ingress {
-				if slices.ContainsFunc(r.From, isBlock) {
-					p.Spec.Ingress[i].From = append(slices.DeleteFunc(r.From, isBlock), noPeer)
+			for peers := range oracle.EachRule(p) {
+				if slices.ContainsFunc(*peers, isBlock) {
+					*peers = append(slices.DeleteFunc(*peers, isBlock), noPeer)
 				}
 			}
-			for i, r := range p.Spec.Egress {
-				if slices.ContainsFunc(r.To, isBlock) {
-					p.Spec.Egress[i].To = append(slices.DeleteFunc(r.To, isBlock), noPeer)
-				}
-			}
-		}),
-	},
-	{
-		Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
+		})},
+	{Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
 		State: remembering(func(first, now *corev1.Pod) *corev1.Pod {
-			if first == nil || first.UID != now.UID {
+			if first.UID != now.UID {
 				return now
 			}
 			now = now.DeepCopy()
 			now.Labels = first.Labels
 			return now
-		}),
-	},
+		})},
 }
 
-// policyRules are faults in what enforcers write.
 var policyRules = []Fault{
-	{
-		Name: "new-pods-open", Breaks: "Traffic to a pod that the enforcer has not seen yet is let through.",
+	{Name: "new-pods-open", Breaks: "Traffic to a pod that the enforcer has not seen yet is let through.",
 		Text: []Rewrite{
 			{XTables, `^-A cali-(to|from)-wl-dispatch .*Unknown interface.*-j DROP`, ""},
 			{NFT, `^add rule inet network-policy (in|e)gress .*"DP[IE]\|unknown pod".*`, ""},
-		},
-	},
-	{
-		Name: "pod-sources-unchecked", Breaks: "A pod may send from any address.",
-		Text: []Rewrite{
-			{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
-			{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
-		},
-	},
-	{
-		Name: "egress-is-final", Breaks: "What a policy lets a pod send is not judged for the pods of its own node.",
+		}},
+	{Name: "pod-sources-unchecked", Breaks: "A pod may send from any address.", Text: []Rewrite{
+		{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
+		{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
+	}},
+	{Name: "egress-is-final", Breaks: "What a policy lets a pod send is not judged for the pods of its own node.",
 		Text: []Rewrite{
 			{XTables, `^(-A cali-po-\S+ .*)-j MARK --set-xmark 0x10000/0x10000$`, "$1-j ACCEPT"},
 			{NFT, `^(add rule inet network-policy egress-by-\S+ (?:.* )?)accept( comment .*)?$`,
 				"${1}meta mark set 0x1 accept$2"},
 			{NFT, `^(add rule inet network-policy ingress) (ct state established,related accept)$`,
 				"$1 $2\n$1 meta mark 0x1 accept"},
-		},
-	},
-	{
-		Name: "root-alone-exempt", Breaks: "Of the programs of a pod's node, those of root alone are let through.",
+		}},
+	{Name: "root-alone-exempt", Breaks: "Of the programs of a pod's node, those of root alone are let through.",
 		Text: []Rewrite{
 			{XTables, `^(-A cali-OUTPUT .*)-j RETURN$`, "$1-m owner ! --uid-owner 1-65535 -j RETURN"},
 			{NFT, `^(add rule inet network-policy ingress fib saddr type local) accept$`, "$1 meta skuid 0 accept"},
-		},
-	},
-	{
-		Name: "old-policies-stay", Breaks: "The chains of policies that are gone are emptied, and stay.",
-		Text: []Rewrite{
-			{XTables, `^-X cali-p[io]-.*`, ""},
-			{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
-		},
-	},
-	{
-		Name: "pod-tunnels-pass", Breaks: "Pods may make tunnels.",
-		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}},
-	},
-}
-
-// policies is a State that changes every NetworkPolicy.
-func policies(change func(*networkingv1.NetworkPolicy)) func() func(store.Object) store.Object {
-	return copied(change)
+		}},
+	{Name: "old-policies-stay", Breaks: "The chains of policies that are gone are emptied, and stay.", Text: []Rewrite{
+		{XTables, `^-X cali-p[io]-.*`, ""},
+		{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
+	}},
+	{Name: "pod-tunnels-pass", Breaks: "Pods may make tunnels.",
+		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}}},
 }

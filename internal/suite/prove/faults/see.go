@@ -3,18 +3,21 @@
 package faults
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/proxiers/exec"
 )
 
-// copied is a State that changes a copy of each object of a kind.
-func copied[T interface {
+// State returns the view that the proxiers of one cluster have: a function that returns the object itself, another one
+// in its place, or nil for none. It is called once for each version of each object.
+type State func() func(store.Object) store.Object
+
+// each is a State that changes a copy of each object of a kind.
+func each[T interface {
 	store.Object
 	DeepCopy() T
-}](change func(T)) func() func(store.Object) store.Object {
+}](change func(T)) State {
 	return see(func(o store.Object) store.Object {
 		t, ok := o.(T)
 		if !ok {
@@ -26,28 +29,9 @@ func copied[T interface {
 	})
 }
 
-// services is a State that changes every Service.
-func services(change func(*corev1.Service)) func() func(store.Object) store.Object {
-	return copied(change)
-}
-
-// eachServicePort is a State that changes every port of every Service.
-func eachServicePort(change func(*corev1.ServicePort)) func() func(store.Object) store.Object {
-	return services(func(s *corev1.Service) {
-		for i := range s.Spec.Ports {
-			change(&s.Spec.Ports[i])
-		}
-	})
-}
-
-// slicesOf is a State that changes every EndpointSlice.
-func slicesOf(change func(*discoveryv1.EndpointSlice)) func() func(store.Object) store.Object {
-	return copied(change)
-}
-
 // eachEndpoint is a State that changes every endpoint of every EndpointSlice.
-func eachEndpoint(change func(*discoveryv1.Endpoint)) func() func(store.Object) store.Object {
-	return slicesOf(func(s *discoveryv1.EndpointSlice) {
+func eachEndpoint(change func(*discoveryv1.Endpoint)) State {
+	return each(func(s *discoveryv1.EndpointSlice) {
 		for i := range s.Endpoints {
 			change(&s.Endpoints[i])
 		}
@@ -56,7 +40,7 @@ func eachEndpoint(change func(*discoveryv1.Endpoint)) func() func(store.Object) 
 
 // see is a State that remembers nothing. It spares the canaries, by which the state of a program from outside is
 // judged: a fault in them would be one of the harness.
-func see(change func(store.Object) store.Object) func() func(store.Object) store.Object {
+func see(change func(store.Object) store.Object) State {
 	return func() func(store.Object) store.Object {
 		return func(o store.Object) store.Object {
 			if o.GetNamespace() == exec.CanaryNamespace {
@@ -67,20 +51,32 @@ func see(change func(store.Object) store.Object) func() func(store.Object) store
 	}
 }
 
-// remembering is a State that shows each object of a kind in the light of what it showed of it last; that is nil for
-// one that is new.
-func remembering[T store.Object](change func(last, now T) T) func() func(store.Object) store.Object {
+// remembering is a State that shows each object of a kind in the light of what it showed of it last. An object that is
+// new is shown as it is.
+func remembering[T store.Object](change func(last, now T) T) State {
 	return func() func(store.Object) store.Object {
-		last := map[store.Key]T{}
+		shown := map[store.Key]T{}
 		return see(func(o store.Object) store.Object {
 			now, ok := o.(T)
 			if !ok {
 				return o
 			}
 			key := store.KeyOf(now)
-			shown := change(last[key], now)
-			last[key] = shown
-			return shown
+			if last, known := shown[key]; known {
+				now = change(last, now)
+			}
+			shown[key] = now
+			return now
 		})()
 	}
+}
+
+// asBefore is an object as it was, under the version that it has.
+func asBefore[T interface {
+	store.Object
+	DeepCopy() T
+}](last, now T) T {
+	last = last.DeepCopy()
+	last.SetResourceVersion(now.GetResourceVersion())
+	return last
 }

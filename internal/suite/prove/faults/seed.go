@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -23,10 +24,11 @@ type Seeding struct {
 	fault Fault
 	shims *shims
 
+	touched atomic.Int64
+
 	mu      sync.Mutex
 	views   map[*store.Store]*store.Store // what the proxiers see of each cluster
-	touched int
-	refused map[*faultyInstance]error // the last error of each instance whose last Apply failed
+	refused map[*faultyInstance]error     // the last error of each instance whose last Apply failed
 }
 
 // Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It
@@ -51,11 +53,7 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 
 // Touched returns how many objects, inputs of programs and nodes the fault has changed so far. After zero changes
 // nothing was broken.
-func (s *Seeding) Touched() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.touched + s.shims.touched()
-}
+func (s *Seeding) Touched() int { return int(s.touched.Load()) + s.shims.touched() }
 
 // Refused returns the errors of the instances whose last Apply failed. Scenarios then fail for that reason, and not
 // because they notice the fault.
@@ -63,21 +61,6 @@ func (s *Seeding) Refused() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.refused))
-}
-
-func (s *Seeding) touch() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.touched++
-}
-
-// tried records the result of an Apply.
-func (s *Seeding) tried(i *faultyInstance, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if delete(s.refused, i); err != nil {
-		s.refused[i] = err
-	}
 }
 
 // view returns the cluster as the fault shows it, the same for all nodes.
@@ -94,7 +77,7 @@ func (s *Seeding) view(of *store.Store) *store.Store {
 			if equality.Semantic.DeepEqual(seen, o) {
 				return o
 			}
-			s.touch()
+			s.touched.Add(1)
 			return seen
 		})
 	}
@@ -106,7 +89,7 @@ func (s *Seeding) sabotage() spec.Sabotage {
 	var out spec.Sabotage
 	if keep := s.fault.Sabotage.KeepStaleFlows; keep != nil {
 		out.KeepStaleFlows = func() bool {
-			s.touch()
+			s.touched.Add(1)
 			return keep()
 		}
 	}
@@ -114,7 +97,7 @@ func (s *Seeding) sabotage() spec.Sabotage {
 		out.CountEndpoints = func(n int) int {
 			changed := count(n)
 			if changed != n {
-				s.touch()
+				s.touched.Add(1)
 			}
 			return changed
 		}
@@ -122,7 +105,6 @@ func (s *Seeding) sabotage() spec.Sabotage {
 	return out
 }
 
-// faultyProxier is a proxier with a fault in it.
 type faultyProxier struct {
 	spec.Proxier
 	*Seeding
@@ -142,7 +124,7 @@ func (p *faultyProxier) Start(ctx context.Context, node spec.Node) (spec.Instanc
 	if p.fault.Config != nil {
 		set := node.Config
 		if p.fault.Config(&node.Config); !reflect.DeepEqual(set, node.Config) {
-			p.touch()
+			p.touched.Add(1)
 		}
 	}
 	in, err := p.Proxier.Start(ctx, node)
@@ -152,7 +134,6 @@ func (p *faultyProxier) Start(ctx context.Context, node spec.Node) (spec.Instanc
 	return &faultyInstance{in, p.Seeding, node}, nil
 }
 
-// faultyInstance is a faulty proxier on a node.
 type faultyInstance struct {
 	spec.Instance
 	*Seeding
@@ -167,11 +148,15 @@ func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error 
 	}
 	err := i.Instance.Apply(ctx, seen)
 	if ctx.Err() == nil {
-		i.tried(i, err)
+		i.mu.Lock()
+		if delete(i.refused, i); err != nil {
+			i.refused[i] = err
+		}
+		i.mu.Unlock()
 	}
 	if err != nil || i.fault.Node == nil {
 		return err
 	}
-	i.touch()
+	i.touched.Add(1)
 	return i.fault.Node(ctx, i.node, want)
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -67,7 +68,6 @@ func installShims(f Fault) (*shims, error) {
 	)
 }
 
-// touched is how many inputs were changed.
 func (s *shims) touched() int {
 	if s == nil {
 		return 0
@@ -99,7 +99,9 @@ func become(tool Tool, fault string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Setenv("PATH", pathWithout(os.Getenv(folderVariable))); err != nil {
+	shims := os.Getenv(folderVariable)
+	path := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool { return dir == shims })
+	if err := os.Setenv("PATH", strings.Join(path, string(filepath.ListSeparator))); err != nil {
 		return err
 	}
 	program, err := exec.LookPath(filepath.Base(os.Args[0]))
@@ -114,28 +116,10 @@ func become(tool Tool, fault string) error {
 	return unix.Exec(program, os.Args, os.Environ())
 }
 
-// pathWithout is PATH without a folder.
-func pathWithout(folder string) string {
-	var rest []string
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		if dir != folder {
-			rest = append(rest, dir)
-		}
-	}
-	return strings.Join(rest, string(filepath.ListSeparator))
-}
-
 // reads says whether a tool with these arguments takes rules from its standard input.
 func reads(tool Tool, args []string) bool {
 	has := func(words ...string) bool {
-		for _, a := range args {
-			for _, w := range words {
-				if a == w {
-					return true
-				}
-			}
-		}
-		return false
+		return slices.ContainsFunc(args, func(a string) bool { return slices.Contains(words, a) })
 	}
 	switch tool {
 	case NFT:
