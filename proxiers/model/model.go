@@ -124,6 +124,30 @@ func (p *Port) FromOutside() []Endpoint {
 	return p.Cluster
 }
 
+// Used returns the endpoints of each policy that frontends lead to, nil for a policy that no frontend needs. Under
+// external policy Local, traffic of the cluster itself still needs the endpoints of policy Cluster.
+func (p *Port) Used() (cluster, local []Endpoint) {
+	if !p.InternalLocal || p.External() {
+		cluster = p.Cluster
+	}
+	if p.InternalLocal || p.ExternalLocal && p.External() {
+		local = p.Local
+	}
+	return cluster, local
+}
+
+// Reached returns the endpoints that some frontend leads to, each once.
+func (p *Port) Reached() []Endpoint {
+	all, local := p.Used()
+	all = slices.Clip(all)
+	for _, ep := range local {
+		if !slices.ContainsFunc(all, func(o Endpoint) bool { return o.Addr == ep.Addr }) {
+			all = append(all, ep)
+		}
+	}
+	return all
+}
+
 // Admitted returns the source ranges that may use the LoadBalancerIPs; empty means that every client may. If
 // SourceRanges contains the address of the node, the result also includes the LoadBalancerIPs: where one of them is
 // configured on a device, the node may pick it as the source of its own packets.

@@ -20,44 +20,32 @@ import (
 // family is the mechanism of one IP family of a node.
 type family struct {
 	table    *nft.Table
-	frame    frame
+	frame    *nft.Frame
 	renderer renderer
 
-	// held is what the kernel holds; nil means that this is not known, and that everything is to be written.
+	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
 }
 
-// tableName is that of kube-proxy's table: the two could not serve one node together anyway, and people look there.
+// tableName is that of kube-proxy's table: both cannot serve one node, and people look there.
 const tableName = "kube-proxy"
 
-func openTable(ns *netns.NS, ip lab.Family) (*nft.Table, error) {
-	if ip == lab.V6 {
-		return nft.Open(ns, knftables.IPv6Family, tableName)
-	}
-	return nft.Open(ns, knftables.IPv4Family, tableName)
+func newFamily(ns *netns.NS, s settings, r renderer) (*family, error) {
+	t, err := nft.Open(ns, knftables.Family(nft.Word(s.family)), tableName)
+	return &family{table: t, frame: s.frame(), renderer: r}, err
 }
 
-func newFamily(node kit.Site) (*family, error) {
-	ip := node.Family
-	t, err := openTable(node.Host.NS, ip)
-	if err != nil {
-		return nil, err
-	}
-	return &family{
-		table: t,
-		frame: frame{
-			family:     ip,
-			podRange:   nodeaddr.OfFamily(node.ClusterCIDRs, ip),
-			nodePods:   nodeaddr.OfFamily(node.PodCIDRs, ip),
-			services:   ofFamily(node.ServiceCIDRs, ip),
-			masquerade: node.Config.MasqueradeAll,
+func familyOf(site kit.Site) (*family, error) {
+	ip := site.Family
+	nodePods := nodeaddr.OfFamily(site.PodCIDRs, ip)
+	return newFamily(site.Host.NS,
+		settings{
+			family: ip, podRange: nodeaddr.OfFamily(site.ClusterCIDRs, ip), nodePods: nodePods,
+			services: slices.DeleteFunc(slices.Clone(site.ServiceCIDRs),
+				func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != ip }),
+			masquerade: site.Config.MasqueradeAll,
 		},
-		renderer: renderer{
-			family:   ip,
-			podRange: nodeaddr.OfFamily(node.PodCIDRs, ip),
-			nodeAddr: node.Host.Addr(ip),
-		},
-	}, nil
+		renderer{family: ip, podRange: nodePods, nodeAddr: site.Host.Addr(ip)})
 }
 
 // Program implements kit.Mechanism.
@@ -68,13 +56,13 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	if held == nil {
 		return f.programAll(ctx, state, r)
 	}
-	if state == held.state && r.equal(held.renderer) {
+	if state == held.State && r.equal(held.renderer) {
 		return nil
 	}
-	f.held = nil // until the kernel has taken the change
+	f.held = nil // until the kernel has accepted the change
 	tx := f.table.Transaction()
 	gone, come := held.update(state, r)
-	write(tx, r.family, gone, come)
+	nft.Write(tx, gone, come)
 	if err := f.table.Run(ctx, tx); err != nil {
 		return err
 	}
@@ -82,7 +70,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// programAll writes everything, in place of whatever there is.
+// programAll writes everything, whatever the kernel holds.
 func (f *family) programAll(ctx context.Context, state *model.State, r renderer) error {
 	next := newLedger(r)
 	_, all := next.update(state, r)
@@ -90,42 +78,21 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 	if err != nil {
 		return err
 	}
-	for _, way := range f.ways(former, all) {
-		if err = f.runAll(ctx, way); err == nil {
-			f.held = next
-			return nil
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	if err := f.table.RunAny(ctx, f.ways(former, all)...); err != nil {
+		return err
 	}
-	return err
-}
-
-func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error {
-	for _, tx := range all {
-		if err := f.table.Run(ctx, tx); err != nil {
-			return err
-		}
-	}
+	f.held = next
 	return nil
 }
 
 // Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
-	tx := f.table.Transaction()
-	nft.Destroy(tx)
-	return f.table.Run(ctx, tx)
+	return f.table.Remove(ctx)
 }
 
 // Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.Text(ctx) }
 
-// Release implements kit.Mechanism. Programs that have ended hold nothing.
+// Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
 func (f *family) Release() error { return nil }
-
-// ofFamily are the ranges of a family.
-func ofFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
-}

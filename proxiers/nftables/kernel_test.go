@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
@@ -119,7 +120,7 @@ func TestWays(t *testing.T) {
 		t.Fatalf("%d ways, the last one of %d transactions", len(ways), len(ways[len(ways)-1]))
 	}
 	for i, way := range ways {
-		if err := f.runAll(t.Context(), way); err != nil {
+		if err := f.table.RunAny(t.Context(), way); err != nil {
 			t.Errorf("way %d: %v", i+1, err)
 		}
 		if got := kernelRules(t, in); got != want {
@@ -246,7 +247,7 @@ func TestChangeIsSmall(t *testing.T) {
 		_, next.EndpointSlices[0] = proxiertest.Simple(0, 2, lab.V4)
 		tx := knftables.NewFake(knftables.IPv4Family, tableName).NewTransaction()
 		gone, come := l.update(b.Build(&next), r)
-		write(tx, lab.V4, gone, come)
+		nft.Write(tx, gone, come)
 		return tx.NumOperations()
 	}
 	// Three endpoints numbered 0, 1, 2 become two: one number goes, and the frontend leads to another chain.

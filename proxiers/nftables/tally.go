@@ -2,27 +2,33 @@
 
 package nftables
 
-// tally counts who needs a thing, and tells what a series of changes came to.
+// tally counts references to things, and tells which things a series of changes added or removed.
 type tally[T comparable] struct {
 	count   map[T]int
-	before  map[T]int // the counts of what has been touched since the last call of changes
+	before  map[T]int // the counts of the touched things at the last call of changes
 	touched []T       // in order
 }
 
-func newTally[T comparable]() *tally[T] { return &tally[T]{count: map[T]int{}, before: map[T]int{}} }
-
-// change adds n, which may be negative, to the number of those who need x.
-func (t *tally[T]) change(x T, n int) {
-	if _, known := t.before[x]; !known {
-		t.before[x] = t.count[x]
-		t.touched = append(t.touched, x)
+// change adds n, which may be negative, to the number of references to each thing.
+func (t *tally[T]) change(things []T, n int) {
+	if t.count == nil {
+		t.count = map[T]int{}
 	}
-	if t.count[x] += n; t.count[x] == 0 {
-		delete(t.count, x)
+	if t.before == nil {
+		t.before = map[T]int{}
+	}
+	for _, x := range things {
+		if _, known := t.before[x]; !known {
+			t.before[x] = t.count[x]
+			t.touched = append(t.touched, x)
+		}
+		if t.count[x] += n; t.count[x] == 0 {
+			delete(t.count, x)
+		}
 	}
 }
 
-// changes are the things that nobody needs any more, and those that somebody needs now, since the last call.
+// changes returns the things that lost all references since the last call, and those that got their first.
 func (t *tally[T]) changes() (gone, come []T) {
 	for _, x := range t.touched {
 		switch was, is := t.before[x] > 0, t.count[x] > 0; {
@@ -32,6 +38,6 @@ func (t *tally[T]) changes() (gone, come []T) {
 			come = append(come, x)
 		}
 	}
-	t.before, t.touched = map[T]int{}, nil
+	t.before, t.touched = nil, nil
 	return gone, come
 }

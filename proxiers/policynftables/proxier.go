@@ -29,9 +29,9 @@ package policynftables
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -63,15 +63,8 @@ func probe(ctx context.Context, ns *netns.NS, _ string) error {
 		if err == nil {
 			err = t.Remove(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			return &spec.UnusableError{
-				Missing: "the expressions of nftables that policies are made of",
-				Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
-					err),
-			}
-		}
 		if err != nil {
-			return err
+			return nft.Unusable(ctx, err, "policies")
 		}
 	}
 	return nil

@@ -15,13 +15,13 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// tableName is that of all tables of the enforcer.
+// tableName is the name of all tables of the enforcer.
 const tableName = "network-policy"
 
-// tables are those of a node.
+// tables are the tables of a node.
 type tables struct {
 	policies *table
-	sources  *table // nil: they are in policies
+	sources  *table // nil: policies holds the sources too
 }
 
 func openTables(ns *netns.NS, pods lab.PodNetwork, ranges []netip.Prefix) (*tables, error) {
@@ -32,30 +32,31 @@ func openTables(ns *netns.NS, pods lab.PodNetwork, ranges []netip.Prefix) (*tabl
 	}
 	t.policies = &table{Table: kernel, frame: policyFrame(ranges)}
 	if pods == lab.Routed {
-		t.policies.frame.addSources(routedPorts)
+		addSources(&t.policies.frame, routedPorts)
 		return t, nil
 	}
 	if kernel, err = nft.Open(ns, knftables.BridgeFamily, tableName); err != nil {
 		return nil, err
 	}
 	t.sources = &table{Table: kernel}
-	t.sources.frame.addSources("")
+	addSources(&t.sources.frame, "")
 	return t, nil
 }
 
 // Program implements policy.Mechanism. A pod is isolated before packets from its port are let in.
 func (t *tables) Program(ctx context.Context, want *policy.State, ports policy.Ports) error {
-	chains, elements := render(want)
+	parts := render(want)
 	if t.sources == nil {
-		return t.policies.program(ctx, chains, append(elements, portElements(ports)...))
+		parts.Elements = append(parts.Elements, portElements(ports)...)
+		return t.policies.program(ctx, parts)
 	}
-	if err := t.policies.program(ctx, chains, elements); err != nil {
+	if err := t.policies.program(ctx, parts); err != nil {
 		return err
 	}
-	return t.sources.program(ctx, nil, portElements(ports))
+	return t.sources.program(ctx, &nft.Parts{Elements: portElements(ports)})
 }
 
-// each does something with each table.
+// each runs do for each table.
 func (t *tables) each(do func(*table) error) error {
 	err := do(t.policies)
 	if t.sources != nil {
@@ -74,15 +75,13 @@ func (t *tables) Dump(ctx context.Context) (all []byte, err error) {
 	return all, err
 }
 
-// Release implements policy.Mechanism. Programs that have ended hold nothing.
+// Release implements policy.Mechanism. The programs run only during a call, so there is nothing to end.
 func (t *tables) Release() {}
 
 // Remove implements policy.Mechanism.
 func (t *tables) Remove(ctx context.Context) error {
 	return t.each(func(t *table) error {
 		t.held = nil
-		tx := t.Transaction()
-		nft.Destroy(tx)
-		return t.Run(ctx, tx)
+		return t.Table.Remove(ctx)
 	})
 }

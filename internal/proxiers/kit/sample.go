@@ -33,3 +33,11 @@ func Sample(f lab.Family) (*model.Port, netip.Prefix) {
 		Anywhere:        true,
 	}, pods
 }
+
+// UnservedSample returns a port of the Sample's address that has no endpoint.
+func UnservedSample(f lab.Family) *model.Port {
+	served, _ := Sample(f)
+	return &model.Port{
+		ID: model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"}, Number: 53, ClusterIP: served.ClusterIP,
+	}
+}

@@ -66,6 +66,33 @@ func (t *Table) Run(ctx context.Context, tx *knftables.Transaction) error {
 	return nil
 }
 
+// RunAny carries out the first of several sequences of transactions that the kernel accepts.
+func (t *Table) RunAny(ctx context.Context, ways ...[]*knftables.Transaction) (err error) {
+	for _, way := range ways {
+		err = nil
+		for i := 0; i < len(way) && err == nil; i++ {
+			err = t.Run(ctx, way[i])
+		}
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// Destroy adds the deletion of the table to a transaction, whether the table exists or not.
+func Destroy(tx *knftables.Transaction) {
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+}
+
+// Remove removes the table.
+func (t *Table) Remove(ctx context.Context) error {
+	tx := t.Transaction()
+	Destroy(tx)
+	return t.Run(ctx, tx)
+}
+
 // Holdings returns the names of what the table holds, by kind ("chain", "set", "map"), nil if there is no table.
 func (t *Table) Holdings(ctx context.Context) (map[string][]string, error) {
 	var all map[string][]string
@@ -101,4 +128,16 @@ func (t *Table) Text(ctx context.Context) ([]byte, error) {
 func complaint(err error) error {
 	lines := strings.SplitN(strings.TrimSpace(err.Error()), "\n", 4)
 	return errors.New(strings.Join(lines[:min(len(lines), 3)], "\n"))
+}
+
+// Unusable turns an error of a probe into a *spec.UnusableError. what are the rules that the probe tried.
+func Unusable(ctx context.Context, err error, what string) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: "the expressions of nftables that " + what + " are made of",
+		Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
+			err),
+	}
 }
