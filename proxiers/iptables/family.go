@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
@@ -24,13 +23,13 @@ type family struct {
 	rules    nodeRules
 	renderer renderer
 
-	// done is what the kernel holds. Nil means unknown: the next change writes everything.
-	done *desired
+	// held is what the kernel holds. Nil means unknown: the next change writes everything.
+	held *ledger
 }
 
 func newFamily(node kit.Site, b Backend) (*family, error) {
 	ip := node.Family
-	programs, err := xtables.Find(node.Host.NS, b, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
+	programs, err := xtables.Find(node.Host.NS, b, ip, node.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -69,40 +68,33 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 // Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
-	if f.done != nil && state == f.done.state && slices.Equal(tail, f.done.tail) {
+	held := f.held
+	if held != nil && state == held.State && slices.Equal(tail, held.tail) {
 		return nil
 	}
+	f.held = nil // until the kernel has accepted the change
 	f.renderer.terse = crowded(state)
-	if f.done == nil {
-		return f.programAll(ctx, state, tail)
+	var c *xtables.Change
+	if held != nil {
+		c = held.update(state, tail, &f.renderer)
+	} else {
+		tables, err := f.programs.Save(ctx)
+		if err != nil {
+			return err
+		}
+		held = &ledger{}
+		c = held.rebuild(state, tail, &f.renderer, &f.rules, tables)
 	}
-	next, gone, come := f.done.next(state, tail, &f.renderer)
-	return f.commit(ctx, next, delta(gone, come, f.done.tail, tail))
-}
-
-// programAll writes everything, whatever the kernel holds.
-func (f *family) programAll(ctx context.Context, state *model.State, tail []xtables.Rule) error {
-	tables, err := f.programs.Save(ctx)
-	if err != nil {
-		return err
-	}
-	next, _, _ := (&desired{}).next(state, tail, &f.renderer)
-	return f.commit(ctx, next, rebuild(next, &f.rules, tables))
-}
-
-// commit applies the change to next. Until that succeeds, done is unknown.
-func (f *family) commit(ctx context.Context, next *desired, c *xtables.Change) error {
-	f.done = nil
 	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
 		return err
 	}
-	f.done = next
+	f.held = held
 	return nil
 }
 
 // Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
-	f.done = nil
+	f.held = nil
 	return owned(f.backend).Remove(ctx, f.programs)
 }
 
@@ -119,13 +111,9 @@ func (f *family) Release() error { return nil }
 
 // Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
-	var all []byte
-	for _, t := range []xtables.TableName{xtables.Filter, xtables.NAT} {
-		text, err := f.programs.SaveText(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, text...)
+	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
+	if err != nil {
+		return nil, err
 	}
-	return f.done.annotate(all), nil
+	return xtables.Annotate(text, f.held.purposes(), nil), nil
 }

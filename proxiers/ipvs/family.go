@@ -26,7 +26,7 @@ type family struct {
 	mu     sync.Mutex // guards the rest, which Program, Remove and the timer use
 	kernel *kernel
 	want   *desired
-	// known reports that kernel describes what the kernel holds.
+	// known is set if kernel describes what the kernel holds.
 	known bool
 	// timer is set while there are retired backends.
 	timer *time.Timer
@@ -37,7 +37,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	place := f.place(at)
-	if f.known && state == f.want.state && place.equal(f.want.at) {
+	if f.known && state == f.want.State && place.equal(f.want.at) {
 		return nil
 	}
 	if f.known {
@@ -47,7 +47,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		}
 		f.known = intact // a program that deleted rules may have deleted more
 	}
-	t := f.want.advance(state, place)
+	f.want.advance(state, place)
 	if !f.known {
 		if err := f.kernel.load(f.want); err != nil {
 			return err
@@ -55,10 +55,10 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err := f.kernel.writeRules(ctx); err != nil {
 			return err
 		}
-		t = f.want.everything(f.kernel)
+		f.want.touchAll(f.kernel)
 	}
 	f.known = false
-	if err := f.kernel.commit(f.want, t); err != nil {
+	if err := f.kernel.commit(f.want); err != nil {
 		return err
 	}
 	f.known = true

@@ -67,7 +67,7 @@ func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err er
 	if err := k.servers.load(k.listed); err != nil {
 		return err
 	}
-	if got, want := len(k.servers.have), len(m.want.servers); got != want {
+	if got, want := len(k.servers.have), len(m.want.servers.Ledger); got != want {
 		return fmt.Errorf("%d virtual servers were made, and the kernel shows %d", want, got)
 	}
 	return nil

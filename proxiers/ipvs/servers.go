@@ -12,6 +12,7 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -73,7 +74,7 @@ func (s *servers) load(ours func(frontend) bool) error {
 	for _, found := range all {
 		a, ok := netip.AddrFromSlice(found.Address)
 		fr := frontend{netip.AddrPortFrom(a, found.Port), uint8(found.Protocol)}
-		if !ok || found.FWMark != 0 || found.AddressFamily != s.addressFamily() || !ours(fr) {
+		if !ok || found.FWMark != 0 || found.AddressFamily != uint16(nodeaddr.Domain(s.family)) || !ours(fr) {
 			continue
 		}
 		v := &virtual{scheduler: found.SchedName, flags: found.Flags & flagsOfOurs, weights: map[netip.AddrPort]int{}}
@@ -240,7 +241,7 @@ func (s *servers) backends(fr frontend) (map[netip.AddrPort]*ipvs.Destination, e
 // service is a virtual server in the library's words.
 func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 	v := &ipvs.Service{
-		AddressFamily: s.addressFamily(), Protocol: uint16(fr.proto), Address: fr.at.Addr().AsSlice(), Port: fr.at.Port(),
+		AddressFamily: uint16(nodeaddr.Domain(s.family)), Protocol: uint16(fr.proto), Address: fr.at.Addr().AsSlice(), Port: fr.at.Port(),
 		SchedName: s.scheduler,
 		Netmask:   0xffffffff, // clients are told apart by their whole address
 	}
@@ -263,13 +264,6 @@ func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 func destination(to netip.AddrPort, weight int) *ipvs.Destination {
 	return &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight,
 		AddressFamily: uint16(netns.Domain(to.Addr()))}
-}
-
-func (s *servers) addressFamily() uint16 {
-	if s.family == lab.V6 {
-		return unix.AF_INET6
-	}
-	return unix.AF_INET
 }
 
 func (s *servers) failed(fr frontend, verb string, err error) error {

@@ -171,13 +171,14 @@ func Diff(old, new *State) (gone, come []*Service) {
 	if new != nil {
 		after = new.Services
 	}
-	walk(before, after, compareServices,
+	walk(before, after, Compare,
 		func(s *Service) { gone = append(gone, s) },
 		func(s *Service) { come = append(come, s) })
 	return gone, come
 }
 
-func compareServices(a, b *Service) int {
+// Compare orders Services by namespace, then name.
+func Compare(a, b *Service) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 

@@ -27,24 +27,27 @@ func newLedger(r renderer) *ledger {
 
 // update advances the ledger to another state, and returns the parts that change.
 func (l *ledger) update(state *model.State, r renderer) (gone, come nft.Parts) {
-	lost, won := l.Advance(state, !r.equal(l.renderer), r.render)
+	swaps := l.Advance(state, !r.equal(l.renderer), r.render)
 	l.renderer = r
-	for _, f := range lost {
-		l.need(f.own, -1)
-		for _, c := range f.claims {
-			l.claim(c, l.claims.Drop)
-		}
-	}
-	for _, f := range won {
-		l.need(f.own, +1)
-		for _, c := range f.claims {
-			l.claim(c, l.claims.Add)
-		}
+	for _, s := range swaps {
+		l.add(s.Old, -1, l.claims.Drop)
+		l.add(s.New, +1, l.claims.Add)
 	}
 	gone.Containers, come.Containers = l.containers.changes()
 	gone.Chains, come.Chains = l.chains.changes()
 	gone.Elements, come.Elements = l.elements.changes()
 	return gone, come
+}
+
+// add adds or removes a fragment.
+func (l *ledger) add(f *fragment, n int, do func(frontend, kit.Claim[*claim])) {
+	if f == nil {
+		return
+	}
+	l.need(f.own, n)
+	for _, c := range f.claims {
+		l.claim(c, do)
+	}
 }
 
 // claim adds or drops a claim. If the frontend then belongs to another claim, its parts change.

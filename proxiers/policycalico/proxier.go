@@ -27,11 +27,11 @@ package policycalico
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 
 	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -62,30 +62,24 @@ func try(ctx context.Context, ns *netns.NS, dir string, a netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	defer f.release()
-	err = f.program(ctx, policy.Sample(a), policy.Ports{a: devices + "probe"})
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("matches and targets that policies for IP%s are made of", f.ip),
-		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
-	}
+	defer f.Release()
+	err = f.Program(ctx, policy.Sample(a), policy.Ports{a: devices + "probe"})
+	return xtables.Unusable(ctx, err, "policies for IP"+f.ip.String())
 }
 
-// place creates the mechanism of a node whose pods have devices of their own there.
-func place(node spec.Node) (policy.Mechanism, error) {
+// place makes the mechanisms of a node whose pods have devices of their own there.
+func place(node spec.Node) ([]policy.Mechanism, error) {
 	if node.Host.PodNetwork() != lab.Routed {
 		return nil, &spec.UnusableError{Missing: "pods that are routed, each by a device of its own",
 			Cure: "build the lab with --pods routed"}
 	}
-	m := &mechanism{}
+	var all []policy.Mechanism
 	for _, ip := range node.Families {
 		f, err := newFamily(node.Host.NS, node.StateDir, ip, node.Log)
 		if err != nil {
 			return nil, err
 		}
-		m.families = append(m.families, f)
+		all = append(all, f)
 	}
-	return m, nil
+	return all, nil
 }

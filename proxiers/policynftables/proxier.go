@@ -44,8 +44,9 @@ func New() spec.Proxier {
 		Name:     "policy-nftables",
 		Features: spec.Features(spec.NetworkPolicy, spec.PolicyDropLog),
 		Probe:    probe,
-		New: func(node spec.Node) (policy.Mechanism, error) {
-			return openTables(node.Host.NS, node.Host.PodNetwork(), node.PodCIDRs)
+		New: func(node spec.Node) ([]policy.Mechanism, error) {
+			t, err := openTables(node.Host.NS, node.Host.PodNetwork(), node.PodCIDRs)
+			return []policy.Mechanism{t}, err
 		},
 	})
 }

@@ -32,17 +32,10 @@ func (f *family) Dump(ctx context.Context) ([]byte, error) {
 		}
 	}
 	w.Flush()
-	for _, t := range []xtables.TableName{xtables.Filter, xtables.NAT} {
-		text, err := f.programs.SaveText(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		all.Write(text)
-	}
-	return all.Bytes(), nil
+	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
+	return append(all.Bytes(), text...), err
 }
 
-// describe writes a line about a relay.
 func (r *relay) describe(w *tabwriter.Writer, name string) {
 	if r == nil {
 		return

@@ -5,11 +5,12 @@ package userspace
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
-	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
 	"github.com/viplab/viplab/internal/proxiers/kit"
@@ -22,20 +23,20 @@ import (
 
 // family is the mechanism of one IP family of a node.
 type family struct {
-	ns        *netns.NS
-	ip        lab.Family
-	localhost bool
-	programs  *xtables.Programs
-	renderer  renderer
-	portals   portals
-	tracking  *conntrack.Cleaner
+	ns       *netns.NS
+	ip       lab.Family
+	programs *xtables.Programs
+	renderer renderer
+	layout   xtables.Layout
+	portals  portals
+	tracking *conntrack.Cleaner
 
 	// known is set if the kernel holds the rules of fragments.
 	known bool
 	// state and nodePorts are what fragments and portals were made for.
 	state     *model.State
 	nodePorts []netip.Addr
-	fragments map[*model.Service]*fragment
+	fragments map[*model.Service]*xtables.Fragment
 	// incomplete are the Services for which something could not be opened.
 	incomplete map[*model.Service]bool
 	// stale is set while connection tracking may hold UDP flows that lead nowhere.
@@ -44,15 +45,14 @@ type family struct {
 
 func newFamily(node kit.Site) (*family, error) {
 	ip := node.Family
-	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip,
-		filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
+	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip, node.StateDir)
 	if err != nil {
 		return nil, err
 	}
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs, tracking: conntrack.NewCleaner(node.Host.NS),
-		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
-		renderer:  renderer{nodePods: nodeaddr.OfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
+		layout:   layout(ip, ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config)),
+		renderer: renderer{nodePods: nodeaddr.OfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
 			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 			events: node.Events,
@@ -65,7 +65,7 @@ func newFamily(node kit.Site) (*family, error) {
 // reset makes the family one that has programmed nothing.
 func (f *family) reset() {
 	f.known, f.state, f.nodePorts = false, &model.State{}, nil
-	f.fragments, f.incomplete = map[*model.Service]*fragment{}, map[*model.Service]bool{}
+	f.fragments, f.incomplete = map[*model.Service]*xtables.Fragment{}, map[*model.Service]bool{}
 	f.portals.open = map[model.PortID]*portal{}
 	f.portals.claims = newClaims(f.portals.sockets)
 }
@@ -87,11 +87,14 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		}
 	}
 	fresh, failed := f.prepare(ctx, come, at.NodePorts)
-	swaps := swapsOf(gone, f.fragments, come, fresh)
+	var swaps []kit.Swap[*xtables.Fragment]
+	for was, is := range kit.Pairs(gone, come) {
+		swaps = append(swaps, kit.Swap[*xtables.Fragment]{Old: f.fragments[was], New: fresh[is]})
+	}
 	f.adopt(state, at, gone, fresh)
-	step := delta(swaps)
+	step := f.layout.Delta(swaps)
 	if !known {
-		step = rebuild(f.rules(), held)
+		step = f.rebuild(held)
 	}
 	f.known = false // until it has succeeded
 	if err := f.programs.Restore(ctx, step.Transactions(xtables.NFTables)...); err != nil {
@@ -132,25 +135,24 @@ func (f *family) work(state *model.State, everything bool) (gone, come []*model.
 	if len(f.incomplete) == 0 {
 		return gone, come
 	}
-	changed := map[*model.Service]bool{}
-	for _, s := range gone {
-		changed[s] = true
-	}
+	changed := sets.New(gone...)
 	for s := range f.incomplete {
-		if !changed[s] {
+		if !changed.Has(s) {
 			gone, come = append(gone, s), append(come, s)
 		}
 	}
+	slices.SortFunc(gone, model.Compare)
+	slices.SortFunc(come, model.Compare)
 	return gone, come
 }
 
 // prepare opens the sockets of Services and makes their rules. A Service that lacks something gets those for the rest.
 func (f *family) prepare(ctx context.Context, come []*model.Service,
-	nodePorts []netip.Addr) (map[*model.Service]*fragment, error) {
-	fresh := make(map[*model.Service]*fragment, len(come))
+	nodePorts []netip.Addr) (map[*model.Service]*xtables.Fragment, error) {
+	fresh := make(map[*model.Service]*xtables.Fragment, len(come))
 	var failed error
 	for _, s := range come {
-		fragment := &fragment{}
+		fragment := &xtables.Fragment{}
 		fresh[s] = fragment
 		delete(f.incomplete, s)
 		for _, p := range s.Ports {
@@ -171,29 +173,24 @@ func (f *family) prepare(ctx context.Context, come []*model.Service,
 }
 
 // adopt makes a state the one that fragments are for.
-func (f *family) adopt(state *model.State, at kit.Place, gone []*model.Service, fresh map[*model.Service]*fragment) {
+func (f *family) adopt(state *model.State, at kit.Place, gone []*model.Service, fresh map[*model.Service]*xtables.Fragment) {
 	for _, s := range gone {
 		delete(f.fragments, s)
 		if fresh[s] == nil {
 			delete(f.incomplete, s)
 		}
 	}
-	for s, fragment := range fresh {
-		f.fragments[s] = fragment
-	}
+	maps.Copy(f.fragments, fresh)
 	f.state, f.nodePorts = state, at.NodePorts
 }
 
-// rules are all rules there shall be.
-func (f *family) rules() *[chains][]xtables.Rule {
-	var all [chains][]xtables.Rule
-	for ch := range chains {
-		all[ch] = ch.fixed(f.ip, f.portals.at, f.localhost)
-		for _, s := range f.state.Services {
-			all[ch] = append(all[ch], f.fragments[s][ch]...)
-		}
+// rebuild returns the change from whatever the tables hold.
+func (f *family) rebuild(held xtables.Tables) *xtables.Change {
+	var all []*xtables.Fragment
+	for _, s := range f.state.Services {
+		all = append(all, f.fragments[s])
 	}
-	return &all
+	return f.layout.Rebuild(all, held, entries)
 }
 
 // settle closes what rules have led to and do not any more: something of the Services that are gone, or anything.

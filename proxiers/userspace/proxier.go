@@ -43,7 +43,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -77,29 +76,19 @@ var definition = kit.Definition{
 }
 
 func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
-	programs, err := xtables.Find(ns, xtables.NFTables, f, filepath.Join(dir, "xtables.lock"))
+	programs, err := xtables.Find(ns, xtables.NFTables, f, dir)
 	if err != nil {
 		return err
 	}
 	err = programs.Restore(ctx, sample(f).Transactions(xtables.NFTables)...)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("the iptables matches and targets of the portal rules for IP%s", f),
-		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
-	}
+	return xtables.Unusable(ctx, err, fmt.Sprintf("portal rules for IP%s", f))
 }
 
 // sample returns the first sync of a node whose only Service uses every match and target.
 func sample(f lab.Family) *xtables.Change {
 	port, pods := kit.Sample(f)
 	way := netip.AddrPortFrom(relayAddrs[f], 40000)
-	var rules fragment
-	(&renderer{nodePods: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
-	all := [chains][]xtables.Rule(rules)
-	for ch := range chains {
-		all[ch] = append(ch.fixed(f, relayAddrs[f], false), all[ch]...)
-	}
-	return rebuild(&all, nil)
+	rules := &xtables.Fragment{}
+	(&renderer{nodePods: pods}).port(rules, port, ways{way, way}, claimsOf(port, nil, f))
+	return layout(f, false).Rebuild([]*xtables.Fragment{rules}, nil, entries)
 }

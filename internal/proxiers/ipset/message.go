@@ -12,7 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 )
 
 // The protocol of linux/netfilter/ipset/ip_set.h, as far as it is used.
@@ -132,16 +132,12 @@ func createAttributes(s Set) encode {
 	}
 }
 
-// family is the kernel's number for the set's family.
+// family returns the kernel's number of the set's family.
 func (s Set) family() uint8 {
-	switch {
-	case s.Type == Port:
+	if s.Type == Port {
 		return unix.AF_UNSPEC
-	case s.Family == lab.V6:
-		return unix.AF_INET6
-	default:
-		return unix.AF_INET
 	}
+	return uint8(nodeaddr.Domain(s.Family))
 }
 
 func entryAttributes(s Set, entries []Entry) encode {

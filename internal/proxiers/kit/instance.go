@@ -136,14 +136,20 @@ func (in *instance) refused(ip lab.Family) func(*model.Service, error) {
 
 // each runs do for all families concurrently.
 func (in *instance) each(do func(*family) error) error {
-	errs := make([]error, len(in.families))
+	return Each(in.families, func(f *family) error {
+		if err := do(f); err != nil {
+			return fmt.Errorf("%s: IP%s: %w", in.node.Name, f.ip, err)
+		}
+		return nil
+	})
+}
+
+// Each runs do for all items concurrently. One that fails does not hold up the others.
+func Each[T any](items []T, do func(T) error) error {
+	errs := make([]error, len(items))
 	var all sync.WaitGroup
-	for i, f := range in.families {
-		all.Go(func() {
-			if err := do(f); err != nil {
-				errs[i] = fmt.Errorf("%s: IP%s: %w", in.node.Name, f.ip, err)
-			}
-		})
+	for i, item := range items {
+		all.Go(func() { errs[i] = do(item) })
 	}
 	all.Wait()
 	return errors.Join(errs...)

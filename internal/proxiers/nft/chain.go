@@ -10,6 +10,7 @@ import (
 	"github.com/ti-mo/netfilter"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -21,12 +22,8 @@ func HasChain(ns *netns.NS, f lab.Family, table, chain string) (bool, error) {
 		return false, fmt.Errorf("%s: open netfilter: %w", ns.Name(), err)
 	}
 	defer conn.Close()
-	family := netfilter.ProtoIPv4
-	if f == lab.V6 {
-		family = netfilter.ProtoIPv6
-	}
 	request, err := netfilter.MarshalNetlink(netfilter.Header{
-		SubsystemID: netfilter.NFSubsysNFTables, MessageType: unix.NFT_MSG_GETCHAIN, Family: family,
+		SubsystemID: netfilter.NFSubsysNFTables, MessageType: unix.NFT_MSG_GETCHAIN, Family: netfilter.ProtoFamily(nodeaddr.Domain(f)),
 		Flags: netlink.Request | netlink.Acknowledge,
 	}, []netfilter.Attribute{
 		{Type: unix.NFTA_CHAIN_TABLE, Data: append([]byte(table), 0)},

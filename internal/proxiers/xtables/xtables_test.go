@@ -100,7 +100,7 @@ func TestRestoreAndSave(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer ns.Close()
-				p, err := Find(ns, b, f, filepath.Join(t.TempDir(), "lock"))
+				p, err := Find(ns, b, f, t.TempDir())
 				if err != nil {
 					t.Skip(err)
 				}
