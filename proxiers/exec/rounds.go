@@ -15,8 +15,8 @@ import (
 // pattern has a group, the text of its first group identifies the rounds that run concurrently, such as those of two IP
 // families.
 type Rounds struct {
-	// Begins matches the line that the program logs before it programs anything in a round. Ends matches the line that it
-	// logs when all of the round's work is done, even if it failed.
+	// Begins matches the line that the program logs before it programs anything in a round. Ends matches the line that
+	// it logs when all of the round's work is done, even if it failed.
 	Begins, Ends *regexp.Regexp
 }
 

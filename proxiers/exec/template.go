@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -42,10 +43,8 @@ func valuesOf(node spec.Node, kubeconfig string) Values {
 func joinRanges(ranges []netip.Prefix, families []lab.Family) string {
 	var out []string
 	for _, f := range families {
-		for _, p := range ranges {
-			if lab.FamilyOf(p.Addr()) == f {
-				out = append(out, p.String())
-			}
+		for _, p := range nodeaddr.OfFamily(ranges, f) {
+			out = append(out, p.String())
 		}
 	}
 	return strings.Join(out, ",")

@@ -48,8 +48,8 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 			liberal:     liberal,
 		},
 		renderer: renderer{
-			podRange:      nodeaddr.OfFamily(node.ClusterCIDRs, ip),
-			nodePods:      nodeaddr.OfFamily(node.PodCIDRs, ip),
+			podRange:      nodeaddr.FirstOfFamily(node.ClusterCIDRs, ip),
+			nodePods:      nodeaddr.FirstOfFamily(node.PodCIDRs, ip),
 			nodeAddr:      node.Host.Addr(ip),
 			masqueradeAll: node.Config.MasqueradeAll,
 		},

@@ -104,8 +104,8 @@ func newFamily(site kit.Site) (*family, error) {
 		return nil, err
 	}
 	r := rules{
-		family: site.Family, podRange: nodeaddr.OfFamily(site.ClusterCIDRs, site.Family),
-		nodePods:      nodeaddr.OfFamily(site.PodCIDRs, site.Family),
+		family: site.Family, podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, site.Family),
+		nodePods:      nodeaddr.FirstOfFamily(site.PodCIDRs, site.Family),
 		masqueradeAll: site.Config.MasqueradeAll,
 	}
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)

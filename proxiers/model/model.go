@@ -171,10 +171,7 @@ func Diff(old, new *State) (gone, come []*Service) {
 	if new != nil {
 		after = new.Services
 	}
-	walk(before, after, Compare,
-		func(s *Service) { gone = append(gone, s) },
-		func(s *Service) { come = append(come, s) })
-	return gone, come
+	return diff(before, after, Compare)
 }
 
 // Compare orders Services by namespace, then name.
@@ -182,9 +179,9 @@ func Compare(a, b *Service) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// walk merges two lists that are sorted by order and reports the elements that only one of them has. Elements that
-// compare equal but are not identical are reported as gone and as come.
-func walk[T comparable](old, new []T, order func(a, b T) int, gone, come func(T)) {
+// diff returns the elements that only one of two lists has, which are sorted by order. Elements that compare equal but
+// are not identical are both gone and come.
+func diff[T comparable](old, new []T, order func(a, b T) int) (gone, come []T) {
 	for len(old) > 0 && len(new) > 0 {
 		if old[0] == new[0] {
 			old, new = old[1:], new[1:]
@@ -192,18 +189,11 @@ func walk[T comparable](old, new []T, order func(a, b T) int, gone, come func(T)
 		}
 		c := order(old[0], new[0])
 		if c <= 0 {
-			gone(old[0])
-			old = old[1:]
+			gone, old = append(gone, old[0]), old[1:]
 		}
 		if c >= 0 {
-			come(new[0])
-			new = new[1:]
+			come, new = append(come, new[0]), new[1:]
 		}
 	}
-	for _, o := range old {
-		gone(o)
-	}
-	for _, n := range new {
-		come(n)
-	}
+	return append(gone, old...), append(come, new...)
 }

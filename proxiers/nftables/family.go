@@ -4,15 +4,12 @@ package nftables
 
 import (
 	"context"
-	"net/netip"
-	"slices"
 
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -37,13 +34,11 @@ func newFamily(ns *netns.NS, s settings, r renderer) (*family, error) {
 
 func familyOf(site kit.Site) (*family, error) {
 	ip := site.Family
-	nodePods := nodeaddr.OfFamily(site.PodCIDRs, ip)
+	nodePods := nodeaddr.FirstOfFamily(site.PodCIDRs, ip)
 	return newFamily(site.Host.NS,
 		settings{
-			family: ip, podRange: nodeaddr.OfFamily(site.ClusterCIDRs, ip), nodePods: nodePods,
-			services: slices.DeleteFunc(slices.Clone(site.ServiceCIDRs),
-				func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != ip }),
-			masquerade: site.Config.MasqueradeAll,
+			family: ip, podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, ip), nodePods: nodePods,
+			services: nodeaddr.OfFamily(site.ServiceCIDRs, ip), masquerade: site.Config.MasqueradeAll,
 		},
 		renderer{family: ip, podRange: nodePods, nodeAddr: site.Host.Addr(ip)})
 }

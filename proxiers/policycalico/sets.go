@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
@@ -45,9 +46,7 @@ func (d *desired) peer(ip lab.Family, at string, p policy.Peer) (xtables.Part, b
 
 // ofBlocks returns the entries for blocks without their exceptions. The longest prefix decides.
 func ofBlocks(ip lab.Family, p policy.Peer) []ipset.Entry {
-	other := func(b netip.Prefix) bool { return lab.FamilyOf(b.Addr()) != ip }
-	blocks := slices.DeleteFunc(slices.Clone(p.Blocks), other)
-	excepts := slices.DeleteFunc(slices.Clone(p.Except), other)
+	blocks, excepts := nodeaddr.OfFamily(p.Blocks, ip), nodeaddr.OfFamily(p.Except, ip)
 	if len(blocks) == 0 {
 		return nil
 	}

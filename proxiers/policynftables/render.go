@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 )
@@ -137,7 +138,7 @@ func blockMatches(side string, p policy.Peer) []match {
 
 // disjoint returns the prefixes of a family without those that others cover: a set must not contain them.
 func disjoint(all []netip.Prefix, f lab.Family) []netip.Prefix {
-	sorted := slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
+	sorted := nodeaddr.OfFamily(all, f)
 	slices.SortFunc(sorted, netip.Prefix.Compare)
 	var out []netip.Prefix
 	for _, p := range sorted {

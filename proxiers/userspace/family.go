@@ -52,7 +52,7 @@ func newFamily(node kit.Site) (*family, error) {
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs, tracking: conntrack.NewCleaner(node.Host.NS),
 		layout:   layout(ip, ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config)),
-		renderer: renderer{nodePods: nodeaddr.OfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
+		renderer: renderer{nodePods: nodeaddr.FirstOfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
 			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 			events: node.Events,

@@ -109,7 +109,7 @@ func cleanNode(t proxiertest.Failer, in *instance) {
 		t.Fatalf("left behind after Stop: %+v", n)
 	}
 	for _, f := range in.families {
-		local, err := nodeaddr.NewWatcher(f.ns, f.ip).Local()
+		local, err := nodeaddr.NewWatcher(f.ns, f.ip, "").Local()
 		if err != nil || slices.Contains(local, relayAddrs[lab.V6]) {
 			t.Fatalf("left behind after Stop: %v (%v)", local, err)
 		}

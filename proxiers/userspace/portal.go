@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/internal/proxiers/events"
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
@@ -41,7 +41,7 @@ type portals struct {
 	sockets sockets
 	at      netip.Addr
 	log     *slog.Logger
-	events  *events.Recorder
+	events  *kit.Recorder
 	open    map[model.PortID]*portal
 	claims  claims
 	// former are the ports of the relays of an earlier instance, by the comment of their rules.

@@ -15,7 +15,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
-	"github.com/viplab/viplab/internal/proxiers/events"
 	"github.com/viplab/viplab/internal/proxiers/healthcheck"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -28,7 +27,7 @@ import (
 type instance struct {
 	proxier  *Proxier
 	node     spec.Node
-	events   *events.Recorder
+	events   *Recorder
 	families []*family
 	tracking *conntrack.Cleaner
 	sysctls  sysctls
@@ -66,7 +65,7 @@ func (in *instance) removeStaleFlows(ctx context.Context) error {
 
 // Dump implements spec.Instance.
 func (in *instance) Dump(ctx context.Context, w io.Writer) error {
-	for _, e := range in.events.Lines() {
+	for _, e := range in.events.lines() {
 		if _, err := fmt.Fprintf(w, "# Event %s\n", strings.ReplaceAll(e, "\n", "\n#   ")); err != nil {
 			return err
 		}
@@ -119,11 +118,12 @@ func removeDevice(ns *netns.NS, name string) error {
 	return nil
 }
 
-// healthPortTaken records that another program has a health check port. The Service itself works, and the next sync
-// tries again. The reason is that of kube-proxy.
+// healthPortTaken records that another program has a health check port, with kube-proxy's reason. The Service itself
+// works, and the next sync tries again.
 func (in *instance) healthPortTaken(c healthcheck.Check, err error) {
-	in.events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
-		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, in.node.Name, err))
+	in.events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck",
+		fmt.Sprintf("the health check port %d is not served on node %s: %v. "+
+			"Stop the program that has it, or give the Service another one", c.Port, in.node.Name, err))
 }
 
 // refused records that the mechanism of a family refuses a Service.

@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// Ledger counts the references to keys: ports of a Service share an address, a pod may serve two Services. A key is
-// held as long as somebody claims it. Where claims differ, as those of two Services with the same external address and
-// port, the first in order decides, so that all nodes decide alike, whatever came first.
+// Ledger holds the claims to keys: ports of a Service share an address, and a pod may serve two Services. If claims
+// differ, as those of two Services with the same external address and port, the first in order wins, so that all nodes
+// decide alike, whichever claim they saw first.
 type Ledger[K comparable, V any] map[K][]Claim[V]
 
-// Claim is a reference to a key, with the value that the key is to have.
+// Claim is a claim to a key, with the value that it wants.
 type Claim[V any] struct {
-	// Rank orders claims, lower ones first; By, the claimant, orders those of the same rank.
-	Rank int
-	By   string
+	Rank int    // orders claims, lower ones first
+	By   string // the claimant; orders claims of the same rank
 	Want V
 }
 
@@ -28,16 +27,15 @@ func (l Ledger[K, V]) Add(k K, c Claim[V]) {
 
 // Drop removes a claim of the same rank and claimant.
 func (l Ledger[K, V]) Drop(k K, c Claim[V]) {
-	i, found := slices.BinarySearchFunc(l[k], c, compareClaims)
-	if !found {
-		return
+	if i, found := slices.BinarySearchFunc(l[k], c, compareClaims); found {
+		l[k] = slices.Delete(l[k], i, i+1)
 	}
-	if l[k] = slices.Delete(l[k], i, i+1); len(l[k]) == 0 {
+	if len(l[k]) == 0 {
 		delete(l, k)
 	}
 }
 
-// Get returns the value that a key is to have. It reports false if nobody claims it.
+// Get returns the value of a key. It reports false if the key has no claim.
 func (l Ledger[K, V]) Get(k K) (v V, ok bool) {
 	if len(l[k]) == 0 {
 		return v, false

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/viplab/viplab/internal/lab/kernel"
@@ -15,28 +16,23 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probed are the names of the probes that succeeded. That does not change while a program runs.
-var probed struct {
-	sync.Mutex
-	names map[string]bool
-}
+// probed are the names of the probes that succeeded. A success stays true while viplab runs.
+var (
+	probing sync.Mutex
+	probed  = map[string]bool{}
+)
 
 // Probe runs try in an empty namespace, with a directory for its files, unless a probe of that name has succeeded. A
 // failure is not remembered: the user may fix it.
 func Probe(name string, try func(ns *netns.NS, dir string) error) error {
-	probed.Lock()
-	defer probed.Unlock()
-	if probed.names[name] {
+	probing.Lock()
+	defer probing.Unlock()
+	if probed[name] {
 		return nil
 	}
-	if err := inEmptyNamespace(try); err != nil {
-		return err
-	}
-	if probed.names == nil {
-		probed.names = map[string]bool{}
-	}
-	probed.names[name] = true
-	return nil
+	err := inEmptyNamespace(try)
+	probed[name] = err == nil
+	return err
 }
 
 func inEmptyNamespace(try func(ns *netns.NS, dir string) error) (err error) {
@@ -56,15 +52,13 @@ func inEmptyNamespace(try func(ns *netns.NS, dir string) error) (err error) {
 // NeedKernel returns a *spec.UnusableError that names the first feature that the kernel lacks, nil if it has all.
 func NeedKernel(ctx context.Context, features ...kernel.Feature) error {
 	for _, p := range kernel.Probes() {
-		for _, f := range features {
-			if p.Feature != f {
-				continue
-			}
-			if found := p.Run(ctx); found.Status == kernel.Lacks {
-				return &spec.UnusableError{
-					Missing: "the kernel module " + found.Module,
-					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
-				}
+		if !slices.Contains(features, p.Feature) {
+			continue
+		}
+		if found := p.Run(ctx); found.Status == kernel.Lacks {
+			return &spec.UnusableError{
+				Missing: "the kernel module " + found.Module,
+				Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
 			}
 		}
 	}

@@ -43,14 +43,17 @@ func Unspecified(f lab.Family) netip.Addr {
 // Network returns the name of a transport over a family in package net, such as "tcp4".
 func Network(transport string, f lab.Family) string { return transport + f.String()[1:] }
 
-// OfFamily returns the first range of a family, the zero Prefix if there is none.
-func OfFamily(all []netip.Prefix, f lab.Family) netip.Prefix {
-	for _, p := range all {
-		if lab.FamilyOf(p.Addr()) == f {
-			return p
-		}
+// OfFamily returns the ranges of a family.
+func OfFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
+}
+
+// FirstOfFamily returns the first range of a family, the zero Prefix if there is none.
+func FirstOfFamily(all []netip.Prefix, f lab.Family) (first netip.Prefix) {
+	if of := OfFamily(all, f); len(of) > 0 {
+		first = of[0]
 	}
-	return netip.Prefix{}
+	return first
 }
 
 // NodePorts returns the local addresses that serve NodePorts. Nil means all, later ones included.
@@ -61,10 +64,8 @@ func NodePorts(c spec.ProxyConfig, f lab.Family, local []netip.Addr) []netip.Add
 	}
 	out := []netip.Addr{}
 	for _, a := range local {
-		if a.IsLoopback() && (f == lab.V6 || !ServesLocalhost(c)) {
-			continue
-		}
-		if slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		reachable := !a.IsLoopback() || f == lab.V4 && ServesLocalhost(c)
+		if reachable && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			out = append(out, a)
 		}
 	}
@@ -82,17 +83,11 @@ func ServesLocalhost(c spec.ProxyConfig) bool {
 
 // limits returns the configured NodePort ranges of a family, nil if they do not limit anything.
 func limits(c spec.ProxyConfig, f lab.Family) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range c.NodePortAddresses {
-		if lab.FamilyOf(p.Addr()) != f {
-			continue
-		}
-		if p.Bits() == 0 {
-			return nil
-		}
-		out = append(out, p)
+	all := OfFamily(c.NodePortAddresses, f)
+	if len(all) == 0 || slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return nil
 	}
-	return out
+	return all
 }
 
 // local returns the sorted addresses of a namespace, loopback included. It leaves out those of one device, and link-local

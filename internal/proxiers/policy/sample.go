@@ -4,7 +4,7 @@ package policy
 
 import "net/netip"
 
-// Sample is a state that uses all there is, for probes: a pod with an address of an enforcer's family.
+// Sample returns a state for probes that uses all features, with a pod of the address.
 func Sample(addr netip.Addr) *State {
 	whole := netip.PrefixFrom(addr, 0).Masked()
 	half := netip.PrefixFrom(addr, 1).Masked()
