@@ -19,7 +19,7 @@ type ledger struct {
 
 // update advances the ledger to another state, and returns the change.
 func (l *ledger) update(state *model.State, tail []xtables.Rule, r *renderer) *xtables.Change {
-	c := layout(tail).Delta(l.Advance(state, false, r.render))
+	c := layout(tail).Delta(l.Advance(state, nil, r.render))
 	if !slices.Equal(l.tail, tail) {
 		for _, rule := range tail {
 			c.Shared.Append(chainServices, rule)
@@ -36,7 +36,7 @@ func (l *ledger) update(state *model.State, tail []xtables.Rule, r *renderer) *x
 func (l *ledger) rebuild(state *model.State, tail []xtables.Rule, r *renderer, n *nodeRules,
 	tables xtables.Tables) *xtables.Change {
 	l.tail = tail
-	l.Advance(state, false, r.render)
+	l.Advance(state, nil, r.render)
 	c := layout(tail).Rebuild(l.Fragments(), tables, n.jumps())
 	keep := map[string]bool{}
 	for _, chains := range c.Write {

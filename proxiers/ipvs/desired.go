@@ -58,7 +58,7 @@ func (w *wishes[K, V]) touchAll(have iter.Seq[K]) {
 
 // advance computes the next state. If the node itself has changed, it recomputes all Services.
 func (d *desired) advance(state *model.State, at place) {
-	swaps := d.Advance(state, !at.equal(d.at), at.render)
+	swaps := d.Advance(state, kit.AllIf(!at.equal(d.at)), at.render)
 	d.at = at
 	for _, s := range swaps {
 		if f := s.Old; f != nil {

@@ -27,7 +27,7 @@ func newLedger(r renderer) *ledger {
 
 // update advances the ledger to another state, and returns the parts that change.
 func (l *ledger) update(state *model.State, r renderer) (gone, come nft.Parts) {
-	swaps := l.Advance(state, !r.equal(l.renderer), r.render)
+	swaps := l.Advance(state, kit.AllIf(!r.equal(l.renderer)), r.render)
 	l.renderer = r
 	for _, s := range swaps {
 		l.add(s.Old, -1, l.claims.Drop)

@@ -109,6 +109,9 @@ func (w *Wanted) After(were, are []*model.Service) *Wanted {
 // each calls do for every UDP port.
 func each(services []*model.Service, do func(*model.Port)) {
 	for _, s := range services {
+		if s == nil {
+			continue
+		}
 		for _, p := range s.Ports {
 			if p.ID.Protocol == corev1.ProtocolUDP {
 				do(p)
@@ -140,8 +143,8 @@ func (w *Wanted) Stale(f *conntrack.Flow) bool {
 	return d.addrs.Has(by) == d.gone
 }
 
-// Concerns reports whether any of the Services has a UDP port.
-func Concerns(services []*model.Service) (found bool) {
+// Concerns reports whether any of the Services has a UDP port. It ignores nil.
+func Concerns(services ...*model.Service) (found bool) {
 	each(services, func(*model.Port) { found = true })
 	return found
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
 	"github.com/viplab/viplab/internal/proxiers/healthcheck"
@@ -56,7 +57,7 @@ func (f *family) wantedFlows() *conntrack.Wanted {
 		return nil
 	}
 	gone, come := model.Diff(f.tracked, f.programmed)
-	if !conntrack.Concerns(gone) && !conntrack.Concerns(come) {
+	if !conntrack.Concerns(slices.Concat(gone, come)...) {
 		return nil // without looking at all Services
 	}
 	wanted := conntrack.WantedOf(f.programmed, f.local).After(gone, come)

@@ -3,7 +3,7 @@
 package kit
 
 import (
-	"iter"
+	"slices"
 
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -15,8 +15,11 @@ type Rendered[F any] struct {
 	of    map[*model.Service]F
 }
 
-// Swap is the change of one Service's fragment. Old is nil for a new Service, New for a deleted one.
-type Swap[F any] struct{ Old, New F }
+// Swap is the change of one Service, nil if it is new or deleted, and of its fragment.
+type Swap[F any] struct {
+	Was, Is  *model.Service
+	Old, New F
+}
 
 // Fragments returns the fragments of all Services, in order.
 func (r *Rendered[F]) Fragments() []F {
@@ -27,55 +30,55 @@ func (r *Rendered[F]) Fragments() []F {
 	return all
 }
 
-// Advance goes on to another state. It renders the Services that changed, or all of them.
-func (r *Rendered[F]) Advance(state *model.State, all bool, render func(*model.Service) F) []Swap[F] {
+// AllIf returns the argument again of Advance that renders all Services if the condition is met, and none otherwise.
+func AllIf(condition bool) func(*model.Service) bool {
+	if !condition {
+		return nil
+	}
+	return func(*model.Service) bool { return true }
+}
+
+// Advance goes on to another state. It renders the Services that changed, and unchanged ones for which again, if not
+// nil, returns true.
+func (r *Rendered[F]) Advance(state *model.State, again func(*model.Service) bool,
+	render func(*model.Service) F) []Swap[F] {
 	gone, come := model.Diff(r.State, state)
-	if all && r.State != nil {
-		gone, come = r.State.Services, state.Services
+	if again != nil && r.State != nil {
+		for _, s := range state.Services {
+			if _, unchanged := r.of[s]; unchanged && again(s) {
+				gone, come = append(gone, s), append(come, s)
+			}
+		}
+		slices.SortFunc(gone, model.Compare)
+		slices.SortFunc(come, model.Compare)
 	}
 	if r.of == nil {
 		r.of = make(map[*model.Service]F, len(come))
 	}
 	var swaps []Swap[F]
-	for was, is := range Pairs(gone, come) {
+	for len(gone)+len(come) > 0 {
 		var s Swap[F]
-		if was != nil {
-			s.Old = r.of[was]
-			delete(r.of, was)
+		order := 0
+		switch {
+		case len(gone) == 0:
+			order = +1
+		case len(come) == 0:
+			order = -1
+		default:
+			order = model.Compare(gone[0], come[0])
 		}
-		if is != nil {
-			s.New = render(is)
-			r.of[is] = s.New
+		if order <= 0 {
+			s.Was, gone = gone[0], gone[1:]
+			s.Old = r.of[s.Was]
+			delete(r.of, s.Was)
+		}
+		if order >= 0 {
+			s.Is, come = come[0], come[1:]
+			s.New = render(s.Is)
+			r.of[s.Is] = s.New
 		}
 		swaps = append(swaps, s)
 	}
 	r.State = state
 	return swaps
-}
-
-// Pairs pairs the Services of two sorted lists by name. One that only one list has is paired with nil.
-func Pairs(gone, come []*model.Service) iter.Seq2[*model.Service, *model.Service] {
-	return func(yield func(was, is *model.Service) bool) {
-		for len(gone)+len(come) > 0 {
-			var was, is *model.Service
-			order := 0
-			switch {
-			case len(gone) == 0:
-				order = +1
-			case len(come) == 0:
-				order = -1
-			default:
-				order = model.Compare(gone[0], come[0])
-			}
-			if order <= 0 {
-				was, gone = gone[0], gone[1:]
-			}
-			if order >= 0 {
-				is, come = come[0], come[1:]
-			}
-			if !yield(was, is) {
-				return
-			}
-		}
-	}
 }

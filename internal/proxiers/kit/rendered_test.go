@@ -33,7 +33,7 @@ func TestAdvance(t *testing.T) {
 		{nil, false, []string{"b5->", "c6->"}},
 	} {
 		var got []string
-		for _, s := range r.Advance(&model.State{Services: step.services}, step.all, render) {
+		for _, s := range r.Advance(&model.State{Services: step.services}, AllIf(step.all), render) {
 			text := ""
 			if s.Old != nil {
 				text = *s.Old
