@@ -56,7 +56,8 @@ func newCanaries(node spec.Node) (*canaries, error) {
 		c.addrs = append(c.addrs, node.Host.Addr(f))
 	}
 	var err error
-	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, traffic.Port{Proto: "tcp", Number: canaryPort})
+	port := traffic.Port{Proto: "tcp", Number: canaryPort}
+	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, port)
 	if err != nil {
 		return nil, spec.HarnessErrorf("serve canaries: %w", err)
 	}

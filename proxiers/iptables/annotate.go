@@ -11,7 +11,7 @@ import (
 
 // purposes describes the chains that exist once.
 var purposes = map[string]string{
-	chainServices:  "where the virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
+	chainServices:  "where virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
 	chainExternal:  "addresses of Services, other than ClusterIPs, that no endpoint serves",
 	chainNodePorts: "where NodePorts are looked up, after all virtual IPs; in the filter table health check ports",
 	chainFirewall:  "what a load balancer address does not admit (loadBalancerSourceRanges)",

@@ -65,7 +65,6 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 	return v == "1", err
 }
 
-// Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
 	held := f.held
@@ -92,7 +91,6 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
 	return owned(f.backend).Remove(ctx, f.programs)
@@ -109,7 +107,6 @@ func owned(b Backend) xtables.Ownership {
 // Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
 func (f *family) Release() error { return nil }
 
-// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestRestart(t *testing.T) {
 
 func foreignRules(table xtables.TableName) *xtables.Transaction {
 	tx := &xtables.Transaction{Table: table}
-	tx.Empty(chainServices)
+	tx.Write(chainServices, nil)
 	tx.Write("MINE", []xtables.Rule{
 		xtables.NewRule(xtables.Comment(`-j KUBE-SERVICES "quoted"`), xtables.Return),
 		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(chainServices)),

@@ -18,29 +18,24 @@ func (n *nodeRules) jumps() []xtables.Entry {
 		external = "kubernetes externally-visible service portals"
 	)
 	fresh := xtables.State("NEW") // the verdict on a connection's first packet holds for the rest
-	var all []xtables.Entry
-	add := func(t xtables.TableName, from, to, comment string, match ...xtables.Part) {
-		if comment != "" {
-			match = append(match, xtables.Comment(comment))
-		}
-		all = append(all, xtables.NewEntry(t, from, to, match...))
+	all := []xtables.Entry{
+		xtables.NewEntry(xtables.Filter, "INPUT", chainFirewall, firewall, fresh),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainNodePorts, "kubernetes health check service ports"),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainExternal, external, fresh),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainFirewall, firewall, fresh),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "kubernetes forwarding rules"),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainServices, services, fresh),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainExternal, external, fresh),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, firewall, fresh),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainServices, services, fresh),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainExternal, external, fresh),
+		xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, services),
+		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, services),
+		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
 	}
-	add(xtables.Filter, "INPUT", chainFirewall, firewall, fresh)
-	add(xtables.Filter, "INPUT", chainNodePorts, "kubernetes health check service ports")
-	add(xtables.Filter, "INPUT", chainExternal, external, fresh)
-	add(xtables.Filter, "FORWARD", chainFirewall, firewall, fresh)
-	add(xtables.Filter, "FORWARD", chainForward, "kubernetes forwarding rules")
-	add(xtables.Filter, "FORWARD", chainServices, services, fresh)
-	add(xtables.Filter, "FORWARD", chainExternal, external, fresh)
-	add(xtables.Filter, "OUTPUT", chainFirewall, firewall, fresh)
-	add(xtables.Filter, "OUTPUT", chainServices, services, fresh)
-	add(xtables.Filter, "OUTPUT", chainExternal, external, fresh)
-	add(xtables.NAT, "PREROUTING", chainServices, services)
-	add(xtables.NAT, "OUTPUT", chainServices, services)
-	add(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules")
 	if n.localhost {
-		add(xtables.Filter, "INPUT", chainLocalnet, "")
-		add(xtables.Filter, "OUTPUT", chainLocalnet, "")
+		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet, ""),
+			xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet, ""))
 	}
 	return all
 }

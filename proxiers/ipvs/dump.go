@@ -89,7 +89,7 @@ func (k *kernel) dumpSets(b *bytes.Buffer, want *desired) {
 	}
 }
 
-// line is a line of the dump and the Services that need the thing in it.
+// line writes a line of the dump with the Services that need the thing.
 func line(b *bytes.Buffer, thing string, by []string) {
 	if len(by) == 0 {
 		by = []string{"nobody"}

@@ -32,11 +32,11 @@ type family struct {
 	timer *time.Timer
 }
 
-// Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	place := f.place(at)
+	// Loopback addresses do not count, because IPVS does not translate packets to them.
+	place := place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
 	if f.known && state == f.want.State && place.equal(f.want.at) {
 		return nil
 	}
@@ -66,11 +66,6 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// place returns the part of the node that Services depend on. IPVS does not translate packets to loopback addresses.
-func (f *family) place(at kit.Place) place {
-	return place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
-}
-
 // drainLater schedules a check of retired backends, if there are any.
 func (f *family) drainLater() {
 	if f.timer == nil && len(f.kernel.servers.draining) > 0 {
@@ -96,7 +91,6 @@ func (f *family) drain() {
 	f.drainLater()
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +106,6 @@ func (f *family) stopDraining() {
 	}
 }
 
-// Release implements kit.Mechanism.
 func (f *family) Release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +113,6 @@ func (f *family) Release() error {
 	return f.kernel.close()
 }
 
-// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -48,7 +48,7 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 }
 
 func (k *kernel) close() error {
-	k.servers.close()
+	k.servers.handle.Close()
 	return k.sets.conn.Close()
 }
 
@@ -102,7 +102,7 @@ func (k *kernel) writeRules(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
+	return fmt.Errorf("the rules were written %d times, and removed each time", tries+1)
 }
 
 // rulesIntact reports whether all rules are in place; another program may have deleted some. It costs one message if no
@@ -132,7 +132,7 @@ func (k *kernel) commit(want *desired) error {
 			gone = append(gone, m)
 		}
 	}
-	if err := k.sets.add(come); err != nil {
+	if err := k.sets.change(true, come); err != nil {
 		return err
 	}
 	for fr := range want.servers.touched {
@@ -161,7 +161,7 @@ func (k *kernel) commit(want *desired) error {
 	clear(want.members.touched)
 	clear(want.servers.touched)
 	clear(want.bound.touched)
-	return k.sets.remove(gone)
+	return k.sets.change(false, gone)
 }
 
 // remove removes everything.

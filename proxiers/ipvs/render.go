@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/proxiers/model"
@@ -63,15 +60,11 @@ func (at place) equal(q place) bool {
 	return slices.Equal(at.own, q.own) && slices.Equal(at.nodePorts, q.nodePorts) && at.primary == q.primary
 }
 
-var protocols = map[corev1.Protocol]uint8{
-	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
-}
-
 // render returns the fragment of a Service.
 func (at place) render(s *model.Service) *fragment {
 	f := &fragment{}
 	for _, p := range s.Ports {
-		r := &rendering{fragment: f, at: at, port: p, proto: protocols[p.ID.Protocol]}
+		r := &rendering{fragment: f, at: at, port: p, proto: ipset.Protocols[p.ID.Protocol]}
 		if r.proto == 0 {
 			continue
 		}
@@ -144,8 +137,8 @@ func (r *rendering) clusterIP() {
 	}
 }
 
-// outside adds all other frontends. If the node has no endpoint under policy Local, its own traffic and that of its pods
-// still goes to all endpoints, and all other traffic is dropped before IPVS sees it.
+// outside adds all other frontends. If the node has no endpoint under policy Local, its own traffic and that of its
+// pods still goes to all endpoints, and all other traffic is dropped before IPVS sees it.
 func (r *rendering) outside() {
 	p := r.port
 	endpoints, elsewhere := p.FromOutside(), false

@@ -52,8 +52,8 @@ const vip, vipSource = "dst,dst", "dst,dst,src"
 
 func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 
-// nat marks packets to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that, with
-// its new destination.
+// nat marks packets to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
+// with its new destination.
 func (r rules) nat() table {
 	services, balancer := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}
 	nodePort := xtables.Chain{Name: chainNodePort}
@@ -98,9 +98,9 @@ func (r rules) nat() table {
 	return table{
 		name: xtables.NAT,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
-			xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
-			xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
+			xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, "kubernetes service portals"),
+			xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, "kubernetes service portals"),
+			xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
 		},
 		chains: []xtables.Chain{services, balancer, nodePort, set, post},
 	}
@@ -121,16 +121,16 @@ func (r rules) filter() table {
 	return table{
 		name: xtables.Filter,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.Filter, "INPUT", chainNodePort, xtables.Comment("kubernetes health check rules")),
-			xtables.NewEntry(xtables.Filter, "INPUT", chainIPVSFilter, xtables.Comment("kubernetes ipvs access filter")),
-			xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
+			xtables.NewEntry(xtables.Filter, "INPUT", chainNodePort, "kubernetes health check rules"),
+			xtables.NewEntry(xtables.Filter, "INPUT", chainIPVSFilter, "kubernetes ipvs access filter"),
+			xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "kubernetes forwarding rules"),
 		},
 		chains: []xtables.Chain{forward, nodePort, guard},
 	}
 }
 
-// mangle drops packets that IPVS must not see. It is the table that OUTPUT passes before IPVS, which takes packets of the
-// node itself between nat and filter.
+// mangle drops packets that IPVS must not see. It is the table that OUTPUT passes before IPVS, which takes packets of
+// the node itself between nat and filter.
 func (r rules) mangle() table {
 	firewall, sources := xtables.Chain{Name: chainFirewall}, xtables.Chain{Name: chainSources}
 	firewall.Add(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
@@ -147,8 +147,8 @@ func (r rules) mangle() table {
 	return table{
 		name: xtables.Mangle,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes firewall before ipvs")),
-			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes firewall before ipvs")),
+			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
+			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
 		},
 		chains: []xtables.Chain{firewall, sources},
 	}
@@ -187,7 +187,8 @@ func (r rules) owned() xtables.Ownership {
 		Tables: []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT},
 		Chain: func(name xtables.TableName, chain string) bool {
 			return slices.ContainsFunc(tables, func(t table) bool {
-				return t.name == name && slices.ContainsFunc(t.chains, func(c xtables.Chain) bool { return c.Name == chain })
+				is := func(c xtables.Chain) bool { return c.Name == chain }
+				return t.name == name && slices.ContainsFunc(t.chains, is)
 			})
 		},
 	}

@@ -51,7 +51,7 @@ func serviceOf(o *discoveryv1.EndpointSlice) (key, bool) {
 func collect(from []*discoveryv1.EndpointSlice, f lab.Family, node string) map[portKey][]*candidate {
 	all := map[portKey]map[netip.AddrPort]*candidate{}
 	for _, s := range from {
-		if !sliceOfFamily(s, f) {
+		if string(s.AddressType) != "IP"+f.String() {
 			continue
 		}
 		for _, p := range s.Ports {
@@ -72,13 +72,6 @@ func collect(from []*discoveryv1.EndpointSlice, f lab.Family, node string) map[p
 		out[k] = slices.SortedFunc(maps.Values(set), func(a, b *candidate) int { return a.addr.Compare(b.addr) })
 	}
 	return out
-}
-
-func sliceOfFamily(s *discoveryv1.EndpointSlice, f lab.Family) bool {
-	if f == lab.V6 {
-		return s.AddressType == discoveryv1.AddressTypeIPv6
-	}
-	return s.AddressType == discoveryv1.AddressTypeIPv4
 }
 
 // add puts an endpoint into a set. It uses only the endpoint's first address, because the API defines all of them as

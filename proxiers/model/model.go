@@ -80,14 +80,14 @@ type Port struct {
 	// HealthCheckPort is the Service's health check port. Zero means none.
 	HealthCheckPort uint16
 
-	// Cluster is the set of endpoints for traffic under policy Cluster, after topology hints. If no endpoint is ready, it
-	// holds the terminating endpoints that still serve.
+	// Cluster is the set of endpoints for traffic under policy Cluster, after topology hints. If no endpoint is ready,
+	// it holds the terminating endpoints that still serve.
 	Cluster []Endpoint
-	// Local is the set of endpoints on this node, for traffic under policy Local. Topology hints do not apply. If none of
-	// them is ready, it holds those that terminate but still serve.
+	// Local is the set of endpoints on this node, for traffic under policy Local. Topology hints do not apply. If none
+	// of them is ready, it holds those that terminate but still serve.
 	Local []Endpoint
-	// Anywhere is set if any node has a usable endpoint. If Local is empty, it distinguishes a Service without endpoints
-	// from one whose endpoints are all on other nodes.
+	// Anywhere is set if any node has a usable endpoint. If Local is empty, it distinguishes a Service without
+	// endpoints from one whose endpoints are all on other nodes.
 	Anywhere bool
 	// Serving lists all endpoints that still answer established flows, regardless of policies and hints. A flow to any
 	// other address is stale.
@@ -171,11 +171,10 @@ func Diff(old, new *State) (gone, come []*Service) {
 	if new != nil {
 		after = new.Services
 	}
-	return diff(before, after, Compare)
+	return diff(before, after, compareServices)
 }
 
-// Compare orders Services by namespace, then name.
-func Compare(a, b *Service) int {
+func compareServices(a, b *Service) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 

@@ -82,10 +82,7 @@ func clusterIPOf(o *corev1.Service, f lab.Family) netip.Addr {
 	if len(all) == 0 {
 		all = []string{o.Spec.ClusterIP}
 	}
-	if found := addrsOf(all, f); len(found) > 0 {
-		return found[0]
-	}
-	return netip.Addr{}
+	return append(addrsOf(all, f), netip.Addr{})[0]
 }
 
 // virtualIngress returns the load balancer addresses that nodes serve themselves (KEP-1860: ipMode VIP, the default).

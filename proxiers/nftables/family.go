@@ -4,6 +4,7 @@ package nftables
 
 import (
 	"context"
+	"slices"
 
 	"sigs.k8s.io/knftables"
 
@@ -18,7 +19,7 @@ import (
 type family struct {
 	table    *nft.Table
 	frame    *nft.Frame
-	renderer renderer
+	settings settings
 
 	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
@@ -27,31 +28,28 @@ type family struct {
 // tableName is that of kube-proxy's table: both cannot serve one node, and people look there.
 const tableName = "kube-proxy"
 
-func newFamily(ns *netns.NS, s settings, r renderer) (*family, error) {
+func newFamily(ns *netns.NS, s settings) (*family, error) {
 	t, err := nft.Open(ns, knftables.Family(nft.Word(s.family)), tableName)
-	return &family{table: t, frame: s.frame(), renderer: r}, err
+	return &family{table: t, frame: s.frame(), settings: s}, err
 }
 
 func familyOf(site kit.Site) (*family, error) {
 	ip := site.Family
-	nodePods := nodeaddr.FirstOfFamily(site.PodCIDRs, ip)
-	return newFamily(site.Host.NS,
-		settings{
-			family: ip, podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, ip), nodePods: nodePods,
-			services: nodeaddr.OfFamily(site.ServiceCIDRs, ip), masquerade: site.Config.MasqueradeAll,
-		},
-		renderer{family: ip, podRange: nodePods, nodeAddr: site.Host.Addr(ip)})
+	return newFamily(site.Host.NS, settings{
+		family: ip, nodeAddr: site.Host.Addr(ip), masquerade: site.Config.MasqueradeAll,
+		podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, ip),
+		nodePods: nodeaddr.FirstOfFamily(site.PodCIDRs, ip),
+		services: nodeaddr.OfFamily(site.ServiceCIDRs, ip),
+	})
 }
 
-// Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
-	r := f.renderer
-	r.nodePorts = at.ReachableNodePorts()
+	r := renderer{f.settings, at.ReachableNodePorts()}
 	held := f.held
 	if held == nil {
 		return f.programAll(ctx, state, r)
 	}
-	if state == held.State && r.equal(held.renderer) {
+	if state == held.State && slices.Equal(r.nodePorts, held.nodePorts) {
 		return nil
 	}
 	f.held = nil // until the kernel has accepted the change
@@ -67,7 +65,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 
 // programAll writes everything, whatever the kernel holds.
 func (f *family) programAll(ctx context.Context, state *model.State, r renderer) error {
-	next := newLedger(r)
+	next := newLedger()
 	_, all := next.update(state, r)
 	former, err := f.table.Holdings(ctx)
 	if err != nil {
@@ -80,13 +78,11 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 	return nil
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
 	return f.table.Remove(ctx)
 }
 
-// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.Text(ctx) }
 
 // Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/proxiers/nft"
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -42,17 +41,8 @@ const (
 
 // renderer makes fragments.
 type renderer struct {
-	family lab.Family
-	// podRange is that of the node's own pods; zero: unknown.
-	podRange netip.Prefix
-	// nodeAddr is the node's primary address, nodePorts are its addresses that serve NodePorts.
-	nodeAddr  netip.Addr
-	nodePorts []netip.Addr
-}
-
-func (r renderer) equal(o renderer) bool {
-	return r.family == o.family && r.podRange == o.podRange && r.nodeAddr == o.nodeAddr &&
-		slices.Equal(r.nodePorts, o.nodePorts)
+	settings
+	nodePorts []netip.Addr // the node's addresses that serve NodePorts
 }
 
 func (r renderer) render(s *model.Service) *fragment {
@@ -67,8 +57,9 @@ func (r renderer) port(f *fragment, p *model.Port) {
 	f.own.AddElement(setClusterIPs, p.ClusterIP.String(), "")
 	for _, ep := range p.Reached() {
 		// EndpointSlices that people write need not name nodes.
-		if ep.OnNode || r.podRange.Contains(ep.Addr.Addr()) {
-			f.own.AddElement(setHairpin, fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
+		if ep.OnNode || r.nodePods.Contains(ep.Addr.Addr()) {
+			f.own.AddElement(setHairpin,
+				fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
 		}
 	}
 	if p.Affinity > 0 {
@@ -191,8 +182,8 @@ func (r renderer) admit(c *claim, p *model.Port) {
 	var list []string
 	for i, s := range from {
 		// nft rejects a range within another one.
-		if !slices.ContainsFunc(from, func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }) &&
-			!slices.Contains(from[:i], s) {
+		within := func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }
+		if !slices.ContainsFunc(from, within) && !slices.Contains(from[:i], s) {
 			list = append(list, s.String())
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // The sets and maps of the frame. The keys of maps are frontends (address . protocol . port).
 const (
 	setClusterIPs   = "cluster-ips"          // addresses
-	setHairpin      = "hairpin-connections"  // source . destination . protocol . port of an endpoint that talks to itself
+	setHairpin      = "hairpin-connections"  // source . destination . protocol . port of an endpoint's to itself
 	mapServiceIPs   = "service-ips"          // where a frontend's packets go
 	mapShortCircuit = "short-circuit-ips"    // where those from the cluster itself go under externalTrafficPolicy Local
 	mapLocalIPs     = "local-ips"            // where all others go then
@@ -36,11 +36,12 @@ const (
 	chainReject          = "reject-chain"
 )
 
-// settings are the settings of a node that the frame depends on.
+// settings are the settings of a node that rules depend on.
 type settings struct {
 	family     lab.Family
 	podRange   netip.Prefix   // of all pods; zero: unknown
 	nodePods   netip.Prefix   // of the node's own pods; zero: unknown
+	nodeAddr   netip.Addr     // the node's primary address
 	services   []netip.Prefix // ranges of ClusterIPs
 	masquerade bool           // all traffic to ClusterIPs
 }
@@ -50,31 +51,28 @@ func frontendType(f lab.Family) string { return nft.AddrType(f) + " . inet_proto
 // key is the frontend that a packet is sent to.
 func key(f lab.Family) string { return nft.Word(f) + " daddr . meta l4proto . th dport" }
 
-// frame returns the part of the table that does not depend on Services. The verdict on a new connection holds for all of
-// it.
+// frame returns the part of the table that does not depend on Services. The verdict on a new connection holds for all
+// of it.
 func (s *settings) frame() *nft.Frame {
 	const fresh, services = "ct state new jump ", "jump " + chainServices
 	const firewall, endpoints = fresh + chainFirewall, fresh + chainEndpoints
-	const filter, nat = knftables.FilterType, knftables.NATType
-	base := func(name string, kind knftables.BaseChainType, hook knftables.BaseChainHook,
-		priority knftables.BaseChainPriority, rules ...string) nft.BaseChain {
-		return nft.BaseChain{Chain: nft.NewChain(name, "", rules...), Kind: kind, Hook: hook, Priority: priority}
+	const clusterIPs, masquerading = fresh + chainClusterIPs, "ct status dnat jump " + chainMasquerading
+	const pre, dnat, post = knftables.DNATPriority + "-10", knftables.DNATPriority, knftables.FilterPriority
+	f := &nft.Frame{Containers: s.containers(), Chains: s.chains()}
+	add := func(name string, kind knftables.BaseChainType, hook knftables.BaseChainHook,
+		priority knftables.BaseChainPriority, rules ...string) {
+		c := nft.BaseChain{Chain: nft.NewChain(name, "", rules...), Kind: kind, Hook: hook, Priority: priority}
+		f.Bases = append(f.Bases, c)
 	}
-	return &nft.Frame{
-		Containers: s.containers(),
-		Chains:     s.chains(),
-		Bases: []nft.BaseChain{
-			base("filter-prerouting-pre-dnat", filter, knftables.PreroutingHook, knftables.DNATPriority+"-10", firewall),
-			base("filter-output-pre-dnat", filter, knftables.OutputHook, knftables.DNATPriority+"-10", firewall),
-			base("nat-prerouting", nat, knftables.PreroutingHook, knftables.DNATPriority, services),
-			base("nat-output", nat, knftables.OutputHook, knftables.DNATPriority, services),
-			base("filter-input", filter, knftables.InputHook, knftables.FilterPriority, endpoints),
-			base("filter-forward", filter, knftables.ForwardHook, knftables.FilterPriority, endpoints, fresh+chainClusterIPs),
-			base("filter-output", filter, knftables.OutputHook, knftables.FilterPriority, endpoints, fresh+chainClusterIPs),
-			base("nat-postrouting", nat, knftables.PostroutingHook, knftables.SNATPriority,
-				"ct status dnat jump "+chainMasquerading),
-		},
-	}
+	add("filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, pre, firewall)
+	add("filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, pre, firewall)
+	add("nat-prerouting", knftables.NATType, knftables.PreroutingHook, dnat, services)
+	add("nat-output", knftables.NATType, knftables.OutputHook, dnat, services)
+	add("filter-input", knftables.FilterType, knftables.InputHook, post, endpoints)
+	add("filter-forward", knftables.FilterType, knftables.ForwardHook, post, endpoints, clusterIPs)
+	add("filter-output", knftables.FilterType, knftables.OutputHook, post, endpoints, clusterIPs)
+	add("nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, masquerading)
+	return f
 }
 
 // chains are those that base chains and maps lead to.
@@ -82,7 +80,7 @@ func (s *settings) chains() []nft.Chain {
 	to := key(s.family)
 	return []nft.Chain{
 		nft.NewChain(chainFirewall, "sources that a load balancer address does not admit", to+" vmap @"+mapFirewallIPs),
-		nft.NewChain(chainEndpoints, "Services without endpoints, or without endpoints here", to+" vmap @"+mapNoEndpoints),
+		nft.NewChain(chainEndpoints, "Services without endpoints, or without ones here", to+" vmap @"+mapNoEndpoints),
 		nft.NewChain(chainClusterIPs, "refuses other ports of ClusterIPs, and drops packets to unused ClusterIPs",
 			s.clusterIPsCheck()...),
 		nft.NewChain(chainServices, "translates packets to Services", to+" vmap @"+mapServiceIPs),
@@ -104,8 +102,8 @@ func (s *settings) clusterIPsCheck() []string {
 	return lines
 }
 
-// externalLocal handles frontends under externalTrafficPolicy Local. Traffic of the node and of its pods takes the short
-// cut to all endpoints, because it has not passed a load balancer that knows which nodes have endpoints. A pod of
+// externalLocal handles frontends under externalTrafficPolicy Local. Traffic of the node and of its pods takes the
+// short cut to all endpoints, because it has not passed a load balancer that knows which nodes have endpoints. A pod of
 // another node gets this node's endpoints (kubernetes#74383). A packet without an endpoint keeps its destination, and
 // is dropped later.
 func (s *settings) externalLocal() []string {
@@ -119,9 +117,9 @@ func (s *settings) externalLocal() []string {
 		to+" vmap @"+mapLocalIPs)
 }
 
-// masquerading gives connections this node's address as source, if their replies would not come back through it: those
-// to ClusterIPs that are not from pods, those to other frontends, and those of an endpoint to itsels. The port that a
-// connection was made to has a type only where its protocol is known, hence a rule for each.
+// masquerading masquerades connections whose replies would not come back through this node: those to ClusterIPs that
+// are not from pods, those to other frontends, and those of an endpoint to itself. The original port has a type only if
+// the protocol is known, so there is a rule for each protocol.
 func (s *settings) masquerading() []string {
 	ip := nft.Word(s.family)
 	lines := []string{

@@ -114,7 +114,7 @@ func TestWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, all := newLedger(f.renderer).update(model.NewBuilder("n1", lab.V4).Build(s), f.renderer)
+	_, all := newLedger().update(model.NewBuilder("n1", lab.V4).Build(s), renderer{settings: f.settings})
 	ways := f.ways(former, all)
 	if len(ways) != 3 || len(ways[2]) < 5 {
 		t.Fatalf("%d ways, the last one of %d transactions", len(ways), len(ways[len(ways)-1]))
@@ -238,9 +238,9 @@ func TestLongNames(t *testing.T) {
 // TestChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services.
 func TestChangeIsSmall(t *testing.T) {
 	size := func(n int) int {
-		b, r := model.NewBuilder("n1", lab.V4), renderer{family: lab.V4}
+		b, r := model.NewBuilder("n1", lab.V4), renderer{settings: settings{family: lab.V4}}
 		s := proxiertest.Cluster(n, 3)
-		l := newLedger(r)
+		l := newLedger()
 		l.update(b.Build(s), r)
 		next := *s
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)

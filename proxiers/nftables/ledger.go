@@ -3,6 +3,9 @@
 package nftables
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/proxiers/model"
@@ -12,7 +15,7 @@ import (
 // same frontend.
 type ledger struct {
 	kit.Rendered[*fragment]
-	renderer renderer
+	nodePorts []netip.Addr
 	// claims are those to each frontend. A ClusterIP ranks before an address that a user wrote into a Service.
 	claims kit.Ledger[frontend, *claim]
 
@@ -21,14 +24,17 @@ type ledger struct {
 	elements   tally[nft.Element]
 }
 
-func newLedger(r renderer) *ledger {
-	return &ledger{renderer: r, claims: kit.Ledger[frontend, *claim]{}}
+func newLedger() *ledger {
+	return &ledger{
+		claims:     kit.Ledger[frontend, *claim]{},
+		containers: newTally[nft.Container](), chains: newTally[nft.Chain](), elements: newTally[nft.Element](),
+	}
 }
 
 // update advances the ledger to another state, and returns the parts that change.
 func (l *ledger) update(state *model.State, r renderer) (gone, come nft.Parts) {
-	swaps := l.Advance(state, kit.AllIf(!r.equal(l.renderer)), r.render)
-	l.renderer = r
+	swaps := l.Advance(state, kit.AllIf(!slices.Equal(r.nodePorts, l.nodePorts)), r.render)
+	l.nodePorts = r.nodePorts
 	for _, s := range swaps {
 		l.add(s.Old, -1, l.claims.Drop)
 		l.add(s.New, +1, l.claims.Add)
@@ -71,4 +77,40 @@ func (l *ledger) need(p nft.Parts, n int) {
 	l.containers.change(p.Containers, n)
 	l.chains.change(p.Chains, n)
 	l.elements.change(p.Elements, n)
+}
+
+// tally counts references to things, and tells which things a series of changes added or removed.
+type tally[T comparable] struct {
+	count   map[T]int
+	before  map[T]int // the counts of the touched things at the last call of changes
+	touched []T       // in order
+}
+
+func newTally[T comparable]() tally[T] { return tally[T]{count: map[T]int{}, before: map[T]int{}} }
+
+// change adds n, which may be negative, to the number of references to each thing.
+func (t *tally[T]) change(things []T, n int) {
+	for _, x := range things {
+		if _, known := t.before[x]; !known {
+			t.before[x] = t.count[x]
+			t.touched = append(t.touched, x)
+		}
+		if t.count[x] += n; t.count[x] == 0 {
+			delete(t.count, x)
+		}
+	}
+}
+
+// changes returns the things that lost all references since the last call, and those that got their first.
+func (t *tally[T]) changes() (gone, come []T) {
+	for _, x := range t.touched {
+		switch was, is := t.before[x] > 0, t.count[x] > 0; {
+		case was && !is:
+			gone = append(gone, x)
+		case is && !was:
+			come = append(come, x)
+		}
+	}
+	t.before, t.touched = map[T]int{}, nil
+	return gone, come
 }

@@ -76,8 +76,7 @@ func probe(ctx context.Context, ns *netns.NS, _ string, ip lab.Family) error {
 	sticky := *plain
 	sticky.ID.Name, sticky.Number, sticky.NodePort, sticky.Affinity = "sticky", 81, 30081, time.Minute
 	ports := []*model.Port{plain, &sticky, kit.UnservedSample(ip)}
-	f, err := newFamily(ns, settings{family: ip, podRange: pods, nodePods: pods, services: []netip.Prefix{pods}},
-		renderer{family: ip})
+	f, err := newFamily(ns, settings{family: ip, podRange: pods, nodePods: pods, services: []netip.Prefix{pods}})
 	if err != nil {
 		return err
 	}

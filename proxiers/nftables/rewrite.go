@@ -81,24 +81,20 @@ func clearTable(tx *knftables.Transaction, former map[string][]string, all nft.P
 	for _, c := range all.Containers {
 		keep[c.Name] = c.Timeout > 0
 	}
+	var old []knftables.Object
 	for _, name := range former["set"] {
 		if !keep[name] {
-			drop(tx, &knftables.Set{Name: name})
+			old = append(old, &knftables.Set{Name: name})
 		}
 	}
 	for _, name := range former["map"] {
-		if !keep[name] {
-			drop(tx, &knftables.Map{Name: name})
-		}
+		old = append(old, &knftables.Map{Name: name})
+	}
+	for _, o := range old {
+		tx.Flush(o) // older kernels release the chains that a map leads to only when its elements are deleted
+		tx.Delete(o)
 	}
 	for _, name := range former["chain"] {
 		tx.Delete(&knftables.Chain{Name: name})
 	}
-}
-
-// drop deletes a set or map. The flush is for older kernels: they release the chains that a map leads to only when its
-// elements are deleted.
-func drop(tx *knftables.Transaction, o knftables.Object) {
-	tx.Flush(o)
-	tx.Delete(o)
 }

@@ -143,12 +143,11 @@ set AFFINITY 10s
 // TestFragments compares with what was written by hand.
 func TestFragments(t *testing.T) {
 	node := netip.MustParseAddr("192.168.7.11")
-	r := renderer{
-		family: lab.V4, podRange: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node, nodePorts: []netip.Addr{node},
-	}
+	r := renderer{settings{family: lab.V4, nodePods: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node},
+		[]netip.Addr{node}}
 	for _, c := range fragmentsCases {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLedger(r)
+			l := newLedger()
 			_, got := l.update(&model.State{Services: []*model.Service{c.svc}}, r)
 			ep := c.svc.Ports[0].ID
 			want := strings.NewReplacer(
@@ -176,8 +175,8 @@ func TestOneFrontendForTwo(t *testing.T) {
 	}
 	a, b := named("a", "172.30.0.1", port.ExternalIP), named("b", "172.30.0.2", port.ExternalIP)
 	owner := named("owner", "203.0.113.9")
-	r := renderer{family: lab.V4}
-	l := newLedger(r)
+	r := renderer{settings: settings{family: lab.V4}}
+	l := newLedger()
 	for _, step := range []struct {
 		services []*model.Service
 		want     string

@@ -16,15 +16,11 @@ const (
 	markPass   = 0x20000 // no further policy judges the packet
 )
 
-func setMark(bits uint32) xtables.Part {
-	return xtables.Part(fmt.Sprintf("-j MARK --set-xmark %#x/%#x", bits, bits))
-}
-func clearMark(bits uint32) xtables.Part {
-	return xtables.Part(fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", bits))
-}
-func lacksMark(bits uint32) xtables.Part {
-	return xtables.Part(fmt.Sprintf("-m mark --mark 0x0/%#x", bits))
-}
+func setMark(bits uint32) xtables.Part   { return mark("-j MARK --set-xmark %#x/%#x", bits, bits) }
+func clearMark(bits uint32) xtables.Part { return mark("-j MARK --set-xmark 0x0/%#x", bits) }
+func lacksMark(bits uint32) xtables.Part { return mark("-m mark --mark 0x0/%#x", bits) }
+
+func mark(format string, bits ...any) xtables.Part { return xtables.Part(fmt.Sprintf(format, bits...)) }
 
 // goTo continues in a chain without coming back.
 func goTo(chain string) xtables.Part { return xtables.Part("-g " + chain) }

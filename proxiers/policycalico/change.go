@@ -80,7 +80,6 @@ var owned = xtables.Ownership{
 	Rule:   isAccepted,
 }
 
-// Remove implements policy.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.Release()
 	f.mu.Lock()

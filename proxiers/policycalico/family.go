@@ -84,7 +84,7 @@ func (f *family) write(ctx context.Context) error {
 			return err
 		}
 		f.held = next
-		return f.discard(sets, slices.DeleteFunc(old, func(name string) bool { _, stays := next.sets[name]; return stays }))
+		return f.discard(sets, slices.DeleteFunc(old, func(name string) bool { return next.sets[name].Name != "" }))
 	})
 }
 
@@ -101,8 +101,8 @@ func (f *family) former(ctx context.Context, sets *ipset.Conn, was *desired) ([]
 	return names, tables, err
 }
 
-// discard removes sets. The kernel releases the set of a deleted rule a little later, so discard remembers those that are
-// still in use.
+// discard removes sets. The kernel releases the set of a deleted rule a little later, so discard remembers those that
+// are still in use.
 func (f *family) discard(sets *ipset.Conn, names []string) error {
 	f.garbage = nil
 	for _, name := range names {

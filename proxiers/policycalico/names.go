@@ -64,12 +64,7 @@ func hash(letters int, texts ...string) string {
 }
 
 // setPrefix returns the prefix of the names of a family's sets. Both families share one name space.
-func setPrefix(f lab.Family) string {
-	if f == lab.V6 {
-		return "cali60s:"
-	}
-	return "cali40s:"
-}
+func setPrefix(f lab.Family) string { return "cali" + f.String()[1:] + "0s:" }
 
 // set is a set with its entries. Its name is a hash of them.
 type set struct {

@@ -15,12 +15,9 @@ import (
 
 // entries are the jumps to the chains.
 var entries = []xtables.Entry{
-	enterBy(xtables.Filter, "FORWARD", chainForward), enterBy(xtables.Filter, "OUTPUT", chainOutput),
-	enterBy(raw, "PREROUTING", chainPrerouting),
-}
-
-func enterBy(t xtables.TableName, from, to string) xtables.Entry {
-	return xtables.NewEntry(t, from, to, xtables.Comment("cali:"+hash(16, to)))
+	xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "cali:"+hash(16, chainForward)),
+	xtables.NewEntry(xtables.Filter, "OUTPUT", chainOutput, "cali:"+hash(16, chainOutput)),
+	xtables.NewEntry(raw, "PREROUTING", chainPrerouting, "cali:"+hash(16, chainPrerouting)),
 }
 
 // inFront reports whether the jump exists once, before all other rules.
@@ -101,8 +98,8 @@ func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// reclaim puts the jumps back, and describes what was in their place, "" if they were there. It writes everything, because
-// a program that removed the jumps may have removed more.
+// reclaim puts the jumps back, and describes what was in their place, "" if they were there. It writes everything,
+// because a program that removed the jumps may have removed more.
 func (f *family) reclaim(ctx context.Context) (other string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -104,8 +104,8 @@ func ofPod(p *policy.Pod, d policy.Direction, device string, profiles map[string
 	return c
 }
 
-// ofProfile returns the chain of a profile of pods that no policy isolates. That of a namespace accepts everything, that
-// of a service account adds nothing.
+// ofProfile returns the chain of a profile of pods that no policy isolates. That of a namespace accepts everything,
+// that of a service account adds nothing.
 func ofProfile(prefix, name string) *chain {
 	c := newChain(readable(prefix, name), "profile "+policy.Plain(name)+", for pods that nothing isolates")
 	if strings.HasPrefix(name, "kns.") {

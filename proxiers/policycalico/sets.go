@@ -8,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/policy"
@@ -75,16 +73,12 @@ func halves(p netip.Prefix) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(p.Addr(), 1), netip.PrefixFrom(a, 1)}
 }
 
-var protocolNumbers = map[corev1.Protocol]uint8{
-	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
-}
-
 // named returns matches of the destinations of named ports.
 func (d *desired) named(ip lab.Family, proto corev1.Protocol, all []netip.AddrPort) []xtables.Part {
 	var entries []ipset.Entry
 	for _, n := range all {
 		if lab.FamilyOf(n.Addr()) == ip {
-			entries = append(entries, ipset.Entry{Addr: n.Addr(), Proto: protocolNumbers[proto], Port: n.Port()})
+			entries = append(entries, ipset.Entry{Addr: n.Addr(), Proto: ipset.Protocols[proto], Port: n.Port()})
 		}
 	}
 	if len(entries) == 0 {

@@ -17,7 +17,8 @@ import (
 
 // Neighbour discovery is not tracked, and IPv6 does not work without it. Pods are no routers.
 const (
-	discovery       = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
+	discovery = "icmpv6 type " +
+		"{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
 	podDiscovery    = "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept"
 	spoofed         = "spoofed source"
 	tunnelled       = "tunnel of a pod"
@@ -44,7 +45,8 @@ func policyFrame(ranges []netip.Prefix) nft.Frame {
 			rules = append(rules, fmt.Sprintf("%s %s vmap @%s", nft.Word(ip), side, mapName(d, ip)))
 		}
 		for _, r := range ranges {
-			rules = append(rules, fmt.Sprintf("%s %s %s %s", nft.Word(lab.FamilyOf(r.Addr())), side, r, drop(d, unknown)))
+			ip := nft.Word(lab.FamilyOf(r.Addr()))
+			rules = append(rules, fmt.Sprintf("%s %s %s %s", ip, side, r, drop(d, unknown)))
 		}
 		f.Bases = append(f.Bases, nft.BaseChain{
 			Chain: nft.NewChain(string(d), "what policies say of "+string(d), rules...),
@@ -73,7 +75,7 @@ func addSources(f *nft.Frame, devices string) {
 		fmt.Sprintf("udp dport %d %s", vxlanPort, drop(policy.Egress, tunnelled)))
 	f.Bases = append(f.Bases, nft.BaseChain{
 		Chain: nft.NewChain("sources", "pods send from their own addresses, and make no tunnels", rules...),
-		Kind:  knftables.FilterType, Hook: knftables.PreroutingHook, Priority: "-300", // raw, before connection tracking
+		Kind:  knftables.FilterType, Hook: knftables.PreroutingHook, Priority: "-300", // before conntrack
 	})
 }
 

@@ -10,21 +10,18 @@
 //	      -> egress-by-POLICY   accept, a line for each peer, protocol and list of ports
 //
 // To accept a packet ends only the current base chain; the next base chain of the same hook still sees the packet. So
-// the egress rules of the sender and the ingress rules of the receiver are judged independently, and no mark bit has to
-// carry a verdict between them. Pods that no policy isolates are in the maps too, and all other addresses of the node's
-// pod range are dropped: so a new pod is isolated until the enforcer knows of it.
+// egress and ingress are judged independently, without a mark. Pods that no policy isolates are in the maps too, and
+// all other addresses of the node's pod range are dropped: so a new pod is isolated until the enforcer knows of it.
 //
-// The hook sees every packet that reaches or leaves a pod of the node: routed, bridged, or forwarded by IPVS, which
-// bypasses the forward hook. There the destination is already the endpoint's, whichever proxier translated it, and the
-// source is still the client's, because masquerading happens at priority 100. Only a proxier that relays connections
-// hides clients behind the node's address.
+// The hook sees every packet that reaches or leaves a pod of the node: routed, bridged, or forwarded by IPVS. There the
+// destination is already the endpoint's, and the source is still the client's, because masquerading happens at priority
+// 100. Only a proxier that relays connections hides clients behind the node's address.
 //
-// Packets with a forged source address, and tunnels that pods build themselves, are dropped first. The chain sources
-// does this: in this table where pods are routed, and in a table of the bridge family where they share a bridge,
-// because only the bridge knows the port that a packet came from.
+// The chain sources first drops packets with a forged source address, and tunnels that pods build themselves. It is in
+// this table if pods are routed, and in a table of the bridge family if they share a bridge, because only the bridge
+// knows the port that a packet came from.
 //
-// A change is one transaction for each table, which is one run of nft, and contains only the chains and elements that
-// differ.
+// A change is one transaction for each table, and contains only the chains and elements that differ.
 package policynftables
 
 import (

@@ -16,7 +16,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// render returns the parts that depend on policies: the chains of pods and policies, and the elements that lead to them.
+// render returns the parts that depend on policies: the chains of pods and policies, and the elements that lead to
+// them.
 func render(s *policy.State) *nft.Parts {
 	out := &nft.Parts{}
 	for _, p := range s.Policies {
@@ -46,8 +47,8 @@ func ofPod(p *policy.Pod, d policy.Direction) nft.Chain {
 	for _, by := range p.Policies(d) {
 		rules = append(rules, "jump "+policyChain(by))
 	}
-	return nft.NewChain(named(string(d), p.Namespace+"/"+p.Name), fmt.Sprintf("pod %s is isolated for %s", p.Label(), d),
-		append(rules, deny)...)
+	return nft.NewChain(named(string(d), p.Namespace+"/"+p.Name),
+		fmt.Sprintf("pod %s is isolated for %s", p.Label(), d), append(rules, deny)...)
 }
 
 // drop returns statements that log, count and drop a packet. A log prefix has at most 127 bytes.
@@ -170,7 +171,8 @@ func portMatches(a policy.Allow) []match {
 			}
 		}
 		if len(to) > 0 {
-			out = append(out, match{f, fmt.Sprintf("%s daddr . %s dport { %s }", nft.Word(f), proto, strings.Join(to, ", "))})
+			all := strings.Join(to, ", ")
+			out = append(out, match{f, fmt.Sprintf("%s daddr . %s dport { %s }", nft.Word(f), proto, all)})
 		}
 	}
 	return out

@@ -36,7 +36,8 @@ func (t *table) program(ctx context.Context, next *nft.Parts) error {
 // and filled again. It is replaced only if the kernel rejects that, because another program made the table. Otherwise a
 // packet could meet a rule of the old table that looks up a map which has just been deleted: the kernel selects a rule
 // when the packet enters, but an element when the rule looks it up.
-func (t *table) ways(ctx context.Context, held *nft.Parts, next nft.Parts) (ways [][]*knftables.Transaction, err error) {
+func (t *table) ways(ctx context.Context, held *nft.Parts,
+	next nft.Parts) (ways [][]*knftables.Transaction, err error) {
 	tx := t.Transaction()
 	if held != nil {
 		gone, come := nft.Diff(*held, next)

@@ -52,21 +52,23 @@ func tableOf(c int) xtables.TableName {
 
 // entries are the jumps to the chains, in their order in each built-in chain.
 var entries = []xtables.Entry{
-	enter("INPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	enter("INPUT", input, xtables.Comment("relays of Services")),
-	enter("FORWARD", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	enter("OUTPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	enter("PREROUTING", portalsContainer,
-		xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	enter("OUTPUT", portalsHost, xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	enter("PREROUTING", nodePortContainer, xtables.ToLocal, lastRule).AtEnd(),
-	enter("OUTPUT", nodePortHost, xtables.ToLocal, lastRule).AtEnd(),
+	enter("INPUT", refused, "Services without a relay", xtables.State("NEW")),
+	enter("INPUT", input, "relays of Services"),
+	enter("FORWARD", refused, "Services without a relay", xtables.State("NEW")),
+	enter("OUTPUT", refused, "Services without a relay", xtables.State("NEW")),
+	enter("PREROUTING", portalsContainer, "handle ClusterIPs; NOTE: this must be before the NodePort rules"),
+	enter("OUTPUT", portalsHost, "handle ClusterIPs; NOTE: this must be before the NodePort rules"),
+	enter("PREROUTING", nodePortContainer, atEnd, xtables.ToLocal),
+	enter("OUTPUT", nodePortHost, atEnd, xtables.ToLocal),
 }
 
-var lastRule = xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")
+// atEnd is the comment of entries at the end of a built-in chain.
+const atEnd = "handle service NodePorts; NOTE: this must be the last rule in the chain"
 
-func enter(from string, to int, parts ...xtables.Part) xtables.Entry {
-	return xtables.NewEntry(tableOf(to), from, chainNames[to], parts...)
+func enter(from string, to int, comment string, match ...xtables.Part) xtables.Entry {
+	e := xtables.NewEntry(tableOf(to), from, chainNames[to], comment, match...)
+	e.Last = comment == atEnd
+	return e
 }
 
 // owned describes what belongs to this proxier, from this or any earlier instance.

@@ -68,8 +68,8 @@ func (f *family) reset() {
 	f.portals.claims = newClaims(f.portals.sockets)
 }
 
-// Program implements kit.Mechanism. It opens sockets before rules lead to them, and closes them once none does. It tries
-// incomplete Services again.
+// Program implements kit.Mechanism. It opens sockets before rules lead to them, and closes them once none does. It
+// tries incomplete Services again.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) (err error) {
 	known := f.known
 	var held xtables.Tables
@@ -222,7 +222,6 @@ func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	return w
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	err := owned.Remove(ctx, f.programs)
 	return errors.Join(err, f.Release(), removeAddress(f.ns, f.portals.at))

@@ -154,7 +154,7 @@ func TestRestart(t *testing.T) {
 // foreignRules are rules of others that jump to a chain of ours, which keeps it alive, empty.
 func foreignRules(table xtables.TableName, to int) *xtables.Transaction {
 	tx := &xtables.Transaction{Table: table}
-	tx.Empty(chainNames[to])
+	tx.Write(chainNames[to], nil)
 	tx.Write("MINE", []xtables.Rule{
 		xtables.NewRule(xtables.Comment(`-j KUBE-PORTALS-HOST "quoted"`), xtables.Return),
 		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(chainNames[to])),

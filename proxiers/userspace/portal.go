@@ -21,8 +21,8 @@ import (
 
 // portal is a port of a Service on a node: its relays and the NodePorts that it holds.
 type portal struct {
-	// cluster relays to the endpoints for traffic under policy Cluster, local to those for traffic under policy Local. A
-	// relay that was never needed is nil.
+	// cluster relays to the endpoints for traffic under policy Cluster, local to those for traffic under policy Local.
+	// A relay that was never needed is nil.
 	cluster, local *relay
 	// taken is the last error about a NodePort that is not held.
 	taken string
@@ -51,8 +51,8 @@ type portals struct {
 // relayed reports whether a relay can carry the protocol.
 func relayed(p corev1.Protocol) bool { return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP }
 
-// prepare opens the relays and NodePorts that the rules of the port lead to, and returns those that are open. An error is
-// about the relays; a taken NodePort becomes an Event.
+// prepare opens the relays and NodePorts that the rules of the port lead to, and returns those that are open. An error
+// is about the relays; a taken NodePort becomes an Event.
 func (a *portals) prepare(ctx context.Context, p *model.Port, nodePorts []netip.Addr) (ways, []claim, error) {
 	at := a.open[p.ID]
 	if at == nil {
@@ -99,7 +99,8 @@ func (a *portals) claim(ctx context.Context, at *portal, p *model.Port, addrs []
 	if taken != at.taken && taken != "" {
 		a.events.Warn(p.ID.Namespace, p.ID.Name, "NodePortTaken",
 			fmt.Sprintf("the NodePort %d (%s) of port %q is not served on this node: %s. "+
-				"Stop the process that has it, or give the Service another one", p.NodePort, p.ID.Protocol, p.ID.Port, taken))
+				"Stop the process that has it, or give the Service another one",
+				p.NodePort, p.ID.Protocol, p.ID.Port, taken))
 	}
 	at.taken = taken
 	return held
@@ -128,8 +129,8 @@ func (a *portals) complete(id model.PortID) bool {
 	})
 }
 
-// settle closes unused doors, and ends UDP sessions with endpoints that no longer exist. TCP connections last as long as
-// both of their ends do, and so do UDP sessions: a later call closes the door that they need.
+// settle closes unused doors, and ends UDP sessions with endpoints that no longer exist. TCP connections last as long
+// as both of their ends do, and so do UDP sessions: a later call closes the door that they need.
 func (a *portals) settle(p *model.Port) {
 	for _, r := range a.open[p.ID].relays() {
 		if r.door == nil {

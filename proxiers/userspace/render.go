@@ -38,14 +38,16 @@ type frontend struct {
 
 // port adds the rules of a port. nodePorts are those of its NodePort claims that are held.
 func (r *renderer) port(f *xtables.Fragment, p *model.Port, w ways, nodePorts []claim) {
-	proto := p.ID.Protocol
 	r.internal(f, p, w)
+	virtual := func(about string, ip netip.Addr, sources []netip.Prefix) {
+		to := xtables.To(ip, p.ID.Protocol, p.Number)
+		r.external(f, p, w, frontend{about, to, sources, portalsContainer, portalsHost})
+	}
 	for _, ip := range p.ExternalIPs {
-		r.external(f, p, w, frontend{"external IP", xtables.To(ip, proto, p.Number), nil, portalsContainer, portalsHost})
+		virtual("external IP", ip, nil)
 	}
 	for _, ip := range p.LoadBalancerIPs {
-		r.external(f, p, w, frontend{"load balancer IP", xtables.To(ip, proto, p.Number), p.Admitted(r.nodeAddr),
-			portalsContainer, portalsHost})
+		virtual("load balancer IP", ip, p.Admitted(r.nodeAddr))
 	}
 	for _, c := range nodePorts {
 		r.external(f, p, w, frontend{"NodePort", c.destination(), nil, nodePortContainer, nodePortHost})
@@ -135,7 +137,8 @@ func source(p netip.Prefix) xtables.Part {
 	return xtables.From(p)
 }
 
-// both returns the intersection of two ranges. The zero source range stands for all sources, the zero pod range for none.
+// both returns the intersection of two ranges. The zero source range stands for all sources, the zero pod range for
+// none.
 func both(from, pods netip.Prefix) (netip.Prefix, bool) {
 	switch {
 	case !from.IsValid():

@@ -33,8 +33,8 @@ func (c *Cleaner) Close() error {
 	return err
 }
 
-// Clean deletes the flows that are stale by any of the descriptions, one for each family. Call it when the new rules are
-// in force, under which a deleted flow starts anew. It repeats until it finds no stale flow.
+// Clean deletes the flows that are stale by any of the descriptions, one for each family. Call it when the new rules
+// are in force, under which a deleted flow starts anew. It repeats until it finds no stale flow.
 func (c *Cleaner) Clean(ctx context.Context, all ...*Wanted) error {
 	all = slices.DeleteFunc(slices.Clone(all), (*Wanted).empty)
 	if len(all) == 0 {
@@ -102,7 +102,8 @@ func (c *Cleaner) pass(all []*Wanted) (deleted int, err error) {
 }
 
 // Timeouts returns the timeouts, in seconds, that kube-proxy sets in all modes. The kernel's default for established
-// connections, five days, is too long for a busy node, and that for half-closed ones, a minute, too short for slow servers.
+// connections, five days, is too long for a busy node, and that for half-closed ones, a minute, too short for slow
+// servers.
 func Timeouts() []netns.Setting {
 	return []netns.Setting{
 		{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "86400"},

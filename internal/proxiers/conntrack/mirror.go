@@ -16,9 +16,9 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// mirror holds the UDP flows that a namespace tracks. The kernel reports each flow that begins or ends before the packet
-// continues, so the mirror need not list them. A list takes tens of milliseconds of CPU time even without flows, because
-// the kernel walks the table that all namespaces share (ctnetlink_dump_table).
+// mirror holds the UDP flows that a namespace tracks. The kernel reports each flow that begins or ends before the
+// packet continues, so the mirror need not list them. A list takes tens of milliseconds of CPU time even without flows,
+// because the kernel walks the table that all namespaces share (ctnetlink_dump_table).
 type mirror struct {
 	ns       *netns.NS
 	requests *conntrack.Conn

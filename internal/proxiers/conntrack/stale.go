@@ -3,8 +3,8 @@
 // Package conntrack deletes stale UDP flows from a node's connection tracking.
 //
 // The kernel picks an endpoint with the first packet of a flow and keeps it as long as packets come. Without this
-// package, a UDP client that never pauses would keep sending to a removed endpoint, or to a virtual address that was not
-// served when it began. A deleted flow starts anew with its next packet. TCP needs none of this, because both ends
+// package, a UDP client that never pauses would keep sending to a removed endpoint, or to a virtual address that was
+// not served when it began. A deleted flow starts anew with its next packet. TCP needs none of this, because both ends
 // notice when a connection ends.
 package conntrack
 
@@ -125,8 +125,8 @@ func (w *Wanted) empty() bool {
 	return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 && !w.Relays.IsValid()
 }
 
-// Stale reports whether a flow was sent to a frontend of ours, and the source of its replies is not one of the endpoints
-// behind that frontend. This includes flows to removed endpoints, and flows that were never translated.
+// Stale reports whether a flow was sent to a frontend of ours, and the source of its replies is not one of the
+// endpoints behind that frontend. This includes flows to removed endpoints, and flows that were never translated.
 func (w *Wanted) Stale(f *conntrack.Flow) bool {
 	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
 		return false

@@ -41,8 +41,8 @@ func New(ns *netns.NS, f lab.Family, taken func(Check, error)) *Server {
 	return &Server{taken: taken, ns: ns, ip: f, open: map[netip.AddrPort]*port{}}
 }
 
-// Sync opens, closes and updates the ports. They listen on the given addresses, nil meaning all. A port that is taken does
-// not hold up the others.
+// Sync opens, closes and updates the ports. They listen on the given addresses, nil meaning all. A port that is taken
+// does not hold up the others.
 func (s *Server) Sync(ctx context.Context, checks []Check, addrs []netip.Addr) error {
 	if addrs == nil {
 		addrs = []netip.Addr{nodeaddr.Unspecified(s.ip)}

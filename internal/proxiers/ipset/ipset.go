@@ -5,7 +5,6 @@
 package ipset
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -55,6 +55,11 @@ type Set struct {
 	Family lab.Family
 }
 
+// Protocols are the numbers of protocols in entries.
+var Protocols = map[corev1.Protocol]uint8{
+	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
+}
+
 // Entry is an element of a set. The set's type decides which fields it has; the others are zero.
 type Entry struct {
 	Addr   netip.Addr
@@ -79,8 +84,13 @@ func (e Entry) String() string {
 	case e.Port == 0:
 		return e.Addr.String()
 	}
-	proto := map[uint8]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp", unix.IPPROTO_SCTP: "sctp"}[e.Proto]
-	text := fmt.Sprintf("%s,%s:%d", e.Addr, cmp.Or(proto, fmt.Sprint(e.Proto)), e.Port)
+	proto := fmt.Sprint(e.Proto)
+	for name, number := range Protocols {
+		if number == e.Proto {
+			proto = strings.ToLower(string(name))
+		}
+	}
+	text := fmt.Sprintf("%s,%s:%d", e.Addr, proto, e.Port)
 	if e.Source.IsValid() {
 		text += "," + plain(e.Source)
 	}
@@ -144,8 +154,8 @@ func (c *Conn) Destroy(s Set) error {
 	return nil
 }
 
-// batch is the number of entries in a message. The attribute with all of them has at most 64 KiB, and an entry takes up to
-// 80 bytes.
+// batch is the number of entries in a message. The attribute with all of them has at most 64 KiB, and an entry takes up
+// to 80 bytes.
 const batch = 500
 
 // Add adds entries to a set. It ignores those that exist.

@@ -79,12 +79,11 @@ func (f *family) checks(state *model.State) []healthcheck.Check {
 		if s.Health == nil {
 			continue
 		}
-		c := healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port,
-			LocalEndpoints: s.Health.LocalEndpoints}
+		n := s.Health.LocalEndpoints
 		if count := f.node.Sabotage.CountEndpoints; count != nil {
-			c.LocalEndpoints = count(c.LocalEndpoints)
+			n = count(n)
 		}
-		out = append(out, c)
+		out = append(out, healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port, LocalEndpoints: n})
 	}
 	return out
 }

@@ -23,8 +23,8 @@ func HasChain(ns *netns.NS, f lab.Family, table, chain string) (bool, error) {
 	}
 	defer conn.Close()
 	request, err := netfilter.MarshalNetlink(netfilter.Header{
-		SubsystemID: netfilter.NFSubsysNFTables, MessageType: unix.NFT_MSG_GETCHAIN, Family: netfilter.ProtoFamily(nodeaddr.Domain(f)),
-		Flags: netlink.Request | netlink.Acknowledge,
+		SubsystemID: netfilter.NFSubsysNFTables, MessageType: unix.NFT_MSG_GETCHAIN,
+		Family: netfilter.ProtoFamily(nodeaddr.Domain(f)), Flags: netlink.Request | netlink.Acknowledge,
 	}, []netfilter.Attribute{
 		{Type: unix.NFTA_CHAIN_TABLE, Data: append([]byte(table), 0)},
 		{Type: unix.NFTA_CHAIN_NAME, Data: append([]byte(chain), 0)},

@@ -46,9 +46,4 @@ func Word(f lab.Family) string {
 }
 
 // AddrType returns the type of a family's addresses.
-func AddrType(f lab.Family) string {
-	if f == lab.V6 {
-		return "ipv6_addr"
-	}
-	return "ipv4_addr"
-}
+func AddrType(f lab.Family) string { return "ip" + f.String() + "_addr" }

@@ -8,14 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -30,9 +28,8 @@ type Table struct {
 
 // Open prepares to work on a table. A missing program nft is a *spec.UnusableError.
 func Open(ns *netns.NS, family knftables.Family, name string) (*Table, error) {
-	widenPath()
-	if _, err := exec.LookPath("nft"); err != nil {
-		return nil, &spec.UnusableError{Missing: "the program nft", Cure: "apt-get install nftables"}
+	if _, err := kit.LookUp("nft", "nftables"); err != nil {
+		return nil, err
 	}
 	t := &Table{NS: ns, family: family, name: name}
 	err := ns.Do(func() (err error) {
@@ -41,16 +38,6 @@ func Open(ns *netns.NS, family knftables.Family, name string) (*Table, error) {
 	})
 	return t, err
 }
-
-// widenPath lets nft be found also where the PATH of an unprivileged shell does not lead; knftables looks nowhere else.
-var widenPath = sync.OnceFunc(func() {
-	if _, err := exec.LookPath("nft"); err == nil {
-		return
-	}
-	path := strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"},
-		string(filepath.ListSeparator))
-	_ = os.Setenv("PATH", path) // fails for names with = or zero bytes only
-})
 
 // Transaction returns a new, empty transaction.
 func (t *Table) Transaction() *knftables.Transaction { return t.nft.NewTransaction() }

@@ -49,11 +49,8 @@ func OfFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {
 }
 
 // FirstOfFamily returns the first range of a family, the zero Prefix if there is none.
-func FirstOfFamily(all []netip.Prefix, f lab.Family) (first netip.Prefix) {
-	if of := OfFamily(all, f); len(of) > 0 {
-		first = of[0]
-	}
-	return first
+func FirstOfFamily(all []netip.Prefix, f lab.Family) netip.Prefix {
+	return append(OfFamily(all, f), netip.Prefix{})[0]
 }
 
 // NodePorts returns the local addresses that serve NodePorts. Nil means all, later ones included.
@@ -90,8 +87,8 @@ func limits(c spec.ProxyConfig, f lab.Family) []netip.Prefix {
 	return all
 }
 
-// local returns the sorted addresses of a namespace, loopback included. It leaves out those of one device, and link-local
-// ones, because several devices can have the same.
+// local returns the sorted addresses of a namespace, loopback included. It leaves out those of one device, and
+// link-local ones, because several devices can have the same.
 func local(ns *netns.NS, f lab.Family, without int) ([]netip.Addr, error) {
 	list, err := netns.List(func() ([]netlink.Addr, error) { return ns.Netlink().AddrList(nil, Domain(f)) })
 	if err != nil {

@@ -185,8 +185,8 @@ func merge(ranges []PortRange) []PortRange {
 	return out
 }
 
-// named returns the allows for named ports. The destination pod defines the name: for ingress an isolated pod, for egress
-// the peer, which then needs no other description.
+// named returns the allows for named ports. The destination pod defines the name: for ingress an isolated pod, for
+// egress the peer, which then needs no other description.
 func (r rules) named(d Direction, at string, s side, proto corev1.Protocol,
 	ports []networkingv1.NetworkPolicyPort) []Allow {
 	var out []Allow

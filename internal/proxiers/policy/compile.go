@@ -51,7 +51,8 @@ func compile(node string, all *cluster, policies []*networkingv1.NetworkPolicy) 
 			continue
 		}
 		for _, d := range directions(np) {
-			p := &Policy{Direction: d, Namespace: np.Namespace, Name: np.Name, Allows: rules{all, np, targets}.allows(d)}
+			allows := rules{all, np, targets}.allows(d)
+			p := &Policy{Direction: d, Namespace: np.Namespace, Name: np.Name, Allows: allows}
 			state.Policies = append(state.Policies, p)
 			for _, m := range targets {
 				of[m].isolate(p)

@@ -85,7 +85,6 @@ func (i *instance) Apply(ctx context.Context, s *store.Snapshot) error {
 	return nil
 }
 
-// Dump implements spec.Instance.
 func (i *instance) Dump(ctx context.Context, w io.Writer) error {
 	for _, m := range i.mechanisms {
 		text, err := m.Dump(ctx)
@@ -102,12 +101,10 @@ func (i *instance) Dump(ctx context.Context, w io.Writer) error {
 // Stop implements spec.Instance. The built-in enforcers remove their rules when they are told to end.
 func (i *instance) Stop(ctx context.Context) error { return i.Cleanup(ctx) }
 
-// Cleanup implements spec.Instance.
 func (i *instance) Cleanup(ctx context.Context) error {
 	return kit.Each(i.mechanisms, func(m Mechanism) error { return m.Remove(ctx) })
 }
 
-// Kill implements spec.Instance.
 func (i *instance) Kill(context.Context) error {
 	for _, m := range i.mechanisms {
 		m.Release()

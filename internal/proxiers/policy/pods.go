@@ -65,8 +65,8 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return out
 }
 
-// newer reports whether a owns an address that both pods claim: a network plugin reuses an address as soon as its former
-// owner is gone, which the API may report later.
+// newer reports whether a owns an address that both pods claim: a network plugin reuses an address as soon as its
+// former owner is gone, which the API may report later.
 func newer(a, b *corev1.Pod) bool {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),

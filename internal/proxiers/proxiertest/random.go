@@ -57,10 +57,11 @@ func Change(t *rapid.T, s *store.Snapshot) *store.Snapshot {
 
 func someService(t *rapid.T, name string, number int) *corev1.Service {
 	yes := func(what string) bool { return rapid.Bool().Draw(t, name+" "+what) }
+	types := []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "test", Name: name},
 		Spec: corev1.ServiceSpec{
-			Type:       rapid.SampledFrom([]corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}).Draw(t, name+" type"),
+			Type:       rapid.SampledFrom(types).Draw(t, name+" type"),
 			ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", number+1), fmt.Sprintf("fd00:10:96::%d", number+1)},
 		},
 	}
@@ -100,7 +101,8 @@ func someService(t *rapid.T, name string, number int) *corev1.Service {
 func someSlice(t *rapid.T, name string, family discoveryv1.AddressType, number int) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "test", Name: name + "-" + string(family), Labels: map[string]string{discoveryv1.LabelServiceName: name},
+			Namespace: "test", Name: name + "-" + string(family),
+			Labels: map[string]string{discoveryv1.LabelServiceName: name},
 		},
 		AddressType: family,
 	}

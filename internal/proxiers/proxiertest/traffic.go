@@ -183,8 +183,8 @@ func RestartIsTransparent(t *testing.T, p spec.Proxier) {
 				t.Fatalf("%s: the connection after a restart: %v %s", f, a.Outcome, a.Detail)
 			}
 			if a := probe.Do(t.Context()); a.Outcome != traffic.Reply || a.Greeting.Server != first.Greeting.Server {
-				t.Fatalf("%s: a new connection after a restart: %v from %q, want one from %q", f, a.Outcome, a.Greeting.Server,
-					first.Greeting.Server)
+				t.Fatalf("%s: a new connection after a restart: %v from %q, want one from %q", f, a.Outcome,
+					a.Greeting.Server, first.Greeting.Server)
 			}
 		}
 	}

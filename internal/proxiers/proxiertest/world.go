@@ -99,13 +99,11 @@ func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 }
 
 func (w *World) slice(svc *corev1.Service, f lab.Family, pods []string) *discoveryv1.EndpointSlice {
-	types := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4,
-		lab.V6: discoveryv1.AddressTypeIPv6}
 	sl := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: svc.Name + "-" + f.String(), Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name},
 		},
-		AddressType: types[f],
+		AddressType: discoveryv1.AddressType("IP" + f.String()),
 	}
 	for _, p := range svc.Spec.Ports {
 		sl.Ports = append(sl.Ports,

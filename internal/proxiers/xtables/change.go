@@ -19,8 +19,8 @@ func (c *Chain) Add(parts ...Part) { c.Rules = append(c.Rules, NewRule(parts...)
 // MasqueradeMark is the bit of the packet mark that requests masquerading: bit 14, kube-proxy's default.
 const MasqueradeMark = 1 << 14
 
-// AddMasquerade appends the rules that masquerade marked packets. They clear the mark first, because the packet may pass
-// again inside the packet of a tunnel.
+// AddMasquerade appends the rules that masquerade marked packets. They clear the mark first, because the packet may
+// pass again inside the packet of a tunnel.
 func (c *Chain) AddMasquerade(masquerade Part) {
 	c.Add(NotMarked(MasqueradeMark), Return)
 	c.Add(Part(fmt.Sprintf("-j MARK --xor-mark %#x", MasqueradeMark)))
@@ -34,8 +34,8 @@ func (c *Chain) AddForward() {
 }
 
 // Change is a change of the rules for Services that leaves no gap. A rule of the filter table catches only what the nat
-// table does not translate. So new filter rules come first, and old ones go last: at every moment a packet for a Service
-// is handled as before or as after the change.
+// table does not translate. So new filter rules come first, and old ones go last: at every moment a packet for a
+// Service is handled as before or as after the change.
 type Change struct {
 	Before Transaction // filter: new rules
 	Fixed  Transaction // nat: the chains that do not depend on Services
@@ -103,7 +103,7 @@ func writing(services [][]Chain) *Transaction {
 // dropping deletes chains. They may lead to one another, so all are emptied before the first is deleted.
 func dropping(t TableName, chains []string) []*Transaction {
 	var all []*Transaction
-	for _, do := range []func(*Transaction, string){(*Transaction).Empty, (*Transaction).Delete} {
+	for _, do := range []func(*Transaction, string){(*Transaction).declare, (*Transaction).Delete} {
 		for part := range slices.Chunk(chains, batch) {
 			tx := &Transaction{Table: t}
 			for _, name := range part {

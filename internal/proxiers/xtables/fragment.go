@@ -109,8 +109,8 @@ func (c *Change) swap(chain SharedChain, old, new []Rule) {
 	}
 }
 
-// Rebuild returns the change from whatever the tables hold to these fragments: it writes all chains and adds the missing
-// entries.
+// Rebuild returns the change from whatever the tables hold to these fragments: it writes all chains and adds the
+// missing entries.
 func (l Layout) Rebuild(fragments []*Fragment, saved Tables, entries []Entry) *Change {
 	c := NewChange()
 	for i, shared := range l {

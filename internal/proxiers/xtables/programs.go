@@ -10,8 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -33,36 +35,23 @@ type Programs struct {
 	lock          string
 }
 
-// Find looks the programs up. A missing one is a *spec.UnusableError. dir is a directory of the namespace for the lock of
-// the legacy back end, so that programs of other namespaces never wait for it.
+// Find looks the programs up. A missing one is a *spec.UnusableError. dir is a directory of the namespace for the lock
+// of the legacy back end, so that programs of other namespaces never wait for it.
 func Find(ns *netns.NS, b Backend, f lab.Family, dir string) (*Programs, error) {
 	base := "iptables-"
 	if f == lab.V6 {
 		base = "ip6tables-"
 	}
-	save, err := lookUp(base + string(b) + "-save")
+	save, err := kit.LookUp(base+string(b)+"-save", "iptables")
 	if err != nil {
 		return nil, err
 	}
-	restore, err := lookUp(base + string(b) + "-restore")
+	restore, err := kit.LookUp(base+string(b)+"-restore", "iptables")
 	if err != nil {
 		return nil, err
 	}
 	lock := filepath.Join(dir, "xtables-"+f.String()+".lock")
 	return &Programs{ns: ns, save: save, restore: restore, lock: lock}, nil
-}
-
-// lookUp finds a program. It also looks in directories that are not in the PATH of an unprivileged shell.
-func lookUp(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
-	}
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path, nil
-		}
-	}
-	return "", &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install iptables"}
 }
 
 // Save reads all tables in one go.
@@ -126,16 +115,15 @@ func (p *Programs) run(ctx context.Context, input []byte, path string, args ...s
 	return out.Bytes(), nil
 }
 
+var lineNumber = regexp.MustCompile(`line[ :]+(\d+)`)
+
 // culprit quotes the line of the script that the program complains about.
 func culprit(err error, script []byte) string {
-	_, after, ok := strings.Cut(err.Error(), "line")
-	if !ok {
+	match := lineNumber.FindStringSubmatch(err.Error())
+	if match == nil {
 		return ""
 	}
-	n := 0
-	if _, err := fmt.Sscanf(strings.TrimLeft(after, " :"), "%d", &n); err != nil {
-		return ""
-	}
+	n, _ := strconv.Atoi(match[1])
 	lines := bytes.Split(script, []byte("\n"))
 	if n < 1 || n > len(lines) {
 		return ""

@@ -74,23 +74,28 @@ const (
 // "dst,dst,src" is the destination address, the protocol with the destination port, and the source address.
 func InSet(set, parts string) Part { return Part("-m set --match-set " + set + " " + parts) }
 
-// Range is a netip.Addr or a netip.Prefix.
-type Range interface{ String() string }
+// ToRange matches destinations inside a range: a netip.Addr or a netip.Prefix.
+func ToRange(r fmt.Stringer) Part { return Part("-d " + r.String()) }
 
-// ToRange matches destinations inside a range, NotTo those outside.
-func ToRange(r Range) Part { return Part("-d " + r.String()) }
-func NotTo(r Range) Part   { return Part("! -d " + r.String()) }
+// NotTo matches destinations outside a range.
+func NotTo(r fmt.Stringer) Part { return Part("! -d " + r.String()) }
 
-// From matches sources inside a range, NotFrom those outside.
-func From(r Range) Part    { return Part("-s " + r.String()) }
-func NotFrom(r Range) Part { return Part("! -s " + r.String()) }
+// From matches sources inside a range.
+func From(r fmt.Stringer) Part { return Part("-s " + r.String()) }
 
-// State matches the comma-separated connection tracking states, NotState all others.
-func State(states string) Part    { return Part("-m conntrack --ctstate " + states) }
+// NotFrom matches sources outside a range.
+func NotFrom(r fmt.Stringer) Part { return Part("! -s " + r.String()) }
+
+// State matches the comma-separated connection tracking states.
+func State(states string) Part { return Part("-m conntrack --ctstate " + states) }
+
+// NotState matches all other connection tracking states.
 func NotState(states string) Part { return Part("-m conntrack ! --ctstate " + states) }
 
-// Marked matches packets that have all bits of the mark, NotMarked all others.
-func Marked(bits uint32) Part    { return Part(fmt.Sprintf("-m mark --mark %#x/%#x", bits, bits)) }
+// Marked matches packets that have all bits of the mark.
+func Marked(bits uint32) Part { return Part(fmt.Sprintf("-m mark --mark %#x/%#x", bits, bits)) }
+
+// NotMarked matches packets that lack a bit of the mark.
 func NotMarked(bits uint32) Part { return Part(fmt.Sprintf("-m mark ! --mark %#x/%#x", bits, bits)) }
 
 // OneIn matches one packet in n at random. The kernel keeps the probability as a 31-bit fraction.

@@ -4,6 +4,7 @@ package xtables
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -25,12 +26,7 @@ func (s *Saved) Jumps(chain, target string) []Rule {
 type Tables map[TableName]*Saved
 
 // Of returns the contents of a table, empty if it does not exist.
-func (t Tables) Of(name TableName) *Saved {
-	if s := t[name]; s != nil {
-		return s
-	}
-	return &Saved{}
-}
+func (t Tables) Of(name TableName) *Saved { return cmp.Or(t[name], &Saved{}) }
 
 // parseAllSaved reads the output of iptables-save for several tables.
 func parseAllSaved(out []byte) (Tables, error) {

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 func TestScript(t *testing.T) {
 	tx := &Transaction{Table: NAT}
 	tx.Write("A", []Rule{NewRule(Comment("two words"), Return), NewRule(Comment(`a "quoted" \ word`), Jump("B"))})
-	tx.Empty("B")
+	tx.Write("B", nil)
 	tx.Insert("OUTPUT", NewRule(Jump("A")))
 	tx.Remove("OUTPUT", NewRule(Jump("C")))
 	tx.Delete("D")
