@@ -51,7 +51,8 @@ func Find(names ...string) ([]spec.Proxier, error) {
 		found = append(found, All()[i])
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("unknown proxier %s: there are %s", strings.Join(unknown, ", "), strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown proxier %s: there are %s", strings.Join(unknown, ", "),
+			strings.Join(Names(), ", "))
 	}
 	return found, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -57,7 +56,8 @@ func newCanaries(node spec.Node) (*canaries, error) {
 		c.addrs = append(c.addrs, node.Host.Addr(f))
 	}
 	var err error
-	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, traffic.Port{Proto: "tcp", Number: canaryPort})
+	port := traffic.Port{Proto: "tcp", Number: canaryPort}
+	c.server, err = traffic.Serve(node.Host.NS, CanaryNamespace, c.addrs, port)
 	if err != nil {
 		return nil, spec.HarnessErrorf("serve canaries: %w", err)
 	}
@@ -112,10 +112,9 @@ func (c *canaries) make() (*generation, error) {
 			if !unused(old) {
 				continue
 			}
-			for _, kind := range []store.Kind{store.KindService, store.KindEndpoints} {
-				if err := tx.Delete(kind, CanaryNamespace, old.name()); err != nil {
-					return err
-				}
+			if err := errors.Join(tx.Delete(store.KindService, CanaryNamespace, old.name()),
+				tx.Delete(store.KindEndpoints, CanaryNamespace, old.name())); err != nil {
+				return err
 			}
 		}
 		return tx.Apply(c.service(g), c.endpoints(g))
@@ -152,7 +151,7 @@ func (c *canaries) service(g *generation) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: CanaryNamespace, Name: g.name()},
 		Spec: corev1.ServiceSpec{
-			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack),
 			Ports:          []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: int32(g.port())}},
 		},
 	}
@@ -226,24 +225,12 @@ func sameButCanaries(a, b *store.Snapshot) bool {
 		sameList(a.Nodes, b.Nodes) && sameList(a.NetworkPolicies, b.NetworkPolicies)
 }
 
-// sameList reports whether two sorted lists hold the same objects. It compares pointers, because objects are immutable.
+// sameList reports whether two lists hold the same objects, except for canaries. It compares pointers, because objects
+// are immutable.
 func sameList[T interface {
 	comparable
 	GetNamespace() string
 }](a, b []T) bool {
-	return slices.Equal(withoutCanaries(a), withoutCanaries(b))
-}
-
-// withoutCanaries removes the canaries from a list sorted by namespace.
-func withoutCanaries[T interface{ GetNamespace() string }](list []T) []T {
-	is := func(o T) bool { return o.GetNamespace() == CanaryNamespace }
-	first := slices.IndexFunc(list, is)
-	if first < 0 {
-		return list
-	}
-	last := first
-	for last < len(list) && is(list[last]) {
-		last++
-	}
-	return slices.Concat(list[:first], list[last:])
+	canary := func(o T) bool { return o.GetNamespace() == CanaryNamespace }
+	return slices.Equal(slices.DeleteFunc(slices.Clone(a), canary), slices.DeleteFunc(slices.Clone(b), canary))
 }

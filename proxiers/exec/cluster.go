@@ -20,26 +20,23 @@ type cluster struct {
 }
 
 // clusters are the clusters in use, by their store.
-var clusters struct {
-	sync.Mutex
-	of map[*store.Store]*cluster
-}
+var (
+	joining  sync.Mutex
+	clusters = map[*store.Store]*cluster{}
+)
 
 // join returns the cluster of a node and counts a reference to it. The first node to join creates the cluster.
 func join(node spec.Node) (*cluster, error) {
-	clusters.Lock()
-	defer clusters.Unlock()
-	c := clusters.of[node.Store]
+	joining.Lock()
+	defer joining.Unlock()
+	c := clusters[node.Store]
 	if c == nil {
 		canaries, err := newCanaries(node)
 		if err != nil {
 			return nil, err
 		}
 		c = &cluster{store: node.Store, api: api.New(node.Store), canaries: canaries}
-		if clusters.of == nil {
-			clusters.of = map[*store.Store]*cluster{}
-		}
-		clusters.of[node.Store] = c
+		clusters[node.Store] = c
 	}
 	c.nodes++
 	return c, nil
@@ -47,11 +44,11 @@ func join(node spec.Node) (*cluster, error) {
 
 // leave drops a node's reference to the cluster. The last one closes it.
 func (c *cluster) leave() error {
-	clusters.Lock()
-	defer clusters.Unlock()
+	joining.Lock()
+	defer joining.Unlock()
 	if c.nodes--; c.nodes > 0 {
 		return nil
 	}
-	delete(clusters.of, c.store)
+	delete(clusters, c.store)
 	return errors.Join(c.canaries.close(), c.api.Close())
 }

@@ -36,17 +36,17 @@ type Command struct {
 	Argv []string
 	// Features are the features that the program claims to have.
 	Features spec.FeatureSet
-	// Configure returns further arguments for a configuration; they are templates too. Nil means that the program cannot
-	// be configured: scenarios that need a configuration are skipped.
+	// Configure returns further arguments for a configuration; they are templates too. Nil means that the program
+	// cannot be configured: scenarios that need a configuration are skipped.
 	Configure func(spec.ProxyConfig) []string
 	// Unconfirmed is for programs that serve no Services, so that canaries cannot show progress. Apply returns at once,
 	// and the caller probes for itself.
 	Unconfirmed bool
-	// Rounds, if not nil, recognizes the sync rounds in the program's log. A change is then confirmed as soon as its round
-	// ends. Otherwise it is confirmed only when a later round has begun.
+	// Rounds, if not nil, recognizes the sync rounds in the program's log. A change is then confirmed as soon as its
+	// round ends. Otherwise it is confirmed only when a later round has begun.
 	Rounds *Rounds
-	// Cleanup is the command that removes what the program leaves behind when it ends; its words are templates too. If it
-	// is empty, Instance.Cleanup fails, and Features must not contain spec.Cleanup.
+	// Cleanup is the command that removes what the program leaves behind when it ends; its words are templates too. If
+	// it is empty, Instance.Cleanup fails, and Features must not contain spec.Cleanup.
 	Cleanup []string
 	// KeepFileLimit makes setrlimit(RLIMIT_NOFILE) succeed without effect. It is for a program that demands more open
 	// files than it needs and than the machine may allow.

@@ -27,7 +27,6 @@ func newGate(api http.Handler, open <-chan struct{}) *gate {
 	return g
 }
 
-// ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]; resource {
 	case "endpointslices", "endpoints":

@@ -194,7 +194,8 @@ func (i *instance) clean(ctx context.Context) error {
 		return errors.Join(context.Cause(ctx), cleaning.signal(unix.SIGKILL))
 	}
 	if !cleaning.succeeded {
-		return fmt.Errorf("%s: %s: it %s; %s", i.proxier.Name(), strings.Join(argv, " "), cleaning.end, i.log.lastLines())
+		return fmt.Errorf("%s: %s: it %s; %s", i.proxier.Name(), strings.Join(argv, " "), cleaning.end,
+			i.log.lastLines())
 	}
 	return nil
 }

@@ -79,8 +79,8 @@ func TestAProgramThatObeys(t *testing.T) {
 	for _, i := range instances {
 		must(t, i.Stop(ctx))
 	}
-	if s := w.Store().Snapshot(); len(s.Services) != 3 || clusters.of[w.Store()] != nil {
-		t.Errorf("after the end %d Services and cluster %v are left", len(s.Services), clusters.of[w.Store()])
+	if s := w.Store().Snapshot(); len(s.Services) != 3 || clusters[w.Store()] != nil {
+		t.Errorf("after the end %d Services and cluster %v are left", len(s.Services), clusters[w.Store()])
 	}
 }
 
@@ -175,7 +175,7 @@ func TestAProgramThatIsNotThere(t *testing.T) {
 	}
 	_, err = p.Start(t.Context(), w.node("n1"))
 	wantError(t, err, "n1: start mine", "no such file")
-	if clusters.of[w.Store()] != nil {
+	if clusters[w.Store()] != nil {
 		t.Error("it left its part of the cluster behind")
 	}
 }

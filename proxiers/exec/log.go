@@ -58,14 +58,11 @@ func (l *logFile) shorten() error {
 	return l.file.Truncate(l.size)
 }
 
-// tail returns the newest whole lines of the output, at most max bytes.
-func (l *logFile) tail(max int64) string {
+// tail returns the newest whole lines of the output, at most limit bytes.
+func (l *logFile) tail(limit int64) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	from := l.size - max
-	if from < 0 {
-		from = 0
-	}
+	from := max(0, l.size-limit)
 	text := make([]byte, l.size-from)
 	if _, err := l.file.ReadAt(text, from); err != nil && err != io.EOF {
 		return fmt.Sprintf("(no log: %v)", err)

@@ -65,7 +65,7 @@ func (o *output) take(fd int) (int, error) {
 	case n == 0:
 		return 0, io.EOF
 	}
-	_, err = o.to.Write(o.chunk[:n]) // fails if the disk is full, or the reader gone: the command then ends and reports it
+	_, err = o.to.Write(o.chunk[:n]) // if it fails, for example because the disk is full, the command ends
 	return n, err
 }
 

@@ -90,10 +90,9 @@ func pipe() (r, w *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "output"), os.NewFile(uintptr(fds[1]), "output"), nil
 }
 
-// mountNode gives the calling thread the mounts that a process of the node sees. The folder stays visible, wherever it
-// is. Nodes must not share /run, where iptables-legacy keeps its lock and daemons keep their sockets, so the node gets
-// an empty one. It also gets a /sys that shows its own devices. As in the sandbox, /sys is read-only: a node must not
-// change what lies outside of namespaces, such as the size of the machine's conntrack table.
+// mountNode gives the calling thread the mounts of a node: an empty /run, which nodes must not share because of locks
+// and sockets there, and a /sys with the node's own devices. The folder stays visible. As in the sandbox, /sys is
+// read-only: a node must not change what lies outside of namespaces, such as the size of the machine's conntrack table.
 func mountNode(folder string) error {
 	if err := coverRun(folder); err != nil {
 		return err

@@ -11,12 +11,11 @@ import (
 	"sync"
 )
 
-// Rounds recognizes the beginning and the end of a sync round in a program's log. Each pattern matches one line. If a
-// pattern has a group, the text of its first group identifies the rounds that run concurrently, such as those of two IP
-// families.
+// Rounds recognizes the beginning and the end of a sync round in a program's log. Each pattern matches one line. The
+// text of its first group, if any, distinguishes concurrent rounds, such as those of two IP families.
 type Rounds struct {
-	// Begins matches the line that the program logs before it programs anything in a round. Ends matches the line that it
-	// logs when all of the round's work is done, even if it failed.
+	// Begins matches the line that the program logs before it programs anything in a round. Ends matches the line that
+	// it logs when all of the round's work is done, even if it failed.
 	Begins, Ends *regexp.Regexp
 }
 

@@ -3,11 +3,15 @@
 package exec
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"text/template"
 
+	"mvdan.cc/sh/v3/shell"
+
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -42,10 +46,8 @@ func valuesOf(node spec.Node, kubeconfig string) Values {
 func joinRanges(ranges []netip.Prefix, families []lab.Family) string {
 	var out []string
 	for _, f := range families {
-		for _, p := range ranges {
-			if lab.FamilyOf(p.Addr()) == f {
-				out = append(out, p.String())
-			}
+		for _, p := range nodeaddr.OfFamily(ranges, f) {
+			out = append(out, p.String())
 		}
 	}
 	return strings.Join(out, ",")
@@ -76,10 +78,23 @@ func (w words) fill(v Values) ([]string, error) {
 	for _, t := range w {
 		var b strings.Builder
 		if err := t.Execute(&b, v); err != nil {
-			return nil, fmt.Errorf("%w (there are Kubeconfig, NodeName, NodeIP, NodeIPs, PodCIDR, ClusterCIDR, ServiceCIDR "+
-				"and StateDir)", err)
+			return nil, fmt.Errorf("%w (there are Kubeconfig, NodeName, NodeIP, NodeIPs, PodCIDR, ClusterCIDR, "+
+				"ServiceCIDR and StateDir)", err)
 		}
 		out = append(out, b.String())
 	}
 	return out, nil
+}
+
+// Split splits a command line into words as a POSIX shell does, and expands environment variables. It does not run a
+// shell: pipes, redirections and other shell features are errors. A template action that contains blanks needs quotes.
+func Split(line string) ([]string, error) {
+	words, err := shell.Fields(line, nil)
+	if err == nil && len(words) == 0 {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("command %q: %w (no shell runs it; for what needs one, write sh -c '...')", line, err)
+	}
+	return words, nil
 }

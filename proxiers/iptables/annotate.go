@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
 // purposes describes the chains that exist once.
 var purposes = map[string]string{
-	chainServices:  "where the virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
+	chainServices:  "where virtual IPs of Services are looked up; in the filter table those that no endpoint serves",
 	chainExternal:  "addresses of Services, other than ClusterIPs, that no endpoint serves",
 	chainNodePorts: "where NodePorts are looked up, after all virtual IPs; in the filter table health check ports",
 	chainFirewall:  "what a load balancer address does not admit (loadBalancerSourceRanges)",
@@ -24,20 +23,13 @@ var purposes = map[string]string{
 	chainMarkMasq:    "marks what is to be masqueraded: without that, replies would not come back this way",
 }
 
-// annotate adds the purpose of each chain of this proxier to the output of iptables-save.
-func (d *desired) annotate(saved []byte) []byte {
-	about := d.purposes()
-	return xtables.Annotate(saved, func(name string) string { return about[name] },
-		func(xtables.Rule) string { return "" })
-}
-
 // purposes returns the purposes of the fixed chains and of the chains of all Services.
-func (d *desired) purposes() map[string]string {
+func (l *ledger) purposes() map[string]string {
 	about := maps.Clone(purposes)
-	if d == nil {
+	if l == nil {
 		return about
 	}
-	for _, s := range d.state.Services {
+	for _, s := range l.State.Services {
 		for _, p := range s.Ports {
 			describe(about, p)
 		}
@@ -56,9 +48,7 @@ func describe(about map[string]string, p *model.Port) {
 	about[names.local] = port + " is served by endpoints on this node"
 	about[names.external] = port + " from outside of the cluster, and from inside by the same addresses"
 	about[names.firewall] = port + " admits some sources at its load balancer address"
-	for _, among := range [][]model.Endpoint{p.Cluster, p.Local} {
-		for _, ep := range among {
-			about[endpointChain(p.ID, ep.Addr)] = fmt.Sprintf("%s goes to %s", port, ep.Addr)
-		}
+	for _, ep := range p.Reached() {
+		about[endpointChain(p.ID, ep.Addr)] = fmt.Sprintf("%s goes to %s", port, ep.Addr)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"path/filepath"
 	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
@@ -24,15 +23,15 @@ type family struct {
 	rules    nodeRules
 	renderer renderer
 
-	// done is what the kernel holds. Nil means unknown: the next change writes everything.
-	done *desired
-	// alone is set if there was no table when everything was written: what done holds is all that there is to remove.
+	// held is what the kernel holds. Nil means unknown: the next change writes everything.
+	held *ledger
+	// alone is set if there was no table when everything was written: held is all that there is to remove.
 	alone bool
 }
 
 func newFamily(node kit.Site, b Backend) (*family, error) {
 	ip := node.Family
-	programs, err := xtables.Find(node.Host.NS, b, ip, filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
+	programs, err := xtables.Find(node.Host.NS, b, ip, node.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +50,8 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 			liberal:     liberal,
 		},
 		renderer: renderer{
-			podRange:      nodeaddr.OfFamily(node.ClusterCIDRs, ip),
-			nodePods:      nodeaddr.OfFamily(node.PodCIDRs, ip),
+			podRange:      nodeaddr.FirstOfFamily(node.ClusterCIDRs, ip),
+			nodePods:      nodeaddr.FirstOfFamily(node.PodCIDRs, ip),
 			nodeAddr:      node.Host.Addr(ip),
 			masqueradeAll: node.Config.MasqueradeAll,
 		},
@@ -68,50 +67,41 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 	return v == "1", err
 }
 
-// Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
-	if f.done != nil && state == f.done.state && slices.Equal(tail, f.done.tail) {
+	held := f.held
+	if held != nil && state == held.State && slices.Equal(tail, held.tail) {
 		return nil
 	}
+	f.held = nil // until the kernel has accepted the change
 	f.renderer.terse = crowded(state)
-	if f.done == nil {
-		return f.programAll(ctx, state, tail)
+	var c *xtables.Change
+	if held != nil {
+		c = held.update(state, tail, &f.renderer)
+	} else {
+		tables, err := f.programs.Save(ctx)
+		if err != nil {
+			return err
+		}
+		held, f.alone = &ledger{}, len(tables) == 0
+		c = held.rebuild(state, tail, &f.renderer, &f.rules, tables)
 	}
-	next, gone, come := f.done.next(state, tail, &f.renderer)
-	return f.commit(ctx, next, delta(gone, come, f.done.tail, tail))
-}
-
-// programAll writes everything, whatever the kernel holds.
-func (f *family) programAll(ctx context.Context, state *model.State, tail []xtables.Rule) error {
-	tables, err := f.programs.Save(ctx)
-	if err != nil {
-		return err
-	}
-	f.alone = len(tables) == 0
-	next, _, _ := (&desired{}).next(state, tail, &f.renderer)
-	return f.commit(ctx, next, rebuild(next, &f.rules, tables))
-}
-
-// commit applies the change to next. Until that succeeds, done is unknown.
-func (f *family) commit(ctx context.Context, next *desired, c *xtables.Change) error {
-	f.done = nil
 	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
 		return err
 	}
-	f.done = next
+	f.held = held
 	return nil
 }
 
 // Remove implements kit.Mechanism. It reads what the kernel holds only if that may be more than what it wrote, or if
 // others have made rules that depend on it.
 func (f *family) Remove(ctx context.Context) error {
-	own, done := owned(f.backend), f.done
-	f.done = nil
-	if done != nil && f.alone {
+	own, held := owned(f.backend), f.held
+	f.held = nil
+	if held != nil && f.alone {
 		var all []*xtables.Transaction
-		for t, held := range done.tables(&f.rules) {
-			all = append(all, own.Removal(t, held)...)
+		for t, saved := range held.tables(&f.rules) {
+			all = append(all, own.Removal(t, saved)...)
 		}
 		if f.programs.Restore(ctx, all...) == nil {
 			return nil
@@ -131,15 +121,10 @@ func owned(b Backend) xtables.Ownership {
 // Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
 func (f *family) Release() error { return nil }
 
-// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
-	var all []byte
-	for _, t := range []xtables.TableName{xtables.Filter, xtables.NAT} {
-		text, err := f.programs.SaveText(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, text...)
+	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
+	if err != nil {
+		return nil, err
 	}
-	return f.done.annotate(all), nil
+	return xtables.Annotate(text, f.held.purposes(), nil), nil
 }

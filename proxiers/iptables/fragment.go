@@ -13,57 +13,28 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// sharedChain is a chain to which all Services contribute.
-type sharedChain int
-
-// The shared chains. Within each the order of Services does not matter.
+// The shared chains, in the order of layout.
 const (
-	natServices sharedChain = iota
+	natServices = iota
 	natNodePorts
 	filterServices
 	filterExternal
 	filterNodePorts
 	filterFirewall
-	sharedChains
 )
 
-func (c sharedChain) table() xtables.TableName {
-	if c == natServices || c == natNodePorts {
-		return xtables.NAT
-	}
-	return xtables.Filter
-}
-
-func (c sharedChain) name() string {
-	return [sharedChains]string{chainServices, chainNodePorts, chainServices, chainExternal, chainNodePorts,
-		chainFirewall}[c]
-}
-
-// fragment holds the rules that one Service contributes to a node.
-type fragment struct {
-	// chains are the Service's own, all in the nat table.
-	chains []xtables.Chain
-	// shared are its rules in the shared chains.
-	shared [sharedChains][]xtables.Rule
-}
-
-// share adds a rule to a shared chain unless it has it: an address may be both an external IP and a load balancer's.
-func (f *fragment) share(c sharedChain, parts ...xtables.Part) {
-	if r := xtables.NewRule(parts...); !slices.Contains(f.shared[c], r) {
-		f.shared[c] = append(f.shared[c], r)
-	}
-}
-
-// own adds a chain, unless it is empty.
-func (f *fragment) own(c xtables.Chain) {
-	if len(c.Rules) > 0 {
-		f.chains = append(f.chains, c)
+// layout returns the shared chains. tail holds the last rules of nat KUBE-SERVICES, which lead to the NodePorts.
+func layout(tail []xtables.Rule) xtables.Layout {
+	return xtables.Layout{
+		{Table: xtables.NAT, Name: chainServices, Tail: tail}, {Table: xtables.NAT, Name: chainNodePorts},
+		{Table: xtables.Filter, Name: chainServices}, {Table: xtables.Filter, Name: chainExternal},
+		{Table: xtables.Filter, Name: chainNodePorts}, {Table: xtables.Filter, Name: chainFirewall},
 	}
 }
 
 // render returns the fragment of a Service.
-func (r *renderer) render(s *model.Service) *fragment {
-	f := &fragment{}
+func (r *renderer) render(s *model.Service) *xtables.Fragment {
+	f := &xtables.Fragment{}
 	for _, p := range s.Ports {
 		r.frontends(f, p)
 		r.withoutEndpoints(f, p)
@@ -85,10 +56,9 @@ type renderer struct {
 	terse bool
 }
 
-// talkative is the number of endpoints up to which every rule has a comment, the same as kube-proxy's. For every rule
-// that is added, the kernel walks through all rules that a packet could meet, once for each path to them
-// (nft_chain_validate). A comment makes that a third slower: 150 ms instead of 100 at 10,000 Services of five
-// endpoints.
+// talkative is the number of endpoints up to which every rule has a comment, the same as kube-proxy's. For every new
+// rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer with
+// comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
 const talkative = 1000
 
 // crowded reports whether there are too many endpoints for comments. Existing rules keep theirs until they change.
@@ -112,17 +82,17 @@ func (r *renderer) remark(text string) xtables.Part {
 
 // frontends captures the traffic to a port's addresses. It requires an endpoint on some node: a captured packet that
 // finds no endpoint would continue with its destination unchanged, past the filter rules that reject it.
-func (r *renderer) frontends(f *fragment, p *model.Port) {
+func (r *renderer) frontends(f *xtables.Fragment, p *model.Port) {
 	names, proto := namesOf(p.ID), p.ID.Protocol
 	if len(p.Internal()) > 0 {
-		f.share(natServices, xtables.Comment(p.ID.String()+" cluster IP"), xtables.To(p.ClusterIP, proto, p.Number),
+		f.Share(natServices, xtables.Comment(p.ID.String()+" cluster IP"), xtables.To(p.ClusterIP, proto, p.Number),
 			xtables.Jump(internalChain(p)))
 	}
 	if !p.Anywhere {
 		return
 	}
 	for _, ip := range p.ExternalIPs {
-		f.share(natServices, xtables.Comment(p.ID.String()+" external IP"), xtables.To(ip, proto, p.Number),
+		f.Share(natServices, xtables.Comment(p.ID.String()+" external IP"), xtables.To(ip, proto, p.Number),
 			xtables.Jump(names.external))
 	}
 	balanced := names.external
@@ -130,43 +100,44 @@ func (r *renderer) frontends(f *fragment, p *model.Port) {
 		balanced = names.firewall
 	}
 	for _, ip := range p.LoadBalancerIPs {
-		f.share(natServices, xtables.Comment(p.ID.String()+" loadbalancer IP"), xtables.To(ip, proto, p.Number),
+		f.Share(natServices, xtables.Comment(p.ID.String()+" loadbalancer IP"), xtables.To(ip, proto, p.Number),
 			xtables.Jump(balanced))
 		if len(p.SourceRanges) > 0 {
-			f.share(filterFirewall, xtables.Comment(p.ID.String()+" traffic not accepted by "+names.firewall),
+			f.Share(filterFirewall, xtables.Comment(p.ID.String()+" traffic not accepted by "+names.firewall),
 				xtables.To(ip, proto, p.Number), xtables.Drop)
 		}
 	}
 	if p.NodePort != 0 {
-		f.share(natNodePorts, xtables.Comment(p.ID.String()), xtables.ToPort(proto, p.NodePort), xtables.Jump(names.external))
+		f.Share(natNodePorts, xtables.Comment(p.ID.String()), xtables.ToPort(proto, p.NodePort),
+			xtables.Jump(names.external))
 	}
 }
 
 // withoutEndpoints stops traffic that no rule captured. It refuses the traffic if no node can serve it. Otherwise it
 // drops the traffic silently, because another node may be about to take over the address.
-func (r *renderer) withoutEndpoints(f *fragment, p *model.Port) {
+func (r *renderer) withoutEndpoints(f *xtables.Fragment, p *model.Port) {
 	why, verdict := p.ID.String()+" has no local endpoints", xtables.Drop
 	if !p.Anywhere {
 		why, verdict = p.ID.String()+" has no endpoints", xtables.Reject
 	}
 	proto := p.ID.Protocol
 	if len(p.Internal()) == 0 {
-		f.share(filterServices, xtables.Comment(why), xtables.To(p.ClusterIP, proto, p.Number), verdict)
+		f.Share(filterServices, xtables.Comment(why), xtables.To(p.ClusterIP, proto, p.Number), verdict)
 	}
 	if len(p.FromOutside()) == 0 {
 		for _, ip := range slices.Concat(p.ExternalIPs, p.LoadBalancerIPs) {
-			f.share(filterExternal, xtables.Comment(why), xtables.To(ip, proto, p.Number), verdict)
+			f.Share(filterExternal, xtables.Comment(why), xtables.To(ip, proto, p.Number), verdict)
 		}
 		if p.NodePort != 0 {
-			f.share(filterExternal, xtables.Comment(why), xtables.ToLocal, xtables.ToPort(proto, p.NodePort), verdict)
+			f.Share(filterExternal, xtables.Comment(why), xtables.ToLocal, xtables.ToPort(proto, p.NodePort), verdict)
 		}
 	}
 }
 
 // healthCheck lets load balancers reach the health check port through a closed INPUT chain.
-func (r *renderer) healthCheck(f *fragment, p *model.Port) {
+func (r *renderer) healthCheck(f *xtables.Fragment, p *model.Port) {
 	if p.HealthCheckPort != 0 {
-		f.share(filterNodePorts, xtables.Comment(p.ID.String()+" health check node port"),
+		f.Share(filterNodePorts, xtables.Comment(p.ID.String()+" health check node port"),
 			xtables.ToPort(corev1.ProtocolTCP, p.HealthCheckPort), xtables.Accept)
 	}
 }
@@ -180,38 +151,26 @@ func internalChain(p *model.Port) string {
 }
 
 // chooseEndpoint creates the chains between a frontend and the translation to an endpoint.
-func (r *renderer) chooseEndpoint(f *fragment, p *model.Port) {
+func (r *renderer) chooseEndpoint(f *xtables.Fragment, p *model.Port) {
 	names := namesOf(p.ID)
+	among, onNode := p.Used()
 	cluster, local := xtables.Chain{Name: names.cluster}, xtables.Chain{Name: names.local}
-	internal := &cluster
-	if p.InternalLocal {
-		internal = &local
-	}
-	usesCluster := len(p.Cluster) > 0 && (!p.InternalLocal || p.External())
-	usesLocal := len(p.Local) > 0 && (p.InternalLocal || p.ExternalLocal && p.External())
 	if len(p.Internal()) > 0 {
+		internal := &cluster
+		if p.InternalLocal {
+			internal = &local
+		}
 		r.maskForeign(internal, p)
 	}
-	var endpoints []model.Endpoint
-	if usesCluster {
-		r.balance(&cluster, p, p.Cluster)
-		endpoints = append(endpoints, p.Cluster...)
-	}
-	if usesLocal {
-		r.balance(&local, p, p.Local)
-		endpoints = append(endpoints, p.Local...)
-	}
+	r.balance(&cluster, p, among)
+	r.balance(&local, p, onNode)
 	if p.External() && p.Anywhere {
 		r.external(f, p)
 	}
-	f.own(cluster)
-	f.own(local)
-	done := map[string]bool{}
-	for _, ep := range endpoints {
-		if c := r.translate(p, ep); !done[c.Name] {
-			done[c.Name] = true
-			f.own(c)
-		}
+	f.Own(cluster)
+	f.Own(local)
+	for _, ep := range p.Reached() {
+		f.Own(r.translate(p, ep))
 	}
 }
 
@@ -232,7 +191,7 @@ func (r *renderer) maskForeign(c *xtables.Chain, p *model.Port) {
 // Under policy Local, traffic of the node and of its pods goes to all endpoints: it has not passed a load balancer that
 // knows which nodes have endpoints. A pod of another node has sent to this node, so it gets this node's endpoints
 // (kubernetes#74383).
-func (r *renderer) external(f *fragment, p *model.Port) {
+func (r *renderer) external(f *xtables.Fragment, p *model.Port) {
 	names := namesOf(p.ID)
 	about := p.ID.String() + " external destinations"
 	c := xtables.Chain{Name: names.external}
@@ -250,9 +209,9 @@ func (r *renderer) external(f *fragment, p *model.Port) {
 			c.Add(xtables.Jump(names.local))
 		}
 	}
-	f.own(c)
+	f.Own(c)
 	if len(p.LoadBalancerIPs) > 0 && len(p.SourceRanges) > 0 {
-		f.own(r.admit(p))
+		f.Own(r.admit(p))
 	}
 }
 
@@ -263,15 +222,8 @@ func (r *renderer) admit(p *model.Port) xtables.Chain {
 	names := namesOf(p.ID)
 	c := xtables.Chain{Name: names.firewall}
 	about := xtables.Comment(p.ID.String() + " loadbalancer IP")
-	node := false
-	for _, from := range p.SourceRanges {
+	for _, from := range p.Admitted(r.nodeAddr) {
 		c.Add(about, xtables.From(from), xtables.Jump(names.external))
-		node = node || from.Contains(r.nodeAddr)
-	}
-	if node {
-		for _, ip := range p.LoadBalancerIPs {
-			c.Add(about, xtables.FromAddr(ip), xtables.Jump(names.external))
-		}
 	}
 	c.Add(xtables.Comment("other traffic to " + p.ID.String() + " will be dropped by " + chainFirewall))
 	return c
@@ -287,12 +239,11 @@ func (r *renderer) balance(c *xtables.Chain, p *model.Port, among []model.Endpoi
 		}
 	}
 	for i, ep := range among {
-		sep := endpointChain(p.ID, ep.Addr)
+		var some xtables.Part
 		if left := len(among) - i; left > 1 {
-			c.Add(r.toward(p, ep), xtables.OneIn(left), xtables.Jump(sep))
-		} else {
-			c.Add(r.toward(p, ep), xtables.Jump(sep))
+			some = xtables.OneIn(left)
 		}
+		c.Add(r.toward(p, ep), some, xtables.Jump(endpointChain(p.ID, ep.Addr)))
 	}
 }
 
@@ -305,12 +256,11 @@ func (r *renderer) toward(p *model.Port, ep model.Endpoint) xtables.Part {
 func (r *renderer) translate(p *model.Port, ep model.Endpoint) xtables.Chain {
 	c := xtables.Chain{Name: endpointChain(p.ID, ep.Addr)}
 	about := r.remark(p.ID.String())
-	c.Add(about, xtables.FromAddr(ep.Addr.Addr()), xtables.Jump(chainMarkMasq))
-	l4 := xtables.Protocol(p.ID.Protocol)
+	c.Add(about, xtables.From(ep.Addr.Addr()), xtables.Jump(chainMarkMasq))
+	var remember xtables.Part
 	if p.Affinity > 0 {
-		c.Add(about, xtables.Remember(c.Name), l4, xtables.DNAT(ep.Addr))
-	} else {
-		c.Add(about, l4, xtables.DNAT(ep.Addr))
+		remember = xtables.Remember(c.Name)
 	}
+	c.Add(about, remember, xtables.Protocol(p.ID.Protocol), xtables.DNAT(ep.Addr))
 	return c
 }

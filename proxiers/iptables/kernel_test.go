@@ -11,6 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
@@ -101,7 +103,7 @@ func TestStopWithForeignJump(t *testing.T) {
 
 func foreignRules(table xtables.TableName) *xtables.Transaction {
 	tx := &xtables.Transaction{Table: table}
-	tx.Empty(chainServices)
+	tx.Write(chainServices, nil)
 	tx.Write("MINE", []xtables.Rule{
 		xtables.NewRule(xtables.Comment(`-j KUBE-SERVICES "quoted"`), xtables.Return),
 		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(chainServices)),
@@ -144,7 +146,7 @@ func TestCrowd(t *testing.T) {
 	first := kernelRules(t, in)
 	proxiertest.Apply(t, in, many)
 	var plain []string
-	for _, r := range xtables.Without(kernelRules(t, in), first) {
+	for _, r := range slices.DeleteFunc(kernelRules(t, in), sets.New(first...).Has) {
 		if strings.Contains(r, " KUBE-SEP-") && strings.Contains(r, " -j ") && !strings.Contains(r, "--comment") {
 			plain = append(plain, r)
 		}
@@ -248,12 +250,12 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 		b := model.NewBuilder("n1", lab.V4)
 		r := &renderer{}
 		s := proxiertest.Cluster(n, 3)
-		first, _, _ := (&desired{}).next(b.Build(s), nil, r)
+		l := &ledger{}
+		l.update(b.Build(s), nil, r)
 		next := *s
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)
 		_, next.EndpointSlices[0] = proxiertest.Simple(0, 2, lab.V4)
-		_, gone, come := first.next(b.Build(&next), nil, r)
-		script := xtables.Script(delta(gone, come, nil, nil).Transactions(NFT)...)
+		script := xtables.Script(l.update(b.Build(&next), nil, r).Transactions(NFT)...)
 		if strings.Contains(string(script), chainServices) {
 			t.Errorf("a shared chain is written:\n%s", script)
 		}
@@ -299,10 +301,5 @@ func kernelRules(t proxiertest.Failer, in *instance) []string {
 }
 
 func dispatches(chain string) bool {
-	for sc := range sharedChains {
-		if sc.name() == chain {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(layout(nil), func(c xtables.SharedChain) bool { return c.Name == chain })
 }

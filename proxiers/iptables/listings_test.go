@@ -155,7 +155,7 @@ func cluster(all ...told) *store.Snapshot {
 		}
 		for _, e := range one.endpoints {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{e},
-				NodeName: proxiertest.Ptr("minikube")})
+				NodeName: new("minikube")})
 		}
 		s.EndpointSlices = append(s.EndpointSlices, slice)
 	}

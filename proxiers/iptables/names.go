@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/proxiers/model"
@@ -52,20 +53,9 @@ func hash(id model.PortID, endpoint string) string {
 }
 
 // ours reports whether a chain belongs to this proxier, from this or any earlier instance.
-func ours(chain string) bool {
-	switch chain {
-	case chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainLocalnet, chainPostrouting,
-		chainMarkMasq:
-		return true
-	}
-	return perService(chain)
-}
+func ours(chain string) bool { return purposes[chain] != "" || perService(chain) }
 
 func perService(chain string) bool {
-	for _, p := range []string{prefixCluster, prefixLocal, prefixExternal, prefixFirewall, prefixEndpoint} {
-		if strings.HasPrefix(chain, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{prefixCluster, prefixLocal, prefixExternal, prefixFirewall, prefixEndpoint},
+		func(prefix string) bool { return strings.HasPrefix(chain, prefix) })
 }

@@ -10,35 +10,32 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// masqueradeMark is the bit of the packet mark that requests masquerading: bit 14, kube-proxy's default.
-const masqueradeMark = 1 << 14
-
 // jumps returns the jumps in the order in which each built-in chain must have them.
 func (n *nodeRules) jumps() []xtables.Entry {
+	const (
+		firewall = "kubernetes load balancer firewall"
+		services = "kubernetes service portals"
+		external = "kubernetes externally-visible service portals"
+	)
 	fresh := xtables.State("NEW") // the verdict on a connection's first packet holds for the rest
 	all := []xtables.Entry{
-		xtables.NewEntry(xtables.Filter, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes load balancer firewall")),
-		xtables.NewEntry(xtables.Filter, "INPUT", chainNodePorts, xtables.Comment("kubernetes health check service ports")),
-		xtables.NewEntry(xtables.Filter, "INPUT", chainExternal, fresh,
-			xtables.Comment("kubernetes externally-visible service portals")),
-		xtables.NewEntry(xtables.Filter, "FORWARD", chainFirewall, fresh,
-			xtables.Comment("kubernetes load balancer firewall")),
-		xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
-		xtables.NewEntry(xtables.Filter, "FORWARD", chainServices, fresh, xtables.Comment("kubernetes service portals")),
-		xtables.NewEntry(xtables.Filter, "FORWARD", chainExternal, fresh,
-			xtables.Comment("kubernetes externally-visible service portals")),
-		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, fresh,
-			xtables.Comment("kubernetes load balancer firewall")),
-		xtables.NewEntry(xtables.Filter, "OUTPUT", chainServices, fresh, xtables.Comment("kubernetes service portals")),
-		xtables.NewEntry(xtables.Filter, "OUTPUT", chainExternal, fresh,
-			xtables.Comment("kubernetes externally-visible service portals")),
-		xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
-		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
-		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainFirewall, firewall, fresh),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainNodePorts, "kubernetes health check service ports"),
+		xtables.NewEntry(xtables.Filter, "INPUT", chainExternal, external, fresh),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainFirewall, firewall, fresh),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "kubernetes forwarding rules"),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainServices, services, fresh),
+		xtables.NewEntry(xtables.Filter, "FORWARD", chainExternal, external, fresh),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainFirewall, firewall, fresh),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainServices, services, fresh),
+		xtables.NewEntry(xtables.Filter, "OUTPUT", chainExternal, external, fresh),
+		xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, services),
+		xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, services),
+		xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
 	}
 	if n.localhost {
-		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet),
-			xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet))
+		all = append(all, xtables.NewEntry(xtables.Filter, "INPUT", chainLocalnet, ""),
+			xtables.NewEntry(xtables.Filter, "OUTPUT", chainLocalnet, ""))
 	}
 	return all
 }
@@ -61,9 +58,7 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 		// An out-of-window segment is not translated: a client that received it would reset its connection.
 		forward.Add(xtables.State("INVALID"), xtables.Drop)
 	}
-	forward.Add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
-	forward.Add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
-		xtables.Accept)
+	forward.AddForward()
 	all := []xtables.Chain{forward}
 	if n.localhost {
 		// With route_localnet, a neighbour could reach 127.0.0.1 of this node (CVE-2020-8558).
@@ -79,17 +74,14 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 // natChains returns the fixed chains of the nat table.
 func (n *nodeRules) natChains() []xtables.Chain {
 	mark := xtables.Chain{Name: chainMarkMasq}
-	mark.Add(xtables.SetMark(masqueradeMark))
+	mark.Add(xtables.SetMark(xtables.MasqueradeMark))
 
 	masquerade := xtables.Masquerade
 	if n.randomFully {
 		masquerade = xtables.MasqueradeFully
 	}
 	post := xtables.Chain{Name: chainPostrouting}
-	post.Add(xtables.NotMarked(masqueradeMark), xtables.Return)
-	// The mark is cleared first, because the packet may pass again inside the packet of a tunnel.
-	post.Add(xtables.FlipMark(masqueradeMark))
-	post.Add(xtables.Comment("kubernetes service traffic requiring SNAT"), masquerade)
+	post.AddMasquerade(masquerade)
 	return []xtables.Chain{mark, post}
 }
 
@@ -98,15 +90,15 @@ func (n *nodeRules) natChains() []xtables.Chain {
 func (n *nodeRules) nodePortEntry(addrs []netip.Addr) []xtables.Rule {
 	about := xtables.Comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
 	if addrs == nil {
-		parts := []xtables.Part{about, xtables.ToLocal}
+		var except xtables.Part
 		if !n.localhost {
-			parts = append(parts, xtables.NotTo(nodeaddr.Loopback(n.family)))
+			except = xtables.NotTo(nodeaddr.Loopback(n.family))
 		}
-		return []xtables.Rule{xtables.NewRule(append(parts, xtables.Jump(chainNodePorts))...)}
+		return []xtables.Rule{xtables.NewRule(about, xtables.ToLocal, except, xtables.Jump(chainNodePorts))}
 	}
 	rules := []xtables.Rule{}
 	for _, a := range addrs {
-		rules = append(rules, xtables.NewRule(about, xtables.ToAddr(a), xtables.Jump(chainNodePorts)))
+		rules = append(rules, xtables.NewRule(about, xtables.ToRange(a), xtables.Jump(chainNodePorts)))
 	}
 	return rules
 }

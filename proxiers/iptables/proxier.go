@@ -19,7 +19,6 @@ package iptables
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 
@@ -90,7 +89,7 @@ type variant struct {
 
 // probe checks that a back end accepts the rules, and whether it supports --random-fully.
 func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir string) error {
-	programs, err := xtables.Find(ns, b, f, filepath.Join(dir, "xtables.lock"))
+	programs, err := xtables.Find(ns, b, f, dir)
 	if err != nil {
 		return err
 	}
@@ -101,24 +100,16 @@ func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir strin
 	if err == nil {
 		lacksRandomFully.Store(variant{b, f}, true)
 	}
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("the iptables matches and targets of Service rules in the %s back end for IP%s", b, f),
-		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
-	}
+	return xtables.Unusable(ctx, err, fmt.Sprintf("Service rules in the %s back end for IP%s", b, f))
 }
 
 // sample returns the first sync of a node whose only Service uses every match and target.
 func sample(f lab.Family, randomFully bool) *xtables.Change {
 	port, pods := kit.Sample(f)
 	port.Cluster = append(port.Cluster, port.Cluster...) // two endpoints, so that a rule picks one at random
-	unserved := &model.Port{ID: model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"}, Number: 53,
-		ClusterIP: port.ClusterIP}
-	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port, unserved}}}}
+	ports := []*model.Port{port, kit.UnservedSample(f)}
 	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: randomFully}
 	of := &renderer{podRange: pods, nodePods: pods, nodeAddr: port.ClusterIP}
-	d, _, _ := (&desired{}).next(state, rules.nodePortEntry(nil), of)
-	return rebuild(d, rules, nil)
+	state := &model.State{Services: []*model.Service{{Ports: ports}}}
+	return (&ledger{}).rebuild(state, rules.nodePortEntry(nil), of, rules, nil)
 }

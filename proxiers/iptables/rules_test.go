@@ -139,7 +139,7 @@ nat KUBE-SERVICES -m comment --comment "ns1/svc1:p80 loadbalancer IP" -m tcp -p 
 ` + masqueraded + `
 nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 198.51.100.0/24 -j KUBE-EXT-XPGD46QRK7WJZT7O
 nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 192.168.7.0/24 -j KUBE-EXT-XPGD46QRK7WJZT7O
-nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 192.0.2.5 -j KUBE-EXT-XPGD46QRK7WJZT7O
+nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 loadbalancer IP" -s 192.0.2.5/32 -j KUBE-EXT-XPGD46QRK7WJZT7O
 nat KUBE-FW-XPGD46QRK7WJZT7O -m comment --comment "other traffic to ns1/svc1:p80 will be dropped by KUBE-PROXY-FIREWALL"
 ` + clusterChain + bothSEPs + `
 filter KUBE-PROXY-FIREWALL -m comment --comment "ns1/svc1:p80 traffic not accepted by KUBE-FW-XPGD46QRK7WJZT7O" -m tcp -p tcp -d 192.0.2.5 --dport 80 -j DROP
@@ -228,14 +228,14 @@ func TestNodePortEntry(t *testing.T) {
 }
 
 // fragmentText lists the rules of a fragment by table and chain.
-func fragmentText(f *fragment) string {
+func fragmentText(f *xtables.Fragment) string {
 	var b strings.Builder
-	for sc := range sharedChains {
-		for _, r := range f.shared[sc] {
-			fmt.Fprintf(&b, "%s %s %s\n", sc.table(), sc.name(), r)
+	for i, c := range layout(nil) {
+		for _, r := range f.Shared[i] {
+			fmt.Fprintf(&b, "%s %s %s\n", c.Table, c.Name, r)
 		}
 	}
-	return b.String() + chainText("nat", f.chains)
+	return b.String() + chainText("nat", f.Chains)
 }
 
 func chainText(table string, chains []xtables.Chain) string {

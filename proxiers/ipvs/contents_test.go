@@ -11,6 +11,7 @@ import (
 
 	"github.com/moby/ipvs"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
@@ -54,7 +55,7 @@ func look(t proxiertest.Failer, k *kernel) []string {
 	services, err := k.servers.handle.GetServices()
 	must(err)
 	for _, v := range services {
-		if v.AddressFamily != k.servers.addressFamily() {
+		if v.AddressFamily != uint16(nodeaddr.Domain(k.family())) {
 			continue
 		}
 		destinations, err := k.servers.handle.GetDestinations(v)

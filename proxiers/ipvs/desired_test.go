@@ -29,18 +29,23 @@ func TestAdvanceTouchesWhatChanges(t *testing.T) {
 	}
 	a, b := named("a", at("10.96.0.1")), named("b", at("10.96.0.2"))
 	d := newDesired()
-	d.advance(state(a, b), testPlace)
+	advance := func(s *model.State) (servers, bound, members int) {
+		clear(d.servers.touched)
+		clear(d.bound.touched)
+		clear(d.members.touched)
+		d.advance(s, testPlace)
+		return len(d.servers.touched), len(d.bound.touched), len(d.members.touched)
+	}
+	advance(state(a, b))
 	c := named("c", at("10.96.0.3"))
-	touched := d.advance(state(a, b, c), testPlace)
-	if len(touched.servers) != 1 || len(touched.bound) != 1 || len(touched.members) != 2 {
-		t.Errorf("a new Service touches %v", touched)
+	if servers, bound, members := advance(state(a, b, c)); servers != 1 || bound != 1 || members != 2 {
+		t.Errorf("a new Service touches %d servers, %d addresses, %d members", servers, bound, members)
 	}
-	if touched = d.advance(state(a, b, c), testPlace); len(touched.servers)+len(touched.bound)+len(touched.members) > 0 {
-		t.Errorf("no change touches %v", touched)
+	if servers, bound, members := advance(state(a, b, c)); servers+bound+members > 0 {
+		t.Errorf("no change touches %d servers, %d addresses, %d members", servers, bound, members)
 	}
-	touched = d.advance(state(b, c), testPlace)
-	if len(touched.servers) != 1 || len(d.servers) != 2 || len(d.fragments) != 2 {
-		t.Errorf("a Service that goes touches %v", touched)
+	if servers, _, _ := advance(state(b, c)); servers != 1 || len(d.servers.Ledger) != 2 || len(d.Fragments()) != 2 {
+		t.Errorf("a Service that goes touches %d servers", servers)
 	}
 }
 
@@ -53,12 +58,12 @@ func TestNodeAddressComes(t *testing.T) {
 	late := testPlace
 	late.own = append(slices.Clone(late.own), addrs("192.0.2.1")...)
 	late.nodePorts = late.own
-	touched := d.advance(s, late)
-	if nodePort := (frontend{netip.MustParseAddrPort("192.0.2.1:30080"), 6}); len(d.servers[nodePort]) == 0 ||
-		!touched.servers[nodePort] {
+	d.advance(s, late)
+	if nodePort := (frontend{netip.MustParseAddrPort("192.0.2.1:30080"), 6}); len(d.servers.Ledger[nodePort]) == 0 ||
+		!d.servers.touched[nodePort] {
 		t.Errorf("%s is not served", nodePort)
 	}
-	if a := addrs("192.0.2.1")[0]; len(d.bound[a]) > 0 || !touched.bound[a] {
+	if a := addrs("192.0.2.1")[0]; len(d.bound.Ledger[a]) > 0 || !d.bound.touched[a] {
 		t.Errorf("%s is to be on the device still", a)
 	}
 }
@@ -77,12 +82,13 @@ func TestOneFrontendOfTwoServices(t *testing.T) {
 		if by := d.servers.Claimants(fr)[0]; by != "test/a:http external IP" {
 			t.Errorf("after %s came first, %q has it", first.Name, by)
 		}
-		touched := d.advance(state(b), testPlace)
-		if by := d.servers.Claimants(fr)[0]; by != "test/b:http external IP" || !touched.servers[fr] {
+		clear(d.servers.touched)
+		d.advance(state(b), testPlace)
+		if by := d.servers.Claimants(fr)[0]; by != "test/b:http external IP" || !d.servers.touched[fr] {
 			t.Errorf("after the first has gone, %q has it", by)
 		}
 		d.advance(state(), testPlace)
-		if len(d.servers)+len(d.bound)+len(d.members)+len(d.fragments) > 0 {
+		if len(d.servers.Ledger)+len(d.bound.Ledger)+len(d.members.Ledger)+len(d.Fragments()) > 0 {
 			t.Error("something is left of Services that are gone")
 		}
 	}

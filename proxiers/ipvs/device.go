@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -40,11 +41,9 @@ func (d *device) load() error {
 }
 
 func (d *device) list() error {
-	family := netlink.FAMILY_V4
-	if d.family == lab.V6 {
-		family = netlink.FAMILY_V6
-	}
-	list, err := netns.List(func() ([]netlink.Addr, error) { return d.ns.Netlink().AddrList(d.link, family) })
+	list, err := netns.List(func() ([]netlink.Addr, error) {
+		return d.ns.Netlink().AddrList(d.link, nodeaddr.Domain(d.family))
+	})
 	if err != nil {
 		return fmt.Errorf("%s: addresses of %s: %w", d.ns.Name(), deviceName, err)
 	}

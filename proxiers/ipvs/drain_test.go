@@ -58,7 +58,7 @@ func servedBy(backends ...netip.AddrPort) *store.Snapshot {
 	svc, slice := proxiertest.Simple(0, 0, lab.V4)
 	svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "udp", Port: 80, Protocol: corev1.ProtocolUDP})
 	slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
-		Name: proxiertest.Ptr("udp"), Port: proxiertest.Ptr(int32(8080)), Protocol: proxiertest.Ptr(corev1.ProtocolUDP),
+		Name: new("udp"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolUDP),
 	})
 	for _, b := range backends {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{b.Addr().String()}})
@@ -175,7 +175,7 @@ func TestUDPStaysWhileServed(t *testing.T) {
 	} {
 		state := servedBy(backendA, backendB)
 		state.EndpointSlices[0].Endpoints[0].Conditions = discoveryv1.EndpointConditions{
-			Ready: proxiertest.Ptr(false), Serving: &step.serves, Terminating: proxiertest.Ptr(true),
+			Ready: new(false), Serving: &step.serves, Terminating: new(true),
 		}
 		proxiertest.Apply(t, in, state)
 		expectWeights(t, in, vipUDP, step.weights)

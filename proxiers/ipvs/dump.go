@@ -11,6 +11,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
 // dump describes what the kernel holds and which Services need it: virtual servers in the format of ipvsadm -Ln, the
@@ -31,14 +35,15 @@ func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 		line(&b, a.String(), want.bound.Claimants(a))
 	}
 	seen.dumpSets(&b, want)
-	for _, t := range k.rules.tables() {
-		text, err := k.programs.SaveText(ctx, t.name)
-		if err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&b, "\n%s", text)
-	}
-	return b.Bytes(), nil
+	b.WriteByte('\n')
+	text, err := k.programs.SaveText(ctx, xtables.Mangle, xtables.Filter, xtables.NAT)
+	return append(b.Bytes(), text...), err
+}
+
+// String returns "TCP 10.96.0.10:53".
+func (fr frontend) String() string {
+	name := map[uint8]string{unix.IPPROTO_TCP: "TCP", unix.IPPROTO_UDP: "UDP", unix.IPPROTO_SCTP: "SCTP"}[fr.proto]
+	return fmt.Sprintf("%s %s", name, fr.at)
 }
 
 // destinationLine is ipvsadm's format of a destination, except for the width of an address.
@@ -84,7 +89,7 @@ func (k *kernel) dumpSets(b *bytes.Buffer, want *desired) {
 	}
 }
 
-// line is a line of the dump and the Services that need the thing in it.
+// line writes a line of the dump with the Services that need the thing.
 func line(b *bytes.Buffer, thing string, by []string) {
 	if len(by) == 0 {
 		by = []string{"nobody"}

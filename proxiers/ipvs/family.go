@@ -26,18 +26,18 @@ type family struct {
 	mu     sync.Mutex // guards the rest, which Program, Remove and the timer use
 	kernel *kernel
 	want   *desired
-	// known reports that kernel describes what the kernel holds.
+	// known is set if kernel describes what the kernel holds.
 	known bool
 	// timer is set while there are retired backends.
 	timer *time.Timer
 }
 
-// Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	place := f.place(at)
-	if f.known && state == f.want.state && place.equal(f.want.at) {
+	// Loopback addresses do not count, because IPVS does not translate packets to them.
+	place := place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
+	if f.known && state == f.want.State && place.equal(f.want.at) {
 		return nil
 	}
 	if f.known {
@@ -47,7 +47,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		}
 		f.known = intact // a program that deleted rules may have deleted more
 	}
-	t := f.want.advance(state, place)
+	f.want.advance(state, place)
 	if !f.known {
 		if err := f.kernel.load(f.want); err != nil {
 			return err
@@ -55,20 +55,15 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err := f.kernel.writeRules(ctx); err != nil {
 			return err
 		}
-		t = f.want.everything(f.kernel)
+		f.want.touchAll(f.kernel)
 	}
 	f.known = false
-	if err := f.kernel.commit(f.want, t); err != nil {
+	if err := f.kernel.commit(f.want); err != nil {
 		return err
 	}
 	f.known = true
 	f.drainLater()
 	return nil
-}
-
-// place returns the part of the node that Services depend on. IPVS does not translate packets to loopback addresses.
-func (f *family) place(at kit.Place) place {
-	return place{own: kit.WithoutLoopback(at.Local), nodePorts: at.ReachableNodePorts(), primary: f.primary}
 }
 
 // drainLater schedules a check of retired backends, if there are any.
@@ -96,7 +91,6 @@ func (f *family) drain() {
 	f.drainLater()
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +106,6 @@ func (f *family) stopDraining() {
 	}
 }
 
-// Release implements kit.Mechanism.
 func (f *family) Release() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +113,6 @@ func (f *family) Release() error {
 	return f.kernel.close()
 }
 
-// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -28,9 +27,9 @@ type kernel struct {
 	generation uint32
 }
 
-// open opens the connections to the kernel. dir is a folder for a lock.
+// open opens the connections to the kernel. dir is a directory for a lock.
 func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kernel, error) {
-	programs, err := xtables.Find(ns, xtables.NFTables, r.family, filepath.Join(dir, "xtables-"+r.family.String()+".lock"))
+	programs, err := xtables.Find(ns, xtables.NFTables, r.family, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +48,7 @@ func open(ns *netns.NS, r rules, scheduler, dir string, log *slog.Logger) (*kern
 }
 
 func (k *kernel) close() error {
-	k.servers.close()
+	k.servers.handle.Close()
 	return k.sets.conn.Close()
 }
 
@@ -62,7 +61,7 @@ func (k *kernel) load(want *desired) error {
 	if err := k.device.load(); err != nil {
 		return err
 	}
-	return k.servers.load(func(fr frontend) bool { return len(want.servers[fr]) > 0 || k.listed(fr) })
+	return k.servers.load(func(fr frontend) bool { return len(want.servers.Ledger[fr]) > 0 || k.listed(fr) })
 }
 
 // listed reports whether the sets or the device contain a frontend.
@@ -103,7 +102,7 @@ func (k *kernel) writeRules(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("the rules have been written %d times, and were taken away each time", tries+1)
+	return fmt.Errorf("the rules were written %d times, and removed each time", tries+1)
 }
 
 // rulesIntact reports whether all rules are in place; another program may have deleted some. It costs one message if no
@@ -124,42 +123,45 @@ func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 // commit updates the touched things. It adds entries of sets first and removes them last, so that no packet reaches a
 // virtual server before the rules know whether to masquerade or drop it. It adds an address after its virtual server,
 // and removes it before.
-func (k *kernel) commit(want *desired, t *touched) error {
+func (k *kernel) commit(want *desired) error {
 	var come, gone []member
-	for m := range t.members {
-		if len(want.members[m]) > 0 {
+	for m := range want.members.touched {
+		if len(want.members.Ledger[m]) > 0 {
 			come = append(come, m)
 		} else {
 			gone = append(gone, m)
 		}
 	}
-	if err := k.sets.add(come); err != nil {
+	if err := k.sets.change(true, come); err != nil {
 		return err
 	}
-	for fr := range t.servers {
+	for fr := range want.servers.touched {
 		if server, ok := want.servers.Get(fr); ok {
 			if err := k.servers.set(fr, server); err != nil {
 				return err
 			}
 		}
 	}
-	for a := range t.bound {
+	for a := range want.bound.touched {
 		do := k.device.add
-		if len(want.bound[a]) == 0 {
+		if len(want.bound.Ledger[a]) == 0 {
 			do = k.device.remove
 		}
 		if err := do(a); err != nil {
 			return err
 		}
 	}
-	for fr := range t.servers {
-		if len(want.servers[fr]) == 0 {
+	for fr := range want.servers.touched {
+		if len(want.servers.Ledger[fr]) == 0 {
 			if err := k.servers.remove(fr); err != nil {
 				return err
 			}
 		}
 	}
-	return k.sets.remove(gone)
+	clear(want.members.touched)
+	clear(want.servers.touched)
+	clear(want.bound.touched)
+	return k.sets.change(false, gone)
 }
 
 // remove removes everything.
@@ -168,7 +170,8 @@ func (k *kernel) remove(ctx context.Context) error {
 	if err := k.load(nothing); err != nil {
 		return err
 	}
-	if err := k.commit(nothing, nothing.everything(k)); err != nil {
+	nothing.touchAll(k)
+	if err := k.commit(nothing); err != nil {
 		return err
 	}
 	if err := k.rules.owned().Remove(ctx, k.programs); err != nil {

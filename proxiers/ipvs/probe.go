@@ -18,16 +18,16 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probe finds out whether this machine can do everything with the default scheduler, by doing it.
+// probe programs a sample with the default scheduler.
 func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
-	// This loads the modules, and comes first: on a kernel without ip_vs the library reports success.
+	// This loads the modules. It comes first, because the library reports success on a kernel without ip_vs.
 	if err := kit.NeedKernel(ctx, "ip_vs", "dummy"); err != nil {
 		return err
 	}
 	return unusable(tryAll(ctx, ns, dir, f), schedulers[0])
 }
 
-// probeScheduler finds out whether the kernel has a scheduler.
+// probeScheduler returns an error if the kernel lacks a scheduler.
 func probeScheduler(scheduler string) error {
 	return kit.Probe("ipvs scheduler "+scheduler, func(ns *netns.NS, _ string) error {
 		return unusable(tryScheduler(ns, scheduler), scheduler)
@@ -54,7 +54,8 @@ func unusable(err error, scheduler string) error {
 func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
 	port, pods := kit.Sample(f)
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port}}}}
-	k, err := open(ns, rules{family: f, podRange: pods, nodePods: pods}, schedulers[0], dir, slog.New(slog.DiscardHandler))
+	r := rules{family: f, podRange: pods, nodePods: pods}
+	k, err := open(ns, r, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
@@ -63,11 +64,10 @@ func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err er
 	if err := m.Program(ctx, state, kit.Place{Local: []netip.Addr{pods.Addr()}}); err != nil {
 		return err
 	}
-	// What counts is what the kernel says it holds.
 	if err := k.servers.load(k.listed); err != nil {
 		return err
 	}
-	if got, want := len(k.servers.have), len(m.want.servers); got != want {
+	if got, want := len(k.servers.have), len(m.want.servers.Ledger); got != want {
 		return fmt.Errorf("%d virtual servers were made, and the kernel shows %d", want, got)
 	}
 	return nil
@@ -78,7 +78,7 @@ func tryScheduler(ns *netns.NS, scheduler string) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.handle.Close()
 	if err := s.load(func(frontend) bool { return false }); err != nil {
 		return err
 	}

@@ -70,8 +70,8 @@ func settings(node spec.Node) []netns.Setting {
 	all := []netns.Setting{
 		// Connection tracking sees the connections. Without it there is no masquerading, and no state ESTABLISHED.
 		{Key: "net.ipv4.vs.conntrack", Value: "1"},
-		// A client that reuses a port while its last connection is in TIME_WAIT starts a new connection. Before Linux 5.9
-		// that took a second each time, and 0 was better.
+		// A client that reuses a port while its last connection is in TIME_WAIT starts a new connection. Before Linux
+		// 5.9 that took a second each time, and 0 was better.
 		{Key: "net.ipv4.vs.conn_reuse_mode", Value: "1"},
 		// Packets for a removed backend are not dropped until the connection expires.
 		{Key: "net.ipv4.vs.expire_nodest_conn", Value: "1"},
@@ -98,8 +98,8 @@ func newFamily(site kit.Site) (*family, error) {
 		return nil, err
 	}
 	r := rules{
-		family: site.Family, podRange: nodeaddr.OfFamily(site.ClusterCIDRs, site.Family),
-		nodePods:      nodeaddr.OfFamily(site.PodCIDRs, site.Family),
+		family: site.Family, podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, site.Family),
+		nodePods:      nodeaddr.FirstOfFamily(site.PodCIDRs, site.Family),
 		masqueradeAll: site.Config.MasqueradeAll,
 	}
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)

@@ -7,9 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/proxiers/model"
@@ -21,13 +18,13 @@ type frontend struct {
 	proto uint8
 }
 
-// server is what a virtual server shall be.
+// server is a desired virtual server.
 type server struct {
-	// affinity is for how many seconds a client is sent to the same backend; 0 means that each connection is on its own.
+	// affinity is the number of seconds for which a client keeps its backend; 0 means no affinity.
 	affinity uint32
-	// backends are sorted; none is twice.
+	// backends are sorted and unique.
 	backends []netip.AddrPort
-	// serving are the endpoints that answer flows which they have, backends or not.
+	// serving are the endpoints that still answer established flows, backends or not.
 	serving []netip.AddrPort
 }
 
@@ -37,10 +34,10 @@ type member struct {
 	entry ipset.Entry
 }
 
-// fragment is what one Service wants of a node, by what it is to be.
+// fragment holds the wishes of one Service.
 type fragment struct {
 	servers []wish[frontend, *server]
-	// bound are the addresses to have on the device.
+	// bound are the addresses on the device.
 	bound   []wish[netip.Addr, struct{}]
 	members []wish[member, struct{}]
 }
@@ -51,11 +48,11 @@ type wish[K comparable, V any] struct {
 	claim kit.Claim[V]
 }
 
-// place is what of a node fragments depend on.
+// place holds the addresses of the node that fragments depend on.
 type place struct {
-	// own are the node's addresses, nodePorts those of them that serve NodePorts. Loopback addresses are in neither.
+	// own are the node's addresses, nodePorts those of them that serve NodePorts, both without loopback addresses.
 	own, nodePorts []netip.Addr
-	// primary is the address by which others know the node.
+	// primary is the node's primary address.
 	primary netip.Addr
 }
 
@@ -63,15 +60,11 @@ func (at place) equal(q place) bool {
 	return slices.Equal(at.own, q.own) && slices.Equal(at.nodePorts, q.nodePorts) && at.primary == q.primary
 }
 
-var protocols = map[corev1.Protocol]uint8{
-	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
-}
-
-// render says what a Service wants.
+// render returns the fragment of a Service.
 func (at place) render(s *model.Service) *fragment {
 	f := &fragment{}
 	for _, p := range s.Ports {
-		r := &rendering{fragment: f, at: at, port: p, proto: protocols[p.ID.Protocol]}
+		r := &rendering{fragment: f, at: at, port: p, proto: ipset.Protocols[p.ID.Protocol]}
 		if r.proto == 0 {
 			continue
 		}
@@ -82,7 +75,7 @@ func (at place) render(s *model.Service) *fragment {
 	return f
 }
 
-// rendering is that of one port.
+// rendering renders one port.
 type rendering struct {
 	*fragment
 	at    place
@@ -96,7 +89,7 @@ func (r *rendering) member(what string, id setID, e ipset.Entry) {
 	r.members = append(r.members, wish[member, struct{}]{member{id, e}, kit.Claim[struct{}]{By: r.by(what)}})
 }
 
-// serve makes a virtual server.
+// serve adds a virtual server.
 func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endpoint) {
 	s := &server{affinity: uint32(r.port.Affinity / time.Second), serving: r.port.Serving}
 	for _, e := range endpoints {
@@ -108,7 +101,7 @@ func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endp
 	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, claim})
 }
 
-// bind puts an address on the device, unless the node has it already: then it stays where it is.
+// bind puts an address on the device, unless the node has it already.
 func (r *rendering) bind(what string, a netip.Addr) {
 	if slices.Contains(r.at.own, a) {
 		return
@@ -121,16 +114,14 @@ func (r *rendering) entry(at netip.AddrPort) ipset.Entry {
 	return ipset.Entry{Addr: at.Addr(), Proto: r.proto, Port: at.Port()}
 }
 
-// loopBack lists the pods on this node that may be sent to themselves. Replies to one's own address never leave a pod,
-// so such connections are masqueraded.
+// loopBack lists the endpoints on this node, whose connections to themselves must be masqueraded: otherwise a pod would
+// reply to its own address.
 func (r *rendering) loopBack() {
-	for _, among := range [][]model.Endpoint{r.port.Cluster, r.port.Local} {
-		for _, e := range among {
-			if e.OnNode {
-				entry := r.entry(e.Addr)
-				entry.Source = netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())
-				r.member("endpoint", loopBack, entry)
-			}
+	for _, e := range slices.Concat(r.port.Cluster, r.port.Local) {
+		if e.OnNode {
+			entry := r.entry(e.Addr)
+			entry.Source = netip.PrefixFrom(e.Addr.Addr(), e.Addr.Addr().BitLen())
+			r.member("endpoint", loopBack, entry)
 		}
 	}
 }
@@ -146,8 +137,8 @@ func (r *rendering) clusterIP() {
 	}
 }
 
-// outside makes all the other frontends. Under policy Local, where the node has no endpoint, its own traffic and that
-// of its pods still goes to all endpoints, and the rest is dropped before IPVS sees it.
+// outside adds all other frontends. If the node has no endpoint under policy Local, its own traffic and that of its
+// pods still goes to all endpoints, and all other traffic is dropped before IPVS sees it.
 func (r *rendering) outside() {
 	p := r.port
 	endpoints, elsewhere := p.FromOutside(), false
@@ -186,8 +177,8 @@ func (r *rendering) outside() {
 	}
 }
 
-// loadBalancer lists an address in the sets by which it is masqueraded and guarded. A node that is admitted may have
-// picked the load balancer's address itself as its source, as that is one of its own.
+// loadBalancer lists an address in the sets for masquerading and source ranges. An admitted node may have the address
+// itself as its source, because it is one of the node's own.
 func (r *rendering) loadBalancer(at netip.AddrPort) {
 	const what = "load balancer IP"
 	entry := r.entry(at)
@@ -211,7 +202,7 @@ func (r *rendering) loadBalancer(at netip.AddrPort) {
 	}
 }
 
-// nodePort lists a port in the sets by which it is masqueraded.
+// nodePort lists a port in the sets for masquerading.
 func (r *rendering) nodePort() {
 	sets := nodePortSets[r.proto]
 	entries := []ipset.Entry{{Port: r.port.NodePort}}

@@ -147,16 +147,16 @@ func TestRender(t *testing.T) {
 			d := newDesired()
 			d.advance(&model.State{Services: []*model.Service{web(c.change)}}, testPlace)
 			var servers, bound, sets []string
-			for fr := range d.servers {
+			for fr := range d.servers.Ledger {
 				servers = append(servers, describe(d, fr))
 			}
-			for a := range d.bound {
+			for a := range d.bound.Ledger {
 				bound = append(bound, a.String())
 			}
-			for m := range d.members {
+			for m := range d.members.Ledger {
 				if m.set != ipvsIPs {
 					sets = append(sets, m.set.nameIn(lab.V4)+" "+m.entry.String())
-				} else if len(d.bound[m.entry.Addr]) == 0 {
+				} else if len(d.bound.Ledger[m.entry.Addr]) == 0 {
 					t.Errorf("%s lists %s, which is not to be on the device", m.set.nameIn(lab.V4), m.entry)
 				}
 			}

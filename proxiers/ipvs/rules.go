@@ -24,9 +24,6 @@ const (
 	chainSources     = "KUBE-SOURCE-RANGES-FIREWALL" // mangle: the same for sources that a load balancer does not admit
 )
 
-// masqueradeMark is the bit of the packet mark that asks for masquerading, kube-proxy's default (bit 14).
-const masqueradeMark = 1 << 14
-
 // table is our part of a table.
 type table struct {
 	name   xtables.TableName
@@ -43,9 +40,7 @@ type rules struct {
 	masqueradeAll bool
 }
 
-func (r rules) tables() []table {
-	return []table{r.mangle(), r.filter(), r.nat()}
-}
+func (r rules) tables() []table { return []table{r.mangle(), r.filter(), r.nat()} }
 
 // in matches a set.
 func (r rules) in(id setID, parts string) xtables.Part {
@@ -57,23 +52,23 @@ const vip, vipSource = "dst,dst", "dst,dst,src"
 
 func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 
-// nat marks what is to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
+// nat marks packets to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
 // with its new destination.
 func (r rules) nat() table {
 	services, balancer := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}
 	nodePort := xtables.Chain{Name: chainNodePort}
 	mark := xtables.Jump(chainMarkMasq)
 
-	// The replies of pods come back this way by themselves; others might answer past the node. That takes in the node
-	// itself, whose packets to an address on kube-ipvs0 have this very address as their source.
+	// Replies to pods come back through the node, those to others might not. The others include the node itself, whose
+	// packets to an address on kube-ipvs0 have that address as their source.
+	foreign := xtables.FromLocal
 	switch {
 	case r.masqueradeAll:
-		services.Add(about(clusterIP), r.in(clusterIP, vip), mark)
+		foreign = ""
 	case r.podRange.IsValid():
-		services.Add(about(clusterIP), r.in(clusterIP, vip), xtables.NotFrom(r.podRange), mark)
-	default:
-		services.Add(about(clusterIP), r.in(clusterIP, vip), xtables.FromLocal, mark)
+		foreign = xtables.NotFrom(r.podRange)
 	}
+	services.Add(about(clusterIP), r.in(clusterIP, vip), foreign, mark)
 	services.Add(about(externalIP), r.in(externalIP, vip), mark)
 	services.Add(about(externalIPLocal), r.in(externalIPLocal, vip), xtables.FromLocal, mark)
 	services.Add(about(loadBalancer), r.in(loadBalancer, vip), xtables.Jump(chainBalancer))
@@ -96,31 +91,26 @@ func (r rules) nat() table {
 	}
 
 	set, post := xtables.Chain{Name: chainMarkMasq}, xtables.Chain{Name: chainPostrouting}
-	set.Add(xtables.SetMark(masqueradeMark))
+	set.Add(xtables.SetMark(xtables.MasqueradeMark))
 	post.Add(about(loopBack), r.in(loopBack, vipSource), mark)
-	post.Add(xtables.NotMarked(masqueradeMark), xtables.Return)
-	// The mark goes before the packet may come by a second time, inside the packet of a tunnel.
-	post.Add(xtables.FlipMark(masqueradeMark))
-	post.Add(xtables.Comment("kubernetes service traffic requiring SNAT"), xtables.MasqueradeFully)
+	post.AddMasquerade(xtables.MasqueradeFully)
 
 	return table{
 		name: xtables.NAT,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, xtables.Comment("kubernetes service portals")),
-			xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, xtables.Comment("kubernetes service portals")),
-			xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, xtables.Comment("kubernetes postrouting rules")),
+			xtables.NewEntry(xtables.NAT, "PREROUTING", chainServices, "kubernetes service portals"),
+			xtables.NewEntry(xtables.NAT, "OUTPUT", chainServices, "kubernetes service portals"),
+			xtables.NewEntry(xtables.NAT, "POSTROUTING", chainPostrouting, "kubernetes postrouting rules"),
 		},
 		chains: []xtables.Chain{services, balancer, nodePort, set, post},
 	}
 }
 
-// filter lets through what comes back, and what load balancers ask.
+// filter accepts replies and health checks.
 func (r rules) filter() table {
 	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
 	guard := xtables.Chain{Name: chainIPVSFilter}
-	forward.Add(xtables.Comment("kubernetes forwarding rules"), xtables.Marked(masqueradeMark), xtables.Accept)
-	forward.Add(xtables.Comment("kubernetes forwarding conntrack rule"), xtables.State("RELATED,ESTABLISHED"),
-		xtables.Accept)
+	forward.AddForward()
 	nodePort.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
 	for _, id := range []setID{clusterIP, loadBalancer, externalIP, externalIPLocal} {
 		guard.Add(about(id), r.in(id, vip), xtables.Return)
@@ -131,24 +121,24 @@ func (r rules) filter() table {
 	return table{
 		name: xtables.Filter,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.Filter, "INPUT", chainNodePort, xtables.Comment("kubernetes health check rules")),
-			xtables.NewEntry(xtables.Filter, "INPUT", chainIPVSFilter, xtables.Comment("kubernetes ipvs access filter")),
-			xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, xtables.Comment("kubernetes forwarding rules")),
+			xtables.NewEntry(xtables.Filter, "INPUT", chainNodePort, "kubernetes health check rules"),
+			xtables.NewEntry(xtables.Filter, "INPUT", chainIPVSFilter, "kubernetes ipvs access filter"),
+			xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "kubernetes forwarding rules"),
 		},
 		chains: []xtables.Chain{forward, nodePort, guard},
 	}
 }
 
-// mangle drops what IPVS must not see. Of the tables where that can be done it is the one that OUTPUT passes before
-// IPVS, which takes packets of the node itself between nat and filter.
+// mangle drops packets that IPVS must not see. It is the table that OUTPUT passes before IPVS, which takes packets of
+// the node itself between nat and filter.
 func (r rules) mangle() table {
 	firewall, sources := xtables.Chain{Name: chainFirewall}, xtables.Chain{Name: chainSources}
 	firewall.Add(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
-	outside := []xtables.Part{about(externalNoLocal), r.in(externalNoLocal, vip), xtables.NotFromLocal}
+	var notPods xtables.Part
 	if r.nodePods.IsValid() {
-		outside = append(outside, xtables.NotFrom(r.nodePods))
+		notPods = xtables.NotFrom(r.nodePods)
 	}
-	firewall.Add(append(outside, xtables.Drop)...)
+	firewall.Add(about(externalNoLocal), r.in(externalNoLocal, vip), xtables.NotFromLocal, notPods, xtables.Drop)
 	firewall.Add(about(loadBalancerFW), r.in(loadBalancerFW, vip), xtables.Jump(chainSources))
 	sources.Add(about(sourceCIDR), r.in(sourceCIDR, vipSource), xtables.Return)
 	sources.Add(about(sourceIP), r.in(sourceIP, vipSource), xtables.Return)
@@ -157,14 +147,14 @@ func (r rules) mangle() table {
 	return table{
 		name: xtables.Mangle,
 		jumps: []xtables.Entry{
-			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, fresh, xtables.Comment("kubernetes firewall before ipvs")),
-			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, fresh, xtables.Comment("kubernetes firewall before ipvs")),
+			xtables.NewEntry(xtables.Mangle, "INPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
+			xtables.NewEntry(xtables.Mangle, "OUTPUT", chainFirewall, "kubernetes firewall before ipvs", fresh),
 		},
 		chains: []xtables.Chain{firewall, sources},
 	}
 }
 
-// program writes all rules, whatever there is. The sets have to be there.
+// program writes all rules, whatever the tables hold. The sets must exist.
 func (r rules) program(ctx context.Context, p *xtables.Programs, saved xtables.Tables) error {
 	var all []*xtables.Transaction
 	for _, t := range r.tables() {
@@ -178,7 +168,7 @@ func (r rules) program(ctx context.Context, p *xtables.Programs, saved xtables.T
 	return p.Restore(ctx, all...)
 }
 
-// intact reports whether all chains have as many rules as they were given, and all jumps are there.
+// intact reports whether all jumps exist, and all chains have the right number of rules.
 func (r rules) intact(saved xtables.Tables) bool {
 	for _, t := range r.tables() {
 		missing := func(e xtables.Entry) bool { return e.Missing(saved) }
@@ -190,16 +180,16 @@ func (r rules) intact(saved xtables.Tables) bool {
 	return true
 }
 
-// owned is what belongs to this proxier, whatever instance made it.
+// owned describes what belongs to this proxier, from this or any earlier instance.
 func (r rules) owned() xtables.Ownership {
-	ours := map[xtables.TableName]map[string]bool{}
-	o := xtables.Ownership{Chain: func(t xtables.TableName, name string) bool { return ours[t][name] }}
-	for _, t := range r.tables() {
-		o.Tables = append(o.Tables, t.name)
-		ours[t.name] = map[string]bool{}
-		for _, c := range t.chains {
-			ours[t.name][c.Name] = true
-		}
+	tables := r.tables()
+	return xtables.Ownership{
+		Tables: []xtables.TableName{xtables.Mangle, xtables.Filter, xtables.NAT},
+		Chain: func(name xtables.TableName, chain string) bool {
+			return slices.ContainsFunc(tables, func(t table) bool {
+				is := func(c xtables.Chain) bool { return c.Name == chain }
+				return t.name == name && slices.ContainsFunc(t.chains, is)
+			})
+		},
 	}
-	return o
 }

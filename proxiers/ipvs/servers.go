@@ -12,6 +12,7 @@ import (
 	"github.com/moby/ipvs"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -61,8 +62,6 @@ func newServers(ns *netns.NS, f lab.Family, scheduler string, log *slog.Logger) 
 	return s, nil
 }
 
-func (s *servers) close() { s.handle.Close() }
-
 // load reads those virtual servers of the family that belong to this proxier.
 func (s *servers) load(ours func(frontend) bool) error {
 	s.have, s.draining = map[frontend]*virtual{}, map[frontend]bool{}
@@ -73,7 +72,7 @@ func (s *servers) load(ours func(frontend) bool) error {
 	for _, found := range all {
 		a, ok := netip.AddrFromSlice(found.Address)
 		fr := frontend{netip.AddrPortFrom(a, found.Port), uint8(found.Protocol)}
-		if !ok || found.FWMark != 0 || found.AddressFamily != s.addressFamily() || !ours(fr) {
+		if !ok || found.FWMark != 0 || found.AddressFamily != uint16(nodeaddr.Domain(s.family)) || !ours(fr) {
 			continue
 		}
 		v := &virtual{scheduler: found.SchedName, flags: found.Flags & flagsOfOurs, weights: map[netip.AddrPort]int{}}
@@ -222,7 +221,7 @@ func (s *servers) remove(fr frontend) error {
 	return nil
 }
 
-// backends are those that the kernel has for a virtual server.
+// backends returns the backends of a virtual server in the kernel.
 func (s *servers) backends(fr frontend) (map[netip.AddrPort]*ipvs.Destination, error) {
 	all, err := s.handle.GetDestinations(s.service(fr, 0))
 	if err != nil {
@@ -237,12 +236,12 @@ func (s *servers) backends(fr frontend) (map[netip.AddrPort]*ipvs.Destination, e
 	return out, nil
 }
 
-// service is a virtual server in the library's words.
+// service returns the library's type for a virtual server.
 func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 	v := &ipvs.Service{
-		AddressFamily: s.addressFamily(), Protocol: uint16(fr.proto), Address: fr.at.Addr().AsSlice(), Port: fr.at.Port(),
-		SchedName: s.scheduler,
-		Netmask:   0xffffffff, // clients are told apart by their whole address
+		AddressFamily: uint16(nodeaddr.Domain(s.family)), Protocol: uint16(fr.proto),
+		Address: fr.at.Addr().AsSlice(), Port: fr.at.Port(), SchedName: s.scheduler,
+		Netmask: 0xffffffff, // affinity is to a single client address
 	}
 	if s.family == lab.V6 {
 		v.Netmask = 128
@@ -259,17 +258,10 @@ func (s *servers) service(fr frontend, affinity uint32) *ipvs.Service {
 	return v
 }
 
-// destination is a backend in the library's words. Its forwarding method, 0, is masquerading: translation of addresses.
+// destination returns the library's type for a backend. Forwarding method 0 is masquerading.
 func destination(to netip.AddrPort, weight int) *ipvs.Destination {
 	return &ipvs.Destination{Address: to.Addr().AsSlice(), Port: to.Port(), Weight: weight,
 		AddressFamily: uint16(netns.Domain(to.Addr()))}
-}
-
-func (s *servers) addressFamily() uint16 {
-	if s.family == lab.V6 {
-		return unix.AF_INET6
-	}
-	return unix.AF_INET
 }
 
 func (s *servers) failed(fr frontend, verb string, err error) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// setID is one of the sets that rules look at.
+// setID identifies a set.
 type setID int
 
 // The sets. All but the last two have kube-proxy's names.
@@ -39,13 +39,13 @@ const (
 	setCount
 )
 
-// kinds are what the sets are, and what is in them.
+// kinds describes the sets and their members.
 var kinds = [setCount]struct {
 	name  string
 	typ   ipset.Type
 	about string
 }{
-	loopBack:          {"KUBE-LOOP-BACK", ipset.IPPortIP, "endpoints of this node as destination, themselves as source"},
+	loopBack:          {"KUBE-LOOP-BACK", ipset.IPPortIP, "endpoints of this node, to themselves"},
 	clusterIP:         {"KUBE-CLUSTER-IP", ipset.IPPort, "cluster IPs"},
 	externalIP:        {"KUBE-EXTERNAL-IP", ipset.IPPort, "external IPs under policy Cluster"},
 	externalIPLocal:   {"KUBE-EXTERNAL-IP-LOCAL", ipset.IPPort, "external IPs under policy Local"},
@@ -66,7 +66,7 @@ var kinds = [setCount]struct {
 	externalNoLocal:   {"KUBE-EXTERNAL-NO-LOCAL", ipset.IPPort, "external policy Local, and no endpoint on this node"},
 }
 
-// nodePortSets are the sets of NodePorts by protocol. SCTP's is by address, as kube-proxy's is: it is younger.
+// nodePortSets are the sets of NodePorts by protocol. As in kube-proxy, those of SCTP contain addresses.
 var nodePortSets = map[uint8]struct {
 	all, local setID
 	byAddress  bool
@@ -76,8 +76,8 @@ var nodePortSets = map[uint8]struct {
 	unix.IPPROTO_SCTP: {nodePortSCTP, nodePortLocalSCTP, true},
 }
 
-// nameIn is the set's name in a family. Names of the two families share one space, and have at most 31 bytes; this is
-// how kube-proxy deals with both.
+// nameIn returns the set's name in a family, which is kube-proxy's. Both families share one name space, and a name has
+// at most 31 bytes.
 func (id setID) nameIn(f lab.Family) string {
 	name := kinds[id].name
 	if f == lab.V6 {
@@ -90,15 +90,14 @@ func (id setID) in(f lab.Family) ipset.Set {
 	return ipset.Set{Name: id.nameIn(f), Type: kinds[id].typ, Family: f}
 }
 
-// sets are those of a family in the kernel.
+// sets are the sets of a family in the kernel.
 type sets struct {
 	family lab.Family
 	conn   *ipset.Conn
-	// have is what is in them.
-	have map[member]bool
+	have   map[member]bool
 }
 
-// load makes the sets and reads what is in them.
+// load makes the sets and reads their members.
 func (s *sets) load() error {
 	s.have = map[member]bool{}
 	for id := range setCount {
@@ -117,23 +116,23 @@ func (s *sets) load() error {
 	return nil
 }
 
-// add puts members in that are missing.
-func (s *sets) add(all []member) error {
-	return s.change(all, false, s.conn.Add, func(m member) { s.have[m] = true })
-}
-
-// remove takes members out that are there.
-func (s *sets) remove(all []member) error {
-	return s.change(all, true, s.conn.Delete, func(m member) { delete(s.have, m) })
-}
-
-func (s *sets) change(all []member, present bool, do func(ipset.Set, ...ipset.Entry) error, done func(member)) error {
+// change adds members that are missing, or removes members that exist.
+func (s *sets) change(add bool, all []member) error {
 	var bySet [setCount][]ipset.Entry
 	for _, m := range all {
-		if s.have[m] == present {
-			bySet[m.set] = append(bySet[m.set], m.entry)
-			done(m)
+		if s.have[m] == add {
+			continue
 		}
+		bySet[m.set] = append(bySet[m.set], m.entry)
+		if add {
+			s.have[m] = true
+		} else {
+			delete(s.have, m)
+		}
+	}
+	do := s.conn.Delete
+	if add {
+		do = s.conn.Add
 	}
 	for id, entries := range bySet {
 		if len(entries) == 0 {
@@ -146,7 +145,7 @@ func (s *sets) change(all []member, present bool, do func(ipset.Set, ...ipset.En
 	return nil
 }
 
-// destroy takes the sets away. No rule may look at them any more.
+// destroy removes the sets. No rule may use them.
 func (s *sets) destroy() error {
 	var errs []error
 	for id := range setCount {

@@ -155,7 +155,8 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
 	}
 	if node.Config.NoLocalhostNodePorts && minorOf(p.version) < 26 {
-		return nil, &spec.UnusableError{Missing: "the flag --iptables-localhost-nodeports", Cure: "judge v1.26 or newer"}
+		return nil, &spec.UnusableError{Missing: "the flag --iptables-localhost-nodeports",
+			Cure: "judge v1.26 or newer"}
 	}
 	return p.Proxier.Start(ctx, node)
 }

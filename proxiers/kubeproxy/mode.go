@@ -3,9 +3,9 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"os/exec"
 	"regexp"
 	"strings"
 
@@ -54,11 +54,11 @@ func (m Mode) arguments(minor int) []string {
 	return args
 }
 
-// rounds returns the log lines of the iptables and the nftables mode with -v=2 (syncProxyRules in
-// pkg/proxy/iptables/proxier.go and pkg/proxy/nftables/proxier.go, v1.25 to v1.36). A round begins when kube-proxy
-// knows what has changed and has programmed none of it. It ends when rules are written, health check ports are open and
-// stale flows are removed. The families sync concurrently; since v1.31 each line names its family. Other modes log
-// rounds only at a higher verbosity, so rounds returns nil for them.
+// rounds returns the log lines of the iptables and nftables modes with -v=2 (syncProxyRules in
+// pkg/proxy/{iptables,nftables}/proxier.go, v1.25 to v1.36). A round begins before kube-proxy programs anything. It
+// ends when rules are written, health check ports are open and stale flows are removed. The families sync concurrently;
+// since v1.31 each line names its family. Other modes log rounds only at a higher verbosity, so rounds returns nil for
+// them.
 func (m Mode) rounds() *blackbox.Rounds {
 	if m != IPTables && m != NFTables {
 		return nil
@@ -74,28 +74,21 @@ var (
 // configure translates a configuration to kube-proxy's flags.
 func configure(c spec.ProxyConfig) []string {
 	var args []string
-	if c.MasqueradeAll {
-		args = append(args, "--masquerade-all")
-	}
-	if len(c.NodePortAddresses) > 0 {
-		var ranges []string
-		for _, p := range c.NodePortAddresses {
-			ranges = append(ranges, p.String())
+	add := func(condition bool, flag string) {
+		if condition {
+			args = append(args, flag)
 		}
-		args = append(args, "--nodeport-addresses="+strings.Join(ranges, ","))
 	}
-	if c.NoExternalIPs {
-		args = append(args, "--feature-gates=AllowServiceExternalIPs=false")
+	var ranges []string
+	for _, p := range c.NodePortAddresses {
+		ranges = append(ranges, p.String())
 	}
-	if c.NoLocalhostNodePorts {
-		args = append(args, "--iptables-localhost-nodeports=false")
-	}
-	if c.IPVSScheduler != "" {
-		args = append(args, "--ipvs-scheduler="+c.IPVSScheduler)
-	}
-	if c.IPVSStrictARP {
-		args = append(args, "--ipvs-strict-arp")
-	}
+	add(c.MasqueradeAll, "--masquerade-all")
+	add(len(ranges) > 0, "--nodeport-addresses="+strings.Join(ranges, ","))
+	add(c.NoExternalIPs, "--feature-gates=AllowServiceExternalIPs=false")
+	add(c.NoLocalhostNodePorts, "--iptables-localhost-nodeports=false")
+	add(c.IPVSScheduler != "", "--ipvs-scheduler="+c.IPVSScheduler)
+	add(c.IPVSStrictARP, "--ipvs-strict-arp")
 	return args
 }
 
@@ -114,12 +107,8 @@ var packages = map[string]string{"ipset": "ipset", "nft": "nftables"}
 // usable returns an error that names what the mode lacks on this machine.
 func (m Mode) usable(ctx context.Context) error {
 	for _, name := range programs[m] {
-		if _, err := exec.LookPath(name); err != nil {
-			pkg := packages[name]
-			if pkg == "" {
-				pkg = "iptables"
-			}
-			return &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install " + pkg}
+		if _, err := kit.LookUp(name, cmp.Or(packages[name], "iptables")); err != nil {
+			return err
 		}
 	}
 	if m == IPVS {

@@ -4,6 +4,7 @@ package model
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -67,47 +68,42 @@ func (b *Builder) Build(s *store.Snapshot) *State {
 }
 
 func (b *Builder) updateServices(s *store.Snapshot, dirty map[key]bool) {
-	walk(b.last.Services, s.Services, compareObjects[*corev1.Service],
-		func(o *corev1.Service) {
-			k := key{o.Namespace, o.Name}
-			delete(b.objects, k)
-			dirty[k] = true
-		},
-		func(o *corev1.Service) {
-			k := key{o.Namespace, o.Name}
-			b.objects[k] = o
-			dirty[k] = true
-		})
+	gone, come := diff(b.last.Services, s.Services, compareObjects)
+	for _, o := range gone {
+		k := key{o.Namespace, o.Name}
+		delete(b.objects, k)
+		dirty[k] = true
+	}
+	for _, o := range come {
+		k := key{o.Namespace, o.Name}
+		b.objects[k] = o
+		dirty[k] = true
+	}
 }
 
 func (b *Builder) updateSlices(s *store.Snapshot, dirty map[key]bool) {
-	walk(b.last.EndpointSlices, s.EndpointSlices, compareObjects[*discoveryv1.EndpointSlice],
-		func(o *discoveryv1.EndpointSlice) {
-			if k, ok := serviceOf(o); ok {
-				b.slicesOf[k] = slices.DeleteFunc(b.slicesOf[k], func(s *discoveryv1.EndpointSlice) bool { return s == o })
-				if len(b.slicesOf[k]) == 0 {
-					delete(b.slicesOf, k)
-				}
-				dirty[k] = true
+	gone, come := diff(b.last.EndpointSlices, s.EndpointSlices, compareObjects)
+	for _, o := range gone {
+		if k, ok := serviceOf(o); ok {
+			b.slicesOf[k] = slices.DeleteFunc(b.slicesOf[k], func(s *discoveryv1.EndpointSlice) bool { return s == o })
+			if len(b.slicesOf[k]) == 0 {
+				delete(b.slicesOf, k)
 			}
-		},
-		func(o *discoveryv1.EndpointSlice) {
-			if k, ok := serviceOf(o); ok {
-				b.slicesOf[k] = append(b.slicesOf[k], o)
-				dirty[k] = true
-			}
-		})
+			dirty[k] = true
+		}
+	}
+	for _, o := range come {
+		if k, ok := serviceOf(o); ok {
+			b.slicesOf[k] = append(b.slicesOf[k], o)
+			dirty[k] = true
+		}
+	}
 }
 
 // recompute replaces the Services with the given keys in the state. A Service whose new value is equal keeps its
 // pointer.
 func (b *Builder) recompute(dirty map[key]bool) {
-	keys := make([]key, 0, len(dirty))
-	for k := range dirty {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, key.compare)
-
+	keys := slices.SortedFunc(maps.Keys(dirty), key.compare)
 	old := b.state.Services
 	merged := make([]*Service, 0, len(old)+len(keys))
 	changed := false
@@ -136,11 +132,7 @@ func (b *Builder) recompute(dirty map[key]bool) {
 
 // service computes one Service. It returns nil if this family has nothing to serve for it.
 func (b *Builder) service(k key) *Service {
-	o := b.objects[k]
-	if o == nil {
-		return nil
-	}
-	s := serviceFrom(o, b.family)
+	s := serviceFrom(b.objects[k], b.family)
 	if s == nil {
 		return nil
 	}
@@ -167,11 +159,8 @@ func compareObjects[T metav1.Object](a, b T) int {
 
 // zoneOf returns the zone of a node, or "" if the node is unknown or has no zone.
 func zoneOf(nodes []*corev1.Node, name string) string {
-	i, ok := slices.BinarySearchFunc(nodes, name, func(n *corev1.Node,
-		name string) int {
-		return cmp.Compare(n.Name, name)
-	})
-	if !ok {
+	i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == name })
+	if i < 0 {
 		return ""
 	}
 	return nodes[i].Labels[corev1.LabelTopologyZone]

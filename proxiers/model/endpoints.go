@@ -3,11 +3,14 @@
 package model
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
 )
@@ -48,14 +51,14 @@ func serviceOf(o *discoveryv1.EndpointSlice) (key, bool) {
 func collect(from []*discoveryv1.EndpointSlice, f lab.Family, node string) map[portKey][]*candidate {
 	all := map[portKey]map[netip.AddrPort]*candidate{}
 	for _, s := range from {
-		if !sliceOfFamily(s, f) {
+		if string(s.AddressType) != "IP"+f.String() {
 			continue
 		}
 		for _, p := range s.Ports {
 			if p.Port == nil || !validPort(*p.Port) {
 				continue
 			}
-			k := keyOfPort(p)
+			k := portKey{ptr.Deref(p.Name, ""), cmp.Or(ptr.Deref(p.Protocol, ""), corev1.ProtocolTCP)}
 			if all[k] == nil {
 				all[k] = map[netip.AddrPort]*candidate{}
 			}
@@ -66,32 +69,9 @@ func collect(from []*discoveryv1.EndpointSlice, f lab.Family, node string) map[p
 	}
 	out := make(map[portKey][]*candidate, len(all))
 	for k, set := range all {
-		list := make([]*candidate, 0, len(set))
-		for _, c := range set {
-			list = append(list, c)
-		}
-		slices.SortFunc(list, func(a, b *candidate) int { return a.addr.Compare(b.addr) })
-		out[k] = list
+		out[k] = slices.SortedFunc(maps.Values(set), func(a, b *candidate) int { return a.addr.Compare(b.addr) })
 	}
 	return out
-}
-
-func sliceOfFamily(s *discoveryv1.EndpointSlice, f lab.Family) bool {
-	if f == lab.V6 {
-		return s.AddressType == discoveryv1.AddressTypeIPv6
-	}
-	return s.AddressType == discoveryv1.AddressTypeIPv4
-}
-
-func keyOfPort(p discoveryv1.EndpointPort) portKey {
-	k := portKey{protocol: corev1.ProtocolTCP}
-	if p.Name != nil {
-		k.name = *p.Name
-	}
-	if p.Protocol != nil {
-		k.protocol = protocolOf(*p.Protocol)
-	}
-	return k
 }
 
 // add puts an endpoint into a set. It uses only the endpoint's first address, because the API defines all of them as
@@ -107,10 +87,10 @@ func add(set map[netip.AddrPort]*candidate, e *discoveryv1.Endpoint, port uint16
 	}
 	c := &candidate{
 		addr:        netip.AddrPortFrom(a, port),
-		onNode:      node != "" && e.NodeName != nil && *e.NodeName == node,
-		ready:       e.Conditions.Ready == nil || *e.Conditions.Ready,
-		serving:     e.Conditions.Serving == nil || *e.Conditions.Serving,
-		terminating: e.Conditions.Terminating != nil && *e.Conditions.Terminating,
+		onNode:      node != "" && ptr.Deref(e.NodeName, "") == node,
+		ready:       ptr.Deref(e.Conditions.Ready, true),
+		serving:     ptr.Deref(e.Conditions.Serving, true),
+		terminating: ptr.Deref(e.Conditions.Terminating, false),
 	}
 	if e.Hints != nil {
 		for _, z := range e.Hints.ForZones {
@@ -143,7 +123,7 @@ func rank(c *candidate) int {
 func assign(p *Port, all []*candidate, node, zone string) {
 	hinted := hintFilter(all, node, zone)
 	p.Cluster = choose(all, hinted)
-	p.Local = choose(onNode(all), nil)
+	p.Local = choose(slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return !c.onNode }), nil)
 	for _, c := range all {
 		p.Anywhere = p.Anywhere || c.ready || c.usableLast()
 		if c.ready || c.serving {
@@ -169,16 +149,6 @@ func choose(all []*candidate, filter func(*candidate) bool) []Endpoint {
 		return ready
 	}
 	return last
-}
-
-func onNode(all []*candidate) []*candidate {
-	var out []*candidate
-	for _, c := range all {
-		if c.onNode {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 // hintFilter returns the filter for topology hints. If every ready endpoint has node hints and some name this node, it

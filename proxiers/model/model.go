@@ -80,14 +80,14 @@ type Port struct {
 	// HealthCheckPort is the Service's health check port. Zero means none.
 	HealthCheckPort uint16
 
-	// Cluster is the set of endpoints for traffic under policy Cluster, after topology hints. If no endpoint is ready, it
-	// holds the terminating endpoints that still serve.
+	// Cluster is the set of endpoints for traffic under policy Cluster, after topology hints. If no endpoint is ready,
+	// it holds the terminating endpoints that still serve.
 	Cluster []Endpoint
-	// Local is the set of endpoints on this node, for traffic under policy Local. Topology hints do not apply. If none of
-	// them is ready, it holds those that terminate but still serve.
+	// Local is the set of endpoints on this node, for traffic under policy Local. Topology hints do not apply. If none
+	// of them is ready, it holds those that terminate but still serve.
 	Local []Endpoint
-	// Anywhere is set if any node has a usable endpoint. If Local is empty, it distinguishes a Service without endpoints
-	// from one whose endpoints are all on other nodes.
+	// Anywhere is set if any node has a usable endpoint. If Local is empty, it distinguishes a Service without
+	// endpoints from one whose endpoints are all on other nodes.
 	Anywhere bool
 	// Serving lists all endpoints that still answer established flows, regardless of policies and hints. A flow to any
 	// other address is stale.
@@ -124,6 +124,30 @@ func (p *Port) FromOutside() []Endpoint {
 	return p.Cluster
 }
 
+// Used returns the endpoints of each policy that frontends lead to, nil for a policy that no frontend needs. Under
+// external policy Local, traffic of the cluster itself still needs the endpoints of policy Cluster.
+func (p *Port) Used() (cluster, local []Endpoint) {
+	if !p.InternalLocal || p.External() {
+		cluster = p.Cluster
+	}
+	if p.InternalLocal || p.ExternalLocal && p.External() {
+		local = p.Local
+	}
+	return cluster, local
+}
+
+// Reached returns the endpoints that some frontend leads to, each once.
+func (p *Port) Reached() []Endpoint {
+	all, local := p.Used()
+	all = slices.Clip(all)
+	for _, ep := range local {
+		if !slices.ContainsFunc(all, func(o Endpoint) bool { return o.Addr == ep.Addr }) {
+			all = append(all, ep)
+		}
+	}
+	return all
+}
+
 // Admitted returns the source ranges that may use the LoadBalancerIPs; empty means that every client may. If
 // SourceRanges contains the address of the node, the result also includes the LoadBalancerIPs: where one of them is
 // configured on a device, the node may pick it as the source of its own packets.
@@ -147,19 +171,16 @@ func Diff(old, new *State) (gone, come []*Service) {
 	if new != nil {
 		after = new.Services
 	}
-	walk(before, after, compareServices,
-		func(s *Service) { gone = append(gone, s) },
-		func(s *Service) { come = append(come, s) })
-	return gone, come
+	return diff(before, after, compareServices)
 }
 
 func compareServices(a, b *Service) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// walk merges two lists that are sorted by order and reports the elements that only one of them has. Elements that
-// compare equal but are not identical are reported as gone and as come.
-func walk[T comparable](old, new []T, order func(a, b T) int, gone, come func(T)) {
+// diff returns the elements that only one of two lists has, which are sorted by order. Elements that compare equal but
+// are not identical are both gone and come.
+func diff[T comparable](old, new []T, order func(a, b T) int) (gone, come []T) {
 	for len(old) > 0 && len(new) > 0 {
 		if old[0] == new[0] {
 			old, new = old[1:], new[1:]
@@ -167,18 +188,11 @@ func walk[T comparable](old, new []T, order func(a, b T) int, gone, come func(T)
 		}
 		c := order(old[0], new[0])
 		if c <= 0 {
-			gone(old[0])
-			old = old[1:]
+			gone, old = append(gone, old[0]), old[1:]
 		}
 		if c >= 0 {
-			come(new[0])
-			new = new[1:]
+			come, new = append(come, new[0]), new[1:]
 		}
 	}
-	for _, o := range old {
-		gone(o)
-	}
-	for _, n := range new {
-		come(n)
-	}
+	return append(gone, old...), append(come, new...)
 }

@@ -43,8 +43,8 @@ func slice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 			Namespace: "shop", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)),
-			Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)),
+			Protocol: new(corev1.ProtocolTCP)}},
 	}
 	for _, e := range endpoints {
 		s.Endpoints = append(s.Endpoints, endpoint(e))
@@ -87,8 +87,6 @@ func node(name, zone string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Labels: map[string]string{corev1.LabelTopologyZone: zone}}}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // build makes the state of node n1, in zone a, for objects given in any order.
 func build(f lab.Family, objects ...any) *State {
@@ -187,12 +185,12 @@ func TestNodeOutsideZones(t *testing.T) {
 
 func TestUnionOfSlices(t *testing.T) {
 	named := func(s *discoveryv1.EndpointSlice, port int32) *discoveryv1.EndpointSlice {
-		s.Ports = []discoveryv1.EndpointPort{{Name: ptr("http"), Port: &port}}
+		s.Ports = []discoveryv1.EndpointPort{{Name: new("http"), Port: &port}}
 		return s
 	}
 	adm := slice("adm", "10.0.0.7 n1")
-	adm.Ports = []discoveryv1.EndpointPort{{Name: ptr("adm"), Port: ptr(int32(9090))}, {Name: ptr("http"), Port: nil},
-		{Name: ptr("http"), Port: ptr(int32(0))}}
+	adm.Ports = []discoveryv1.EndpointPort{{Name: new("adm"), Port: new(int32(9090))}, {Name: new("http"), Port: nil},
+		{Name: new("http"), Port: new(int32(0))}}
 	foreign := slice("foreign", "10.0.0.66 n1")
 	foreign.Namespace = "else"
 	fqdn := slice("fqdn", "10.0.0.67 n1")
@@ -200,7 +198,7 @@ func TestUnionOfSlices(t *testing.T) {
 	six := slice("six", "fd00::1 n1")
 	six.AddressType = discoveryv1.AddressTypeIPv6
 	udp := slice("udp", "10.0.0.68 n1")
-	udp.Ports[0].Protocol = ptr(corev1.ProtocolUDP)
+	udp.Ports[0].Protocol = new(corev1.ProtocolUDP)
 	headless := slice("headless", "10.0.0.69 n1")
 	headless.Labels[corev1.IsHeadlessService] = ""
 	empty := slice("empty")
@@ -272,15 +270,15 @@ func TestFrontends(t *testing.T) {
 		s.Spec.InternalTrafficPolicy = &local
 		s.Spec.HealthCheckNodePort = 32000
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr(int32(10))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(10))}}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
-			{IP: "192.0.2.1"}, {IP: "192.0.2.2", IPMode: ptr(corev1.LoadBalancerIPModeVIP)},
-			{IP: "192.0.2.3", IPMode: ptr(corev1.LoadBalancerIPModeProxy)}, {Hostname: "lb.example"}, {IP: "fd00:3::1"},
+			{IP: "192.0.2.1"}, {IP: "192.0.2.2", IPMode: new(corev1.LoadBalancerIPModeVIP)},
+			{IP: "192.0.2.3", IPMode: new(corev1.LoadBalancerIPModeProxy)}, {Hostname: "lb.example"}, {IP: "fd00:3::1"},
 		}
 	})
 	// Two ports of one pod count once for the health check, and only what is ready, and here.
 	other := slice("b", "10.0.0.1 n1")
-	other.Ports[0].Name = ptr("other")
+	other.Ports[0].Name = new("other")
 	st := build(lab.V4, svc, slice("a", "10.0.0.1 n1", "10.0.0.2 n1", "10.0.0.3 n1 terminating", "10.0.0.4 n2"), other)
 	got := st.Services[0]
 	p := *got.Ports[0]

@@ -3,7 +3,7 @@
 package model
 
 import (
-	"net"
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab"
 )
@@ -21,7 +22,7 @@ const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 // serviceFrom translates a Service object for one family, without endpoints. It returns nil if the Service has no
 // virtual IP in the family, or belongs to another proxier.
 func serviceFrom(o *corev1.Service, f lab.Family) *Service {
-	if !proxied(o) {
+	if o == nil || !proxied(o) {
 		return nil
 	}
 	clusterIP := clusterIPOf(o, f)
@@ -30,11 +31,10 @@ func serviceFrom(o *corev1.Service, f lab.Family) *Service {
 	}
 	s := &Service{Namespace: o.Namespace, Name: o.Name}
 	shared := Port{
-		ClusterIP:   clusterIP,
-		ExternalIPs: addrsOf(o.Spec.ExternalIPs, f),
-		InternalLocal: o.Spec.InternalTrafficPolicy != nil &&
-			*o.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
-		Affinity: affinityOf(o),
+		ClusterIP:     clusterIP,
+		ExternalIPs:   addrsOf(o.Spec.ExternalIPs, f),
+		InternalLocal: ptr.Deref(o.Spec.InternalTrafficPolicy, "") == corev1.ServiceInternalTrafficPolicyLocal,
+		Affinity:      affinityOf(o),
 	}
 	if o.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		shared.LoadBalancerIPs = addrsOf(virtualIngress(o), f)
@@ -50,7 +50,7 @@ func serviceFrom(o *corev1.Service, f lab.Family) *Service {
 
 	for _, sp := range o.Spec.Ports {
 		p := shared
-		p.ID = PortID{o.Namespace, o.Name, sp.Name, protocolOf(sp.Protocol)}
+		p.ID = PortID{o.Namespace, o.Name, sp.Name, cmp.Or(sp.Protocol, corev1.ProtocolTCP)}
 		if !validPort(sp.Port) || slices.ContainsFunc(s.Ports, func(q *Port) bool { return q.ID == p.ID }) {
 			continue
 		}
@@ -82,17 +82,14 @@ func clusterIPOf(o *corev1.Service, f lab.Family) netip.Addr {
 	if len(all) == 0 {
 		all = []string{o.Spec.ClusterIP}
 	}
-	if found := addrsOf(all, f); len(found) > 0 {
-		return found[0]
-	}
-	return netip.Addr{}
+	return append(addrsOf(all, f), netip.Addr{})[0]
 }
 
 // virtualIngress returns the load balancer addresses that nodes serve themselves (KEP-1860: ipMode VIP, the default).
 func virtualIngress(o *corev1.Service) []string {
 	var out []string
 	for _, in := range o.Status.LoadBalancer.Ingress {
-		if in.IP != "" && (in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP) {
+		if in.IP != "" && ptr.Deref(in.IPMode, corev1.LoadBalancerIPModeVIP) == corev1.LoadBalancerIPModeVIP {
 			out = append(out, in.IP)
 		}
 	}
@@ -106,8 +103,8 @@ func affinityOf(o *corev1.Service) time.Duration {
 		return 0
 	}
 	seconds := corev1.DefaultClientIPServiceAffinitySeconds
-	if c := o.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
-		seconds = *c.ClientIP.TimeoutSeconds
+	if c := o.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
+		seconds = ptr.Deref(c.ClientIP.TimeoutSeconds, seconds)
 	}
 	return time.Duration(seconds) * time.Second
 }
@@ -128,7 +125,7 @@ func addrsOf(texts []string, f lab.Family) []netip.Addr {
 func rangesOf(texts []string, f lab.Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, t := range texts {
-		p, ok := parsePrefix(strings.TrimSpace(t))
+		p, ok := ParsePrefix(strings.TrimSpace(t))
 		if !ok || lab.FamilyOf(p.Addr()) != f {
 			continue
 		}
@@ -149,25 +146,15 @@ func parseAddr(text string) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
-func parsePrefix(text string) (netip.Prefix, bool) {
+// ParsePrefix parses a range as Kubernetes does: it ignores leading zeros and bits beyond the mask.
+func ParsePrefix(text string) (netip.Prefix, bool) {
 	_, n, err := netutils.ParseCIDRSloppy(text)
 	if err != nil {
 		return netip.Prefix{}, false
 	}
-	return prefixOf(n)
-}
-
-func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	a, ok := netip.AddrFromSlice(n.IP)
 	ones, _ := n.Mask.Size()
 	return netip.PrefixFrom(a, ones).Masked(), ok
-}
-
-func protocolOf(p corev1.Protocol) corev1.Protocol {
-	if p == "" {
-		return corev1.ProtocolTCP
-	}
-	return p
 }
 
 func validPort(n int32) bool { return n > 0 && n <= 65535 }

@@ -4,7 +4,6 @@ package nftables
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 
 	"sigs.k8s.io/knftables"
@@ -12,7 +11,6 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -20,61 +18,44 @@ import (
 // family is the mechanism of one IP family of a node.
 type family struct {
 	table    *nft.Table
-	frame    frame
-	renderer renderer
+	frame    *nft.Frame
+	settings settings
 
-	// held is what the kernel holds; nil means that this is not known, and that everything is to be written.
+	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
 }
 
-// tableName is that of kube-proxy's table: the two could not serve one node together anyway, and people look there.
+// tableName is that of kube-proxy's table: both cannot serve one node, and people look there.
 const tableName = "kube-proxy"
 
-func openTable(ns *netns.NS, ip lab.Family) (*nft.Table, error) {
-	if ip == lab.V6 {
-		return nft.Open(ns, knftables.IPv6Family, tableName)
-	}
-	return nft.Open(ns, knftables.IPv4Family, tableName)
+func newFamily(ns *netns.NS, s settings) (*family, error) {
+	t, err := nft.Open(ns, knftables.Family(nft.Word(s.family)), tableName)
+	return &family{table: t, frame: s.frame(), settings: s}, err
 }
 
-func newFamily(node kit.Site) (*family, error) {
-	ip := node.Family
-	t, err := openTable(node.Host.NS, ip)
-	if err != nil {
-		return nil, err
-	}
-	return &family{
-		table: t,
-		frame: frame{
-			family:     ip,
-			podRange:   nodeaddr.OfFamily(node.ClusterCIDRs, ip),
-			nodePods:   nodeaddr.OfFamily(node.PodCIDRs, ip),
-			services:   ofFamily(node.ServiceCIDRs, ip),
-			masquerade: node.Config.MasqueradeAll,
-		},
-		renderer: renderer{
-			family:   ip,
-			podRange: nodeaddr.OfFamily(node.PodCIDRs, ip),
-			nodeAddr: node.Host.Addr(ip),
-		},
-	}, nil
+func familyOf(site kit.Site) (*family, error) {
+	ip := site.Family
+	return newFamily(site.Host.NS, settings{
+		family: ip, nodeAddr: site.Host.Addr(ip), masquerade: site.Config.MasqueradeAll,
+		podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, ip),
+		nodePods: nodeaddr.FirstOfFamily(site.PodCIDRs, ip),
+		services: nodeaddr.OfFamily(site.ServiceCIDRs, ip),
+	})
 }
 
-// Program implements kit.Mechanism.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
-	r := f.renderer
-	r.nodePorts = at.ReachableNodePorts()
+	r := renderer{f.settings, at.ReachableNodePorts()}
 	held := f.held
 	if held == nil {
 		return f.programAll(ctx, state, r)
 	}
-	if state == held.state && r.equal(held.renderer) {
+	if state == held.State && slices.Equal(r.nodePorts, held.nodePorts) {
 		return nil
 	}
-	f.held = nil // until the kernel has taken the change
+	f.held = nil // until the kernel has accepted the change
 	tx := f.table.Transaction()
 	gone, come := held.update(state, r)
-	write(tx, r.family, gone, come)
+	nft.Write(tx, gone, come)
 	if err := f.table.Run(ctx, tx); err != nil {
 		return err
 	}
@@ -82,50 +63,27 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// programAll writes everything, in place of whatever there is.
+// programAll writes everything, whatever the kernel holds.
 func (f *family) programAll(ctx context.Context, state *model.State, r renderer) error {
-	next := newLedger(r)
+	next := newLedger()
 	_, all := next.update(state, r)
 	former, err := f.table.Holdings(ctx)
 	if err != nil {
 		return err
 	}
-	for _, way := range f.ways(former, all) {
-		if err = f.runAll(ctx, way); err == nil {
-			f.held = next
-			return nil
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	if err := f.table.RunAny(ctx, f.ways(former, all)...); err != nil {
+		return err
 	}
-	return err
-}
-
-func (f *family) runAll(ctx context.Context, all []*knftables.Transaction) error {
-	for _, tx := range all {
-		if err := f.table.Run(ctx, tx); err != nil {
-			return err
-		}
-	}
+	f.held = next
 	return nil
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
-	tx := f.table.Transaction()
-	nft.Destroy(tx)
-	return f.table.Run(ctx, tx)
+	return f.table.Remove(ctx)
 }
 
-// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) { return f.table.Text(ctx) }
 
-// Release implements kit.Mechanism. Programs that have ended hold nothing.
+// Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
 func (f *family) Release() error { return nil }
-
-// ofFamily are the ranges of a family.
-func ofFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {
-	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
-}

@@ -9,29 +9,28 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/proxiers/nft"
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
 // fragment is what one Service contributes to the table.
 type fragment struct {
-	own    parts // needed whoever has the frontends
+	own    nft.Parts // needed whichever Service has the frontends
 	claims []*claim
 }
 
-// frontend is where clients send to, as a key of the maps: "10.96.0.10 . tcp . 80".
+// frontend is an address that clients connect to, as a key of the maps: "10.96.0.10 . tcp . 80".
 type frontend string
 
 func newFrontend(a netip.Addr, p *model.Port, port uint16) frontend {
 	return frontend(fmt.Sprintf("%s . %s . %d", a, protocol(p.ID), port))
 }
 
-// claim is a Service's wish to serve a frontend, and what is needed if it does.
+// claim is a Service's wish to serve a frontend, with the parts that are needed if it does.
 type claim struct {
 	to   frontend
 	rank int    // rankClusterIP or rankExternal
 	by   string // the port's name
-	parts
+	nft.Parts
 }
 
 // The ranks of claims to the same frontend.
@@ -42,17 +41,8 @@ const (
 
 // renderer makes fragments.
 type renderer struct {
-	family lab.Family
-	// podRange are the node's own pods; zero: not known.
-	podRange netip.Prefix
-	// nodeAddr is the node's primary address, nodePorts are those that serve NodePorts.
-	nodeAddr  netip.Addr
-	nodePorts []netip.Addr
-}
-
-func (r renderer) equal(o renderer) bool {
-	return r.family == o.family && r.podRange == o.podRange && r.nodeAddr == o.nodeAddr &&
-		slices.Equal(r.nodePorts, o.nodePorts)
+	settings
+	nodePorts []netip.Addr // the node's addresses that serve NodePorts
 }
 
 func (r renderer) render(s *model.Service) *fragment {
@@ -64,11 +54,12 @@ func (r renderer) render(s *model.Service) *fragment {
 }
 
 func (r renderer) port(f *fragment, p *model.Port) {
-	f.own.put(setClusterIPs, p.ClusterIP.String(), "")
-	for _, ep := range reached(p) {
+	f.own.AddElement(setClusterIPs, p.ClusterIP.String(), "")
+	for _, ep := range p.Reached() {
 		// EndpointSlices that people write need not name nodes.
-		if ep.OnNode || r.podRange.Contains(ep.Addr.Addr()) {
-			f.own.put(setHairpin, fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
+		if ep.OnNode || r.nodePods.Contains(ep.Addr.Addr()) {
+			f.own.AddElement(setHairpin,
+				fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
 		}
 	}
 	if p.Affinity > 0 {
@@ -92,7 +83,7 @@ func (r renderer) port(f *fragment, p *model.Port) {
 	}
 }
 
-// clusterIP is the claim to the ClusterIP.
+// clusterIP returns the claim to the ClusterIP.
 func (r renderer) clusterIP(p *model.Port) *claim {
 	c := &claim{to: newFrontend(p.ClusterIP, p, p.Number), rank: rankClusterIP, by: p.ID.String()}
 	switch {
@@ -106,8 +97,8 @@ func (r renderer) clusterIP(p *model.Port) *claim {
 	return c
 }
 
-// external is the claim to any other frontend. Its traffic is masqueraded, as it may leave the node again; under policy
-// Local it does not, and only the node's own, which may have the frontend as its source, is.
+// external returns the claim to any other frontend. Its traffic is masqueraded, because it may leave the node again.
+// Under policy Local it does not, so only the node's own traffic is, whose source may be the frontend itself.
 func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
 	c := &claim{to: newFrontend(ip, p, port), rank: rankExternal, by: p.ID.String()}
 	if len(p.FromOutside()) == 0 {
@@ -129,8 +120,8 @@ func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
 	return c
 }
 
-// choice returns the chain that picks an endpoint in the scope at random, with equal chances. It numbers the endpoints:
-// the first one is in the map of all first endpoints, and so on.
+// choice returns the chain that picks an endpoint in the scope at random, with equal probability. It numbers the
+// endpoints: the first map holds the first endpoint of each frontend, and so on.
 func (r renderer) choice(c *claim, p *model.Port, s scope) string {
 	if p.Affinity > 0 {
 		return s.stickyChain(p.ID)
@@ -138,30 +129,31 @@ func (r renderer) choice(c *claim, p *model.Port, s scope) string {
 	among := s.endpoints(p)
 	var numbered []string
 	for i, ep := range among {
-		c.put(s.endpointMap(i), string(c.to), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
-		c.containers = append(c.containers, container{name: s.endpointMap(i)})
-		c.chains = append(c.chains, newChain(s.useChain(i), "",
-			fmt.Sprintf("dnat %s addr . port to %s map @%s", nft.Word(r.family), key(r.family), s.endpointMap(i))))
+		c.AddElement(s.endpointMap(i), string(c.to), fmt.Sprintf("%s . %d", ep.Addr.Addr(), ep.Addr.Port()))
+		c.Containers = append(c.Containers, nft.Container{Name: s.endpointMap(i),
+			Type: frontendType(r.family) + " : " + nft.AddrType(r.family) + " . inet_service"})
+		c.AddChain(s.useChain(i), "",
+			fmt.Sprintf("dnat %s addr . port to %s map @%s", nft.Word(r.family), key(r.family), s.endpointMap(i)))
 		numbered = append(numbered, fmt.Sprintf("%d : goto %s", i, s.useChain(i)))
 	}
 	if len(among) == 1 {
 		return s.useChain(0)
 	}
 	name := s.pickChain(len(among))
-	c.chains = append(c.chains, newChain(name, "", random(numbered)))
+	c.AddChain(name, "", random(numbered))
 	return name
 }
 
-// random is a rule that takes one of the numbered ways.
+// random returns a rule that jumps by one of the numbered elements.
 func random(numbered []string) string {
 	return fmt.Sprintf("numgen random mod %d vmap { %s }", len(numbered), strings.Join(numbered, ", "))
 }
 
-// affinity makes the chains of a port that remembers its clients: one for each scope, which picks the endpoint that the
-// client had lately, or else any; and one for each endpoint, with the set of its clients.
+// affinity adds the chains of a port with session affinity: one for each scope, which picks the client's last endpoint
+// or any, and one for each endpoint, with the set of its clients.
 func (r renderer) affinity(f *fragment, p *model.Port) {
 	for _, s := range []scope{everywhere, onNode} {
-		if !s.used(p) || len(s.endpoints(p)) == 0 {
+		if len(s.endpoints(p)) == 0 {
 			continue
 		}
 		var lines, numbered []string
@@ -170,62 +162,44 @@ func (r renderer) affinity(f *fragment, p *model.Port) {
 			lines = append(lines, fmt.Sprintf("%s saddr @%s %s", nft.Word(r.family), affinitySet(p, ep.Addr), to))
 			numbered = append(numbered, fmt.Sprintf("%d : %s", i, to))
 		}
-		f.own.chains = append(f.own.chains,
-			newChain(s.stickyChain(p.ID), p.ID.String()+": the endpoint of the client, or any",
-				append(lines, random(numbered))...))
+		f.own.AddChain(s.stickyChain(p.ID), p.ID.String()+": the endpoint of the client, or any",
+			append(lines, random(numbered))...)
 	}
-	// Where the set is full, the first rule fails, and the second one serves the client all the same.
-	for _, ep := range reached(p) {
+	// If the set is full, the first rule fails, and the second one still serves the client.
+	for _, ep := range p.Reached() {
 		clients := affinitySet(p, ep.Addr)
-		f.own.containers = append(f.own.containers, container{clients, p.Affinity})
-		f.own.chains = append(f.own.chains, newChain(endpointChain(p.ID, ep.Addr), "",
+		f.own.Containers = append(f.own.Containers, nft.Container{Name: clients, Type: nft.AddrType(r.family),
+			Timeout: p.Affinity})
+		f.own.AddChain(endpointChain(p.ID, ep.Addr), "",
 			fmt.Sprintf("update @%s { %s saddr }", clients, nft.Word(r.family)),
-			fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr)))
+			fmt.Sprintf("meta l4proto %s dnat to %s", protocol(p.ID), ep.Addr))
 	}
 }
 
-// reached are the endpoints that some frontend reaches, each once.
-func reached(p *model.Port) []model.Endpoint {
-	var all []model.Endpoint
-	known := map[netip.AddrPort]bool{}
-	for _, s := range []scope{everywhere, onNode} {
-		if !s.used(p) {
-			continue
-		}
-		for _, ep := range s.endpoints(p) {
-			if !known[ep.Addr] {
-				known[ep.Addr] = true
-				all = append(all, ep)
-			}
-		}
-	}
-	return all
-}
-
-// admit drops what does not come from the source ranges.
+// admit drops packets from outside of the source ranges.
 func (r renderer) admit(c *claim, p *model.Port) {
 	from := p.Admitted(r.nodeAddr)
 	var list []string
 	for i, s := range from {
-		// nft does not take a range that lies within another one.
-		if !slices.ContainsFunc(from, func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }) &&
-			!slices.Contains(from[:i], s) {
+		// nft rejects a range within another one.
+		within := func(o netip.Prefix) bool { return o.Bits() < s.Bits() && o.Contains(s.Addr()) }
+		if !slices.ContainsFunc(from, within) && !slices.Contains(from[:i], s) {
 			list = append(list, s.String())
 		}
 	}
 	name := prefixFirewall + portName(p.ID)
-	c.chains = append(c.chains, newChain(name, p.ID.String()+": loadBalancerSourceRanges",
-		fmt.Sprintf("%s saddr != { %s } drop", nft.Word(r.family), strings.Join(list, ", "))))
+	c.AddChain(name, p.ID.String()+": loadBalancerSourceRanges",
+		fmt.Sprintf("%s saddr != { %s } drop", nft.Word(r.family), strings.Join(list, ", ")))
 	c.lead(mapFirewallIPs, name)
 }
 
-// unserved says what becomes of packets that were not translated: if there are endpoints elsewhere, the client is to
-// try again, perhaps through another node; if there are none, it is told.
+// unserved handles packets that were not translated. If endpoints exist elsewhere, they are dropped, so that the client
+// tries again, perhaps through another node. Otherwise they are rejected.
 func (c *claim) unserved(p *model.Port) {
 	if p.Anywhere {
 		c.verdict(mapNoEndpoints, "drop")
 	} else {
-		c.verdict(mapNoEndpoints, "goto "+chainReject)
+		c.lead(mapNoEndpoints, chainReject)
 	}
 }
 
@@ -233,9 +207,5 @@ func (c *claim) unserved(p *model.Port) {
 func (c *claim) lead(in, to string) { c.verdict(in, "goto "+to) }
 
 func (c *claim) verdict(in, verdict string) {
-	c.elements = append(c.elements, nft.Element{In: in, Key: string(c.to), Value: verdict, Comment: c.by})
-}
-
-func (p *parts) put(in, key, value string) {
-	p.elements = append(p.elements, nft.Element{In: in, Key: key, Value: value})
+	c.Elements = append(c.Elements, nft.Element{In: in, Key: string(c.to), Value: verdict, Comment: c.by})
 }

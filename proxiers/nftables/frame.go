@@ -11,33 +11,37 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// The sets and maps. Keys are frontends (address . protocol . port), but for the two sets.
-// The maps of endpoints are as many as there are endpoints to a frontend.
+// The sets and maps of the frame. The keys of maps are frontends (address . protocol . port).
 const (
 	setClusterIPs   = "cluster-ips"          // addresses
-	setHairpin      = "hairpin-connections"  // source . destination . protocol . port of an endpoint that talks to itself
+	setHairpin      = "hairpin-connections"  // source . destination . protocol . port of an endpoint's to itself
 	mapServiceIPs   = "service-ips"          // where a frontend's packets go
 	mapShortCircuit = "short-circuit-ips"    // where those from the cluster itself go under externalTrafficPolicy Local
 	mapLocalIPs     = "local-ips"            // where all others go then
-	mapMasquerade   = "masquerade-ips"       // who gets this node's address as source
-	mapNoEndpoints  = "no-endpoint-services" // what to do with packets that nobody serves
+	mapMasquerade   = "masquerade-ips"       // frontends whose clients get this node's address as source
+	mapNoEndpoints  = "no-endpoint-services" // what to do with packets that no endpoint serves
 	mapFirewallIPs  = "firewall-ips"         // frontends that admit some sources only
 )
 
-// The chains of the frame that maps lead to.
+// The chains of the frame.
 const (
+	chainFirewall        = "firewall-check"
+	chainEndpoints       = "service-endpoints-check"
+	chainClusterIPs      = "cluster-ips-check"
+	chainServices        = "services"
 	chainExternalLocal   = "external-local"
+	chainMasquerading    = "masquerading"
 	chainToNode          = "masquerade-to-node"
 	chainToNodeFromLocal = "masquerade-if-from-node"
 	chainReject          = "reject-chain"
-	chainServices        = "services"
 )
 
-// frame is the part of the table that does not depend on Services.
-type frame struct {
+// settings are the settings of a node that rules depend on.
+type settings struct {
 	family     lab.Family
-	podRange   netip.Prefix   // of all pods; zero: not known
-	nodePods   netip.Prefix   // of the node's own pods; zero: not known
+	podRange   netip.Prefix   // of all pods; zero: unknown
+	nodePods   netip.Prefix   // of the node's own pods; zero: unknown
+	nodeAddr   netip.Addr     // the node's primary address
 	services   []netip.Prefix // ranges of ClusterIPs
 	masquerade bool           // all traffic to ClusterIPs
 }
@@ -47,90 +51,85 @@ func frontendType(f lab.Family) string { return nft.AddrType(f) + " . inet_proto
 // key is the frontend that a packet is sent to.
 func key(f lab.Family) string { return nft.Word(f) + " daddr . meta l4proto . th dport" }
 
-type baseChain struct {
-	name     string
-	kind     knftables.BaseChainType
-	hook     knftables.BaseChainHook
-	priority knftables.BaseChainPriority
-	rules    []string
-}
-
-// baseChains are where packets enter. The verdict on a new connection holds for all of it.
-func baseChains() []baseChain {
-	const fresh = "ct state new jump "
-	return []baseChain{
-		{"filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, knftables.DNATPriority + "-10",
-			[]string{fresh + "firewall-check"}},
-		{"filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, knftables.DNATPriority + "-10",
-			[]string{fresh + "firewall-check"}},
-		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, []string{"jump services"}},
-		{"nat-output", knftables.NATType, knftables.OutputHook, knftables.DNATPriority, []string{"jump services"}},
-		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority,
-			[]string{fresh + "service-endpoints-check"}},
-		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
-			[]string{fresh + "service-endpoints-check", fresh + "cluster-ips-check"}},
-		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
-			[]string{fresh + "service-endpoints-check", fresh + "cluster-ips-check"}},
-		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority,
-			[]string{"ct status dnat jump masquerading"}},
+// frame returns the part of the table that does not depend on Services. The verdict on a new connection holds for all
+// of it.
+func (s *settings) frame() *nft.Frame {
+	const fresh, services = "ct state new jump ", "jump " + chainServices
+	const firewall, endpoints = fresh + chainFirewall, fresh + chainEndpoints
+	const clusterIPs, masquerading = fresh + chainClusterIPs, "ct status dnat jump " + chainMasquerading
+	const pre, dnat, post = knftables.DNATPriority + "-10", knftables.DNATPriority, knftables.FilterPriority
+	f := &nft.Frame{Containers: s.containers(), Chains: s.chains()}
+	add := func(name string, kind knftables.BaseChainType, hook knftables.BaseChainHook,
+		priority knftables.BaseChainPriority, rules ...string) {
+		c := nft.BaseChain{Chain: nft.NewChain(name, "", rules...), Kind: kind, Hook: hook, Priority: priority}
+		f.Bases = append(f.Bases, c)
 	}
+	add("filter-prerouting-pre-dnat", knftables.FilterType, knftables.PreroutingHook, pre, firewall)
+	add("filter-output-pre-dnat", knftables.FilterType, knftables.OutputHook, pre, firewall)
+	add("nat-prerouting", knftables.NATType, knftables.PreroutingHook, dnat, services)
+	add("nat-output", knftables.NATType, knftables.OutputHook, dnat, services)
+	add("filter-input", knftables.FilterType, knftables.InputHook, post, endpoints)
+	add("filter-forward", knftables.FilterType, knftables.ForwardHook, post, endpoints, clusterIPs)
+	add("filter-output", knftables.FilterType, knftables.OutputHook, post, endpoints, clusterIPs)
+	add("nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, masquerading)
+	return f
 }
 
 // chains are those that base chains and maps lead to.
-func (f *frame) chains() []chain {
-	to := key(f.family)
-	return []chain{
-		newChain("firewall-check", "sources that a load balancer address does not admit", to+" vmap @"+mapFirewallIPs),
-		newChain("service-endpoints-check", "Services that nobody serves, or nobody here", to+" vmap @"+mapNoEndpoints),
-		newChain("cluster-ips-check", "refuses other ports of ClusterIPs, and drops what goes to those of nobody",
-			f.clusterIPsCheck()...),
-		newChain(chainServices, "translates what goes to a Service", to+" vmap @"+mapServiceIPs),
-		newChain(chainExternalLocal, "externalTrafficPolicy Local", f.externalLocal()...),
-		newChain("masquerading", "translated traffic whose replies would not come back through this node",
-			f.masquerading()...),
-		newChain(chainToNode, "", "masquerade fully-random"),
-		newChain(chainToNodeFromLocal, "", "fib saddr type local masquerade fully-random"),
-		newChain(chainReject, "the verdict of an element cannot be reject, so it leads here", "reject"),
+func (s *settings) chains() []nft.Chain {
+	to := key(s.family)
+	return []nft.Chain{
+		nft.NewChain(chainFirewall, "sources that a load balancer address does not admit", to+" vmap @"+mapFirewallIPs),
+		nft.NewChain(chainEndpoints, "Services without endpoints, or without ones here", to+" vmap @"+mapNoEndpoints),
+		nft.NewChain(chainClusterIPs, "refuses other ports of ClusterIPs, and drops packets to unused ClusterIPs",
+			s.clusterIPsCheck()...),
+		nft.NewChain(chainServices, "translates packets to Services", to+" vmap @"+mapServiceIPs),
+		nft.NewChain(chainExternalLocal, "externalTrafficPolicy Local", s.externalLocal()...),
+		nft.NewChain(chainMasquerading, "translated traffic whose replies would not come back through this node",
+			s.masquerading()...),
+		nft.NewChain(chainToNode, "", "masquerade fully-random"),
+		nft.NewChain(chainToNodeFromLocal, "", "fib saddr type local masquerade fully-random"),
+		nft.NewChain(chainReject, "the verdict of an element cannot be reject, so it leads here", "reject"),
 	}
 }
 
-// clusterIPsCheck gets what was not translated and goes to the ranges of ClusterIPs all the same.
-func (f *frame) clusterIPsCheck() []string {
-	lines := []string{nft.Word(f.family) + " daddr @" + setClusterIPs + " reject"}
-	for _, p := range f.services {
-		lines = append(lines, nft.Word(f.family)+" daddr "+p.String()+" drop")
+// clusterIPsCheck handles packets to the ranges of ClusterIPs that were not translated.
+func (s *settings) clusterIPsCheck() []string {
+	lines := []string{nft.Word(s.family) + " daddr @" + setClusterIPs + " reject"}
+	for _, p := range s.services {
+		lines = append(lines, nft.Word(s.family)+" daddr "+p.String()+" drop")
 	}
 	return lines
 }
 
-// externalLocal is for frontends under externalTrafficPolicy Local. Traffic of the node and of its pods takes the short
-// cut to all endpoints: it has not come through a load balancer that knows which nodes have some. A pod of another
-// node has sent to this node, so it gets this node's endpoints (kubernetes#74383). A packet that finds nothing here
-// keeps its destination, and is dropped for it later.
-func (f *frame) externalLocal() []string {
-	ip, to := nft.Word(f.family), key(f.family)
+// externalLocal handles frontends under externalTrafficPolicy Local. Traffic of the node and of its pods takes the
+// short cut to all endpoints, because it has not passed a load balancer that knows which nodes have endpoints. A pod of
+// another node gets this node's endpoints (kubernetes#74383). A packet without an endpoint keeps its destination, and
+// is dropped later.
+func (s *settings) externalLocal() []string {
+	ip, to := nft.Word(s.family), key(s.family)
 	var lines []string
-	if f.nodePods.IsValid() {
-		lines = append(lines, ip+" saddr "+f.nodePods.String()+" "+to+" vmap @"+mapShortCircuit)
+	if s.nodePods.IsValid() {
+		lines = append(lines, ip+" saddr "+s.nodePods.String()+" "+to+" vmap @"+mapShortCircuit)
 	}
 	return append(lines,
 		"fib saddr type local "+to+" vmap @"+mapShortCircuit,
 		to+" vmap @"+mapLocalIPs)
 }
 
-// masquerading gives connections this node's address as source, if their replies would not come back through it: those
-// to ClusterIPs that are not from pods, those to other frontends, and those of an endpoint to itself. The port that a
-// connection was made to has a type only where its protocol is known, hence a rule for each.
-func (f *frame) masquerading() []string {
-	ip := nft.Word(f.family)
+// masquerading masquerades connections whose replies would not come back through this node: those to ClusterIPs that
+// are not from pods, those to other frontends, and those of an endpoint to itself. The original port has a type only if
+// the protocol is known, so there is a rule for each protocol.
+func (s *settings) masquerading() []string {
+	ip := nft.Word(s.family)
 	lines := []string{
 		ip + " saddr . " + ip + " daddr . meta l4proto . th dport @" + setHairpin + " goto " + chainToNode,
 	}
 	switch clusterIP := "ct original " + ip + " daddr @" + setClusterIPs; {
-	case f.masquerade:
+	case s.masquerade:
 		lines = append(lines, clusterIP+" goto "+chainToNode)
-	case f.podRange.IsValid():
-		lines = append(lines, clusterIP+" "+ip+" saddr != "+f.podRange.String()+" goto "+chainToNode)
+	case s.podRange.IsValid():
+		lines = append(lines, clusterIP+" "+ip+" saddr != "+s.podRange.String()+" goto "+chainToNode)
 	}
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
 		lines = append(lines, "meta l4proto "+proto+" ct original "+ip+" daddr . meta l4proto . ct original proto-dst "+
@@ -139,21 +138,17 @@ func (f *frame) masquerading() []string {
 	return lines
 }
 
-// containers declare the sets and maps.
-func (f *frame) containers() []knftables.Object {
-	addr, frontend := nft.AddrType(f.family), frontendType(f.family)
-	verdicts := func(name, comment string) *knftables.Map {
-		return &knftables.Map{Name: name, Type: frontend + " : verdict", Comment: &comment}
-	}
-	return []knftables.Object{
-		&knftables.Set{Name: setClusterIPs, Type: addr, Comment: knftables.PtrTo("ClusterIPs in use")},
-		&knftables.Set{Name: setHairpin, Type: addr + " . " + frontend,
-			Comment: knftables.PtrTo("endpoints on this node, to themselves")},
-		verdicts(mapServiceIPs, "packets for Services"),
-		verdicts(mapShortCircuit, "externalTrafficPolicy Local: from pods and this node"),
-		verdicts(mapLocalIPs, "externalTrafficPolicy Local: from outside"),
-		verdicts(mapMasquerade, "frontends whose traffic is masqueraded"),
-		verdicts(mapNoEndpoints, "frontends that nobody serves, or nobody here"),
-		verdicts(mapFirewallIPs, "frontends that admit some sources only"),
+func (s *settings) containers() []nft.Container {
+	addr, frontend := nft.AddrType(s.family), frontendType(s.family)
+	verdicts := frontend + " : verdict"
+	return []nft.Container{
+		{Name: setClusterIPs, Type: addr, Comment: "ClusterIPs in use"},
+		{Name: setHairpin, Type: addr + " . " + frontend, Comment: "endpoints on this node, to themselves"},
+		{Name: mapServiceIPs, Type: verdicts, Comment: "packets for Services"},
+		{Name: mapShortCircuit, Type: verdicts, Comment: "externalTrafficPolicy Local: from pods and this node"},
+		{Name: mapLocalIPs, Type: verdicts, Comment: "externalTrafficPolicy Local: from outside"},
+		{Name: mapMasquerade, Type: verdicts, Comment: "frontends whose traffic is masqueraded"},
+		{Name: mapNoEndpoints, Type: verdicts, Comment: "frontends without endpoints, or without endpoints here"},
+		{Name: mapFirewallIPs, Type: verdicts, Comment: "frontends that admit some sources only"},
 	}
 }

@@ -21,7 +21,7 @@ func start(t testing.TB, node spec.Node) *instance {
 	in := &instance{}
 	d := definition
 	d.New = func(_ context.Context, site kit.Site) (kit.Mechanism, error) {
-		f, err := newFamily(site)
+		f, err := familyOf(site)
 		in.families = append(in.families, f)
 		return f, err
 	}

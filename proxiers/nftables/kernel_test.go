@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
@@ -113,13 +114,13 @@ func TestWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, all := newLedger(f.renderer).update(model.NewBuilder("n1", lab.V4).Build(s), f.renderer)
+	_, all := newLedger().update(model.NewBuilder("n1", lab.V4).Build(s), renderer{settings: f.settings})
 	ways := f.ways(former, all)
 	if len(ways) != 3 || len(ways[2]) < 5 {
 		t.Fatalf("%d ways, the last one of %d transactions", len(ways), len(ways[len(ways)-1]))
 	}
 	for i, way := range ways {
-		if err := f.runAll(t.Context(), way); err != nil {
+		if err := f.table.RunAny(t.Context(), way); err != nil {
 			t.Errorf("way %d: %v", i+1, err)
 		}
 		if got := kernelRules(t, in); got != want {
@@ -237,16 +238,16 @@ func TestLongNames(t *testing.T) {
 // TestChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services.
 func TestChangeIsSmall(t *testing.T) {
 	size := func(n int) int {
-		b, r := model.NewBuilder("n1", lab.V4), renderer{family: lab.V4}
+		b, r := model.NewBuilder("n1", lab.V4), renderer{settings: settings{family: lab.V4}}
 		s := proxiertest.Cluster(n, 3)
-		l := newLedger(r)
+		l := newLedger()
 		l.update(b.Build(s), r)
 		next := *s
 		next.EndpointSlices = slices.Clone(s.EndpointSlices)
 		_, next.EndpointSlices[0] = proxiertest.Simple(0, 2, lab.V4)
 		tx := knftables.NewFake(knftables.IPv4Family, tableName).NewTransaction()
 		gone, come := l.update(b.Build(&next), r)
-		write(tx, lab.V4, gone, come)
+		nft.Write(tx, gone, come)
 		return tx.NumOperations()
 	}
 	// Three endpoints numbered 0, 1, 2 become two: one number goes, and the frontend leads to another chain.

@@ -3,63 +3,60 @@
 package nftables
 
 import (
+	"net/netip"
+	"slices"
+
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// ledger is what the kernel is to hold for a state, and for whom: the same part may be needed by several Services, and
-// several Services may want the same frontend.
+// ledger is what the kernel must hold for a state. Several Services may need the same part, and several may claim the
+// same frontend.
 type ledger struct {
-	state     *model.State
-	renderer  renderer
-	fragments map[*model.Service]*fragment
+	kit.Rendered[*fragment]
+	nodePorts []netip.Addr
 	// claims are those to each frontend. A ClusterIP ranks before an address that a user wrote into a Service.
 	claims kit.Ledger[frontend, *claim]
 
-	containers *tally[container]
-	chains     *tally[chain]
-	elements   *tally[nft.Element]
+	containers tally[nft.Container]
+	chains     tally[nft.Chain]
+	elements   tally[nft.Element]
 }
 
-func newLedger(r renderer) *ledger {
+func newLedger() *ledger {
 	return &ledger{
-		renderer: r, fragments: map[*model.Service]*fragment{}, claims: kit.Ledger[frontend, *claim]{},
-		containers: newTally[container](), chains: newTally[chain](), elements: newTally[nft.Element](),
+		claims:     kit.Ledger[frontend, *claim]{},
+		containers: newTally[nft.Container](), chains: newTally[nft.Chain](), elements: newTally[nft.Element](),
 	}
 }
 
-// update makes the ledger that of another state, and returns the parts in which the two differ. The work is in
-// proportion to the Services that changed, unless the renderer did.
-func (l *ledger) update(state *model.State, r renderer) (gone, come parts) {
-	lost, won := model.Diff(l.state, state)
-	if !r.equal(l.renderer) && l.state != nil {
-		lost, won = l.state.Services, state.Services
+// update advances the ledger to another state, and returns the parts that change.
+func (l *ledger) update(state *model.State, r renderer) (gone, come nft.Parts) {
+	swaps := l.Advance(state, kit.AllIf(!slices.Equal(r.nodePorts, l.nodePorts)), r.render)
+	l.nodePorts = r.nodePorts
+	for _, s := range swaps {
+		l.add(s.Old, -1, l.claims.Drop)
+		l.add(s.New, +1, l.claims.Add)
 	}
-	l.state, l.renderer = state, r
-	for _, s := range lost {
-		f := l.fragments[s]
-		delete(l.fragments, s)
-		l.need(f.own, -1)
-		for _, c := range f.claims {
-			l.claim(c, l.claims.Drop)
-		}
-	}
-	for _, s := range won {
-		f := r.render(s)
-		l.fragments[s] = f
-		l.need(f.own, +1)
-		for _, c := range f.claims {
-			l.claim(c, l.claims.Add)
-		}
-	}
-	gone.containers, come.containers = l.containers.changes()
-	gone.chains, come.chains = l.chains.changes()
-	gone.elements, come.elements = l.elements.changes()
+	gone.Containers, come.Containers = l.containers.changes()
+	gone.Chains, come.Chains = l.chains.changes()
+	gone.Elements, come.Elements = l.elements.changes()
 	return gone, come
 }
 
-// claim adds or drops a claim. Where that gives the frontend to another claim, its parts change.
+// add adds or removes a fragment.
+func (l *ledger) add(f *fragment, n int, do func(frontend, kit.Claim[*claim])) {
+	if f == nil {
+		return
+	}
+	l.need(f.own, n)
+	for _, c := range f.claims {
+		l.claim(c, do)
+	}
+}
+
+// claim adds or drops a claim. If the frontend then belongs to another claim, its parts change.
 func (l *ledger) claim(c *claim, do func(frontend, kit.Claim[*claim])) {
 	was, had := l.claims.Get(c.to)
 	do(c.to, kit.Claim[*claim]{Rank: c.rank, By: c.by, Want: c})
@@ -68,21 +65,52 @@ func (l *ledger) claim(c *claim, do func(frontend, kit.Claim[*claim])) {
 		return
 	}
 	if had {
-		l.need(was.parts, -1)
+		l.need(was.Parts, -1)
 	}
 	if has {
-		l.need(is.parts, +1)
+		l.need(is.Parts, +1)
 	}
 }
 
-func (l *ledger) need(p parts, n int) {
-	for _, c := range p.containers {
-		l.containers.change(c, n)
+// need adds n to the number of references to parts.
+func (l *ledger) need(p nft.Parts, n int) {
+	l.containers.change(p.Containers, n)
+	l.chains.change(p.Chains, n)
+	l.elements.change(p.Elements, n)
+}
+
+// tally counts references to things, and tells which things a series of changes added or removed.
+type tally[T comparable] struct {
+	count   map[T]int
+	before  map[T]int // the counts of the touched things at the last call of changes
+	touched []T       // in order
+}
+
+func newTally[T comparable]() tally[T] { return tally[T]{count: map[T]int{}, before: map[T]int{}} }
+
+// change adds n, which may be negative, to the number of references to each thing.
+func (t *tally[T]) change(things []T, n int) {
+	for _, x := range things {
+		if _, known := t.before[x]; !known {
+			t.before[x] = t.count[x]
+			t.touched = append(t.touched, x)
+		}
+		if t.count[x] += n; t.count[x] == 0 {
+			delete(t.count, x)
+		}
 	}
-	for _, c := range p.chains {
-		l.chains.change(c, n)
+}
+
+// changes returns the things that lost all references since the last call, and those that got their first.
+func (t *tally[T]) changes() (gone, come []T) {
+	for _, x := range t.touched {
+		switch was, is := t.before[x] > 0, t.count[x] > 0; {
+		case was && !is:
+			gone = append(gone, x)
+		case is && !was:
+			come = append(come, x)
+		}
 	}
-	for _, e := range p.elements {
-		l.elements.change(e, n)
-	}
+	t.before, t.touched = map[T]int{}, nil
+	return gone, come
 }

@@ -42,7 +42,6 @@ package nftables
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -63,37 +62,23 @@ var definition = kit.Definition{
 		spec.NFTables, spec.NodePortAnyLocalAddress, spec.UnusedClusterIPsDropped,
 	),
 	Probe: probe,
-	New:   func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return newFamily(site) },
+	New:   func(_ context.Context, site kit.Site) (kit.Mechanism, error) { return familyOf(site) },
 	Present: func(ns *netns.NS, f lab.Family) (bool, error) {
 		return nft.HasChain(ns, f, tableName, chainServices)
 	},
 }
 
 // probe runs the first sync of a node whose Services use every expression.
-func probe(ctx context.Context, ns *netns.NS, _ string, f lab.Family) error {
-	t, err := openTable(ns, f)
-	if err != nil {
-		return err
-	}
-	plain, pods := kit.Sample(f)
+func probe(ctx context.Context, ns *netns.NS, _ string, ip lab.Family) error {
+	plain, pods := kit.Sample(ip)
 	plain.ID.Name, plain.Affinity, plain.HealthCheckPort = "plain", 0, 0
 	sticky := *plain
 	sticky.ID.Name, sticky.Number, sticky.NodePort, sticky.Affinity = "sticky", 81, 30081, time.Minute
-	unserved := &model.Port{ID: model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"}, Number: 53,
-		ClusterIP: plain.ClusterIP}
-	state := &model.State{Services: []*model.Service{{Name: "probe", Ports: []*model.Port{plain, &sticky, unserved}}}}
-	s := &family{
-		table:    t,
-		frame:    frame{family: f, podRange: pods, nodePods: pods, services: []netip.Prefix{pods}},
-		renderer: renderer{family: f},
-	}
-	err = s.programAll(ctx, state, s.renderer)
-	if err == nil || ctx.Err() != nil {
+	ports := []*model.Port{plain, &sticky, kit.UnservedSample(ip)}
+	f, err := newFamily(ns, settings{family: ip, podRange: pods, nodePods: pods, services: []netip.Prefix{pods}})
+	if err != nil {
 		return err
 	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("the expressions of nftables that Service rules for IP%s are made of", f),
-		Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
-			err),
-	}
+	return nft.Unusable(ctx, f.Program(ctx, &model.State{Services: []*model.Service{{Name: "probe", Ports: ports}}},
+		kit.Place{}), "Service rules for IP"+ip.String())
 }

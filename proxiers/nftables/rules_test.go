@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest/port"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
@@ -142,12 +143,11 @@ set AFFINITY 10s
 // TestFragments compares with what was written by hand.
 func TestFragments(t *testing.T) {
 	node := netip.MustParseAddr("192.168.7.11")
-	r := renderer{
-		family: lab.V4, podRange: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node, nodePorts: []netip.Addr{node},
-	}
+	r := renderer{settings{family: lab.V4, nodePods: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node},
+		[]netip.Addr{node}}
 	for _, c := range fragmentsCases {
 		t.Run(c.name, func(t *testing.T) {
-			l := newLedger(r)
+			l := newLedger()
 			_, got := l.update(&model.State{Services: []*model.Service{c.svc}}, r)
 			ep := c.svc.Ports[0].ID
 			want := strings.NewReplacer(
@@ -175,8 +175,8 @@ func TestOneFrontendForTwo(t *testing.T) {
 	}
 	a, b := named("a", "172.30.0.1", port.ExternalIP), named("b", "172.30.0.2", port.ExternalIP)
 	owner := named("owner", "203.0.113.9")
-	r := renderer{family: lab.V4}
-	l := newLedger(r)
+	r := renderer{settings: settings{family: lab.V4}}
+	l := newLedger()
 	for _, step := range []struct {
 		services []*model.Service
 		want     string
@@ -205,30 +205,30 @@ func TestFrame(t *testing.T) {
 	pods := netip.MustParsePrefix("10.244.0.0/16")
 	for _, c := range []struct {
 		name  string
-		frame frame
+		frame settings
 		chain string
 		want  []string
 	}{
-		{"only dropped where the ranges are known", frame{}, "cluster-ips-check", []string{"ip daddr @cluster-ips reject"}},
-		{"addresses of nobody", frame{services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, "cluster-ips-check",
+		{"only dropped where the ranges are known", settings{}, "cluster-ips-check", []string{"ip daddr @cluster-ips reject"}},
+		{"addresses of nobody", settings{services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, "cluster-ips-check",
 			[]string{"ip daddr @cluster-ips reject", "ip daddr 10.96.0.0/16 drop"}},
-		{"short cut for pods", frame{nodePods: pods}, chainExternalLocal, []string{
+		{"short cut for pods", settings{nodePods: pods}, chainExternalLocal, []string{
 			"ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @short-circuit-ips",
 			"fib saddr type local ip daddr . meta l4proto . th dport vmap @short-circuit-ips",
 			"ip daddr . meta l4proto . th dport vmap @local-ips",
 		}},
-		{"pods not known", frame{family: lab.V6}, chainExternalLocal, []string{
+		{"pods not known", settings{family: lab.V6}, chainExternalLocal, []string{
 			"fib saddr type local ip6 daddr . meta l4proto . th dport vmap @short-circuit-ips",
 			"ip6 daddr . meta l4proto . th dport vmap @local-ips",
 		}},
 	} {
-		i := slices.IndexFunc(c.frame.chains(), func(ch chain) bool { return ch.name == c.chain })
-		if got := c.frame.chains()[i].rules; got != strings.Join(c.want, "\n") {
+		i := slices.IndexFunc(c.frame.chains(), func(ch nft.Chain) bool { return ch.Name == c.chain })
+		if got := c.frame.chains()[i].Rules; got != strings.Join(c.want, "\n") {
 			t.Errorf("%s: got\n%s\nwant\n%s", c.name, got, strings.Join(c.want, "\n"))
 		}
 	}
 	const off = " daddr @cluster-ips ip saddr != 10.244.0.0/16 goto masquerade-to-node"
-	for want, f := range map[string]frame{
+	for want, f := range map[string]settings{
 		"ct original ip" + off: {podRange: pods},
 		"ct original ip daddr @cluster-ips goto masquerade-to-node": {podRange: pods, masquerade: true},
 	} {
@@ -239,23 +239,23 @@ func TestFrame(t *testing.T) {
 }
 
 // partsText lists parts: "@map key : value", "chain rule", "set name time out". Maps of endpoints go without saying.
-func partsText(p parts) string {
+func partsText(p nft.Parts) string {
 	var b strings.Builder
-	for _, e := range p.elements {
+	for _, e := range p.Elements {
 		fmt.Fprintf(&b, "@%s %s", e.In, e.Key)
 		if e.Value != "" {
 			fmt.Fprintf(&b, " : %s", e.Value)
 		}
 		b.WriteByte('\n')
 	}
-	for _, c := range p.chains {
-		for _, rule := range strings.Split(c.rules, "\n") {
-			fmt.Fprintf(&b, "%s %s\n", c.name, rule)
+	for _, c := range p.Chains {
+		for _, rule := range strings.Split(c.Rules, "\n") {
+			fmt.Fprintf(&b, "%s %s\n", c.Name, rule)
 		}
 	}
-	for _, c := range p.containers {
-		if c.timeout > 0 {
-			fmt.Fprintf(&b, "set %s %v\n", c.name, c.timeout)
+	for _, c := range p.Containers {
+		if c.Timeout > 0 {
+			fmt.Fprintf(&b, "set %s %v\n", c.Name, c.Timeout)
 		}
 	}
 	return b.String()

@@ -8,7 +8,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// scope says which endpoints a traffic policy leaves.
+// scope is the set of endpoints that a traffic policy leaves.
 type scope string
 
 // The scopes are prefixes of the names of chains and maps.
@@ -17,23 +17,16 @@ const (
 	onNode     scope = "local-"
 )
 
-// endpoints are those of a port in the scope.
+// endpoints returns those of a port in the scope, nil if no frontend leads to the scope.
 func (s scope) endpoints(p *model.Port) []model.Endpoint {
+	cluster, local := p.Used()
 	if s == onNode {
-		return p.Local
+		return local
 	}
-	return p.Cluster
+	return cluster
 }
 
-// used says whether some frontend of the port leads to the scope.
-func (s scope) used(p *model.Port) bool {
-	if s == onNode {
-		return p.InternalLocal || p.ExternalLocal && p.External()
-	}
-	return !p.InternalLocal || p.External() // under policy Local by the short cut
-}
-
-// pickChain picks one of n endpoints. Frontends with as many endpoints share it.
+// pickChain picks one of n endpoints. All frontends with n endpoints share it.
 func (s scope) pickChain(n int) string { return fmt.Sprintf("%spick-%d", s, n) }
 
 // useChain translates to the i-th endpoint of the frontend, which endpointMap has.

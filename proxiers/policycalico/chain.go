@@ -4,6 +4,7 @@ package policycalico
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -12,53 +13,50 @@ import (
 // The bits of the mark.
 const (
 	markAccept = 0x10000 // a policy or profile has accepted the packet
-	markPass   = 0x20000 // no policy is to be asked any more
+	markPass   = 0x20000 // no further policy judges the packet
 )
 
-// set, clear and look at bits of the mark.
-func setMark(bits uint32) xtables.Part {
-	return xtables.Part(fmt.Sprintf("-j MARK --set-xmark %#x/%#x", bits, bits))
-}
-func clearMark(bits uint32) xtables.Part {
-	return xtables.Part(fmt.Sprintf("-j MARK --set-xmark 0x0/%#x", bits))
-}
-func lacksMark(bits uint32) xtables.Part {
-	return xtables.Part(fmt.Sprintf("-m mark --mark 0x0/%#x", bits))
-}
+func setMark(bits uint32) xtables.Part   { return mark("-j MARK --set-xmark %#x/%#x", bits, bits) }
+func clearMark(bits uint32) xtables.Part { return mark("-j MARK --set-xmark 0x0/%#x", bits) }
+func lacksMark(bits uint32) xtables.Part { return mark("-m mark --mark 0x0/%#x", bits) }
 
-// goTo goes on in a chain, whose end is this one's.
+func mark(format string, bits ...any) xtables.Part { return xtables.Part(fmt.Sprintf(format, bits...)) }
+
+// goTo continues in a chain without coming back.
 func goTo(chain string) xtables.Part { return xtables.Part("-g " + chain) }
 
 func from(device string) xtables.Part { return xtables.Part("-i " + device) }
 func to(device string) xtables.Part   { return xtables.Part("-o " + device) }
 
-// chain is a chain with its rules.
+// chain is a chain with its purpose, and the reasons of some of its rules by id.
 type chain struct {
-	name  string
-	rules []xtables.Rule
-	about string // what it is for
-	// why says of some rules what they stand for, by their ids.
-	why map[string]string
+	xtables.Chain
+	about string
+	why   map[string]string
 }
 
-// add adds a rule, with its id in a comment: a hash of it and of all rules before it, as in Calico. A protocol or
-// device, the head, comes before it.
+func newChain(name, about string) *chain {
+	return &chain{Chain: xtables.Chain{Name: name}, about: about, why: map[string]string{}}
+}
+
+// add adds a rule. Its id is in a comment: a hash of the rule and of all rules before it, as in Calico. The head, a
+// protocol or device, precedes the comment.
 func (c *chain) add(head xtables.Part, parts ...xtables.Part) (id string) {
 	last := ""
-	if n := len(c.rules); n > 0 {
-		last = string(c.rules[n-1])
+	if n := len(c.Rules); n > 0 {
+		last = string(c.Rules[n-1])
 	}
 	body := xtables.NewRule(parts...)
-	id = "cali:" + hash(16, c.name, last, string(head), string(body))
-	c.rules = append(c.rules, xtables.NewRule(head, xtables.Comment(id), xtables.Part(body)))
+	id = "cali:" + hash(16, c.Name, last, string(head), string(body))
+	c.Chain.Add(head, xtables.Comment(id), xtables.Part(body))
 	return id
 }
 
-// drop logs and drops what fits. A prefix has at most 63 bytes.
+// drop logs and drops matching packets. A log prefix has at most 63 bytes.
 func (c *chain) drop(d policy.Direction, who string, head xtables.Part, parts ...xtables.Part) {
 	s := sides[d]
 	prefix := s.log + who
-	c.add(head, append(parts[:len(parts):len(parts)],
-		xtables.Part(fmt.Sprintf("-j NFLOG --nflog-group %s --nflog-prefix %q", s.group, prefix[:min(len(prefix), 63)])))...)
-	c.add(head, append(parts[:len(parts):len(parts)], xtables.Drop)...)
+	log := fmt.Sprintf("-j NFLOG --nflog-group %s --nflog-prefix %q", s.group, prefix[:min(len(prefix), 63)])
+	c.add(head, append(slices.Clip(parts), xtables.Part(log))...)
+	c.add(head, append(slices.Clip(parts), xtables.Drop)...)
 }

@@ -6,14 +6,16 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// dump returns the sets with their entries, and the tables, with a comment above each chain and each rule of a policy.
-func (f *family) dump(ctx context.Context) ([]byte, error) {
+// Dump implements policy.Mechanism. It returns the sets with their entries, and the tables, with a comment above each
+// chain and each rule of a policy.
+func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out bytes.Buffer
@@ -32,28 +34,22 @@ func (f *family) dump(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	about, why := f.held.remarks()
-	for _, table := range []xtables.TableName{raw, xtables.Filter} {
-		text, err := f.programs.SaveText(ctx, table)
-		if err != nil {
-			return nil, err
-		}
-		out.Write(xtables.Annotate(text, func(name string) string { return about[name] },
-			func(r xtables.Rule) string { return why[r.Option("--comment")] }))
+	text, err := f.programs.SaveText(ctx, raw, xtables.Filter)
+	if err != nil {
+		return nil, err
 	}
+	about, why := f.held.remarks()
+	out.Write(xtables.Annotate(text, about, func(r xtables.Rule) string { return why[r.Option("--comment")] }))
 	return out.Bytes(), nil
 }
 
-// remarks are what chains are for, and what rules stand for.
+// remarks returns the purposes of chains by name, and the reasons of rules by id.
 func (d *desired) remarks() (about, why map[string]string) {
 	about, why = map[string]string{chainPrerouting: prerouting().about}, map[string]string{}
-	if d == nil {
-		return about, why
-	}
-	for _, c := range d.chains {
-		about[c.name] = c.about
-		for id, reason := range c.why {
-			why[id] = reason
+	if d != nil {
+		for _, c := range d.chains {
+			about[c.Name] = c.about
+			maps.Copy(why, c.why)
 		}
 	}
 	return about, why

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// raw is a table that nobody else here uses.
+// raw is a table that only this enforcer uses.
 const raw xtables.TableName = "raw"
 
 // family is one IP family of a node.
@@ -29,30 +28,30 @@ type family struct {
 	ip       lab.Family
 	programs *xtables.Programs
 
-	mu sync.Mutex // of all that follows
-	// held is what the kernel holds; nil means that this is not known, and that everything is to be written.
+	mu sync.Mutex // guards the rest
+	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *desired
-	// next is what it is to hold; nil if that has not been said yet.
+	// next is what the kernel must hold. Nil means that it is not known yet.
 	next *desired
-	// garbage are sets that no rule looks at any more, which the kernel has not noticed yet.
+	// garbage are unused sets that the kernel does not release yet.
 	garbage []string
-	// watching is the watch over the place of the jumps; nil if there is none.
-	watching *task
+	// stop ends the watch over the place of the jumps. Nil means that there is none.
+	stop func()
 
-	truce time.Duration // how long the place is left to somebody who insists on it
+	truce time.Duration // for which another program may keep the place
 	log   *slog.Logger
 }
 
 func newFamily(ns *netns.NS, dir string, ip lab.Family, log *slog.Logger) (*family, error) {
-	programs, err := xtables.Find(ns, xtables.NFTables, ip, filepath.Join(dir, "xtables-policy-"+ip.String()+".lock"))
+	programs, err := xtables.Find(ns, xtables.NFTables, ip, dir)
 	if err != nil {
 		return nil, err
 	}
 	return &family{ns: ns, ip: ip, programs: programs, truce: truce, log: log}, nil
 }
 
-// program makes the kernel obey a state: sets first, then all rules at once, then the sets that are of no use any more.
-func (f *family) program(ctx context.Context, want *policy.State, ports policy.Ports) error {
+// Program implements policy.Mechanism. It adds sets first, then changes all rules at once, then removes unused sets.
+func (f *family) Program(ctx context.Context, want *policy.State, ports policy.Ports) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next = render(f.ip, want, ports)
@@ -62,7 +61,7 @@ func (f *family) program(ctx context.Context, want *policy.State, ports policy.P
 	return f.write(ctx)
 }
 
-// write writes what the kernel lacks of next.
+// write makes the kernel hold next.
 func (f *family) write(ctx context.Context) error {
 	next, was := f.next, f.held
 	if was != nil && was.equal(next) && len(f.garbage) == 0 {
@@ -85,11 +84,11 @@ func (f *family) write(ctx context.Context) error {
 			return err
 		}
 		f.held = next
-		return f.discard(sets, slices.DeleteFunc(old, func(name string) bool { _, stays := next.sets[name]; return stays }))
+		return f.discard(sets, slices.DeleteFunc(old, func(name string) bool { return next.sets[name].Name != "" }))
 	})
 }
 
-// former is what there was: the names of sets, and, where that is not known, the tables.
+// former returns the names of the existing sets, and the tables if it is unknown what they hold.
 func (f *family) former(ctx context.Context, sets *ipset.Conn, was *desired) ([]string, xtables.Tables, error) {
 	if was != nil {
 		return slices.Concat(slices.Collect(maps.Keys(was.sets)), f.garbage), nil, nil
@@ -102,8 +101,8 @@ func (f *family) former(ctx context.Context, sets *ipset.Conn, was *desired) ([]
 	return names, tables, err
 }
 
-// discard takes sets away. The kernel lets go of a deleted rule in its own time, and of what it looks at with it: those
-// sets are tried again next time.
+// discard removes sets. The kernel releases the set of a deleted rule a little later, so discard remembers those that
+// are still in use.
 func (f *family) discard(sets *ipset.Conn, names []string) error {
 	f.garbage = nil
 	for _, name := range names {
@@ -117,7 +116,7 @@ func (f *family) discard(sets *ipset.Conn, names []string) error {
 	return nil
 }
 
-// withSets does something with the sets of the namespace.
+// withSets runs do with a connection to the sets of the namespace.
 func (f *family) withSets(do func(*ipset.Conn) error) error {
 	sets, err := ipset.Dial(f.ns)
 	if err != nil {
@@ -126,13 +125,12 @@ func (f *family) withSets(do func(*ipset.Conn) error) error {
 	return errors.Join(do(sets), sets.Close())
 }
 
-// equal says whether two mean the same rules; sets are named by what is in them.
+// equal reports whether two states have the same rules, and so the same sets, whose names depend on their contents.
 func (d *desired) equal(o *desired) bool {
 	return slices.EqualFunc(d.chains, o.chains, func(a, b *chain) bool {
-		return a.name == b.name &&
-			slices.Equal(a.rules, b.rules)
+		return a.Name == b.Name && slices.Equal(a.Rules, b.Rules)
 	})
 }
 
-// ours says whether a chain is one of this enforcer's, of whatever start.
+// ours reports whether a chain belongs to this enforcer, from this or any earlier instance.
 func ours(chain string) bool { return strings.HasPrefix(chain, chains) }

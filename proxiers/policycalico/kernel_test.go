@@ -25,6 +25,6 @@ func onNode(t *testing.T, node spec.Node) *family {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(f.release)
+	t.Cleanup(f.Release)
 	return f
 }

@@ -83,7 +83,7 @@ spec:
   ingress: [{from: [{podSelector: {matchLabels: {networking/allow-db-access: "true"}}}]}]`))
 
 	f := onNode(t, proxiertest.Node(t, lab.V4))
-	if err := f.program(t.Context(), (&policy.Compiler{Node: "minikube"}).Compile(state), ports); err != nil {
+	if err := f.Program(t.Context(), (&policy.Compiler{Node: "minikube"}).Compile(state), ports); err != nil {
 		t.Fatal(err)
 	}
 	text, err := f.programs.SaveText(t.Context(), xtables.Filter)
@@ -105,7 +105,7 @@ spec:
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	dump, err := f.dump(t.Context())
+	dump, err := f.Dump(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,18 +23,17 @@ const (
 	chainIPVS       = "cali-from-ipvs"
 )
 
-// devices is how the names of pods' devices begin, and chains how those of our chains do.
+// The prefixes of the names of pods' devices and of the enforcer's chains.
 const (
 	devices = "cali"
 	chains  = "cali-"
 )
 
-// side is what names and rules for a direction have of their own.
+// side holds the parts of names and rules that depend on the direction.
 type side struct {
 	device, policy, profile string // prefixes of chains
-	peer                    string // where a set's addresses are looked for
-	log                     string // how the log calls it
-	group                   string
+	peer                    string // the address that sets match
+	log, group              string // prefix and group of logged packets
 }
 
 var sides = map[policy.Direction]side{
@@ -45,12 +44,12 @@ var sides = map[policy.Direction]side{
 // maxChain is the longest name of a chain that iptables takes.
 const maxChain = 28
 
-// policyChain has a hash for a name: no two policies share one, however alike they are called.
+// policyChain returns the name of a policy's chain, with a hash of the policy's name.
 func policyChain(p *policy.Policy) string {
 	return sides[p.Direction].policy + hash(20, p.Namespace, p.Name)
 }
 
-// readable is prefix and name where that is not too long for a chain, and has a hash in the name's place otherwise.
+// readable returns prefix and name, or prefix and a hash if that is too long for a chain.
 func readable(prefix, name string) string {
 	if plain := policy.Plain(name); plain == name && len(prefix+name) <= maxChain {
 		return prefix + name
@@ -58,21 +57,16 @@ func readable(prefix, name string) string {
 	return prefix + "_" + hash(maxChain-len(prefix)-1, name)
 }
 
-// hash is so many letters for some texts.
+// hash returns the first letters of a hash.
 func hash(letters int, texts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:letters]
 }
 
-// setPrefix is how the names of our sets of a family begin. Those of both families share one space.
-func setPrefix(f lab.Family) string {
-	if f == lab.V6 {
-		return "cali60s:"
-	}
-	return "cali40s:"
-}
+// setPrefix returns the prefix of the names of a family's sets. Both families share one name space.
+func setPrefix(f lab.Family) string { return "cali" + f.String()[1:] + "0s:" }
 
-// set is a set and all that is in it, of which the name is made.
+// set is a set with its entries. Its name is a hash of them.
 type set struct {
 	ipset.Set
 	entries []ipset.Entry

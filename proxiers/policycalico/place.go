@@ -5,77 +5,70 @@ package policycalico
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// entry is a jump from a built-in chain.
-type entry struct {
-	table    xtables.TableName
-	from, to string
+// entries are the jumps to the chains.
+var entries = []xtables.Entry{
+	xtables.NewEntry(xtables.Filter, "FORWARD", chainForward, "cali:"+hash(16, chainForward)),
+	xtables.NewEntry(xtables.Filter, "OUTPUT", chainOutput, "cali:"+hash(16, chainOutput)),
+	xtables.NewEntry(raw, "PREROUTING", chainPrerouting, "cali:"+hash(16, chainPrerouting)),
 }
 
-var entries = []entry{
-	{xtables.Filter, "FORWARD", chainForward}, {xtables.Filter, "OUTPUT", chainOutput},
-	{raw, "PREROUTING", chainPrerouting},
+// inFront reports whether the jump exists once, before all other rules.
+func inFront(e xtables.Entry, tables xtables.Tables) bool {
+	return len(tables.Of(e.Table).Jumps(e.From, e.To)) == 1 && tables.Of(e.Table).Chains[e.From][0].Target() == e.To
 }
 
-// first says whether the jump is there once, and before all other rules.
-func (e entry) first(tables xtables.Tables) bool {
-	return len(tables.Of(e.table).Jumps(e.from, e.to)) == 1 && tables.Of(e.table).Chains[e.from][0].Target() == e.to
-}
-
-// who says what stands in that place.
-func (e entry) who(tables xtables.Tables) string {
-	if rules := tables.Of(e.table).Chains[e.from]; len(rules) > 0 {
-		return fmt.Sprintf("%s %s begins with %q", e.table, e.from, rules[0])
-	}
-	return fmt.Sprintf("%s %s is empty", e.table, e.from)
-}
-
-// A program that wants the first place too moves back each time that this one does. After mostMoves moves, none of
-// which had rest from the one before, the place is left to it for a truce.
+// Another program that insists on the first place moves back after each move of this one. After mostMoves moves, each
+// within rest of the one before, the enforcer leaves the place to that program for a truce.
 const (
 	mostMoves = 20
 	rest      = 10 * time.Second
 	truce     = time.Minute
 )
 
-// task is something that goes on by itself until it is ended.
-type task struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-// watch begins to watch over the place of the jumps, until release.
+// watch starts to watch the place of the jumps, until Release.
 func (f *family) watch() error {
-	if f.watching != nil {
+	if f.stop != nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var chains []string
 	for _, e := range entries {
-		chains = append(chains, e.from)
+		chains = append(chains, e.From)
 	}
-	changes, err := observe.ChainChanges(ctx, f.ns, protocolOfTables(f.ip), chains...)
+	changes, err := observe.ChainChanges(ctx, f.ns, uint8(nodeaddr.Domain(f.ip)), chains...)
 	if err != nil {
 		cancel()
 		return err
 	}
-	f.watching = &task{cancel: cancel, done: make(chan struct{})}
-	go func(done chan struct{}) {
-		defer close(done)
-		f.keepPlace(ctx, changes)
-	}(f.watching.done)
+	var watching sync.WaitGroup
+	watching.Go(func() { f.keepPlace(ctx, changes) })
+	f.stop = func() {
+		cancel()
+		watching.Wait()
+	}
 	return nil
 }
 
-// keepPlace takes the place back after each change that has taken it.
+// Release implements policy.Mechanism. It returns when the watch has ended.
+func (f *family) Release() {
+	f.mu.Lock()
+	stop := f.stop
+	f.stop = nil
+	f.mu.Unlock() // the watch may need the lock once more
+	if stop != nil {
+		stop()
+	}
+}
+
+// keepPlace takes the place back whenever another program has taken it.
 func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
 	var moves int
 	var last time.Time
@@ -94,10 +87,9 @@ func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
 		if moves, last = moves+1, time.Now(); moves < mostMoves {
 			continue
 		}
-		f.log.Error(fmt.Sprintf("IP%s: another program insists on the place that the chains of policies need: for the "+
-			"%dth time in a row, %s; what that accepts is not "+
-			"judged; the place is left to it for %s; let that program append its rule, or insert it once", f.ip, moves, other,
-			f.truce))
+		f.log.Error(fmt.Sprintf("IP%s: another program insists on the place that the chains of policies need: "+
+			"for the %dth time in a row, %s; what that accepts is not judged; the place is left to it for %s; "+
+			"let that program append its rule, or insert it once", f.ip, moves, other, f.truce))
 		moves = 0
 		select {
 		case <-ctx.Done():
@@ -106,32 +98,13 @@ func (f *family) keepPlace(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-func protocolOfTables(ip lab.Family) uint8 {
-	if ip == lab.V6 {
-		return unix.NFPROTO_IPV6
-	}
-	return unix.NFPROTO_IPV4
-}
-
-// release ends the watch, and returns when it has ended.
-func (f *family) release() {
-	f.mu.Lock()
-	watching := f.watching
-	f.watching = nil
-	f.mu.Unlock()
-	if watching != nil {
-		watching.cancel()
-		<-watching.done // which may have to take the lock once more
-	}
-}
-
-// reclaim puts the jumps back where they belong, and says what was in their place, nothing if they were there. Then
-// everything is written, as whoever took them away may have taken more.
+// reclaim puts the jumps back, and describes what was in their place, "" if they were there. It writes everything,
+// because a program that removed the jumps may have removed more.
 func (f *family) reclaim(ctx context.Context) (other string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next == nil || ctx.Err() != nil {
-		return "", nil // nothing is to be there any more
+		return "", nil // the enforcer has ended
 	}
 	if f.held != nil {
 		if other, err = f.displaced(ctx); other == "" || err != nil {
@@ -145,15 +118,20 @@ func (f *family) reclaim(ctx context.Context) (other string, err error) {
 	return other, err
 }
 
-// displaced says what is in the place of a jump; nothing if all are where they belong.
+// displaced describes what is in the place of the first jump that is not in front. It returns "" if all are.
 func (f *family) displaced(ctx context.Context) (string, error) {
 	tables, err := f.programs.Save(ctx)
 	if err != nil {
 		return "", err
 	}
 	for _, e := range entries {
-		if !e.first(tables) {
-			return e.who(tables), nil
+		rules := tables.Of(e.Table).Chains[e.From]
+		switch {
+		case inFront(e, tables):
+		case len(rules) == 0:
+			return fmt.Sprintf("%s %s is empty", e.Table, e.From), nil
+		default:
+			return fmt.Sprintf("%s %s begins with %q", e.Table, e.From, rules[0]), nil
 		}
 	}
 	return "", nil

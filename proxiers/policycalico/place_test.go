@@ -36,7 +36,7 @@ func TestKeepsItsPlace(t *testing.T) {
 		iptables(t, node, words)
 		awaitOrder(t, f, "iptables "+words)
 	}
-	f.release()
+	f.Release()
 	iptables(t, node, "-F FORWARD")
 	for range 10 { // one that still watched would be back before the last look
 		if err := inOrder(t.Context(), f); err == nil {
@@ -120,7 +120,7 @@ func (l lines) Write(text []byte) (int, error) {
 func programSample(t *testing.T, f *family) {
 	t.Helper()
 	a := netip.MustParseAddr("192.0.2.1")
-	if err := f.program(t.Context(), policy.Sample(a), policy.Ports{a: devices + "probe"}); err != nil {
+	if err := f.Program(t.Context(), policy.Sample(a), policy.Ports{a: devices + "probe"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -149,9 +149,9 @@ func inOrder(ctx context.Context, f *family) error {
 		return err
 	}
 	for _, e := range entries {
-		if !e.first(tables) || len(tables.Of(e.table).Chains[e.to]) == 0 {
-			return fmt.Errorf("%s %s: %q, %s: %q", e.table, e.from, tables.Of(e.table).Chains[e.from], e.to,
-				tables.Of(e.table).Chains[e.to])
+		if !inFront(e, tables) || len(tables.Of(e.Table).Chains[e.To]) == 0 {
+			return fmt.Errorf("%s %s: %q, %s: %q", e.Table, e.From, tables.Of(e.Table).Chains[e.From], e.To,
+				tables.Of(e.Table).Chains[e.To])
 		}
 	}
 	if forward := tables.Of(xtables.Filter).Chains["FORWARD"]; !isAccepted(forward[len(forward)-1]) {

@@ -13,25 +13,24 @@
 //	        OUTPUT  -> cali-OUTPUT -> cali-from-ipvs, cali-to-wl-dispatch   packets that IPVS forwards
 //	raw     PREROUTING -> cali-PREROUTING   drop sources whose replies would go elsewhere
 //
-// A policy's rule sets the mark 0x10000 and returns. It does not accept, because the chain of the other pod must still
-// judge the packet. The mark 0x20000 means "continue with the next tier"; nothing here sets it.
+// A policy's rule sets the mark 0x10000 and returns, because the chain of the other pod must still judge the packet.
+// The mark 0x20000 means "continue with the next tier"; nothing here sets it.
 //
-// The jumps must be the first rules of the built-in chains. A proxier that starts later may insert a rule before them
-// that accepts its marked packets, even to isolated pods. The kernel notifies the enforcer of such rules, and the
-// enforcer moves its jumps to the front again, in one transaction. If another program insists on the first place as
-// well, the enforcer yields it for a minute at a time, and logs the other program's rule.
+// The jumps must be the first rules of the built-in chains, because a proxier may insert a rule before them that
+// accepts its marked packets. The kernel reports such rules, and the enforcer moves its jumps to the front again. If
+// another program insists on the first place, the enforcer logs its rule and yields the place for a minute at a time.
 //
 // Peers are IP sets, named by a hash of their contents, so a set never changes. A sync creates the new sets, writes the
-// chains that differ in one transaction of iptables-restore, and deletes the sets that no rule uses any more.
+// chains that differ in one transaction, and deletes unused sets.
 package policycalico
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 
 	"github.com/viplab/viplab/internal/proxiers/policy"
+	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
@@ -50,42 +49,33 @@ func New() spec.Proxier {
 // probe programs sample policies of both families.
 func probe(ctx context.Context, ns *netns.NS, dir string) error {
 	for _, addr := range []string{"192.0.2.1", "2001:db8::1"} {
-		if err := try(ctx, ns, dir, netip.MustParseAddr(addr)); err != nil {
+		a := netip.MustParseAddr(addr)
+		f, err := newFamily(ns, dir, lab.FamilyOf(a), slog.New(slog.DiscardHandler))
+		if err != nil {
 			return err
+		}
+		err = f.Program(ctx, policy.Sample(a), policy.Ports{a: devices + "probe"})
+		f.Release()
+		if err != nil {
+			return xtables.Unusable(ctx, err, "policies for IP"+f.ip.String())
 		}
 	}
 	return nil
 }
 
-func try(ctx context.Context, ns *netns.NS, dir string, a netip.Addr) error {
-	f, err := newFamily(ns, dir, lab.FamilyOf(a), slog.New(slog.DiscardHandler))
-	if err != nil {
-		return err
-	}
-	defer f.release()
-	err = f.program(ctx, policy.Sample(a), policy.Ports{a: devices + "probe"})
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("matches and targets that policies for IP%s are made of", f.ip),
-		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
-	}
-}
-
-// place creates the mechanism of a node whose pods have devices of their own there.
-func place(node spec.Node) (policy.Mechanism, error) {
+// place makes the mechanisms of a node whose pods have devices of their own there.
+func place(node spec.Node) ([]policy.Mechanism, error) {
 	if node.Host.PodNetwork() != lab.Routed {
 		return nil, &spec.UnusableError{Missing: "pods that are routed, each by a device of its own",
 			Cure: "build the lab with --pods routed"}
 	}
-	m := &mechanism{}
+	var all []policy.Mechanism
 	for _, ip := range node.Families {
 		f, err := newFamily(node.Host.NS, node.StateDir, ip, node.Log)
 		if err != nil {
 			return nil, err
 		}
-		m.families = append(m.families, f)
+		all = append(all, f)
 	}
-	return m, nil
+	return all, nil
 }

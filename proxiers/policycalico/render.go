@@ -4,6 +4,7 @@ package policycalico
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,21 +13,21 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// desired is what a family of a node is to have.
+// desired is what the kernel must hold for a family of a node.
 type desired struct {
-	chains []*chain       // of the filter table, those that are jumped to first
+	chains []*chain       // of the filter table
 	sets   map[string]set // by name
 }
 
-// render is what a state comes to in a family. Pods without a device are none of this node's.
+// render returns the chains and sets for a state. It ignores pods without a device: they are not on this node.
 func render(ip lab.Family, s *policy.State, ports policy.Ports) *desired {
 	d := &desired{sets: map[string]set{}}
 	for _, p := range s.Policies {
 		d.chains = append(d.chains, d.ofPolicy(ip, p))
 	}
-	fromWl, toWl := &chain{name: chainFrom, about: "by the device that a packet has come from"},
-		&chain{name: chainTo, about: "by the device that it leaves by"}
-	ipvs := &chain{name: chainIPVS, about: "what IPVS forwards has no device any more that it has come from"}
+	fromWl := newChain(chainFrom, "by the device that a packet has come from")
+	toWl := newChain(chainTo, "by the device that it leaves by")
+	ipvs := newChain(chainIPVS, "what IPVS forwards has no device any more that it has come from")
 	var pods []*chain
 	profiles := map[string]*chain{}
 	for _, p := range s.Pods {
@@ -40,43 +41,40 @@ func render(ip lab.Family, s *policy.State, ports policy.Ports) *desired {
 			}
 			fromWl.add(from(device), goTo(sides[policy.Egress].device+device))
 			toWl.add(to(device), goTo(sides[policy.Ingress].device+device))
-			ipvs.add(xtables.FromAddr(a), goTo(sides[policy.Egress].device+device))
+			ipvs.add(xtables.From(a), goTo(sides[policy.Egress].device+device))
 		}
 	}
 	fromWl.drop(policy.Egress, "unknown pod", "", xtables.Comment("Unknown interface"))
 	toWl.drop(policy.Ingress, "unknown pod", "", xtables.Comment("Unknown interface"))
-	for _, c := range profiles {
-		d.chains = append(d.chains, c)
-	}
-	slices.SortFunc(d.chains, func(a, b *chain) int { return strings.Compare(a.name, b.name) })
+	d.chains = slices.AppendSeq(d.chains, maps.Values(profiles))
+	slices.SortFunc(d.chains, func(a, b *chain) int { return strings.Compare(a.Name, b.Name) })
 	d.chains = slices.Concat(d.chains, pods, []*chain{fromWl, toWl, ipvs}, fixed())
 	return d
 }
 
-// fixed are the chains through which packets get to the others.
+// fixed returns the chains that lead to the others.
 func fixed() []*chain {
-	forward := &chain{name: chainForward, about: "asks for what comes from a pod, then for what goes to one"}
+	forward := newChain(chainForward, "asks for what comes from a pod, then for what goes to one")
 	forward.add(from(devices+"+"), xtables.Jump(chainFrom))
 	forward.add(to(devices+"+"), xtables.Jump(chainTo))
-	output := &chain{name: chainOutput, about: "what the node itself sends to pods is not judged, but what IPVS " +
-		"forwards is"}
+	output := newChain(chainOutput, "what the node itself sends to pods is not judged, but what IPVS forwards is")
 	output.add("", xtables.FromLocal, xtables.Return)
 	output.add("", xtables.Jump(chainIPVS))
 	output.add(to(devices+"+"), xtables.Jump(chainTo))
 	return []*chain{forward, output}
 }
 
-// prerouting is the chain of the raw table.
+// prerouting returns the chain of the raw table.
 func prerouting() *chain {
-	c := &chain{name: chainPrerouting, about: "a pod whose address is another one's would not get the replies"}
+	c := newChain(chainPrerouting, "a pod whose address is another one's would not get the replies")
 	c.drop(policy.Egress, "spoofed source", from(devices+"+"), "-m rpfilter --validmark --invert")
 	return c
 }
 
-// ofPod is a direction of the pod behind a device.
+// ofPod returns the chain of a direction of the pod behind a device.
 func ofPod(p *policy.Pod, d policy.Direction, device string, profiles map[string]*chain) *chain {
 	s := sides[d]
-	c := &chain{name: s.device + device, about: fmt.Sprintf("pod %s, %s", p.Label(), d)}
+	c := newChain(s.device+device, fmt.Sprintf("pod %s, %s", p.Label(), d))
 	c.add("", xtables.State("RELATED,ESTABLISHED"), xtables.Accept)
 	c.drop(d, p.Label(), "", xtables.State("INVALID"))
 	c.add("", clearMark(markAccept))
@@ -98,47 +96,41 @@ func ofPod(p *policy.Pod, d policy.Direction, device string, profiles map[string
 	}
 	for _, profile := range []string{"kns." + p.Namespace, "ksa." + p.Namespace + "." + p.Account} {
 		to := ofProfile(s.profile, profile)
-		profiles[to.name] = to
-		c.add("", xtables.Jump(to.name))
+		profiles[to.Name] = to
+		c.add("", xtables.Jump(to.Name))
 		c.add("", xtables.Comment("Return if profile accepted"), xtables.Marked(markAccept), xtables.Return)
 	}
 	c.drop(d, p.Label(), "", xtables.Comment("Drop if no profiles matched"))
 	return c
 }
 
-// ofProfile is what pods that no policy isolates get from their namespace, which is everything, and from their service
-// account, which is nothing more.
+// ofProfile returns the chain of a profile of pods that no policy isolates. That of a namespace accepts everything,
+// that of a service account adds nothing.
 func ofProfile(prefix, name string) *chain {
-	c := &chain{name: readable(prefix, name), about: "profile " + policy.Plain(name) + ", for pods that nothing isolates"}
+	c := newChain(readable(prefix, name), "profile "+policy.Plain(name)+", for pods that nothing isolates")
 	if strings.HasPrefix(name, "kns.") {
-		c.accept()
+		c.accept("")
 	}
 	return c
 }
 
-// accept marks what fits, and returns.
-func (c *chain) accept(match ...xtables.Part) (id string) {
-	head := xtables.Part("")
-	if len(match) > 0 && strings.HasPrefix(string(match[0]), "-p ") {
-		head, match = match[0], match[1:]
-	}
+// accept marks matching packets, and returns. It returns the id of the rule.
+func (c *chain) accept(head xtables.Part, match ...xtables.Part) (id string) {
 	id = c.add(head, append(match, setMark(markAccept))...)
 	c.add("", xtables.Marked(markAccept), xtables.Return)
 	return id
 }
 
-// ofPolicy is the chain of a policy.
+// ofPolicy returns the chain of a policy.
 func (d *desired) ofPolicy(ip lab.Family, p *policy.Policy) *chain {
-	c := &chain{name: policyChain(p), about: fmt.Sprintf("what NetworkPolicy %s allows for %s", p.Label(), p.Direction),
-		why: map[string]string{}}
+	c := newChain(policyChain(p), fmt.Sprintf("what NetworkPolicy %s allows for %s", p.Label(), p.Direction))
 	for _, a := range p.Allows {
 		peer, ok := d.peer(ip, sides[p.Direction].peer, a.Peer)
 		if !ok {
 			continue
 		}
 		for _, ports := range d.ports(ip, a) {
-			match := []xtables.Part{protocol(a), peer, ports}
-			c.why[c.accept(slices.DeleteFunc(match, func(p xtables.Part) bool { return p == "" })...)] = a.Why
+			c.why[c.accept(protocol(a), peer, ports)] = a.Why
 		}
 	}
 	return c
@@ -151,10 +143,10 @@ func protocol(a policy.Allow) xtables.Part {
 	return xtables.Part("-p " + strings.ToLower(string(a.Protocol)))
 }
 
-// multiport is how many ports a rule can have. A range counts twice.
+// multiport is the maximum number of ports of a rule. A range counts twice.
 const multiport = 15
 
-// ports are matches of destination ports, in as many rules as it takes.
+// ports returns matches of destination ports, one for each rule.
 func (d *desired) ports(ip lab.Family, a policy.Allow) []xtables.Part {
 	if len(a.Named) > 0 {
 		return d.named(ip, a.Protocol, a.Named)
@@ -165,17 +157,21 @@ func (d *desired) ports(ip lab.Family, a policy.Allow) []xtables.Part {
 	var all []xtables.Part
 	var words []string
 	slots := 0
+	flush := func() {
+		all = append(all, xtables.Part("-m multiport --dports "+strings.Join(words, ",")))
+		words, slots = nil, 0
+	}
 	for _, r := range a.Ports {
 		need := 1
 		if r.First != r.Last {
 			need = 2
 		}
 		if slots+need > multiport {
-			all = append(all, xtables.Part("-m multiport --dports "+strings.Join(words, ",")))
-			words, slots = nil, 0
+			flush()
 		}
 		words = append(words, strings.Replace(r.String(), "-", ":", 1))
 		slots += need
 	}
-	return append(all, xtables.Part("-m multiport --dports "+strings.Join(words, ",")))
+	flush()
+	return all
 }

@@ -8,21 +8,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 )
 
-// use makes a set one of those that are wanted, and matches what is in it.
+// use adds a set and returns a match of its entries.
 func (d *desired) use(s set, parts string) xtables.Part {
 	d.sets[s.Name] = s
 	return xtables.InSet(s.Name, parts)
 }
 
-// peer matches the other side; false if it is nobody in this family.
+// peer returns a match of the peer. It reports false if the peer has no address in the family.
 func (d *desired) peer(ip lab.Family, at string, p policy.Peer) (xtables.Part, bool) {
 	var entries []ipset.Entry
 	switch {
@@ -43,36 +42,27 @@ func (d *desired) peer(ip lab.Family, at string, p policy.Peer) (xtables.Part, b
 	return d.use(newSet(ip, ipset.Net, entries), at), true
 }
 
-// ofBlocks are the entries for blocks without what is excepted: the longest prefix decides.
+// ofBlocks returns the entries for blocks without their exceptions. The longest prefix decides.
 func ofBlocks(ip lab.Family, p policy.Peer) []ipset.Entry {
-	other := func(b netip.Prefix) bool { return lab.FamilyOf(b.Addr()) != ip }
-	blocks := slices.DeleteFunc(slices.Clone(p.Blocks), other)
+	blocks, excepts := nodeaddr.OfFamily(p.Blocks, ip), nodeaddr.OfFamily(p.Except, ip)
 	if len(blocks) == 0 {
 		return nil
 	}
 	var entries []ipset.Entry
-	// twice the same block is one, and an except as large as the block leaves nothing of it
+	// A set holds a prefix once. Exceptions come first, because one as large as its block leaves nothing of it.
 	seen := map[netip.Prefix]bool{}
-	add := func(prefix netip.Prefix, except bool) {
+	for i, prefix := range slices.Concat(excepts, blocks) {
 		for _, half := range halves(prefix) {
 			if !seen[half] {
 				seen[half] = true
-				entries = append(entries, ipset.Entry{Range: half, NoMatch: except})
+				entries = append(entries, ipset.Entry{Range: half, NoMatch: i < len(excepts)})
 			}
 		}
-	}
-	for _, e := range p.Except {
-		if !other(e) {
-			add(e, true)
-		}
-	}
-	for _, b := range blocks {
-		add(b, false)
 	}
 	return entries
 }
 
-// halves are the two halves of everything, which is not an entry that a set takes, and any other prefix itself.
+// halves returns the two halves of the range of all addresses, which is no valid entry, and any other prefix as it is.
 func halves(p netip.Prefix) []netip.Prefix {
 	if p.Bits() > 0 {
 		return []netip.Prefix{p}
@@ -83,16 +73,12 @@ func halves(p netip.Prefix) []netip.Prefix {
 	return []netip.Prefix{netip.PrefixFrom(p.Addr(), 1), netip.PrefixFrom(a, 1)}
 }
 
-var protocolNumbers = map[corev1.Protocol]uint8{
-	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
-}
-
-// named matches destinations that a named port has led to.
+// named returns matches of the destinations of named ports.
 func (d *desired) named(ip lab.Family, proto corev1.Protocol, all []netip.AddrPort) []xtables.Part {
 	var entries []ipset.Entry
 	for _, n := range all {
 		if lab.FamilyOf(n.Addr()) == ip {
-			entries = append(entries, ipset.Entry{Addr: n.Addr(), Proto: protocolNumbers[proto], Port: n.Port()})
+			entries = append(entries, ipset.Entry{Addr: n.Addr(), Proto: ipset.Protocols[proto], Port: n.Port()})
 		}
 	}
 	if len(entries) == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/knftables"
 
@@ -14,76 +15,84 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Neighbour discovery is not tracked, and without it no packet finds its way. Pods are no routers.
+// Neighbour discovery is not tracked, and IPv6 does not work without it. Pods are no routers.
 const (
-	discovery      = "icmpv6 type { nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
-	podDiscovery   = "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept"
-	spoofed        = "spoofed source"
-	tunnelled      = "tunnel of a pod"
-	unknown        = "unknown pod"
-	vxlanPort      = 4789 // RFC 7348
-	routedPorts    = "cali*"
-	egressPriority = knftables.SNATPriority + "-20"
-	ingrPriority   = knftables.SNATPriority + "-10"
+	discovery = "icmpv6 type " +
+		"{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept"
+	podDiscovery    = "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept"
+	spoofed         = "spoofed source"
+	tunnelled       = "tunnel of a pod"
+	unknown         = "unknown pod"
+	vxlanPort       = 4789 // RFC 7348
+	routedPorts     = "cali*"
+	egressPriority  = knftables.SNATPriority + "-20"
+	ingressPriority = knftables.SNATPriority + "-10"
 )
 
-// policyFrame is that of the table of policies. Ranges are those of the node's own pods.
-func policyFrame(ranges []netip.Prefix) frame {
-	var f frame
+// policyFrame returns the frame of the table of policies. Ranges are those of the node's own pods.
+func policyFrame(ranges []netip.Prefix) nft.Frame {
+	var f nft.Frame
 	for _, d := range directions {
-		hook := base{chain: chain{name: string(d)}, hook: knftables.PostroutingHook, priority: ingrPriority}
-		side := "daddr"
+		side, priority := "daddr", ingressPriority
 		if d == policy.Egress {
-			hook.priority, side = egressPriority, "saddr"
+			side, priority = "saddr", egressPriority
 		}
-		hook.comment = "what policies say of " + string(d)
-		hook.add("ct state established,related accept")
-		hook.add(discovery)
-		hook.add("fib saddr type local accept")
-		for _, ip := range []lab.Family{lab.V4, lab.V6} {
-			f.containers = append(f.containers, &knftables.Map{
-				Name: mapName(d, ip), Type: nft.AddrType(ip) + " : verdict", Comment: nft.Comment("pods of this node, by address"),
+		rules := []string{"ct state established,related accept", discovery, "fib saddr type local accept"}
+		for _, ip := range families {
+			f.Containers = append(f.Containers, nft.Container{
+				Name: mapName(d, ip), Type: nft.AddrType(ip) + " : verdict", Comment: "pods of this node, by address",
 			})
-			hook.add("%s %s vmap @%s", nft.Word(ip), side, mapName(d, ip))
+			rules = append(rules, fmt.Sprintf("%s %s vmap @%s", nft.Word(ip), side, mapName(d, ip)))
 		}
 		for _, r := range ranges {
-			hook.add("%s %s %s %s", nft.Word(lab.FamilyOf(r.Addr())), side, r, drop(d, unknown))
+			ip := nft.Word(lab.FamilyOf(r.Addr()))
+			rules = append(rules, fmt.Sprintf("%s %s %s %s", ip, side, r, drop(d, unknown)))
 		}
-		f.bases = append(f.bases, hook)
+		f.Bases = append(f.Bases, nft.BaseChain{
+			Chain: nft.NewChain(string(d), "what policies say of "+string(d), rules...),
+			Kind:  knftables.FilterType, Hook: knftables.PostroutingHook, Priority: priority,
+		})
 	}
 	return f
 }
 
-// addSources adds to a frame what drops packets from others' addresses. Ports are the devices it is about; none means
-// all.
-func (f *frame) addSources(ports string) {
-	c := base{chain: chain{name: "sources", comment: "pods send from their own addresses, and make no tunnels"},
-		hook: knftables.PreroutingHook, priority: "-300"} // raw, before connection tracking
-	if ports != "" {
-		c.add("iifname != %q accept", ports)
+// addSources adds to a frame the rules that drop packets from addresses of others. They apply to some devices; an empty
+// pattern means all.
+func addSources(f *nft.Frame, devices string) {
+	var rules []string
+	if devices != "" {
+		rules = append(rules, fmt.Sprintf("iifname != %q accept", devices))
 	}
-	c.add(podDiscovery)
-	for _, ip := range []lab.Family{lab.V4, lab.V6} {
-		f.containers = append(f.containers, &knftables.Set{
-			Name: portSet(ip), Type: "ifname . " + nft.AddrType(ip), Comment: nft.Comment("which address is whose"),
+	rules = append(rules, podDiscovery)
+	for _, ip := range families {
+		f.Containers = append(f.Containers, nft.Container{
+			Name: portSet(ip), Type: "ifname . " + nft.AddrType(ip), Comment: "the address behind each port",
 		})
-		c.add("meta protocol %s iifname . %s saddr != @%s %s", nft.Word(ip), nft.Word(ip), portSet(ip),
-			drop(policy.Egress, spoofed))
+		rules = append(rules, fmt.Sprintf("meta protocol %[1]s iifname . %[1]s saddr != @%[2]s %[3]s", nft.Word(ip),
+			portSet(ip), drop(policy.Egress, spoofed)))
 	}
-	c.add("meta l4proto { 4, 41 } %s", drop(policy.Egress, tunnelled)) // IP and IPv6 in IP
-	c.add("udp dport %d %s", vxlanPort, drop(policy.Egress, tunnelled))
-	f.bases = append(f.bases, c)
+	rules = append(rules, "meta l4proto { 4, 41 } "+drop(policy.Egress, tunnelled), // IP and IPv6 in IP
+		fmt.Sprintf("udp dport %d %s", vxlanPort, drop(policy.Egress, tunnelled)))
+	f.Bases = append(f.Bases, nft.BaseChain{
+		Chain: nft.NewChain("sources", "pods send from their own addresses, and make no tunnels", rules...),
+		Kind:  knftables.FilterType, Hook: knftables.PreroutingHook, Priority: "-300", // before conntrack
+	})
 }
+
+var (
+	directions = []policy.Direction{policy.Egress, policy.Ingress}
+	families   = []lab.Family{lab.V4, lab.V6}
+)
 
 func mapName(d policy.Direction, f lab.Family) string { return string(d) + f.String()[1:] }
 func portSet(f lab.Family) string                     { return "ports" + f.String()[1:] }
 
-// portElements say which address is behind which port.
+// portElements returns the elements that name the address behind each port.
 func portElements(ports policy.Ports) []nft.Element {
 	var all []nft.Element
 	for a, dev := range ports {
 		all = append(all, nft.Element{In: portSet(lab.FamilyOf(a)), Key: fmt.Sprintf("%q . %s", dev, a)})
 	}
-	slices.SortFunc(all, compareElements)
+	slices.SortFunc(all, func(a, b nft.Element) int { return strings.Compare(a.Key, b.Key) })
 	return all
 }

@@ -10,28 +10,25 @@
 //	      -> egress-by-POLICY   accept, a line for each peer, protocol and list of ports
 //
 // To accept a packet ends only the current base chain; the next base chain of the same hook still sees the packet. So
-// the egress rules of the sender and the ingress rules of the receiver are judged independently, and no mark bit has to
-// carry a verdict between them. Pods that no policy isolates are in the maps too, and all other addresses of the node's
-// pod range are dropped: so a new pod is isolated until the enforcer knows of it.
+// egress and ingress are judged independently, without a mark. Pods that no policy isolates are in the maps too, and
+// all other addresses of the node's pod range are dropped: so a new pod is isolated until the enforcer knows of it.
 //
-// The hook sees every packet that reaches or leaves a pod of the node: routed, bridged, or forwarded by IPVS, which
-// bypasses the forward hook. There the destination is already the endpoint's, whichever proxier translated it, and the
-// source is still the client's, because masquerading happens at priority 100. Only a proxier that relays connections
-// hides clients behind the node's address.
+// The hook sees every packet that reaches or leaves a pod of the node: routed, bridged, or forwarded by IPVS. There the
+// destination is already the endpoint's, and the source is still the client's, because masquerading happens at priority
+// 100. Only a proxier that relays connections hides clients behind the node's address.
 //
-// Packets with a forged source address, and tunnels that pods build themselves, are dropped first. The chain sources
-// does this: in this table where pods are routed, and in a table of the bridge family where they share a bridge,
-// because only the bridge knows the port that a packet came from.
+// The chain sources first drops packets with a forged source address, and tunnels that pods build themselves. It is in
+// this table if pods are routed, and in a table of the bridge family if they share a bridge, because only the bridge
+// knows the port that a packet came from.
 //
-// A change is one transaction for each table, which is one run of nft, and contains only the chains and elements that
-// differ.
+// A change is one transaction for each table, and contains only the chains and elements that differ.
 package policynftables
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 
+	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -44,8 +41,9 @@ func New() spec.Proxier {
 		Name:     "policy-nftables",
 		Features: spec.Features(spec.NetworkPolicy, spec.PolicyDropLog),
 		Probe:    probe,
-		New: func(node spec.Node) (policy.Mechanism, error) {
-			return openTables(node.Host.NS, node.Host.PodNetwork(), node.PodCIDRs)
+		New: func(node spec.Node) ([]policy.Mechanism, error) {
+			t, err := openTables(node.Host.NS, node.Host.PodNetwork(), node.PodCIDRs)
+			return []policy.Mechanism{t}, err
 		},
 	})
 }
@@ -63,15 +61,8 @@ func probe(ctx context.Context, ns *netns.NS, _ string) error {
 		if err == nil {
 			err = t.Remove(ctx)
 		}
-		if err != nil && ctx.Err() == nil {
-			return &spec.UnusableError{
-				Missing: "the expressions of nftables that policies are made of",
-				Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
-					err),
-			}
-		}
 		if err != nil {
-			return err
+			return nft.Unusable(ctx, err, "policies")
 		}
 	}
 	return nil

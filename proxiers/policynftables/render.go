@@ -11,62 +11,47 @@ import (
 	"strings"
 
 	"github.com/viplab/viplab/internal/proxiers/nft"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/policy"
 	"github.com/viplab/viplab/lab"
 )
 
-// chain is a chain with its rules, and what it is for.
-type chain struct {
-	name, comment string
-	rules         []string
-}
-
-func (c *chain) add(format string, args ...any) {
-	c.rules = append(c.rules, fmt.Sprintf(format, args...))
-}
-
-// render is what depends on policies: the chains of pods and policies, those that are jumped to first, and the elements
-// that lead to them.
-func render(s *policy.State) ([]chain, []nft.Element) {
-	var chains []chain
-	var elements []nft.Element
+// render returns the parts that depend on policies: the chains of pods and policies, and the elements that lead to
+// them.
+func render(s *policy.State) *nft.Parts {
+	out := &nft.Parts{}
 	for _, p := range s.Policies {
-		chains = append(chains, ofPolicy(p))
+		out.Chains = append(out.Chains, ofPolicy(p))
 	}
 	for _, p := range s.Pods {
 		for _, d := range directions {
 			verdict := "accept"
 			if len(p.Policies(d)) > 0 {
 				c := ofPod(p, d)
-				chains = append(chains, c)
-				verdict = "goto " + c.name
+				out.Chains = append(out.Chains, c)
+				verdict = "goto " + c.Name
 			}
 			for _, a := range p.Addrs {
-				elements = append(elements, nft.Element{In: string(d) + lab.FamilyOf(a).String()[1:], Key: a.String(),
-					Value:   verdict,
-					Comment: p.Label()})
+				out.Elements = append(out.Elements, nft.Element{In: mapName(d, lab.FamilyOf(a)), Key: a.String(),
+					Value: verdict, Comment: p.Label()})
 			}
 		}
 	}
-	return chains, elements
+	return out
 }
 
-var directions = []policy.Direction{policy.Egress, policy.Ingress}
-
-// ofPod is the chain of a pod that is isolated.
-func ofPod(p *policy.Pod, d policy.Direction) chain {
-	c := chain{name: named(string(d), p.Namespace+"/"+p.Name),
-		comment: fmt.Sprintf("pod %s is isolated for %s", p.Label(), d)}
+// ofPod returns the chain of an isolated pod.
+func ofPod(p *policy.Pod, d policy.Direction) nft.Chain {
 	deny := drop(d, p.Label())
-	c.add("ct state invalid %s", deny)
+	rules := []string{"ct state invalid " + deny}
 	for _, by := range p.Policies(d) {
-		c.add("jump %s", policyChain(by))
+		rules = append(rules, "jump "+policyChain(by))
 	}
-	c.add("%s", deny)
-	return c
+	return nft.NewChain(named(string(d), p.Namespace+"/"+p.Name),
+		fmt.Sprintf("pod %s is isolated for %s", p.Label(), d), append(rules, deny)...)
 }
 
-// drop logs, counts and drops what is denied to somebody, or by his egress rules. A prefix has at most 127 bytes.
+// drop returns statements that log, count and drop a packet. A log prefix has at most 127 bytes.
 func drop(d policy.Direction, who string) string {
 	prefix, group := "DPI|"+who, 1
 	if d == policy.Egress {
@@ -79,37 +64,36 @@ func policyChain(p *policy.Policy) string {
 	return named(string(p.Direction)+"-by", p.Namespace+"/"+p.Name)
 }
 
-// named has a hash of the whole name, as the kernel takes 255 bytes and no two names may become one.
+// named returns a unique name. It contains a hash of the whole name, which is cut: the kernel accepts 255 bytes.
 func named(prefix, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	plain := policy.Plain(name)
 	return prefix + "-" + base32.StdEncoding.EncodeToString(sum[:])[:16] + "-" + plain[:min(len(plain), 128)]
 }
 
-func ofPolicy(p *policy.Policy) chain {
-	c := chain{name: policyChain(p), comment: fmt.Sprintf("what NetworkPolicy %s allows for %s", p.Label(), p.Direction)}
+func ofPolicy(p *policy.Policy) nft.Chain {
+	var rules []string
 	for _, a := range p.Allows {
 		peers := peerMatches(p.Direction, a.Peer)
 		for _, ports := range portMatches(a) {
 			for _, peer := range peers {
-				if peer.family != 0 && ports.family != 0 && peer.family != ports.family {
-					continue
+				if peer.family == 0 || ports.family == 0 || peer.family == ports.family {
+					rules = append(rules, fmt.Sprintf("%s %s accept comment %q", peer.text, ports.text, a.Why))
 				}
-				rule := strings.TrimSpace(peer.text + " " + ports.text)
-				c.add("%s", strings.TrimSpace(fmt.Sprintf("%s accept comment %q", rule, a.Why)))
 			}
 		}
 	}
-	return c
+	return nft.NewChain(policyChain(p), fmt.Sprintf("what NetworkPolicy %s allows for %s", p.Label(), p.Direction),
+		rules...)
 }
 
-// match is a part of a rule. It may fit one family alone.
+// match is a part of a rule. It may be for one family only.
 type match struct {
 	family lab.Family // 0: both
 	text   string
 }
 
-// peerMatches match the other side: where a packet comes from, or where it goes to.
+// peerMatches matches the peer: the source of a packet, or its destination.
 func peerMatches(d policy.Direction, p policy.Peer) []match {
 	side := "saddr"
 	if d == policy.Egress {
@@ -122,7 +106,7 @@ func peerMatches(d policy.Direction, p policy.Peer) []match {
 		return blockMatches(side, p)
 	}
 	var out []match
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
+	for _, f := range families {
 		if addrs := ofFamily(p.Addrs, f); len(addrs) > 0 {
 			out = append(out, match{f, fmt.Sprintf("%s %s %s", nft.Word(f), side, set(addrs))})
 		}
@@ -130,10 +114,10 @@ func peerMatches(d policy.Direction, p policy.Peer) []match {
 	return out
 }
 
-// blockMatches match blocks without what is excepted, family by family.
+// blockMatches matches blocks without their exceptions, for each family.
 func blockMatches(side string, p policy.Peer) []match {
 	var out []match
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
+	for _, f := range families {
 		blocks, except := disjoint(p.Blocks, f), disjoint(p.Except, f)
 		if len(blocks) == 0 {
 			continue
@@ -153,13 +137,13 @@ func blockMatches(side string, p policy.Peer) []match {
 	return out
 }
 
-// disjoint are the prefixes of a family without those that others cover: a set has no place for them.
+// disjoint returns the prefixes of a family without those that others cover: a set must not contain them.
 func disjoint(all []netip.Prefix, f lab.Family) []netip.Prefix {
-	sorted := slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
+	sorted := nodeaddr.OfFamily(all, f)
 	slices.SortFunc(sorted, netip.Prefix.Compare)
 	var out []netip.Prefix
 	for _, p := range sorted {
-		// In this order whatever covers a prefix comes before it, and nothing that it does not cover comes between.
+		// In this order a prefix directly follows the one that covers it, or others that the same one covers.
 		if last := len(out) - 1; last < 0 || !out[last].Overlaps(p) {
 			out = append(out, p)
 		}
@@ -167,7 +151,7 @@ func disjoint(all []netip.Prefix, f lab.Family) []netip.Prefix {
 	return out
 }
 
-// portMatches match the protocol and the destination port. A named port matches the destination, too.
+// portMatches matches the protocol and the destination port. A named port matches the destination as well.
 func portMatches(a policy.Allow) []match {
 	proto := strings.ToLower(string(a.Protocol))
 	switch {
@@ -179,7 +163,7 @@ func portMatches(a policy.Allow) []match {
 		return []match{{0, "meta l4proto " + proto}}
 	}
 	var out []match
-	for _, f := range []lab.Family{lab.V4, lab.V6} {
+	for _, f := range families {
 		var to []string
 		for _, n := range a.Named {
 			if lab.FamilyOf(n.Addr()) == f {
@@ -187,7 +171,8 @@ func portMatches(a policy.Allow) []match {
 			}
 		}
 		if len(to) > 0 {
-			out = append(out, match{f, fmt.Sprintf("%s daddr . %s dport { %s }", nft.Word(f), proto, strings.Join(to, ", "))})
+			all := strings.Join(to, ", ")
+			out = append(out, match{f, fmt.Sprintf("%s daddr . %s dport { %s }", nft.Word(f), proto, all)})
 		}
 	}
 	return out

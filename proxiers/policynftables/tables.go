@@ -15,74 +15,59 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// tableName is that of all tables of the enforcer.
+// tableName is the name of all tables of the enforcer.
 const tableName = "network-policy"
 
-// tables are those of a node.
-type tables struct {
-	policies *table
-	sources  *table // nil: they are in policies
-}
+// tables are the tables of a node: that of policies, and that of sources unless the first one holds them too.
+type tables []*table
 
-func openTables(ns *netns.NS, pods lab.PodNetwork, ranges []netip.Prefix) (*tables, error) {
-	t := &tables{}
-	kernel, err := nft.Open(ns, knftables.InetFamily, tableName)
+func openTables(ns *netns.NS, pods lab.PodNetwork, ranges []netip.Prefix) (tables, error) {
+	policies, err := nft.Open(ns, knftables.InetFamily, tableName)
 	if err != nil {
 		return nil, err
 	}
-	t.policies = &table{Table: kernel, frame: policyFrame(ranges)}
+	t := tables{{Table: policies, frame: policyFrame(ranges)}}
 	if pods == lab.Routed {
-		t.policies.frame.addSources(routedPorts)
+		addSources(&t[0].frame, routedPorts)
 		return t, nil
 	}
-	if kernel, err = nft.Open(ns, knftables.BridgeFamily, tableName); err != nil {
+	sources, err := nft.Open(ns, knftables.BridgeFamily, tableName)
+	if err != nil {
 		return nil, err
 	}
-	t.sources = &table{Table: kernel}
-	t.sources.frame.addSources("")
+	t = append(t, &table{Table: sources})
+	addSources(&t[1].frame, "")
 	return t, nil
 }
 
 // Program implements policy.Mechanism. A pod is isolated before packets from its port are let in.
-func (t *tables) Program(ctx context.Context, want *policy.State, ports policy.Ports) error {
-	chains, elements := render(want)
-	if t.sources == nil {
-		return t.policies.program(ctx, chains, append(elements, portElements(ports)...))
+func (t tables) Program(ctx context.Context, want *policy.State, ports policy.Ports) error {
+	parts := render(want)
+	if len(t) == 1 {
+		parts.Elements = append(parts.Elements, portElements(ports)...)
+		return t[0].program(ctx, parts)
 	}
-	if err := t.policies.program(ctx, chains, elements); err != nil {
+	if err := t[0].program(ctx, parts); err != nil {
 		return err
 	}
-	return t.sources.program(ctx, nil, portElements(ports))
+	return t[1].program(ctx, &nft.Parts{Elements: portElements(ports)})
 }
 
-// each does something with each table.
-func (t *tables) each(do func(*table) error) error {
-	err := do(t.policies)
-	if t.sources != nil {
-		err = errors.Join(err, do(t.sources))
+func (t tables) Dump(ctx context.Context) (all []byte, err error) {
+	for _, one := range t {
+		text, failed := one.Text(ctx)
+		all, err = append(all, text...), errors.Join(err, failed)
 	}
-	return err
-}
-
-// Dump implements policy.Mechanism.
-func (t *tables) Dump(ctx context.Context) (all []byte, err error) {
-	err = t.each(func(t *table) error {
-		text, err := t.Text(ctx)
-		all = append(all, text...)
-		return err
-	})
 	return all, err
 }
 
-// Release implements policy.Mechanism. Programs that have ended hold nothing.
-func (t *tables) Release() {}
+// Release implements policy.Mechanism. The programs run only during a call, so there is nothing to end.
+func (t tables) Release() {}
 
-// Remove implements policy.Mechanism.
-func (t *tables) Remove(ctx context.Context) error {
-	return t.each(func(t *table) error {
-		t.held = nil
-		tx := t.Transaction()
-		nft.Destroy(tx)
-		return t.Run(ctx, tx)
-	})
+func (t tables) Remove(ctx context.Context) (err error) {
+	for _, one := range t {
+		one.held = nil
+		err = errors.Join(err, one.Table.Remove(ctx))
+	}
+	return err
 }

@@ -17,16 +17,14 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// relayAddrs are where the relays of every node listen. They are on the loopback device and mean something inside the
-// node only. The IPv6 one spells "viplab".
+// relayAddrs are the addresses of the relays of every node, on its loopback device. The IPv6 one spells "viplab".
 var relayAddrs = map[lab.Family]netip.Addr{
 	lab.V4: netip.MustParseAddr("169.254.118.1"),
 	lab.V6: netip.MustParseAddr("fd76:6970:6c61:62::1"),
 }
 
-// addAddress gives a node the address, and returns when packets to it are the node's own. It must never become the
-// source of anything else that the node sends: in IPv4 its scope sees to that, in IPv6 that it is deprecated from the
-// start.
+// addAddress gives a node the address, and returns when the node accepts packets to it. The address is never the source
+// of other packets of the node: in IPv4 because of its scope, in IPv6 because it is deprecated from the start.
 func addAddress(ctx context.Context, ns *netns.NS, a netip.Addr) error {
 	lo, addr, err := onLoopback(ns, a)
 	if err == nil {
@@ -41,7 +39,7 @@ func addAddress(ctx context.Context, ns *netns.NS, a netip.Addr) error {
 	return nil
 }
 
-// removeAddress takes it away, if it is there.
+// removeAddress removes the address, if it exists.
 func removeAddress(ns *netns.NS, a netip.Addr) error {
 	lo, addr, err := onLoopback(ns, a)
 	if err == nil {

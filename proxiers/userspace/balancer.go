@@ -3,6 +3,7 @@
 package userspace
 
 import (
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -10,16 +11,16 @@ import (
 	"time"
 )
 
-// balancer lets endpoints take turns, and clients with session affinity keep theirs. The zero value has no endpoints.
+// balancer uses endpoints in rotation, and keeps those of clients with session affinity. The zero value has none.
 type balancer struct {
 	mu        sync.Mutex
 	endpoints []netip.AddrPort
-	// round are the endpoints whose turn is still to come in this round, in their order.
+	// round are the endpoints of this round that were not used yet, in order.
 	round []netip.AddrPort
-	// affinity is how long a client keeps its endpoint after its last new connection; 0 means not at all.
+	// affinity is the time for which a client keeps its endpoint after its last new connection; 0 means no affinity.
 	affinity time.Duration
 	leases   map[netip.Addr]lease
-	// swept is how many leases were left when expired ones were last thrown away.
+	// swept is the number of leases after the last removal of expired ones.
 	swept int
 }
 
@@ -29,7 +30,7 @@ type lease struct {
 	until    time.Time
 }
 
-// set says who the endpoints are from now on. If they are others than before, a new round begins.
+// set replaces the endpoints. If they differ, a new round begins.
 func (b *balancer) set(endpoints []netip.AddrPort, affinity time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,18 +42,17 @@ func (b *balancer) set(endpoints []netip.AddrPort, affinity time.Duration) {
 	}
 }
 
-// list is who the endpoints are. It must not be changed.
+// list returns the endpoints. The caller must not change it.
 func (b *balancer) list() []netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.endpoints
 }
 
-// size is their number.
 func (b *balancer) size() int { return len(b.list()) }
 
-// next is the endpoint for a new connection of a client: the one it had, or the next one whose turn it is. Those that
-// were tried for this connection come again only when all have been. It is not valid if there is no endpoint.
+// next returns the endpoint for a new connection of a client: its last one, or the next in rotation. It repeats
+// endpoints that were tried for this connection only if all were. The result is invalid if there is no endpoint.
 func (b *balancer) next(client netip.Addr, tried []netip.AddrPort, now time.Time) netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,24 +87,19 @@ func (b *balancer) turn(tried []netip.AddrPort) netip.AddrPort {
 	return chosen
 }
 
-// renew writes a lease down. Whenever their number has doubled, the expired ones are thrown away.
+// renew stores a lease. Whenever the number of leases has doubled, it removes the expired ones.
 func (b *balancer) renew(client netip.Addr, l lease, now time.Time) {
 	if b.leases == nil {
 		b.leases = map[netip.Addr]lease{}
 	}
 	b.leases[client] = l
-	if len(b.leases) < 2*max(b.swept, 512) {
-		return
+	if len(b.leases) >= 2*max(b.swept, 512) {
+		maps.DeleteFunc(b.leases, func(_ netip.Addr, l lease) bool { return l.until.Before(now) })
+		b.swept = len(b.leases)
 	}
-	for c, l := range b.leases {
-		if l.until.Before(now) {
-			delete(b.leases, c)
-		}
-	}
-	b.swept = len(b.leases)
 }
 
-// unstick takes a client's right to an endpoint away, because the endpoint has refused it.
+// unstick removes a client's lease of an endpoint that has refused it.
 func (b *balancer) unstick(client netip.Addr, from netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -3,7 +3,6 @@
 package userspace
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
@@ -11,71 +10,69 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// chain is one of ours. All Services contribute to each, and within each the order of Services does not matter.
-type chain int
-
-// The chains.
+// The chains, in the order of layout.
 const (
-	portalsContainer chain = iota
+	portalsContainer = iota
 	portalsHost
 	nodePortContainer
 	nodePortHost
 	refused
 	input
-	chains
 )
 
-var chainNames = [chains]string{
+var chainNames = []string{
 	"KUBE-PORTALS-CONTAINER", "KUBE-PORTALS-HOST", "KUBE-NODEPORT-CONTAINER", "KUBE-NODEPORT-HOST",
 	"KUBE-PORTALS-REFUSED", "KUBE-PORTALS-INPUT",
 }
 
-func (c chain) name() string { return chainNames[c] }
+// layout returns the chains with the rules at their heads.
+func layout(f lab.Family, localhost bool) xtables.Layout {
+	var l xtables.Layout
+	for c, name := range chainNames {
+		l = append(l, xtables.SharedChain{Table: tableOf(c), Name: name})
+	}
+	if !localhost {
+		l[nodePortHost].Head = []xtables.Rule{xtables.NewRule(xtables.Comment("no NodePorts on loopback addresses"),
+			xtables.ToRange(nodeaddr.Loopback(f)), xtables.Return)}
+	}
+	toRelays := xtables.ToRange(relayAddrs[f])
+	l[input].Head = []xtables.Rule{
+		xtables.NewRule(xtables.Comment("what was sent to a Service"), toRelays, xtables.State("DNAT"), xtables.Accept),
+		xtables.NewRule(xtables.Comment("relays are not to be called directly"), toRelays, xtables.Reject),
+	}
+	return l
+}
 
-func (c chain) table() xtables.TableName {
+func tableOf(c int) xtables.TableName {
 	if c == refused || c == input {
 		return xtables.Filter
 	}
 	return xtables.NAT
 }
 
-// fixed are the rules at the head of a chain, before those of Services.
-func (c chain) fixed(f lab.Family, relays netip.Addr, localhost bool) []xtables.Rule {
-	switch {
-	case c == nodePortHost && !localhost:
-		return []xtables.Rule{xtables.NewRule(xtables.Comment("no NodePorts on loopback addresses"),
-			xtables.ToRange(nodeaddr.Loopback(f)), xtables.Return)}
-	case c == input:
-		return []xtables.Rule{
-			xtables.NewRule(xtables.Comment("what was sent to a Service"), xtables.ToAddr(relays), xtables.State("DNAT"),
-				xtables.Accept),
-			xtables.NewRule(xtables.Comment("relays are not to be called directly"), xtables.ToAddr(relays), xtables.Reject),
-		}
-	}
-	return nil
-}
-
-// entries are the jumps to the chains, in the order that they have in each built-in chain.
+// entries are the jumps to the chains, in their order in each built-in chain.
 var entries = []xtables.Entry{
-	enter("INPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	enter("INPUT", input, xtables.Comment("relays of Services")),
-	enter("FORWARD", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	enter("OUTPUT", refused, xtables.State("NEW"), xtables.Comment("Services without a relay")),
-	enter("PREROUTING", portalsContainer,
-		xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	enter("OUTPUT", portalsHost, xtables.Comment("handle ClusterIPs; NOTE: this must be before the NodePort rules")),
-	enter("PREROUTING", nodePortContainer, xtables.ToLocal,
-		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")).AtEnd(),
-	enter("OUTPUT", nodePortHost, xtables.ToLocal,
-		xtables.Comment("handle service NodePorts; NOTE: this must be the last rule in the chain")).AtEnd(),
+	enter("INPUT", refused, "Services without a relay", xtables.State("NEW")),
+	enter("INPUT", input, "relays of Services"),
+	enter("FORWARD", refused, "Services without a relay", xtables.State("NEW")),
+	enter("OUTPUT", refused, "Services without a relay", xtables.State("NEW")),
+	enter("PREROUTING", portalsContainer, "handle ClusterIPs; NOTE: this must be before the NodePort rules"),
+	enter("OUTPUT", portalsHost, "handle ClusterIPs; NOTE: this must be before the NodePort rules"),
+	enter("PREROUTING", nodePortContainer, atEnd, xtables.ToLocal),
+	enter("OUTPUT", nodePortHost, atEnd, xtables.ToLocal),
 }
 
-func enter(from string, to chain, parts ...xtables.Part) xtables.Entry {
-	return xtables.NewEntry(to.table(), from, to.name(), parts...)
+// atEnd is the comment of entries at the end of a built-in chain.
+const atEnd = "handle service NodePorts; NOTE: this must be the last rule in the chain"
+
+func enter(from string, to int, comment string, match ...xtables.Part) xtables.Entry {
+	e := xtables.NewEntry(tableOf(to), from, chainNames[to], comment, match...)
+	e.Last = comment == atEnd
+	return e
 }
 
-// owned is what belongs to this proxier, whatever instance made it.
+// owned describes what belongs to this proxier, from this or any earlier instance.
 var owned = xtables.Ownership{
 	Tables: []xtables.TableName{xtables.NAT, xtables.Filter},
-	Chain:  func(_ xtables.TableName, name string) bool { return slices.Contains(chainNames[:], name) },
+	Chain:  func(_ xtables.TableName, name string) bool { return slices.Contains(chainNames, name) },
 }

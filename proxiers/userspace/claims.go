@@ -16,19 +16,18 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// claims are the NodePorts of a node that the proxy holds. Rules take the traffic elsewhere before it gets to these
-// sockets. They are there so that no other process takes the port for its own, or, if one has it already, so that the
-// proxy finds out: rules that hide a process from its clients would puzzle whoever runs it.
+// claims are the NodePorts that the proxy holds. Rules redirect the traffic before it reaches these sockets. They keep
+// other processes from using the port, and reveal a process that has it already, which rules would cut off.
 type claims struct {
 	sockets sockets
 	held    map[claim]io.Closer
-	// released is when claims were let go of, and began when the proxy took over from one that may have held some.
+	// released is when claims were released, and began when the proxy took over from one that may have held some.
 	released map[claim]time.Time
 	began    time.Time
 }
 
-// lingering is for how long a port may seem to be taken that the proxy, or a former one, has let go of: a program that
-// was being started meanwhile has a copy of every socket until it has become itself.
+// lingering is the time for which a released port may seem to be taken: a program that was just forked has a copy of
+// every socket until it calls execve.
 const lingering = time.Second
 
 func newClaims(s sockets) claims {
@@ -50,7 +49,7 @@ func (c *claims) hold(ctx context.Context, want claim) error {
 	if errors.Is(err, unix.EADDRINUSE) {
 		patient, cancel := context.WithDeadline(ctx, c.free(want))
 		defer cancel()
-		_ = observe.Await(patient, nil, func(context.Context) error { // nothing tells when such a copy is gone
+		_ = observe.Await(patient, nil, func(context.Context) error { // no event: it polls
 			socket, err = c.bind(ctx, want)
 			return err
 		})
@@ -63,7 +62,7 @@ func (c *claims) hold(ctx context.Context, want claim) error {
 	return nil
 }
 
-// free is from when on a port that seems to be taken is somebody else's.
+// free returns the time from which a taken port must belong to another process.
 func (c *claims) free(want claim) time.Time {
 	since, ok := c.released[want]
 	if !ok {
@@ -72,7 +71,7 @@ func (c *claims) free(want claim) time.Time {
 	return since.Add(machine.Limit(lingering))
 }
 
-// bind makes the socket. A TCP one listens, or others could still bind the port with SO_REUSEADDR.
+// bind makes the socket. A TCP socket listens, because others could otherwise bind the port with SO_REUSEADDR.
 func (c *claims) bind(ctx context.Context, want claim) (io.Closer, error) {
 	if want.protocol == corev1.ProtocolUDP {
 		return c.sockets.ns.ListenPacket(ctx, c.sockets.network("udp"), want.at.String())
@@ -80,7 +79,7 @@ func (c *claims) bind(ctx context.Context, want claim) (io.Closer, error) {
 	return c.sockets.ns.Listen(ctx, c.sockets.network("tcp"), want.at.String())
 }
 
-// release lets go of a claim, if it is held.
+// release closes the socket of a claim, if it is held.
 func (c *claims) release(one claim) {
 	if socket := c.held[one]; socket != nil {
 		socket.Close()

@@ -20,10 +20,10 @@ import (
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	var all bytes.Buffer
 	w := tabwriter.NewWriter(&all, 0, 0, 1, ' ', 0)
-	ids := slices.SortedFunc(maps.Keys(f.portals.open), func(a, b model.PortID) int {
+	byName := func(a, b model.PortID) int {
 		return cmp.Or(strings.Compare(a.String(), b.String()), cmp.Compare(a.Protocol, b.Protocol))
-	})
-	for _, id := range ids {
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(f.portals.open), byName) {
 		at := f.portals.open[id]
 		at.cluster.describe(w, clusterWay(id))
 		at.local.describe(w, localWay(id))
@@ -32,17 +32,10 @@ func (f *family) Dump(ctx context.Context) ([]byte, error) {
 		}
 	}
 	w.Flush()
-	for _, t := range []xtables.TableName{xtables.Filter, xtables.NAT} {
-		text, err := f.programs.SaveText(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		all.Write(text)
-	}
-	return all.Bytes(), nil
+	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
+	return append(all.Bytes(), text...), err
 }
 
-// describe writes a line about a relay.
 func (r *relay) describe(w *tabwriter.Writer, name string) {
 	if r == nil {
 		return

@@ -3,10 +3,10 @@
 package userspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
-	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,20 +22,19 @@ import (
 
 // family is the mechanism of one IP family of a node.
 type family struct {
-	ns        *netns.NS
-	ip        lab.Family
-	localhost bool
-	programs  *xtables.Programs
-	renderer  renderer
-	portals   portals
-	tracking  *conntrack.Cleaner
+	ns       *netns.NS
+	ip       lab.Family
+	programs *xtables.Programs
+	renderer renderer
+	layout   xtables.Layout
+	portals  portals
+	tracking *conntrack.Cleaner
 
-	// known is set if the kernel holds the rules of fragments.
+	// known is set if the kernel holds the rules of all fragments.
 	known bool
-	// state and nodePorts are what fragments and portals were made for.
-	state     *model.State
+	kit.Rendered[*xtables.Fragment]
+	// nodePorts are the addresses that the fragments and portals were made for.
 	nodePorts []netip.Addr
-	fragments map[*model.Service]*fragment
 	// incomplete are the Services for which something could not be opened.
 	incomplete map[*model.Service]bool
 	// stale is set while connection tracking may hold UDP flows that lead nowhere.
@@ -44,15 +43,14 @@ type family struct {
 
 func newFamily(node kit.Site) (*family, error) {
 	ip := node.Family
-	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip,
-		filepath.Join(node.StateDir, "xtables-"+ip.String()+".lock"))
+	programs, err := xtables.Find(node.Host.NS, xtables.NFTables, ip, node.StateDir)
 	if err != nil {
 		return nil, err
 	}
 	f := &family{
 		ns: node.Host.NS, ip: ip, programs: programs, tracking: conntrack.NewCleaner(node.Host.NS),
-		localhost: ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
-		renderer:  renderer{nodePods: nodeaddr.OfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
+		layout:   layout(ip, ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config)),
+		renderer: renderer{nodePods: nodeaddr.FirstOfFamily(node.PodCIDRs, ip), nodeAddr: node.Host.Addr(ip)},
 		portals: portals{
 			sockets: sockets{node.Host.NS, ip, &ports{}}, at: relayAddrs[ip], log: node.Log.With("node", node.Name),
 			events: node.Events,
@@ -64,46 +62,59 @@ func newFamily(node kit.Site) (*family, error) {
 
 // reset makes the family one that has programmed nothing.
 func (f *family) reset() {
-	f.known, f.state, f.nodePorts = false, &model.State{}, nil
-	f.fragments, f.incomplete = map[*model.Service]*fragment{}, map[*model.Service]bool{}
+	f.known, f.Rendered, f.nodePorts = false, kit.Rendered[*xtables.Fragment]{}, nil
+	f.incomplete = map[*model.Service]bool{}
 	f.portals.open = map[model.PortID]*portal{}
 	f.portals.claims = newClaims(f.portals.sockets)
 }
 
-// Program implements kit.Mechanism. Sockets are opened before rules lead to them, and closed once none does.
-func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
+// Program implements kit.Mechanism. It opens sockets before rules lead to them, and closes them once none does. It
+// tries incomplete Services again.
+func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) (err error) {
 	known := f.known
-	everything := !known || !slices.Equal(f.nodePorts, at.NodePorts) || (f.nodePorts == nil) != (at.NodePorts == nil)
-	gone, come := f.work(state, everything)
-	if known && len(gone)+len(come) == 0 && !f.stale {
-		f.state = state
-		return nil
-	}
 	var held xtables.Tables
 	if !known {
-		var err error
 		if held, err = f.begin(ctx); err != nil {
 			return err
 		}
 	}
-	fresh, failed := f.prepare(ctx, come, at.NodePorts)
-	swaps := swapsOf(gone, f.fragments, come, fresh)
-	f.adopt(state, at, gone, fresh)
-	step := delta(swaps)
-	if !known {
-		step = rebuild(f.rules(), held)
+	everything := !known || !slices.Equal(f.nodePorts, at.NodePorts) || (f.nodePorts == nil) != (at.NodePorts == nil)
+	again := kit.AllIf(everything)
+	if !everything && len(f.incomplete) > 0 {
+		again = func(s *model.Service) bool { return f.incomplete[s] }
 	}
-	f.known = false // until it has succeeded
+	var failed error // the first error: what one Service lacks, others are likely to lack too
+	f.nodePorts = at.NodePorts
+	swaps := f.Advance(state, again, func(s *model.Service) *xtables.Fragment {
+		fragment, err := f.prepare(ctx, s)
+		failed = cmp.Or(failed, err)
+		return fragment
+	})
+	for _, s := range swaps {
+		if s.Was != s.Is {
+			delete(f.incomplete, s.Was)
+		}
+	}
+	if known && len(swaps) == 0 && !f.stale {
+		return nil
+	}
+	step := f.layout.Delta(swaps)
+	if !known {
+		step = f.layout.Rebuild(f.Fragments(), held, entries)
+	}
+	f.known = false // until the kernel has accepted the change
 	if err := f.programs.Restore(ctx, step.Transactions(xtables.NFTables)...); err != nil {
 		return errors.Join(err, failed)
 	}
 	f.known = true
-	f.settle(gone, come, everything)
-	f.stale = f.stale || !known || conntrack.Concerns(gone) || conntrack.Concerns(come)
+	f.settle(swaps, everything)
+	f.stale = f.stale || !known || slices.ContainsFunc(swaps, func(s kit.Swap[*xtables.Fragment]) bool {
+		return conntrack.Concerns(s.Was) || conntrack.Concerns(s.Is)
+	})
 	return errors.Join(failed, f.forget(ctx, at.Local))
 }
 
-// forget takes UDP flows out of connection tracking that lead to no relay.
+// forget deletes UDP flows that lead to no relay from connection tracking.
 func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 	if !f.stale {
 		return nil
@@ -113,7 +124,7 @@ func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 	return err
 }
 
-// begin finds out what the kernel holds, and gives relays their address.
+// begin reads what the kernel holds, and adds the address of the relays.
 func (f *family) begin(ctx context.Context) (xtables.Tables, error) {
 	held, err := f.programs.Save(ctx)
 	if err != nil {
@@ -123,84 +134,29 @@ func (f *family) begin(ctx context.Context) (xtables.Tables, error) {
 	return held, addAddress(ctx, f.ns, f.portals.at)
 }
 
-// work lists the Services to be taken away and to be added: those that changed, and those that are not complete yet.
-func (f *family) work(state *model.State, everything bool) (gone, come []*model.Service) {
-	if everything {
-		return f.state.Services, state.Services
-	}
-	gone, come = model.Diff(f.state, state)
-	if len(f.incomplete) == 0 {
-		return gone, come
-	}
-	changed := map[*model.Service]bool{}
-	for _, s := range gone {
-		changed[s] = true
-	}
-	for s := range f.incomplete {
-		if !changed[s] {
-			gone, come = append(gone, s), append(come, s)
+// prepare opens the sockets of a Service and renders its rules. It leaves out what cannot be opened.
+func (f *family) prepare(ctx context.Context, s *model.Service) (fragment *xtables.Fragment, failed error) {
+	fragment = &xtables.Fragment{}
+	delete(f.incomplete, s)
+	for _, p := range s.Ports {
+		if !relayed(p.ID.Protocol) {
+			continue
 		}
+		w, held, err := f.portals.prepare(ctx, p, f.nodePorts)
+		f.renderer.port(fragment, p, w, held)
+		if !f.portals.complete(p.ID) {
+			f.incomplete[s] = true
+		}
+		failed = cmp.Or(failed, err)
 	}
-	return gone, come
+	return fragment, failed
 }
 
-// prepare opens the sockets of Services and makes their rules. A Service that lacks something gets those for the rest.
-func (f *family) prepare(ctx context.Context, come []*model.Service,
-	nodePorts []netip.Addr) (map[*model.Service]*fragment, error) {
-	fresh := make(map[*model.Service]*fragment, len(come))
-	var failed error
-	for _, s := range come {
-		fragment := &fragment{}
-		fresh[s] = fragment
-		delete(f.incomplete, s)
-		for _, p := range s.Ports {
-			if !relayed(p.ID.Protocol) {
-				continue
-			}
-			w, held, err := f.portals.prepare(ctx, p, nodePorts)
-			f.renderer.port(fragment, p, w, held)
-			if !f.portals.complete(p.ID) {
-				f.incomplete[s] = true
-			}
-			if failed == nil {
-				failed = err // what one lacks, others are likely to lack too
-			}
-		}
-	}
-	return fresh, failed
-}
-
-// adopt makes a state the one that fragments are for.
-func (f *family) adopt(state *model.State, at kit.Place, gone []*model.Service, fresh map[*model.Service]*fragment) {
-	for _, s := range gone {
-		delete(f.fragments, s)
-		if fresh[s] == nil {
-			delete(f.incomplete, s)
-		}
-	}
-	for s, fragment := range fresh {
-		f.fragments[s] = fragment
-	}
-	f.state, f.nodePorts = state, at.NodePorts
-}
-
-// rules are all rules there shall be.
-func (f *family) rules() *[chains][]xtables.Rule {
-	var all [chains][]xtables.Rule
-	for ch := range chains {
-		all[ch] = ch.fixed(f.ip, f.portals.at, f.localhost)
-		for _, s := range f.state.Services {
-			all[ch] = append(all[ch], f.fragments[s][ch]...)
-		}
-	}
-	return &all
-}
-
-// settle closes what rules have led to and do not any more: something of the Services that are gone, or anything.
-func (f *family) settle(gone, come []*model.Service, everything bool) {
+// settle closes everything that rules no longer lead to: of the Services that changed, or of all.
+func (f *family) settle(swaps []kit.Swap[*xtables.Fragment], everything bool) {
 	ports, claimed := map[model.PortID]bool{}, map[claim]bool{}
-	for _, s := range come {
-		for _, p := range s.Ports {
+	for _, swap := range swaps {
+		for _, p := range portsOf(swap.Is) {
 			for _, c := range claimsOf(p, f.nodePorts, f.ip) {
 				claimed[c] = true
 			}
@@ -229,8 +185,8 @@ func (f *family) settle(gone, come []*model.Service, everything bool) {
 		}
 		return
 	}
-	for _, s := range gone {
-		for _, p := range s.Ports {
+	for _, swap := range swaps {
+		for _, p := range portsOf(swap.Was) {
 			leavePort(p.ID)
 			for _, c := range claimsOf(p, f.nodePorts, f.ip) {
 				leaveClaim(c)
@@ -239,11 +195,18 @@ func (f *family) settle(gone, come []*model.Service, everything bool) {
 	}
 }
 
+func portsOf(s *model.Service) []*model.Port {
+	if s == nil {
+		return nil
+	}
+	return s.Ports
+}
+
 // wanted returns which UDP flows may stay: those that lead from frontends to their relays.
 func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	w := conntrack.NewWanted(local)
 	w.Relays = f.portals.at
-	for _, s := range f.state.Services {
+	for _, s := range f.State.Services {
 		for _, p := range s.Ports {
 			to := f.portals.doors(p.ID)
 			if len(to) == 0 || p.ID.Protocol != corev1.ProtocolUDP {
@@ -259,7 +222,6 @@ func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	return w
 }
 
-// Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	err := owned.Remove(ctx, f.programs)
 	return errors.Join(err, f.Release(), removeAddress(f.ns, f.portals.at))

@@ -109,7 +109,7 @@ func cleanNode(t proxiertest.Failer, in *instance) {
 		t.Fatalf("left behind after Stop: %+v", n)
 	}
 	for _, f := range in.families {
-		local, err := nodeaddr.NewWatcher(f.ns, f.ip).Local()
+		local, err := nodeaddr.NewWatcher(f.ns, f.ip, "").Local()
 		if err != nil || slices.Contains(local, relayAddrs[lab.V6]) {
 			t.Fatalf("left behind after Stop: %v (%v)", local, err)
 		}
@@ -152,12 +152,12 @@ func TestRestart(t *testing.T) {
 }
 
 // foreignRules are rules of others that jump to a chain of ours, which keeps it alive, empty.
-func foreignRules(table xtables.TableName, to chain) *xtables.Transaction {
+func foreignRules(table xtables.TableName, to int) *xtables.Transaction {
 	tx := &xtables.Transaction{Table: table}
-	tx.Empty(to.name())
+	tx.Write(chainNames[to], nil)
 	tx.Write("MINE", []xtables.Rule{
 		xtables.NewRule(xtables.Comment(`-j KUBE-PORTALS-HOST "quoted"`), xtables.Return),
-		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(to.name())),
+		xtables.NewRule(xtables.Comment("a chain of theirs that needs one of ours"), xtables.Jump(chainNames[to])),
 	})
 	tx.Insert("OUTPUT", xtables.NewRule(xtables.Comment("mine"), xtables.Jump("MINE")))
 	return tx

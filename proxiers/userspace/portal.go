@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/viplab/viplab/internal/proxiers/events"
+	"github.com/viplab/viplab/internal/proxiers/kit"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
@@ -19,11 +21,19 @@ import (
 
 // portal is a port of a Service on a node: its relays and the NodePorts that it holds.
 type portal struct {
-	// cluster relays to the endpoints for traffic under policy Cluster, local to those for traffic under policy Local. A
-	// relay that was never needed is nil.
+	// cluster relays to the endpoints for traffic under policy Cluster, local to those for traffic under policy Local.
+	// A relay that was never needed is nil.
 	cluster, local *relay
-	// taken says why a NodePort is not held, in the words of the last message about it.
+	// taken is the last error about a NodePort that is not held.
 	taken string
+}
+
+// relays returns the relays that exist. A nil portal has none.
+func (at *portal) relays() []*relay {
+	if at == nil {
+		return nil
+	}
+	return slices.DeleteFunc([]*relay{at.cluster, at.local}, func(r *relay) bool { return r == nil })
 }
 
 // portals are all portals of a node and family.
@@ -31,34 +41,33 @@ type portals struct {
 	sockets sockets
 	at      netip.Addr
 	log     *slog.Logger
-	events  *events.Recorder
+	events  *kit.Recorder
 	open    map[model.PortID]*portal
 	claims  claims
-	// former are the ports of relays that rules of a former life lead to, by the comment of those rules.
+	// former are the ports of the relays of an earlier instance, by the comment of their rules.
 	former map[string]uint16
 }
 
-// relayed says whether a relay can carry the protocol.
+// relayed reports whether a relay can carry the protocol.
 func relayed(p corev1.Protocol) bool { return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP }
 
-// prepare opens what rules for the port are going to lead to. What cannot be opened is left out: errors are about the
-// relays, and taken NodePorts are reported to people.
+// prepare opens the relays and NodePorts that the rules of the port lead to, and returns those that are open. An error
+// is about the relays; a taken NodePort becomes an Event.
 func (a *portals) prepare(ctx context.Context, p *model.Port, nodePorts []netip.Addr) (ways, []claim, error) {
 	at := a.open[p.ID]
 	if at == nil {
 		at = &portal{}
 		a.open[p.ID] = at
 	}
-	var w ways
-	var errs [2]error
-	w.cluster, errs[0] = a.way(ctx, &at.cluster, p, clusterWay(p.ID), clusterEndpoints(p))
-	w.local, errs[1] = a.way(ctx, &at.local, p, localWay(p.ID), localEndpoints(p))
-	return w, a.claim(ctx, at, p, nodePorts), errors.Join(errs[:]...)
+	cluster, local := p.Used()
+	toCluster, err := a.way(ctx, &at.cluster, p, clusterWay(p.ID), cluster)
+	toLocal, err2 := a.way(ctx, &at.local, p, localWay(p.ID), local)
+	return ways{toCluster, toLocal}, a.claim(ctx, at, p, nodePorts), errors.Join(err, err2)
 }
 
-// way opens a relay to the endpoints, if there are any, and says where it lets clients in.
-func (a *portals) way(ctx context.Context, r **relay, p *model.Port, name string, to []model.Endpoint) (netip.AddrPort,
-	error) {
+// way opens a relay to the endpoints, if there are any, and returns its address.
+func (a *portals) way(ctx context.Context, r **relay, p *model.Port, name string,
+	to []model.Endpoint) (netip.AddrPort, error) {
 	if *r == nil {
 		if len(to) == 0 {
 			return netip.AddrPort{}, nil
@@ -76,8 +85,7 @@ func (a *portals) way(ctx context.Context, r **relay, p *model.Port, name string
 	return (*r).addr(), nil
 }
 
-// claim holds the NodePort on the addresses of the node that serve NodePorts, nil meaning all, and returns what is
-// held.
+// claim holds the NodePort on the addresses that serve NodePorts, nil meaning all, and returns the held claims.
 func (a *portals) claim(ctx context.Context, at *portal, p *model.Port, addrs []netip.Addr) []claim {
 	var held []claim
 	taken := ""
@@ -90,25 +98,21 @@ func (a *portals) claim(ctx context.Context, at *portal, p *model.Port, addrs []
 	}
 	if taken != at.taken && taken != "" {
 		a.events.Warn(p.ID.Namespace, p.ID.Name, "NodePortTaken",
-			fmt.Sprintf("the NodePort %d (%s) of port %q is not served "+
-				"on this node: %s. Stop the process that has it, or give the Service another one", p.NodePort, p.ID.Protocol,
-				p.ID.Port, taken))
+			fmt.Sprintf("the NodePort %d (%s) of port %q is not served on this node: %s. "+
+				"Stop the process that has it, or give the Service another one",
+				p.NodePort, p.ID.Protocol, p.ID.Port, taken))
 	}
 	at.taken = taken
 	return held
 }
 
-// claimsOf are the claims of a port on a node.
+// claimsOf returns the claims of a port on a node.
 func claimsOf(p *model.Port, addrs []netip.Addr, f lab.Family) []claim {
 	if p.NodePort == 0 || !relayed(p.ID.Protocol) {
 		return nil
 	}
-	switch {
-	case addrs != nil:
-	case f == lab.V6:
-		addrs = []netip.Addr{netip.IPv6Unspecified()}
-	default:
-		addrs = []netip.Addr{netip.IPv4Unspecified()}
+	if addrs == nil {
+		addrs = []netip.Addr{nodeaddr.Unspecified(f)}
 	}
 	var all []claim
 	for _, a := range addrs {
@@ -117,22 +121,19 @@ func claimsOf(p *model.Port, addrs []netip.Addr, f lab.Family) []claim {
 	return all
 }
 
-// complete says whether all that the port needs is there.
+// complete reports whether the port has its NodePorts and all relays that it needs.
 func (a *portals) complete(id model.PortID) bool {
 	at := a.open[id]
-	return at.taken == "" && !at.cluster.waits() && !at.local.waits()
+	return at.taken == "" && !slices.ContainsFunc(at.relays(), func(r *relay) bool {
+		return r.door == nil && r.balancer.size() > 0
+	})
 }
 
-// waits says whether a relay could not be opened.
-func (r *relay) waits() bool { return r != nil && r.door == nil && r.balancer.size() > 0 }
-
-// settle closes what no rule leads to any more, and ends UDP sessions with endpoints that have vanished. TCP
-// connections live on as long as both of their ends do, and so do UDP sessions: the door that these need is closed with
-// the next change that finds it unused.
+// settle closes unused doors, and ends UDP sessions with endpoints that no longer exist. TCP connections last as long
+// as both of their ends do, and so do UDP sessions: a later call closes the door that they need.
 func (a *portals) settle(p *model.Port) {
-	at := a.open[p.ID]
-	for _, r := range []*relay{at.cluster, at.local} {
-		if r == nil || r.door == nil {
+	for _, r := range a.open[p.ID].relays() {
+		if r.door == nil {
 			continue
 		}
 		if needed := r.door.forget(p.Serving); !needed && r.balancer.size() == 0 {
@@ -141,36 +142,26 @@ func (a *portals) settle(p *model.Port) {
 	}
 }
 
-// close ends all that there is of a port.
+// close ends everything of a port.
 func (a *portals) close(id model.PortID) {
-	at := a.open[id]
-	if at == nil {
-		return
+	for _, r := range a.open[id].relays() {
+		r.close()
 	}
 	delete(a.open, id)
-	for _, r := range []*relay{at.cluster, at.local} {
-		if r != nil {
-			r.close()
-		}
-	}
 }
 
-// doors are where relays of a port let clients in.
+// doors returns the addresses of the open relays of a port.
 func (a *portals) doors(id model.PortID) []netip.AddrPort {
-	at := a.open[id]
-	if at == nil {
-		return nil
-	}
 	var out []netip.AddrPort
-	for _, r := range []*relay{at.cluster, at.local} {
-		if r != nil && r.door != nil {
+	for _, r := range a.open[id].relays() {
+		if r.door != nil {
 			out = append(out, r.addr())
 		}
 	}
 	return out
 }
 
-// formerPorts reads from rules where relays of a former life were.
+// formerPorts reads the ports of the relays of an earlier instance from its rules.
 func formerPorts(nat *xtables.Saved, relays netip.Addr) map[string]uint16 {
 	ports := map[string]uint16{}
 	for _, name := range chainNames {
@@ -182,22 +173,6 @@ func formerPorts(nat *xtables.Saved, relays netip.Addr) map[string]uint16 {
 		}
 	}
 	return ports
-}
-
-// clusterEndpoints are the endpoints of the relay for policy Cluster. Traffic of the cluster itself needs it for the
-// other frontends whatever their policy is.
-func clusterEndpoints(p *model.Port) []model.Endpoint {
-	if p.InternalLocal && !p.External() {
-		return nil
-	}
-	return p.Cluster
-}
-
-func localEndpoints(p *model.Port) []model.Endpoint {
-	if p.InternalLocal || p.ExternalLocal && p.External() {
-		return p.Local
-	}
-	return nil
 }
 
 func addrsOf(endpoints []model.Endpoint) []netip.AddrPort {

@@ -24,26 +24,24 @@
 // its loopback device. DNAT to that address works on every device, whereas REDIRECT drops packets from a device without
 // an IPv4 address, such as those of routed pods. One rule keeps all other traffic away from the relays.
 //
-// The process is viplab itself: it holds sockets in the network namespace of each node and runs a goroutine for each. A
-// socket belongs to its namespace whichever process uses it, so packets cannot distinguish this from a process in the
-// node. It costs less, and it ends with viplab in any case.
+// The process is viplab itself: it holds sockets in the network namespace of each node. Packets cannot distinguish this
+// from a process in the node.
 //
 // Clients can observe these differences from modes whose connections the kernel translates:
 //   - Endpoints see the node as their client.
 //   - A connection is accepted before there is one to an endpoint. If an endpoint does not answer, the relay tries the
 //     next one; if none does, it resets the client's connection.
-//   - Endpoints are used in rotation, each once per round and in random order within a round. With a fixed order, two
-//     clients that connect alternately would get one endpoint each, forever.
+//   - Endpoints are used in rotation, in random order within a round. With a fixed order, two clients that connect
+//     alternately would get one endpoint each, forever.
 //   - Relayed connections end with the proxy. Its rules stay until it restarts, and it then binds the same sockets.
 //   - A NodePort is a bound socket. If another process has bound the port before, that process keeps it.
-//   - Each connection costs two sockets, each open direction a pipe, and each Service port a permanent socket.
+//   - Each connection costs two sockets and two pipes, and each Service port a permanent socket.
 package userspace
 
 import (
 	"context"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
@@ -76,29 +74,19 @@ var definition = kit.Definition{
 }
 
 func probe(ctx context.Context, ns *netns.NS, dir string, f lab.Family) error {
-	programs, err := xtables.Find(ns, xtables.NFTables, f, filepath.Join(dir, "xtables.lock"))
+	programs, err := xtables.Find(ns, xtables.NFTables, f, dir)
 	if err != nil {
 		return err
 	}
 	err = programs.Restore(ctx, sample(f).Transactions(xtables.NFTables)...)
-	if err == nil || ctx.Err() != nil {
-		return err
-	}
-	return &spec.UnusableError{
-		Missing: fmt.Sprintf("the iptables matches and targets of the portal rules for IP%s", f),
-		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
-	}
+	return xtables.Unusable(ctx, err, fmt.Sprintf("portal rules for IP%s", f))
 }
 
 // sample returns the first sync of a node whose only Service uses every match and target.
 func sample(f lab.Family) *xtables.Change {
 	port, pods := kit.Sample(f)
 	way := netip.AddrPortFrom(relayAddrs[f], 40000)
-	var rules fragment
-	(&renderer{nodePods: pods}).port(&rules, port, ways{way, way}, claimsOf(port, nil, f))
-	all := [chains][]xtables.Rule(rules)
-	for ch := range chains {
-		all[ch] = append(ch.fixed(f, relayAddrs[f], false), all[ch]...)
-	}
-	return rebuild(&all, nil)
+	rules := &xtables.Fragment{}
+	(&renderer{nodePods: pods}).port(rules, port, ways{way, way}, claimsOf(port, nil, f))
+	return layout(f, false).Rebuild([]*xtables.Fragment{rules}, nil, entries)
 }

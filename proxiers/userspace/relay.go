@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// relay forwards what clients send to a port of a Service to one of its endpoints, and the answers back.
+// relay relays the connections of a Service port to its endpoints.
 type relay struct {
 	sockets  sockets
 	at       netip.Addr
@@ -26,12 +26,12 @@ type relay struct {
 	idle time.Duration
 
 	balancer balancer
-	// port is where clients are let in, or were last; 0 means never.
+	// port is the port of the current or last door; 0 means that there was none.
 	port uint16
-	// door is nil while nobody is let in.
+	// door is nil while the relay accepts no clients.
 	door door
 
-	// alive ends with the relay, and with it every connection. Work holds what runs until then.
+	// alive ends with the relay, and every connection with it. work holds the goroutines.
 	alive context.Context
 	end   context.CancelFunc
 	work  sync.WaitGroup
@@ -39,11 +39,11 @@ type relay struct {
 	clients atomic.Int64
 }
 
-// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but once some
-// thousands are taken it searches for half a millisecond.
+// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but takes half a
+// millisecond once some thousands are taken.
 type ports struct{ dealt uint16 }
 
-// The range that ports are dealt from is beyond that of NodePorts, which are held on all addresses.
+// The range of the ports of relays. NodePorts, which are held on all addresses, are below.
 const (
 	firstPort = 32768
 	portRange = 1<<16 - firstPort
@@ -54,12 +54,11 @@ func (p *ports) next() uint16 {
 	return firstPort + p.dealt
 }
 
-// door is a socket by which clients come to a relay.
+// door is the socket by which a relay accepts clients.
 type door interface {
-	// forget ends sessions with endpoints that do not serve any more, where the protocol has no other way to tell. It says
-	// whether others are left that need the door.
+	// forget ends sessions with endpoints that no longer serve. It reports whether other sessions still need the door.
 	forget(serving []netip.AddrPort) (needed bool)
-	// close lets nobody in any more. Connections live on.
+	// close accepts no more clients. TCP connections continue.
 	close()
 }
 
@@ -69,7 +68,7 @@ func newRelay(s sockets, at netip.Addr, p corev1.Protocol, log *slog.Logger) *re
 	return r
 }
 
-// open opens the door, at the same port as before if it is free. It does nothing if the door is open.
+// open opens the door, at its last port if that is free. It does nothing if the door is open.
 func (r *relay) open(ctx context.Context) error {
 	if r.door != nil {
 		return nil
@@ -95,7 +94,7 @@ func (r *relay) openAt(ctx context.Context, port uint16) error {
 	return r.openTCP(ctx, at)
 }
 
-// shut lets nobody in any more; TCP connections that are there live on.
+// shut closes the door. TCP connections continue.
 func (r *relay) shut() {
 	if r.door != nil {
 		r.door.close()
@@ -103,14 +102,14 @@ func (r *relay) shut() {
 	}
 }
 
-// close ends everything and returns when it has ended.
+// close ends all connections and waits for the goroutines.
 func (r *relay) close() {
 	r.shut()
 	r.end()
 	r.work.Wait()
 }
 
-// addr is where clients are let in; it is not valid while they are not.
+// addr returns the address of the door, which is invalid if it is closed.
 func (r *relay) addr() netip.AddrPort {
 	if r.door == nil {
 		return netip.AddrPort{}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest/port"
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 	"github.com/viplab/viplab/lab"
@@ -89,15 +90,15 @@ KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 load balancer IP: not for this sour
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := renderer{nodePods: netip.MustParsePrefix("10.0.0.0/8")}
-			var f fragment
+			var f xtables.Fragment
 			r.port(&f, c.port, waysOf(c.port), claimsOf(c.port, c.addrs, lab.V4))
 			var got []string
-			for ch := range chains {
-				for _, rule := range f[ch] {
+			for ch, name := range chainNames {
+				for _, rule := range f.Shared[ch] {
 					text := strings.TrimPrefix(string(rule), "-m comment ")
 					text = strings.ReplaceAll(text, "-j DNAT --to-destination 169.254.118.1:1", "any")
 					text = strings.ReplaceAll(text, "-j DNAT --to-destination 169.254.118.1:2", "own")
-					got = append(got, ch.name()+" "+text)
+					got = append(got, name+" "+text)
 				}
 			}
 			if want := strings.Split(strings.TrimSpace(c.want), "\n"); !slices.Equal(got, want) {
@@ -109,10 +110,11 @@ KUBE-PORTALS-REFUSED --comment "ns1/svc1:p80 load balancer IP: not for this sour
 
 // waysOf pretends that the relays of a port which have endpoints are open: on port 1 for all, 2 for those of the node.
 func waysOf(p *model.Port) (w ways) {
-	if len(clusterEndpoints(p)) > 0 {
+	cluster, local := p.Used()
+	if len(cluster) > 0 {
 		w.cluster = netip.AddrPortFrom(relayAddrs[lab.V4], 1)
 	}
-	if len(localEndpoints(p)) > 0 {
+	if len(local) > 0 {
 		w.local = netip.AddrPortFrom(relayAddrs[lab.V4], 2)
 	}
 	return w
@@ -120,8 +122,8 @@ func waysOf(p *model.Port) (w ways) {
 
 func TestDeltaIsSmall(t *testing.T) {
 	r := renderer{nodePods: netip.MustParsePrefix("10.0.0.0/8")}
-	render := func(p *model.Port) *fragment {
-		f := &fragment{}
+	render := func(p *model.Port) *xtables.Fragment {
+		f := &xtables.Fragment{}
 		r.port(f, p, waysOf(p), claimsOf(p, nil, lab.V4))
 		return f
 	}
@@ -135,7 +137,7 @@ func TestDeltaIsSmall(t *testing.T) {
 		{"the last endpoint goes", port.New(), port.New(port.NoEndpoints), 1, 2},
 		{"a NodePort comes", port.New(), port.New(port.NodePort), 3, 0},
 	} {
-		script := string(xtables.Script(delta([]swap{{render(c.before), render(c.after)}}).Transactions(xtables.NFTables)...))
+		script := string(xtables.Script(layout(lab.V4, false).Delta([]kit.Swap[*xtables.Fragment]{{Old: render(c.before), New: render(c.after)}}).Transactions(xtables.NFTables)...))
 		if adds, dels := strings.Count(script, "-A "), strings.Count(script, "-D "); adds != c.adds || dels != c.dels {
 			t.Errorf("%s: %d rules come and %d go, not %d and %d:\n%s", c.name, adds, dels, c.adds, c.dels, script)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -26,16 +27,11 @@ type sockets struct {
 	ports *ports
 }
 
-// network is what package net calls a transport protocol over the family: "tcp4".
-func (s sockets) network(transport string) string {
-	if s.ip == lab.V6 {
-		return transport + "6"
-	}
-	return transport + "4"
-}
+// network returns the name of a transport over the family in package net: "tcp4".
+func (s sockets) network(transport string) string { return nodeaddr.Network(transport, s.ip) }
 
-// dialTCP connects to an endpoint. It enters the node only to make the socket: a thread that waited there for the
-// answer of an endpoint would be one that nobody else can use.
+// dialTCP connects to an endpoint. It enters the node only to make the socket, so that no thread waits there for the
+// endpoint's answer.
 func (s sockets) dialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, error) {
 	fd, err := s.ns.Socket(netns.Domain(to.Addr()), unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -53,7 +49,7 @@ func (s sockets) dialTCP(ctx context.Context, to netip.AddrPort) (*net.TCPConn, 
 	return conn.(*net.TCPConn), nil
 }
 
-// connect connects a socket that does not block, and waits until it is done or the context is.
+// connect connects a non-blocking socket, until it is connected or the context ends.
 func connect(ctx context.Context, file *os.File, to unix.Sockaddr) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -64,12 +60,11 @@ func connect(ctx context.Context, file *os.File, to unix.Sockaddr) error {
 	begun := false
 	var failure error
 	err = raw.Write(func(fd uintptr) (done bool) {
-		if !begun {
-			begun = true
-			failure = unix.Connect(int(fd), to)
-			return !errors.Is(failure, unix.EINPROGRESS)
+		if begun {
+			failure = unfinished(int(fd))
+		} else {
+			failure, begun = unix.Connect(int(fd), to), true
 		}
-		failure = unfinished(int(fd))
 		return !errors.Is(failure, unix.EINPROGRESS)
 	})
 	if err != nil && ctx.Err() != nil {
@@ -78,17 +73,16 @@ func connect(ctx context.Context, file *os.File, to unix.Sockaddr) error {
 	return errors.Join(err, failure)
 }
 
-// unfinished says what has become of connecting: nil if it is done, EINPROGRESS if not.
+// unfinished returns nil if the socket is connected, EINPROGRESS if it is not yet, and otherwise why it never will be.
 func unfinished(fd int) error {
-	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
-	if err != nil {
+	switch code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); {
+	case err != nil:
 		return err
-	}
-	if code != 0 {
+	case code != 0:
 		return syscall.Errno(code)
 	}
 	if _, err := unix.Getpeername(fd); errors.Is(err, unix.ENOTCONN) {
-		return unix.EINPROGRESS // the poller woke us for nothing
+		return unix.EINPROGRESS // a spurious wake-up
 	}
 	return nil
 }
@@ -96,8 +90,8 @@ func unfinished(fd int) error {
 // datagrams are buffers for one datagram each.
 var datagrams = sync.Pool{New: func() any { return new([1 << 16]byte) }}
 
-// receive waits for a datagram and gives it to use, with its sender. While it waits it holds no buffer, so that sockets
-// which nobody sends to cost little.
+// receive waits for a datagram and passes it to use, with its sender. It holds no buffer while it waits, so that idle
+// sockets cost little.
 func receive(c syscall.RawConn, use func(datagram []byte, from netip.AddrPort)) error {
 	var buf *[1 << 16]byte
 	var n int

@@ -27,7 +27,7 @@ func (r *relay) openTCP(ctx context.Context, at netip.AddrPort) error {
 
 func (d tcpDoor) close() { d.Close() }
 
-// forget does nothing: an endpoint that is gone ends its connections itself, or leaves its keep-alives unanswered.
+// forget does nothing: a removed endpoint ends its connections itself, or stops answering keep-alives.
 func (d tcpDoor) forget([]netip.AddrPort) bool { return false }
 
 func (r *relay) accept(l net.Listener) {
@@ -42,7 +42,7 @@ func (r *relay) accept(l net.Listener) {
 	}
 }
 
-// carry serves one connection from its beginning to its end.
+// carry relays one connection.
 func (r *relay) carry(client *net.TCPConn) {
 	r.clients.Add(1)
 	defer r.clients.Add(-1)
@@ -53,7 +53,7 @@ func (r *relay) carry(client *net.TCPConn) {
 		reset(client)
 		return
 	}
-	// An endpoint that vanishes says nothing, and an idle connection would never notice.
+	// An idle connection would never notice that its endpoint has vanished.
 	_ = endpoint.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second,
 		Count: 3})
 	p := pair{client, endpoint}
@@ -62,14 +62,14 @@ func (r *relay) carry(client *net.TCPConn) {
 	p.run()
 }
 
-// How long an endpoint may take to answer, at first and at most. It grows with every attempt: the first endpoint that
-// does not answer may be dead, but if none does, the node may be slow.
+// The first and the longest time for an endpoint to answer. It grows with every attempt: a single silent endpoint may
+// be dead, but if none answers, the node may be slow.
 const (
 	patience     = time.Second
 	morePatience = 8 * time.Second
 )
 
-// connect makes a connection to an endpoint, to the next one if one fails. It tries each, and no less than four times.
+// connect connects to an endpoint. It tries each, and at least four times.
 func (r *relay) connect(client netip.Addr) (*net.TCPConn, error) {
 	var tried []netip.AddrPort
 	err := errors.New("there is no endpoint")
@@ -90,10 +90,10 @@ func (r *relay) connect(client netip.Addr) (*net.TCPConn, error) {
 	return nil, err
 }
 
-// pair are the two connections that a relay has joined.
+// pair holds the two connections that a relay has joined.
 type pair struct{ client, endpoint *net.TCPConn }
 
-// run carries bytes both ways until both ways are closed. Then the kernel still delivers what it has not yet sent.
+// run copies bytes both ways until both are closed. The kernel still delivers what it has buffered.
 func (p pair) run() {
 	var back sync.WaitGroup
 	back.Go(func() { p.forward(p.client, p.endpoint) })
@@ -103,10 +103,8 @@ func (p pair) run() {
 	p.endpoint.Close()
 }
 
-// forward carries bytes one way. At their end it closes that way, and the other stays open as long as it is used. If
-// one connection is reset, so is the other: half of a message must not look like all of it.
-//
-// ReadFrom of a TCP connection, reading from another, is splice(2): the bytes never come to this process.
+// forward copies bytes one way, and closes that way at their end. If one connection is reset, it resets the other: half
+// of a message must not look complete. ReadFrom uses splice(2), so the bytes never pass this process.
 func (p pair) forward(to, from *net.TCPConn) {
 	_, err := to.ReadFrom(from)
 	if err == nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,13 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sessionIdle is how long a UDP client keeps its session, and so its endpoint, after the last datagram either way. The
-// kernel, which pays less for one, has 30 s; kube-proxy had 250 ms. A name server of a thousand queries a second, each
-// from a new port, costs this many thousand sockets.
+// sessionIdle is the time for which a UDP client keeps its session after the last datagram either way. The kernel uses
+// 30 s, kube-proxy used 250 ms. Each session costs a socket.
 const sessionIdle = 10 * time.Second
 
-// udpDoor is a socket that takes datagrams from clients. Each client, told by address and port, has a session: a socket
-// of its own, connected to an endpoint, so that answers find back to it.
+// udpDoor is a socket that receives datagrams from clients. Each client address and port has a session: a socket of its
+// own, connected to an endpoint, so that answers reach the right client.
 type udpDoor struct {
 	relay *relay
 	conn  *net.UDPConn
@@ -56,7 +56,7 @@ func (r *relay) openUDP(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// close ends all sessions too: there is nothing in UDP by which they would end, and their answers go by this socket.
+// close ends all sessions as well: they never end by themselves, and their answers use this socket.
 func (d *udpDoor) close() {
 	d.conn.Close()
 	d.mu.Lock()
@@ -89,8 +89,8 @@ func (d *udpDoor) serve(raw syscall.RawConn) {
 	}
 }
 
-// deliver sends a client's datagram to its endpoint. An endpoint that has refused the one before loses the session, and
-// the next one gets this datagram.
+// deliver sends a client's datagram to its endpoint. If the endpoint has refused an earlier one, the client gets a new
+// session.
 func (d *udpDoor) deliver(datagram []byte, client netip.AddrPort) {
 	for range 2 {
 		s, err := d.sessionOf(client)
@@ -106,7 +106,7 @@ func (d *udpDoor) deliver(datagram []byte, client netip.AddrPort) {
 	}
 }
 
-// sessionOf is the client's session, a new one if it has none.
+// sessionOf returns the client's session, a new one if it has none.
 func (d *udpDoor) sessionOf(client netip.AddrPort) (*session, error) {
 	d.mu.Lock()
 	s := d.sessions[client]
@@ -138,31 +138,30 @@ func (d *udpDoor) sessionOf(client netip.AddrPort) (*session, error) {
 	return s, nil
 }
 
-// answer brings an endpoint's datagrams back to the client, until none has passed either way for a while.
+// answer relays an endpoint's datagrams to the client, until the session is idle.
 func (d *udpDoor) answer(s *session, raw syscall.RawConn) {
 	d.relay.clients.Add(1)
 	defer d.relay.clients.Add(-1)
 	for {
-		// The client's datagrams move used, too: the deadline is when to look, and only a first guess at the end.
+		// The client's datagrams extend the session as well, so the deadline is only when to check again.
 		idleAt := time.Unix(0, s.used.Load()).Add(d.relay.idle)
 		if !idleAt.After(time.Now()) {
 			d.drop(s, nil)
 			return
 		}
-		_ = s.conn.SetReadDeadline(idleAt) // if it is closed, receive says so
+		_ = s.conn.SetReadDeadline(idleAt) // fails if it is closed, as receive does
 		err := receive(raw, func(datagram []byte, _ netip.AddrPort) {
 			s.used.Store(time.Now().UnixNano())
-			_, _ = d.conn.WriteToUDPAddrPort(datagram, s.client) // it may get lost, as any datagram
+			_, _ = d.conn.WriteToUDPAddrPort(datagram, s.client) // datagrams may get lost
 		})
-		var timeout net.Error
-		if err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()) {
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			d.drop(s, err)
 			return
 		}
 	}
 }
 
-// drop ends a session. A client whose endpoint has refused a datagram need not stick to it.
+// drop ends a session. A client whose endpoint has refused a datagram does not keep it.
 func (d *udpDoor) drop(s *session, why error) {
 	if errors.Is(why, unix.ECONNREFUSED) {
 		d.relay.balancer.unstick(s.client.Addr(), s.endpoint)

@@ -14,16 +14,16 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Cleaner takes stale flows out of the connection tracking of one namespace. It is not safe for concurrent use.
+// Cleaner deletes stale flows from the connection tracking of one namespace. It is not safe for concurrent use.
 type Cleaner struct {
 	ns     *netns.NS
-	mirror *mirror // nil until there is something to look for
+	mirror *mirror // nil until it is needed
 }
 
 // NewCleaner makes a cleaner. It opens nothing before it is needed.
 func NewCleaner(ns *netns.NS) *Cleaner { return &Cleaner{ns: ns} }
 
-// Close closes what the cleaner has opened. It can be used again.
+// Close closes the mirror. The cleaner can be used again.
 func (c *Cleaner) Close() error {
 	if c.mirror == nil {
 		return nil
@@ -33,43 +33,38 @@ func (c *Cleaner) Close() error {
 	return err
 }
 
-// Clean deletes the flows that are stale by any of the answers, which are about one family each. Call it when the rules
-// that make the wanted flows are in force: a flow that is deleted starts anew under them. It looks again until it finds
-// nothing more.
-func (c *Cleaner) Clean(ctx context.Context, answers ...*Wanted) error {
-	answers = slices.DeleteFunc(slices.Clone(answers), (*Wanted).empty)
-	if len(answers) == 0 {
+// Clean deletes the flows that are stale by any of the descriptions, one for each family. Call it when the new rules
+// are in force, under which a deleted flow starts anew. It repeats until it finds no stale flow.
+func (c *Cleaner) Clean(ctx context.Context, all ...*Wanted) error {
+	all = slices.DeleteFunc(slices.Clone(all), (*Wanted).empty)
+	if len(all) == 0 {
 		return nil
 	}
-	if err := c.clean(ctx, answers); err != nil {
+	if err := c.clean(ctx, all); err != nil {
 		return errors.Join(fmt.Errorf("%s: delete stale flows: %w", c.ns.Name(), err), c.Close())
 	}
 	return nil
 }
 
-func (c *Cleaner) clean(ctx context.Context, answers []*Wanted) error {
-	if err := c.look(); err != nil {
-		return err
-	}
-	for {
-		deleted, err := c.pass(answers)
-		if err != nil || deleted == 0 {
+func (c *Cleaner) clean(ctx context.Context, all []*Wanted) error {
+	for err := c.look(); ; err = c.mirror.update() {
+		if err != nil {
+			return err
+		}
+		if deleted, err := c.pass(all); err != nil || deleted == 0 {
 			return err
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := c.mirror.update(); err != nil {
-			return err
-		}
 	}
 }
 
-// look makes the mirror show every flow that old rules have made.
+// look makes the mirror show every flow that the old rules made.
 func (c *Cleaner) look() (err error) {
 	if c.mirror == nil {
 		c.mirror, err = newMirror(c.ns)
-		return err // its flows have just been listed, which takes longer than a packet is under way
+		return err // it has just listed the flows, which takes longer than a packet
 	}
 	if err := passed(); err != nil {
 		return c.mirror.list()
@@ -77,9 +72,9 @@ func (c *Cleaner) look() (err error) {
 	return c.mirror.update()
 }
 
-// passed returns when every packet that was being processed when it was called has left the node or reached a socket:
-// packets are processed within read-side sections of RCU, and a global membarrier(2) waits for all of those to end. It
-// is an error where the kernel does not do that, as with nohz_full.
+// passed returns when every packet that the kernel was processing has left the node or reached a socket: packets are
+// processed in read-side critical sections of RCU, and a global membarrier(2) waits for the end of all of them. It
+// returns an error if the kernel does not support that, as with nohz_full.
 func passed() error {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL of linux/membarrier.h
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); errno != 0 {
@@ -88,13 +83,12 @@ func passed() error {
 	return nil
 }
 
-// pass deletes the stale flows that the mirror shows, and says how many there were.
-func (c *Cleaner) pass(answers []*Wanted) (int, error) {
-	deleted := 0
+// pass deletes the stale flows in the mirror, and returns their number.
+func (c *Cleaner) pass(all []*Wanted) (deleted int, err error) {
 	for orig, reply := range c.mirror.flows {
-		// The library tells the family of a flow by both of its tuples.
+		// The library derives the family of a flow from both of its tuples.
 		f := conntrack.Flow{TupleOrig: orig.Tuple, TupleReply: reply, Zone: orig.zone}
-		if !slices.ContainsFunc(answers, func(w *Wanted) bool { return w.Stale(&f) }) {
+		if !slices.ContainsFunc(all, func(w *Wanted) bool { return w.Stale(&f) }) {
 			continue
 		}
 		deleted++
@@ -105,4 +99,14 @@ func (c *Cleaner) pass(answers []*Wanted) (int, error) {
 		delete(c.mirror.flows, orig)
 	}
 	return deleted, nil
+}
+
+// Timeouts returns the timeouts, in seconds, that kube-proxy sets in all modes. The kernel's default for established
+// connections, five days, is too long for a busy node, and that for half-closed ones, a minute, too short for slow
+// servers.
+func Timeouts() []netns.Setting {
+	return []netns.Setting{
+		{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "86400"},
+		{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "3600"},
+	}
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// mirror shows the UDP flows that a namespace tracks. The kernel tells it of each flow that begins or ends before the
-// packet goes on, so it knows them without a list. To list them takes tens of milliseconds of a processor even where
-// there are none: the kernel goes through the table that all namespaces share (ctnetlink_dump_table).
+// mirror holds the UDP flows that a namespace tracks. The kernel reports each flow that begins or ends before the
+// packet continues, so the mirror need not list them. A list takes tens of milliseconds of CPU time even without flows,
+// because the kernel walks the table that all namespaces share (ctnetlink_dump_table).
 type mirror struct {
 	ns       *netns.NS
 	requests *conntrack.Conn
 	events   *netlink.Conn
 	raw      syscall.RawConn // of events
 	buffer   []byte
-	untold   bool                       // the kernel tells nothing
+	silent   bool                       // the kernel reports no events
 	flows    map[origin]conntrack.Tuple // their replies
 }
 
-// origin is what tells a flow from all others.
+// origin identifies a flow.
 type origin struct {
 	conntrack.Tuple
 	zone uint16
 }
 
-// eventBuffer is how much the kernel keeps of what has not been read: some thousand flows. If there are more, a list is
-// made.
-const eventBuffer = 2 << 20 // bytes
+// eventBuffer is the size of the kernel's buffer of unread events in bytes, enough for some thousand flows. If it
+// overflows, the mirror lists the flows.
+const eventBuffer = 2 << 20
 
 // newMirror makes a mirror of a namespace's flows.
 func newMirror(ns *netns.NS) (*mirror, error) {
@@ -51,8 +51,7 @@ func newMirror(ns *netns.NS) (*mirror, error) {
 	return m, nil
 }
 
-// listen makes a mirror that shows nothing yet, but is told of what happens from now on. It is to be closed even if it
-// has an error.
+// listen makes an empty mirror that receives all events from now on. The caller closes it even after an error.
 func listen(ns *netns.NS) (*mirror, error) {
 	m := &mirror{ns: ns, buffer: make([]byte, 64<<10), flows: map[origin]conntrack.Tuple{}}
 	return m, m.open()
@@ -71,7 +70,11 @@ func (m *mirror) open() (err error) {
 	if err := m.events.SetReadBuffer(eventBuffer); err != nil {
 		return fmt.Errorf("set SO_RCVBUF: %w", err)
 	}
-	if err := m.events.SetBPF(udpOnly); err != nil {
+	filter, err := bpf.Assemble(udpOnly)
+	if err != nil {
+		return fmt.Errorf("assemble the filter of events: %w", err)
+	}
+	if err := m.events.SetBPF(filter); err != nil {
 		return fmt.Errorf("set SO_ATTACH_FILTER: %w", err)
 	}
 	for _, g := range []netfilter.NetlinkGroup{netfilter.GroupCTNew, netfilter.GroupCTDestroy} {
@@ -80,7 +83,7 @@ func (m *mirror) open() (err error) {
 		}
 	}
 	told, err := m.ns.Sysctl("net.netfilter.nf_conntrack_events")
-	m.untold = err != nil || told == "0" // the kernel was built without events, or they are switched off
+	m.silent = err != nil || told == "0" // the kernel was built without events, or they are switched off
 	return nil
 }
 
@@ -95,7 +98,7 @@ func (m *mirror) close() error {
 	return errors.Join(errs...)
 }
 
-// Where the protocol of a flow stands in an event: behind a nlmsghdr and a nfgenmsg, in attributes that hold each other
+// The place of a flow's protocol in an event: after a nlmsghdr and a nfgenmsg, in nested attributes
 // (linux/netfilter/nfnetlink.h, nfnetlink_conntrack.h).
 const (
 	sizeofNfgenmsg = 4
@@ -104,8 +107,8 @@ const (
 	ctaProtoNum    = 1
 )
 
-// udpOnly lets the events of UDP flows into the socket.
-var udpOnly = assemble(
+// udpOnly is a filter that accepts only the events of UDP flows.
+var udpOnly = []bpf.Instruction{
 	bpf.LoadConstant{Dst: bpf.RegA, Val: unix.SizeofNlMsghdr + sizeofNfgenmsg},
 	bpf.LoadConstant{Dst: bpf.RegX, Val: ctaTupleOrig}, bpf.LoadExtension{Num: bpf.ExtNetlinkAttr},
 	bpf.LoadConstant{Dst: bpf.RegX, Val: ctaTupleProto}, bpf.LoadExtension{Num: bpf.ExtNetlinkAttrNested},
@@ -114,20 +117,11 @@ var udpOnly = assemble(
 	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipFalse: 1},
 	bpf.RetConstant{Val: 1 << 18},
 	bpf.RetConstant{Val: 0},
-)
-
-func assemble(program ...bpf.Instruction) []bpf.RawInstruction {
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		panic(err) // the program is a constant
-	}
-	return raw
 }
 
-// update takes in what the kernel has told since. If that was more than its buffer holds, or if it tells nothing, that
-// takes a list.
+// update reads the events since the last call. It lists the flows if events were lost, or if there are none.
 func (m *mirror) update() error {
-	if m.untold {
+	if m.silent {
 		return m.list()
 	}
 	err := m.read()
@@ -137,16 +131,16 @@ func (m *mirror) update() error {
 	return err
 }
 
-// lists is how often a list is made that the kernel breaks off, or while which events are lost.
+// lists is the maximum number of attempts to list the flows without losing events.
 const lists = 100
 
-// list makes the mirror anew. What changes meanwhile is told as well.
+// list fills the mirror anew.
 func (m *mirror) list() (err error) {
 	for range lists {
 		if err = m.read(); err != nil && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
-		// What is told from here on is newer than the list, or in it.
+		// An event from here on is newer than the list, or part of it.
 		if err = m.dump(); err == nil {
 			err = m.read()
 		}
@@ -157,7 +151,7 @@ func (m *mirror) list() (err error) {
 	return fmt.Errorf("list the flows %d times: %w", lists, err)
 }
 
-// dump lists the flows, if there are any of whatever kind.
+// dump lists the flows, if the namespace has any.
 func (m *mirror) dump() error {
 	m.flows = map[origin]conntrack.Tuple{}
 	if count, err := m.ns.Sysctl("net.netfilter.nf_conntrack_count"); err == nil && count == "0" {
@@ -179,7 +173,7 @@ func (m *mirror) note(f *conntrack.Flow) {
 	}
 }
 
-// read takes in all events that the socket holds, and does not wait for others. ENOBUFS says that some are lost.
+// read reads all queued events. It returns ENOBUFS if some were lost.
 func (m *mirror) read() error {
 	lost := false
 	for {
@@ -203,7 +197,7 @@ func (m *mirror) read() error {
 	}
 }
 
-// receive receives one event. Each comes in a datagram of its own.
+// receive receives one event, which is one datagram.
 func (m *mirror) receive() (message netlink.Message, err error) {
 	n := 0
 	if failed := m.raw.Control(func(fd uintptr) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack takes stale UDP flows out of a node's connection tracking.
+// Package conntrack deletes stale UDP flows from a node's connection tracking.
 //
-// The kernel picks an endpoint for a flow with its first packet and keeps it as long as packets come. A UDP client that
-// never pauses would go on talking to an endpoint that is gone, or to a virtual address that was not served when the
-// first packet came. So after the rules have changed, the flows that the new rules would not have made are deleted, and
-// the next packet of each starts anew. TCP needs none of this: its connections end, and both ends notice.
+// The kernel picks an endpoint with the first packet of a flow and keeps it as long as packets come. Without this
+// package, a UDP client that never pauses would keep sending to a removed endpoint, or to a virtual address that was
+// not served when it began. A deleted flow starts anew with its next packet. TCP needs none of this, because both ends
+// notice when a connection ends.
 package conntrack
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -25,17 +26,16 @@ type Wanted struct {
 	virtual   map[netip.AddrPort]destinations
 	nodePorts map[uint16]destinations
 	// local are the node's own addresses.
-	local map[netip.Addr]bool
-	// Relays is the address of processes that relay flows. Flows that lead there from other frontends than those that
-	// were added are stale. The zero value stands for no such address.
+	local sets.Set[netip.Addr]
+	// Relays is the address of processes that relay flows, invalid if there are none. Flows that lead there from other
+	// frontends than those that were added are stale.
 	Relays netip.Addr
 }
 
-// destinations are where flows to a frontend lead to.
+// destinations are the valid destinations of flows to a frontend.
 type destinations struct {
-	addrs map[netip.AddrPort]bool
-	// gone is set for a frontend that no Service has any more: flows to these destinations are stale, and all others
-	// are not ours.
+	addrs sets.Set[netip.AddrPort]
+	// gone is set for a deleted frontend: flows to these destinations are stale, and all others are not ours.
 	gone bool
 }
 
@@ -51,31 +51,21 @@ func WantedOf(s *model.State, local []netip.Addr) *Wanted {
 	return w
 }
 
-// NewWanted returns a description for a node with the local addresses. By it, no flow is stale yet.
-func NewWanted(local []netip.Addr) *Wanted {
-	w := (&Wanted{local: map[netip.Addr]bool{}}).blank()
-	for _, a := range local {
-		w.local[a] = true
-	}
-	return w
+// NewWanted returns a description without frontends, for a node with the local addresses.
+func NewWanted(local []netip.Addr) *Wanted { return blank(sets.New(local...)) }
+
+func blank(local sets.Set[netip.Addr]) *Wanted {
+	return &Wanted{virtual: map[netip.AddrPort]destinations{}, nodePorts: map[uint16]destinations{}, local: local}
 }
 
-// blank returns a description for the same node, by which no flow is stale.
-func (w *Wanted) blank() *Wanted {
-	return &Wanted{virtual: map[netip.AddrPort]destinations{}, nodePorts: map[uint16]destinations{}, local: w.local}
-}
-
-// Add adds a UDP port, and the addresses that flows to its frontends may lead to. It ignores ports of other protocols.
+// Add adds a UDP port with the destinations of flows to its frontends. It ignores ports of other protocols.
 func (w *Wanted) Add(p *model.Port, to []netip.AddrPort) { w.add(p, to, false) }
 
 func (w *Wanted) add(p *model.Port, to []netip.AddrPort, gone bool) {
 	if p.ID.Protocol != corev1.ProtocolUDP {
 		return
 	}
-	d := destinations{addrs: map[netip.AddrPort]bool{}, gone: gone}
-	for _, e := range to {
-		d.addrs[e] = true
-	}
+	d := destinations{addrs: sets.New(to...), gone: gone}
 	for _, at := range virtual(p) {
 		if _, known := w.virtual[at]; !known || !gone {
 			w.virtual[at] = d
@@ -86,7 +76,7 @@ func (w *Wanted) add(p *model.Port, to []netip.AddrPort, gone bool) {
 	}
 }
 
-// virtual are the addresses of a port that no machine has.
+// virtual returns the virtual addresses of a port.
 func virtual(p *model.Port) []netip.AddrPort {
 	all := []netip.AddrPort{netip.AddrPortFrom(p.ClusterIP, p.Number)}
 	for _, ip := range slices.Concat(p.ExternalIPs, p.LoadBalancerIPs) {
@@ -95,11 +85,10 @@ func virtual(p *model.Port) []netip.AddrPort {
 	return all
 }
 
-// After returns the part that concerns changed Services, given as they were and as they are: flows to all others are as
-// right as before. Flows to a frontend that none has any more are stale if they lead to an endpoint that it had. It
-// returns nil if no flow can be stale.
+// After returns the part about changed Services, given as they were and as they are. Flows to a deleted frontend are
+// stale if they lead to one of its former endpoints. It returns nil if no flow can be stale.
 func (w *Wanted) After(were, are []*model.Service) *Wanted {
-	part := w.blank()
+	part := blank(w.local)
 	each(slices.Concat(were, are), func(p *model.Port) {
 		for _, at := range virtual(p) {
 			if d, served := w.virtual[at]; served {
@@ -120,6 +109,9 @@ func (w *Wanted) After(were, are []*model.Service) *Wanted {
 // each calls do for every UDP port.
 func each(services []*model.Service, do func(*model.Port)) {
 	for _, s := range services {
+		if s == nil {
+			continue
+		}
 		for _, p := range s.Ports {
 			if p.ID.Protocol == corev1.ProtocolUDP {
 				do(p)
@@ -133,9 +125,8 @@ func (w *Wanted) empty() bool {
 	return w == nil || len(w.virtual) == 0 && len(w.nodePorts) == 0 && !w.Relays.IsValid()
 }
 
-// Stale reports whether a flow has to go: it was sent to a frontend of ours, and the source of its replies is not one
-// of the endpoints behind that frontend. This includes flows to endpoints that are gone, and flows that were never
-// translated. Flows to the same port of another host are not ours.
+// Stale reports whether a flow was sent to a frontend of ours, and the source of its replies is not one of the
+// endpoints behind that frontend. This includes flows to removed endpoints, and flows that were never translated.
 func (w *Wanted) Stale(f *conntrack.Flow) bool {
 	if f.TupleOrig.Proto.Protocol != unix.IPPROTO_UDP {
 		return false
@@ -143,17 +134,17 @@ func (w *Wanted) Stale(f *conntrack.Flow) bool {
 	to := netip.AddrPortFrom(f.TupleOrig.IP.DestinationAddress.Unmap(), f.TupleOrig.Proto.DestinationPort)
 	by := netip.AddrPortFrom(f.TupleReply.IP.SourceAddress.Unmap(), f.TupleReply.Proto.SourcePort)
 	d, ours := w.virtual[to]
-	if !ours && w.local[to.Addr()] {
+	if !ours && w.local.Has(to.Addr()) {
 		d, ours = w.nodePorts[to.Port()]
 	}
 	if !ours {
 		return w.Relays.IsValid() && by.Addr() == w.Relays
 	}
-	return d.addrs[by] == d.gone
+	return d.addrs.Has(by) == d.gone
 }
 
-// Concerns reports whether any of the Services has a UDP port.
-func Concerns(services []*model.Service) (found bool) {
+// Concerns reports whether any of the Services has a UDP port. It ignores nil.
+func Concerns(services ...*model.Service) (found bool) {
 	each(services, func(*model.Port) { found = true })
 	return found
 }

@@ -170,7 +170,7 @@ func TestConcerns(t *testing.T) {
 	with := func(p corev1.Protocol) []*model.Service {
 		return []*model.Service{{Ports: []*model.Port{{ID: model.PortID{Protocol: "TCP"}}, {ID: model.PortID{Protocol: p}}}}}
 	}
-	if Concerns(nil) || Concerns(with("TCP")) || Concerns(with("SCTP")) || !Concerns(with("UDP")) {
+	if Concerns(nil) || Concerns(with("TCP")...) || Concerns(with("SCTP")...) || !Concerns(with("UDP")...) {
 		t.Error("UDP ports, and only they, are a concern")
 	}
 }

@@ -6,9 +6,8 @@ package healthcheck
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -16,11 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Check is what a health check port has to tell.
+// Check is what a health check port reports.
 type Check struct {
 	Namespace, Name string
 	Port            uint16
@@ -30,28 +30,22 @@ type Check struct {
 
 // Server serves the health check ports of a node and family. Its methods are not called concurrently.
 type Server struct {
-	taken   func(Check, error)
-	ns      *netns.NS
-	network string
-	any     netip.Addr
-	open    map[netip.AddrPort]*port
+	taken func(Check, error)
+	ns    *netns.NS
+	ip    lab.Family
+	open  map[netip.AddrPort]*port
 }
 
-// New makes a server without ports. taken is told of each port that cannot be opened, because another program has it:
-// with every Sync, until it is free.
+// New makes a server without ports. Every Sync calls taken for each port that another program has.
 func New(ns *netns.NS, f lab.Family, taken func(Check, error)) *Server {
-	s := &Server{taken: taken, ns: ns, network: "tcp4", any: netip.IPv4Unspecified(), open: map[netip.AddrPort]*port{}}
-	if f == lab.V6 {
-		s.network, s.any = "tcp6", netip.IPv6Unspecified()
-	}
-	return s
+	return &Server{taken: taken, ns: ns, ip: f, open: map[netip.AddrPort]*port{}}
 }
 
-// Sync opens the ports that are missing, closes those that nobody wants any more, and gives all of them what to tell.
-// They are opened on the given addresses, nil meaning all. One that is taken does not keep the others from opening.
+// Sync opens, closes and updates the ports. They listen on the given addresses, nil meaning all. A port that is taken
+// does not hold up the others.
 func (s *Server) Sync(ctx context.Context, checks []Check, addrs []netip.Addr) error {
 	if addrs == nil {
-		addrs = []netip.Addr{s.any}
+		addrs = []netip.Addr{nodeaddr.Unspecified(s.ip)}
 	}
 	want := map[netip.AddrPort]Check{}
 	for _, c := range checks {
@@ -92,20 +86,16 @@ type port struct {
 }
 
 func (s *Server) listen(ctx context.Context, at netip.AddrPort, c Check) (*port, error) {
-	l, err := s.ns.Listen(ctx, s.network, at.String())
+	l, err := s.ns.Listen(ctx, nodeaddr.Network("tcp", s.ip), at.String())
 	if err != nil {
 		return nil, err
 	}
 	p := &port{}
 	p.check.Store(&c)
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
-	p.served.Go(func() { p.serve(l) })
+	// Serve always fails in the end: the server was closed, or the namespace went away.
+	p.served.Go(func() { _ = p.server.Serve(l) })
 	return p, nil
-}
-
-func (p *port) serve(l net.Listener) {
-	// Serve always ends with an error: that the server was closed, or that the namespace went away under it.
-	_ = p.server.Serve(l)
 }
 
 func (p *port) close() error {
@@ -114,19 +104,7 @@ func (p *port) close() error {
 	return err
 }
 
-// answer is the body that kube-proxy sends.
-type answer struct {
-	Service             name `json:"service"`
-	LocalEndpoints      int  `json:"localEndpoints"`
-	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
-}
-
-type name struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-}
-
-// ServeHTTP answers 200 if the node has endpoints and 503 if not, on every path.
+// ServeHTTP answers as kube-proxy does: on every path, 200 if the node has endpoints and 503 if not.
 func (p *port) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	c := p.check.Load()
 	w.Header().Set("Content-Type", "application/json")
@@ -136,9 +114,6 @@ func (p *port) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	// A client that hung up does not want the rest.
-	_ = json.NewEncoder(w).Encode(answer{
-		Service:             name{c.Namespace, c.Name},
-		LocalEndpoints:      c.LocalEndpoints,
-		ServiceProxyHealthy: true,
-	})
+	_, _ = fmt.Fprintf(w, `{"service":{"namespace":%q,"name":%q},"localEndpoints":%d,"serviceProxyHealthy":true}`+"\n",
+		c.Namespace, c.Name, c.LocalEndpoints)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipset programs the kernel's IP sets over netlink (linux/netfilter/ipset/ip_set.h). Many entries travel in one
-// message, so that a change costs what is changed and no process is started for it.
+// Package ipset programs the kernel's IP sets over netlink (linux/netfilter/ipset/ip_set.h), with many entries in one
+// message.
 package ipset
 
 import (
@@ -14,25 +14,26 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Type is what a set holds.
+// Type is the type of a set.
 type Type string
 
-// The types in use, by what an entry is made of.
+// The types in use, with the fields of their entries.
 const (
 	IP        Type = "hash:ip"          // Addr
 	IPPort    Type = "hash:ip,port"     // Addr, Proto, Port
 	IPPortIP  Type = "hash:ip,port,ip"  // Addr, Proto, Port, and Source, a single address
 	IPPortNet Type = "hash:ip,port,net" // Addr, Proto, Port, and Source
 	Net       Type = "hash:net"         // Range, and NoMatch
-	Port      Type = "bitmap:port"      // Port; a set of it has no family
+	Port      Type = "bitmap:port"      // Port; such a set has no family
 )
 
-// revision is the oldest variant of the type that does what is used here; kernels know all from some oldest one on.
+// revision returns the oldest revision of the type that has the features in use.
 func (t Type) revision() uint8 {
 	switch t {
 	case Port:
@@ -44,7 +45,7 @@ func (t Type) revision() uint8 {
 	}
 }
 
-// maxEntries is the limit of a set. It costs nothing until entries come.
+// maxEntries is the limit of a set. Unused entries cost nothing.
 const maxEntries = 1 << 20
 
 // Set is a set. Its name has at most 31 bytes.
@@ -54,54 +55,57 @@ type Set struct {
 	Family lab.Family
 }
 
-// Entry is an element of a set. Which fields count depends on the set's type; the others are zero.
+// Protocols are the numbers of protocols in entries.
+var Protocols = map[corev1.Protocol]uint8{
+	corev1.ProtocolTCP: unix.IPPROTO_TCP, corev1.ProtocolUDP: unix.IPPROTO_UDP, corev1.ProtocolSCTP: unix.IPPROTO_SCTP,
+}
+
+// Entry is an element of a set. The set's type decides which fields it has; the others are zero.
 type Entry struct {
 	Addr   netip.Addr
 	Proto  uint8
 	Port   uint16
 	Source netip.Prefix
-	// Range must have a length: the kernel wants 0.0.0.0/0 as its two halves.
+	// Range is not the range of all addresses: the kernel accepts only the two halves of that.
 	Range netip.Prefix
-	// NoMatch takes a range out of a wider one.
+	// NoMatch excludes the range from a wider one.
 	NoMatch bool
 }
 
-// String is the entry as the program ipset writes it.
+// String returns the entry as the program ipset writes it.
 func (e Entry) String() string {
 	switch {
 	case e.Range.IsValid() && e.NoMatch:
 		return e.Range.String() + " nomatch"
-	case e.Range.IsSingleIP():
-		return e.Range.Addr().String()
 	case e.Range.IsValid():
-		return e.Range.String()
+		return plain(e.Range)
 	case !e.Addr.IsValid():
 		return fmt.Sprint(e.Port)
 	case e.Port == 0:
 		return e.Addr.String()
-	case !e.Source.IsValid():
-		return fmt.Sprintf("%s,%s:%d", e.Addr, protoName(e.Proto), e.Port)
-	case e.Source.IsSingleIP():
-		return fmt.Sprintf("%s,%s:%d,%s", e.Addr, protoName(e.Proto), e.Port, e.Source.Addr())
-	default:
-		return fmt.Sprintf("%s,%s:%d,%s", e.Addr, protoName(e.Proto), e.Port, e.Source)
 	}
+	proto := fmt.Sprint(e.Proto)
+	for name, number := range Protocols {
+		if number == e.Proto {
+			proto = strings.ToLower(string(name))
+		}
+	}
+	text := fmt.Sprintf("%s,%s:%d", e.Addr, proto, e.Port)
+	if e.Source.IsValid() {
+		text += "," + plain(e.Source)
+	}
+	return text
 }
 
-func protoName(p uint8) string {
-	switch p {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	default:
-		return fmt.Sprint(p)
+// plain writes a range, without its length if it is a single address.
+func plain(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
 	}
+	return p.String()
 }
 
-// Conn speaks to the sets of one namespace. Its methods may be called concurrently.
+// Conn is a connection to the sets of one namespace. It is safe for concurrent use.
 type Conn struct {
 	ns   *netns.NS
 	conn *netlink.Conn
@@ -119,16 +123,14 @@ func Dial(ns *netns.NS) (*Conn, error) {
 // Close ends the connection. The sets stay.
 func (c *Conn) Close() error { return c.conn.Close() }
 
-// Create makes a set, unless it is there already. One of the same name that holds something else is an error.
+// Create makes a set, unless it exists. A set of the same name but another type or family is an error.
 func (c *Conn) Create(s Set) error {
 	err := c.do(cmdCreate, netlink.Excl, createAttributes(s))
 	if errors.Is(err, unix.EEXIST) {
-		// It may have been made with other limits; what counts is what it holds.
-		var header *header
-		if header, err = c.header(s.Name); err == nil && header.holds(s) {
-			return nil
-		} else if err == nil {
-			err = fmt.Errorf("there is one of type %s", header.typ)
+		// It may have other limits, but must have the same type and family.
+		var found header
+		if found, err = c.header(s.Name); err == nil && found != (header{s.Type, s.family()}) {
+			err = fmt.Errorf("there is one of type %s", found.typ)
 		}
 	}
 	if err != nil {
@@ -137,11 +139,10 @@ func (c *Conn) Create(s Set) error {
 	return nil
 }
 
-// ErrInUse says that a rule looks at a set. The kernel may go on to say so a while after the last such rule has been
-// deleted.
+// ErrInUse means that a rule uses a set. The kernel may report it for a while after the last such rule was deleted.
 var ErrInUse = errors.New("in use")
 
-// Destroy takes a set away, if it is there. One that a rule looks at is ErrInUse.
+// Destroy removes a set, if it exists. It returns ErrInUse if a rule uses the set.
 func (c *Conn) Destroy(s Set) error {
 	err := c.do(cmdDestroy, 0, nameAttribute(s))
 	if errors.Is(err, errBusy) {
@@ -153,14 +154,14 @@ func (c *Conn) Destroy(s Set) error {
 	return nil
 }
 
-// batch is how many entries a message holds. The limit is 64 KiB for the attribute that holds them all, and an entry
-// takes at most 80 bytes.
+// batch is the number of entries in a message. The attribute with all of them has at most 64 KiB, and an entry takes up
+// to 80 bytes.
 const batch = 500
 
-// Add puts entries into a set. One that is there already does no harm.
+// Add adds entries to a set. It ignores those that exist.
 func (c *Conn) Add(s Set, entries ...Entry) error { return c.change(cmdAdd, "add to", s, entries) }
 
-// Delete takes entries out of a set. One that is not there does no harm.
+// Delete removes entries from a set. It ignores those that do not exist.
 func (c *Conn) Delete(s Set, entries ...Entry) error {
 	return c.change(cmdDel, "delete from", s, entries)
 }
@@ -174,43 +175,35 @@ func (c *Conn) change(cmd uint8, verb string, s Set, entries []Entry) error {
 	return nil
 }
 
-// Names lists the sets whose names begin so.
-func (c *Conn) Names(prefix string) ([]string, error) {
-	messages, err := c.ask(cmdList, netlink.Dump, func(e *netlink.AttributeEncoder) error {
+// Names returns the names of sets with a prefix.
+func (c *Conn) Names(prefix string) (all []string, err error) {
+	namesOnly := func(e *netlink.AttributeEncoder) error {
 		e.ByteOrder = binary.BigEndian
 		e.Uint32(attrFlags|bigEndian, flagNamesOnly)
 		return nil
-	})
-	var all []string
-	for i := 0; err == nil && i < len(messages); i++ {
-		var d *netlink.AttributeDecoder
-		if d, err = netlink.NewAttributeDecoder(messages[i].Data); err != nil {
-			break
-		}
-		for d.Next() {
-			if d.Type() == attrName && strings.HasPrefix(d.String(), prefix) {
-				all = append(all, d.String())
-			}
-		}
-		err = d.Err()
 	}
+	err = c.list(cmdList, netlink.Dump, namesOnly, func(d *netlink.AttributeDecoder) {
+		if d.Type() == attrName && strings.HasPrefix(d.String(), prefix) {
+			all = append(all, d.String())
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: list the names of sets: %w", c.ns.Name(), err)
 	}
 	return all, nil
 }
 
-// Entries lists a set; one that does not exist is empty.
-func (c *Conn) Entries(s Set) ([]Entry, error) {
-	// Asked for a listing of what is not there, the kernel answers more than once.
+// Entries returns the entries of a set. A set that does not exist has none.
+func (c *Conn) Entries(s Set) (all []Entry, err error) {
+	// The kernel answers more than once if the set to be listed does not exist.
 	if _, err := c.header(s.Name); errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
-	messages, err := c.ask(cmdList, netlink.Dump, nameAttribute(s))
-	var all []Entry
-	for i := 0; err == nil && i < len(messages); i++ {
-		all, err = appendEntries(all, messages[i].Data)
-	}
+	err = c.list(cmdList, netlink.Dump, nameAttribute(s), func(d *netlink.AttributeDecoder) {
+		if d.Type() == attrEntries {
+			all = append(all, decodeEntries(d)...)
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: list set %s: %w", c.ns.Name(), s.Name, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 )
 
 // The protocol of linux/netfilter/ipset/ip_set.h, as far as it is used.
@@ -59,7 +59,7 @@ const (
 // errBusy is IPSET_ERR_BUSY.
 const errBusy = syscall.Errno(4100)
 
-// reasons are the kernel's own error numbers in words; those of a type start at 4352.
+// reasons explains the kernel's own error numbers. Those of a type start at 4352.
 var reasons = map[syscall.Errno]string{
 	4097: "protocol error", 4098: "no such type of set, or not in this revision", 4099: "too many sets",
 	4100: "a rule uses it",
@@ -70,7 +70,7 @@ var reasons = map[syscall.Errno]string{
 
 type encode func(*netlink.AttributeEncoder) error
 
-// do sends a command and waits for the answer.
+// do sends a command and waits for its acknowledgement.
 func (c *Conn) do(cmd uint8, flags netlink.HeaderFlags, attributes encode) error {
 	_, err := c.ask(cmd, flags|netlink.Acknowledge, attributes)
 	return err
@@ -86,7 +86,7 @@ func (c *Conn) ask(cmd uint8, flags netlink.HeaderFlags, attributes encode) ([]n
 	if err != nil {
 		return nil, err
 	}
-	const generic = 4 // struct nfgenmsg, whose family sets ignore
+	const generic = 4 // the size of struct nfgenmsg
 	answer, err := c.conn.Execute(netlink.Message{
 		Header: netlink.Header{
 			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_IPSET<<8 | int(cmd)),
@@ -132,22 +132,18 @@ func createAttributes(s Set) encode {
 	}
 }
 
-// family is the kernel's number for the set's family.
+// family returns the kernel's number of the set's family.
 func (s Set) family() uint8 {
-	switch {
-	case s.Type == Port:
+	if s.Type == Port {
 		return unix.AF_UNSPEC
-	case s.Family == lab.V6:
-		return unix.AF_INET6
-	default:
-		return unix.AF_INET
 	}
+	return uint8(nodeaddr.Domain(s.Family))
 }
 
 func entryAttributes(s Set, entries []Entry) encode {
 	return func(e *netlink.AttributeEncoder) error {
 		e.String(attrName, s.Name)
-		e.Uint32(attrLine, 0) // wanted by the kernel with several entries
+		e.Uint32(attrLine, 0) // required with several entries
 		e.Nested(attrEntries, func(e *netlink.AttributeEncoder) error {
 			for _, entry := range entries {
 				e.Nested(attrData, func(e *netlink.AttributeEncoder) error {
@@ -200,57 +196,55 @@ func encodeAddr(e *netlink.AttributeEncoder, attribute uint16, a netip.Addr) {
 	})
 }
 
-// header is what a set is.
+// header is the type and family of a set.
 type header struct {
 	typ    Type
 	family uint8
 }
 
-func (h *header) holds(s Set) bool { return h.typ == s.Type && h.family == s.family() }
-
-func (c *Conn) header(name string) (*header, error) {
-	answer, err := c.ask(cmdHeader, 0, nameAttribute(Set{Name: name}))
-	if err != nil {
-		return nil, err
-	}
-	h := &header{}
-	for _, m := range answer {
-		d, err := netlink.NewAttributeDecoder(m.Data)
-		if err != nil {
-			return nil, err
+func (c *Conn) header(name string) (h header, err error) {
+	err = c.list(cmdHeader, 0, nameAttribute(Set{Name: name}), func(d *netlink.AttributeDecoder) {
+		switch d.Type() {
+		case attrType:
+			h.typ = Type(d.String())
+		case attrFamily:
+			h.family = d.Uint8()
 		}
-		for d.Next() {
-			switch d.Type() {
-			case attrType:
-				h.typ = Type(d.String())
-			case attrFamily:
-				h.family = d.Uint8()
-			}
-		}
-	}
-	return h, nil
+	})
+	return h, err
 }
 
-// appendEntries reads the entries in one message of a listing.
-func appendEntries(all []Entry, message []byte) ([]Entry, error) {
-	d, err := netlink.NewAttributeDecoder(message)
+// list sends a request, and calls take for each attribute of the answers.
+func (c *Conn) list(cmd uint8, flags netlink.HeaderFlags, request encode, take func(*netlink.AttributeDecoder)) error {
+	messages, err := c.ask(cmd, flags, request)
 	if err != nil {
-		return all, err
+		return err
 	}
-	for d.Next() {
-		if d.Type() != attrEntries {
-			continue
+	for _, m := range messages {
+		d, err := netlink.NewAttributeDecoder(m.Data)
+		if err != nil {
+			return err
 		}
-		d.Nested(func(d *netlink.AttributeDecoder) error {
-			for d.Next() {
-				entry := Entry{}
-				d.Nested(func(d *netlink.AttributeDecoder) error { return decodeEntry(d, &entry) })
-				all = append(all, entry)
-			}
-			return nil
-		})
+		for d.Next() {
+			take(d)
+		}
+		if err := d.Err(); err != nil {
+			return err
+		}
 	}
-	return all, d.Err()
+	return nil
+}
+
+func decodeEntries(d *netlink.AttributeDecoder) (all []Entry) {
+	d.Nested(func(d *netlink.AttributeDecoder) error {
+		for d.Next() {
+			var entry Entry
+			d.Nested(func(d *netlink.AttributeDecoder) error { return decodeEntry(d, &entry) })
+			all = append(all, entry)
+		}
+		return nil
+	})
+	return all
 }
 
 func decodeEntry(d *netlink.AttributeDecoder, entry *Entry) error {

@@ -4,6 +4,7 @@ package kit
 
 import (
 	"context"
+	"slices"
 
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -64,11 +65,11 @@ func (a *admission) admit(state *model.State) *model.State {
 		return a.admitted
 	}
 	still := map[*model.Service]bool{}
-	admitted := only(state, func(s *model.Service) bool {
+	admitted := without(state, func(s *model.Service) bool {
 		if a.refused[s] {
 			still[s] = true
 		}
-		return !a.refused[s]
+		return a.refused[s]
 	})
 	if len(still) == 0 {
 		admitted = state
@@ -89,7 +90,7 @@ func (a *admission) search(ctx context.Context, state *model.State, at Place) ma
 		}
 	}
 	rest := func() error {
-		return a.try(ctx, only(state, func(s *model.Service) bool { return !out[s] }), at)
+		return a.try(ctx, without(state, func(s *model.Service) bool { return out[s] }), at)
 	}
 	leave(suspects, true)
 	if len(suspects) == 0 || rest() != nil {
@@ -116,13 +117,7 @@ func (a *admission) search(ctx context.Context, state *model.State, at Place) ma
 	return found
 }
 
-// only returns a state with some of the Services.
-func only(state *model.State, which func(*model.Service) bool) *model.State {
-	out := &model.State{}
-	for _, s := range state.Services {
-		if which(s) {
-			out.Services = append(out.Services, s)
-		}
-	}
-	return out
+// without returns the state without some of the Services.
+func without(state *model.State, which func(*model.Service) bool) *model.State {
+	return &model.State{Services: slices.DeleteFunc(slices.Clone(state.Services), which)}
 }

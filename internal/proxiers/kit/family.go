@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
 	"github.com/viplab/viplab/internal/proxiers/healthcheck"
@@ -56,7 +57,7 @@ func (f *family) wantedFlows() *conntrack.Wanted {
 		return nil
 	}
 	gone, come := model.Diff(f.tracked, f.programmed)
-	if !conntrack.Concerns(gone) && !conntrack.Concerns(come) {
+	if !conntrack.Concerns(slices.Concat(gone, come)...) {
 		return nil // without looking at all Services
 	}
 	wanted := conntrack.WantedOf(f.programmed, f.local).After(gone, come)
@@ -78,12 +79,11 @@ func (f *family) checks(state *model.State) []healthcheck.Check {
 		if s.Health == nil {
 			continue
 		}
-		c := healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port,
-			LocalEndpoints: s.Health.LocalEndpoints}
+		n := s.Health.LocalEndpoints
 		if count := f.node.Sabotage.CountEndpoints; count != nil {
-			c.LocalEndpoints = count(c.LocalEndpoints)
+			n = count(n)
 		}
-		out = append(out, c)
+		out = append(out, healthcheck.Check{Namespace: s.Namespace, Name: s.Name, Port: s.Health.Port, LocalEndpoints: n})
 	}
 	return out
 }

@@ -3,10 +3,12 @@
 package kit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,7 +17,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
-	"github.com/viplab/viplab/internal/proxiers/events"
 	"github.com/viplab/viplab/internal/proxiers/healthcheck"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -28,7 +29,7 @@ import (
 type instance struct {
 	proxier  *Proxier
 	node     spec.Node
-	events   *events.Recorder
+	events   *Recorder
 	families []*family
 	tracking *conntrack.Cleaner
 	sysctls  sysctls
@@ -64,29 +65,25 @@ func (in *instance) removeStaleFlows(ctx context.Context) error {
 	return nil
 }
 
-// Dump implements spec.Instance.
 func (in *instance) Dump(ctx context.Context, w io.Writer) error {
-	for _, e := range in.events.Lines() {
-		if _, err := fmt.Fprintf(w, "# Event %s\n", strings.ReplaceAll(e, "\n", "\n#   ")); err != nil {
-			return err
-		}
+	var out bytes.Buffer
+	for _, e := range in.events.lines() {
+		fmt.Fprintf(&out, "# Event %s\n", strings.ReplaceAll(e, "\n", "\n#   "))
 	}
 	for _, f := range in.families {
 		text, err := f.mechanism.Dump(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(w, "# IP%s\n%s", f.ip, text); err != nil {
-			return err
-		}
+		fmt.Fprintf(&out, "# IP%s\n%s", f.ip, text)
 	}
-	return nil
+	_, err := out.WriteTo(w)
+	return err
 }
 
 // Stop implements spec.Instance. A built-in proxier removes its rules when it is told to end.
 func (in *instance) Stop(ctx context.Context) error { return in.Cleanup(ctx) }
 
-// Cleanup implements spec.Instance.
 func (in *instance) Cleanup(ctx context.Context) error {
 	err := in.each(func(f *family) error { return f.remove(ctx) })
 	if in.proxier.Device != "" {
@@ -95,7 +92,6 @@ func (in *instance) Cleanup(ctx context.Context) error {
 	return errors.Join(err, in.sysctls.restore(in.node.Host.NS), in.Kill(ctx))
 }
 
-// Kill implements spec.Instance.
 func (in *instance) Kill(context.Context) error {
 	errs := []error{in.tracking.Close()}
 	for _, f := range in.families {
@@ -104,26 +100,24 @@ func (in *instance) Kill(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeDevice removes a device with its addresses. A device that does not exist is no error.
+// removeDevice removes a device, if it exists.
 func removeDevice(ns *netns.NS, name string) error {
 	link, err := ns.Netlink().LinkByName(name)
-	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
-		return nil
-	}
 	if err == nil {
 		err = ns.Netlink().LinkDel(link)
 	}
-	if err != nil {
+	if missing := (netlink.LinkNotFoundError{}); err != nil && !errors.As(err, &missing) {
 		return fmt.Errorf("%s: remove %s: %w", ns.Name(), name, err)
 	}
 	return nil
 }
 
-// healthPortTaken records that another program has a health check port. The Service itself works, and the next sync
-// tries again. The reason is that of kube-proxy.
+// healthPortTaken records that another program has a health check port, with kube-proxy's reason. The Service itself
+// works, and the next sync tries again.
 func (in *instance) healthPortTaken(c healthcheck.Check, err error) {
-	in.events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck", fmt.Sprintf("the health check port %d is not "+
-		"served on node %s: %v. Stop the program that has it, or give the Service another one", c.Port, in.node.Name, err))
+	in.events.Warn(c.Namespace, c.Name, "FailedToStartServiceHealthcheck",
+		fmt.Sprintf("the health check port %d is not served on node %s: %v. "+
+			"Stop the program that has it, or give the Service another one", c.Port, in.node.Name, err))
 }
 
 // refused records that the mechanism of a family refuses a Service.
@@ -136,28 +130,29 @@ func (in *instance) refused(ip lab.Family) func(*model.Service, error) {
 
 // each runs do for all families concurrently.
 func (in *instance) each(do func(*family) error) error {
-	errs := make([]error, len(in.families))
+	return Each(in.families, func(f *family) error {
+		if err := do(f); err != nil {
+			return fmt.Errorf("%s: IP%s: %w", in.node.Name, f.ip, err)
+		}
+		return nil
+	})
+}
+
+// Each runs do for all items concurrently. One that fails does not hold up the others.
+func Each[T any](items []T, do func(T) error) error {
+	errs := make([]error, len(items))
 	var all sync.WaitGroup
-	for i, f := range in.families {
-		all.Go(func() {
-			if err := do(f); err != nil {
-				errs[i] = fmt.Errorf("%s: IP%s: %w", in.node.Name, f.ip, err)
-			}
-		})
+	for i, item := range items {
+		all.Go(func() { errs[i] = do(item) })
 	}
 	all.Wait()
 	return errors.Join(errs...)
 }
 
-// Place is the part of a node's state that programming depends on.
-type Place struct {
-	// Local are the addresses of the node.
-	Local []netip.Addr
-	// NodePorts are those of them that serve NodePorts. Nil means every one, later ones included.
-	NodePorts []netip.Addr
-}
+// Place holds the addresses of a node, and those that serve NodePorts. Nil NodePorts mean all, later ones included.
+type Place struct{ Local, NodePorts []netip.Addr }
 
-// ReachableNodePorts returns the addresses that serve NodePorts to others: loopback addresses are left out.
+// ReachableNodePorts returns the addresses that serve NodePorts, without loopback addresses.
 func (p Place) ReachableNodePorts() []netip.Addr {
 	if p.NodePorts == nil {
 		return WithoutLoopback(p.Local)
@@ -168,4 +163,33 @@ func (p Place) ReachableNodePorts() []netip.Addr {
 // WithoutLoopback returns the addresses that are not loopback addresses.
 func WithoutLoopback(addrs []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(addrs), netip.Addr.IsLoopback)
+}
+
+// sysctls changes sysctls of a node and remembers their former values.
+type sysctls struct{ before []netns.Setting }
+
+// set changes settings. It skips those that the kernel does not have.
+func (s *sysctls) set(ns *netns.NS, settings ...netns.Setting) error {
+	for _, want := range settings {
+		old, err := ns.Sysctl(want.Key)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && old == want.Value:
+			continue
+		case err != nil:
+			return err
+		}
+		if err := ns.SetSysctls(want); err != nil {
+			return err
+		}
+		s.before = append(s.before, netns.Setting{Key: want.Key, Value: old})
+	}
+	return nil
+}
+
+// restore resets all settings to their former values.
+func (s *sysctls) restore(ns *netns.NS) error {
+	slices.Reverse(s.before)
+	err := ns.SetSysctls(s.before...)
+	s.before = nil
+	return err
 }

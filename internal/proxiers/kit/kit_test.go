@@ -99,8 +99,8 @@ func TestWorstCase(t *testing.T) {
 		m.bad[svc.Name] = true
 	}
 	k := start(t, m, proxiertest.UpNode(t, lab.V4))
-	if err := k.Apply(t.Context(), s); err == nil || m.tries > 200 || len(k.events.Lines()) > 0 {
-		t.Errorf("%v after %d tries, and %q", err, m.tries, k.events.Lines())
+	if err := k.Apply(t.Context(), s); err == nil || m.tries > 200 || len(k.events.lines()) > 0 {
+		t.Errorf("%v after %d tries, and %q", err, m.tries, k.events.lines())
 	}
 }
 

@@ -6,37 +6,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"os/exec"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/viplab/viplab/internal/lab/kernel"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probed are the names of the probes that succeeded. That does not change while a program runs.
-var probed struct {
-	sync.Mutex
-	names map[string]bool
-}
+// probed are the names of the probes that succeeded. A success stays true while viplab runs.
+var (
+	probing sync.Mutex
+	probed  = map[string]bool{}
+)
 
 // Probe runs try in an empty namespace, with a directory for its files, unless a probe of that name has succeeded. A
 // failure is not remembered: the user may fix it.
 func Probe(name string, try func(ns *netns.NS, dir string) error) error {
-	probed.Lock()
-	defer probed.Unlock()
-	if probed.names[name] {
+	probing.Lock()
+	defer probing.Unlock()
+	if probed[name] {
 		return nil
 	}
-	if err := inEmptyNamespace(try); err != nil {
-		return err
-	}
-	if probed.names == nil {
-		probed.names = map[string]bool{}
-	}
-	probed.names[name] = true
-	return nil
+	err := inEmptyNamespace(try)
+	probed[name] = err == nil
+	return err
 }
 
 func inEmptyNamespace(try func(ns *netns.NS, dir string) error) (err error) {
@@ -56,17 +58,63 @@ func inEmptyNamespace(try func(ns *netns.NS, dir string) error) (err error) {
 // NeedKernel returns a *spec.UnusableError that names the first feature that the kernel lacks, nil if it has all.
 func NeedKernel(ctx context.Context, features ...kernel.Feature) error {
 	for _, p := range kernel.Probes() {
-		for _, f := range features {
-			if p.Feature != f {
-				continue
-			}
-			if found := p.Run(ctx); found.Status == kernel.Lacks {
-				return &spec.UnusableError{
-					Missing: "the kernel module " + found.Module,
-					Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
-				}
+		if !slices.Contains(features, p.Feature) {
+			continue
+		}
+		if found := p.Run(ctx); found.Status == kernel.Lacks {
+			return &spec.UnusableError{
+				Missing: "the kernel module " + found.Module,
+				Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it (scripts/vm)", found.Module),
 			}
 		}
 	}
 	return nil
+}
+
+// sbin are the directories that the PATH of an unprivileged shell may lack.
+const sbin = ":/usr/sbin:/sbin:/usr/local/sbin"
+
+// LookUp returns the path of a program of a Debian package, or a *spec.UnusableError. It adds sbin to the PATH.
+func LookUp(program, pkg string) (string, error) {
+	if path := os.Getenv("PATH"); !strings.HasSuffix(path, sbin) {
+		_ = os.Setenv("PATH", path+sbin) // fails for names with = or zero bytes only
+	}
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", &spec.UnusableError{Missing: "the program " + program, Cure: "apt-get install " + pkg}
+	}
+	return path, nil
+}
+
+// Sample returns a Service port that uses most of what a mechanism can program, with one endpoint, and the range of
+// pods. Its addresses are reserved for documentation (RFC 5737, RFC 3849).
+func Sample(f lab.Family) (*model.Port, netip.Prefix) {
+	vip, pods := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("198.51.100.0/24")
+	if f == lab.V6 {
+		vip, pods = netip.MustParseAddr("2001:db8::1"), netip.MustParsePrefix("2001:db8:1::/64")
+	}
+	endpoint := []model.Endpoint{{Addr: netip.AddrPortFrom(pods.Addr().Next(), 8080), OnNode: true}}
+	return &model.Port{
+		ID:              model.PortID{Namespace: "probe", Name: "probe", Protocol: "TCP"},
+		Number:          80,
+		ClusterIP:       vip,
+		NodePort:        30080,
+		LoadBalancerIPs: []netip.Addr{vip.Next()},
+		SourceRanges:    []netip.Prefix{pods},
+		ExternalLocal:   true,
+		Affinity:        time.Minute,
+		HealthCheckPort: 30081,
+		Cluster:         endpoint,
+		Local:           endpoint,
+		Anywhere:        true,
+	}, pods
+}
+
+// UnservedSample returns a port of the Sample's address that has no endpoint.
+func UnservedSample(f lab.Family) *model.Port {
+	served, _ := Sample(f)
+	return &model.Port{
+		ID:     model.PortID{Namespace: "probe", Name: "unserved", Protocol: "UDP"},
+		Number: 53, ClusterIP: served.ClusterIP,
+	}
 }

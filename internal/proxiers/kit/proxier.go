@@ -14,7 +14,6 @@ import (
 	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
-	"github.com/viplab/viplab/internal/proxiers/events"
 	"github.com/viplab/viplab/internal/proxiers/healthcheck"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
@@ -35,8 +34,8 @@ type Definition struct {
 	Settings func(node spec.Node) []netns.Setting
 	// Relays is set if connections end in the proxier, so that no conntrack entry leads to an endpoint.
 	Relays bool
-	// Device names a device that the families of a node share, empty if there is none. Its addresses do not count as the
-	// node's own, and it is removed last.
+	// Device names a device that the families of a node share, empty if there is none. Its addresses do not count as
+	// the node's own, and it is removed last.
 	Device string
 	// Present reports whether the namespace holds rules of the proxier. Only proxiers that are modes of each other need
 	// it.
@@ -48,13 +47,13 @@ type Site struct {
 	spec.Node
 	Family lab.Family
 	// Events records what users should know about single Services. Instance.Dump begins with them.
-	Events *events.Recorder
+	Events *Recorder
 }
 
 // Mechanism programs one IP family of a node. Its methods are not called concurrently.
 type Mechanism interface {
-	// Program makes the kernel hold the state. After an error the mechanism assumes nothing about the kernel, and the next
-	// call rewrites everything. A call with the same state, by identity, and the same place costs next to nothing.
+	// Program makes the kernel hold the state. After an error the mechanism assumes nothing about the kernel, and the
+	// next call rewrites everything. A call with the same state, by identity, and the same place costs next to nothing.
 	Program(ctx context.Context, state *model.State, at Place) error
 	// Dump returns what is programmed, for people.
 	Dump(ctx context.Context) ([]byte, error)
@@ -96,7 +95,7 @@ func (p *Proxier) Other() spec.Proxier {
 	return p.other
 }
 
-// Usable implements spec.Proxier. It programs a sample of each family into an empty namespace, once.
+// Usable implements spec.Proxier.
 func (p *Proxier) Usable(ctx context.Context, families ...lab.Family) error {
 	if len(families) == 0 {
 		families = []lab.Family{lab.V4, lab.V6}
@@ -104,6 +103,7 @@ func (p *Proxier) Usable(ctx context.Context, families ...lab.Family) error {
 	return p.probe(ctx, families...)
 }
 
+// probe programs a sample of each family into an empty namespace, once.
 func (p *Proxier) probe(ctx context.Context, families ...lab.Family) error {
 	for _, f := range families {
 		err := Probe(p.Name()+" IP"+f.String(), func(ns *netns.NS, dir string) error {
@@ -122,8 +122,8 @@ func (p *Proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 		return nil, err
 	}
 	in := &instance{
-		proxier: p, node: node, events: events.New(node.Name, node.Log), tracking: conntrack.NewCleaner(node.Host.NS),
-		takeOverFrom: p.other,
+		proxier: p, node: node, events: &Recorder{node: node.Name, log: node.Log},
+		tracking: conntrack.NewCleaner(node.Host.NS), takeOverFrom: p.other,
 	}
 	if err := in.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", node.Name, err), in.Kill(ctx))
@@ -140,10 +140,9 @@ func (in *instance) open(ctx context.Context) error {
 		}
 		builder := model.NewBuilder(in.node.Name, ip)
 		builder.NoExternalIPs = in.node.Config.NoExternalIPs
-		addrs := nodeaddr.NewWatcher(in.node.Host.NS, ip)
-		addrs.Without = in.proxier.Device
 		in.families = append(in.families, &family{
-			node: in.node, ip: ip, relays: in.proxier.Relays, mechanism: m, model: builder, addrs: addrs,
+			node: in.node, ip: ip, relays: in.proxier.Relays, mechanism: m, model: builder,
+			addrs:     nodeaddr.NewWatcher(in.node.Host.NS, ip, in.proxier.Device),
 			admission: admission{mechanism: m, refuse: in.refused(ip)},
 			health:    healthcheck.New(in.node.Host.NS, ip, in.healthPortTaken),
 		})

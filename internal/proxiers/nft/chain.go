@@ -10,6 +10,7 @@ import (
 	"github.com/ti-mo/netfilter"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -57,14 +58,10 @@ func query(ns *netns.NS, f lab.Family, message netfilter.MessageType, flags netl
 		return nil, err
 	}
 	defer conn.Close()
-	header := netfilter.Header{
-		SubsystemID: netfilter.NFSubsysNFTables, MessageType: message, Family: netfilter.ProtoIPv4,
+	request, err := netfilter.MarshalNetlink(netfilter.Header{
+		SubsystemID: netfilter.NFSubsysNFTables, MessageType: message, Family: netfilter.ProtoFamily(nodeaddr.Domain(f)),
 		Flags: netlink.Request | flags,
-	}
-	if f == lab.V6 {
-		header.Family = netfilter.ProtoIPv6
-	}
-	request, err := netfilter.MarshalNetlink(header, attributes)
+	}, attributes)
 	if err != nil {
 		return nil, err
 	}

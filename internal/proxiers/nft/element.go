@@ -15,9 +15,8 @@ type Element struct {
 	Comment    string
 }
 
-// Object returns the element as knftables has it.
-func (e Element) Object() *knftables.Element {
-	o := &knftables.Element{Key: []string{e.Key}, Comment: Comment(e.Comment)}
+func (e Element) object() *knftables.Element {
+	o := &knftables.Element{Key: []string{e.Key}, Comment: comment(e.Comment)}
 	if e.Value == "" {
 		o.Set = e.In
 	} else {
@@ -26,12 +25,11 @@ func (e Element) Object() *knftables.Element {
 	return o
 }
 
-// maxComment is the longest comment that nft takes, without the final zero; a Service's name and that of its port may
-// be longer.
+// maxComment is the longest comment that nft accepts. The names of a Service and its port together may be longer.
 const maxComment = 127
 
-// Comment returns a comment, nil for an empty one.
-func Comment(text string) *string {
+// comment returns a comment, nil for an empty one.
+func comment(text string) *string {
 	if text == "" {
 		return nil
 	}
@@ -39,13 +37,7 @@ func Comment(text string) *string {
 	return &text
 }
 
-// Destroy deletes the table, whether it exists or not.
-func Destroy(tx *knftables.Transaction) {
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
-}
-
-// Word returns the name of a family in rules.
+// Word returns the name of a family in rules, and of its tables.
 func Word(f lab.Family) string {
 	if f == lab.V6 {
 		return "ip6"
@@ -54,9 +46,4 @@ func Word(f lab.Family) string {
 }
 
 // AddrType returns the type of a family's addresses.
-func AddrType(f lab.Family) string {
-	if f == lab.V6 {
-		return "ipv6_addr"
-	}
-	return "ipv4_addr"
-}
+func AddrType(f lab.Family) string { return "ip" + f.String() + "_addr" }

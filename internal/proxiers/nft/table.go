@@ -8,14 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -30,9 +28,8 @@ type Table struct {
 
 // Open prepares to work on a table. A missing program nft is a *spec.UnusableError.
 func Open(ns *netns.NS, family knftables.Family, name string) (*Table, error) {
-	widenPath()
-	if _, err := exec.LookPath("nft"); err != nil {
-		return nil, &spec.UnusableError{Missing: "the program nft", Cure: "apt-get install nftables"}
+	if _, err := kit.LookUp("nft", "nftables"); err != nil {
+		return nil, err
 	}
 	t := &Table{NS: ns, family: family, name: name}
 	err := ns.Do(func() (err error) {
@@ -41,16 +38,6 @@ func Open(ns *netns.NS, family knftables.Family, name string) (*Table, error) {
 	})
 	return t, err
 }
-
-// widenPath lets nft be found also where the PATH of an unprivileged shell does not lead; knftables looks nowhere else.
-var widenPath = sync.OnceFunc(func() {
-	if _, err := exec.LookPath("nft"); err == nil {
-		return
-	}
-	path := strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin", "/usr/local/sbin"},
-		string(filepath.ListSeparator))
-	_ = os.Setenv("PATH", path) // fails for names with = or zero bytes only
-})
 
 // Transaction returns a new, empty transaction.
 func (t *Table) Transaction() *knftables.Transaction { return t.nft.NewTransaction() }
@@ -64,6 +51,33 @@ func (t *Table) Run(ctx context.Context, tx *knftables.Transaction) error {
 		return fmt.Errorf("%s: nft: table %s %s: %w", t.NS.Name(), t.family, t.name, complaint(err))
 	}
 	return nil
+}
+
+// RunAny carries out the first of several sequences of transactions that the kernel accepts.
+func (t *Table) RunAny(ctx context.Context, ways ...[]*knftables.Transaction) (err error) {
+	for _, way := range ways {
+		err = nil
+		for i := 0; i < len(way) && err == nil; i++ {
+			err = t.Run(ctx, way[i])
+		}
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// Destroy adds the deletion of the table to a transaction, whether the table exists or not.
+func Destroy(tx *knftables.Transaction) {
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+}
+
+// Remove removes the table.
+func (t *Table) Remove(ctx context.Context) error {
+	tx := t.Transaction()
+	Destroy(tx)
+	return t.Run(ctx, tx)
 }
 
 // Holdings returns the names of what the table holds, by kind ("chain", "set", "map"), nil if there is no table.
@@ -101,4 +115,16 @@ func (t *Table) Text(ctx context.Context) ([]byte, error) {
 func complaint(err error) error {
 	lines := strings.SplitN(strings.TrimSpace(err.Error()), "\n", 4)
 	return errors.New(strings.Join(lines[:min(len(lines), 3)], "\n"))
+}
+
+// Unusable turns an error of a probe into a *spec.UnusableError. what are the rules that the probe tried.
+func Unusable(ctx context.Context, err error, what string) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: "the expressions of nftables that " + what + " are made of",
+		Cure: fmt.Sprintf("take nft 1.0.6 or later and Linux 5.13 or later, with the modules that are asked for (%v)",
+			err),
+	}
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeaddr knows the addresses of a node as proxiers need them: its own ones, and which of them serve
-// NodePorts.
+// Package nodeaddr finds the addresses of a node, and those of them that serve NodePorts.
 package nodeaddr
 
 import (
@@ -10,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -21,20 +21,39 @@ var loopback = map[lab.Family]netip.Prefix{
 	lab.V6: netip.MustParsePrefix("::1/128"),
 }
 
-// Loopback is the range of addresses that never leave a host.
+// Loopback returns the loopback range.
 func Loopback(f lab.Family) netip.Prefix { return loopback[f] }
 
-// OfFamily is the first range of a family, the zero Prefix if there is none.
-func OfFamily(all []netip.Prefix, f lab.Family) netip.Prefix {
-	for _, p := range all {
-		if lab.FamilyOf(p.Addr()) == f {
-			return p
-		}
+// Domain returns the kernel's number of a family, AF_INET or AF_INET6. netfilter uses the same numbers.
+func Domain(f lab.Family) int {
+	if f == lab.V6 {
+		return unix.AF_INET6
 	}
-	return netip.Prefix{}
+	return unix.AF_INET
 }
 
-// NodePorts picks the local addresses that serve NodePorts; nil means that all do, whatever there are.
+// Unspecified returns the address that stands for all addresses of a family.
+func Unspecified(f lab.Family) netip.Addr {
+	if f == lab.V6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// Network returns the name of a transport over a family in package net, such as "tcp4".
+func Network(transport string, f lab.Family) string { return transport + f.String()[1:] }
+
+// OfFamily returns the ranges of a family.
+func OfFamily(all []netip.Prefix, f lab.Family) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return lab.FamilyOf(p.Addr()) != f })
+}
+
+// FirstOfFamily returns the first range of a family, the zero Prefix if there is none.
+func FirstOfFamily(all []netip.Prefix, f lab.Family) netip.Prefix {
+	return append(OfFamily(all, f), netip.Prefix{})[0]
+}
+
+// NodePorts returns the local addresses that serve NodePorts. Nil means all, later ones included.
 func NodePorts(c spec.ProxyConfig, f lab.Family, local []netip.Addr) []netip.Addr {
 	ranges := limits(c, f)
 	if ranges == nil {
@@ -42,48 +61,36 @@ func NodePorts(c spec.ProxyConfig, f lab.Family, local []netip.Addr) []netip.Add
 	}
 	out := []netip.Addr{}
 	for _, a := range local {
-		if a.IsLoopback() && (f == lab.V6 || !ServesLocalhost(c)) {
-			continue
-		}
-		if slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		reachable := !a.IsLoopback() || f == lab.V4 && ServesLocalhost(c)
+		if reachable && slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			out = append(out, a)
 		}
 	}
 	return out
 }
 
-// ServesLocalhost says whether 127.0.0.1 is to serve NodePorts.
+// ServesLocalhost reports whether 127.0.0.1 serves NodePorts.
 func ServesLocalhost(c spec.ProxyConfig) bool {
 	if c.NoLocalhostNodePorts {
 		return false
 	}
 	ranges := limits(c, lab.V4)
-	return ranges == nil || slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Overlaps(loopback[lab.V4]) })
+	return ranges == nil || slices.ContainsFunc(ranges, loopback[lab.V4].Overlaps)
 }
 
-// limits are the configured NodePort ranges of a family. None, or one that covers everything, is no limit.
+// limits returns the configured NodePort ranges of a family, nil if they do not limit anything.
 func limits(c spec.ProxyConfig, f lab.Family) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range c.NodePortAddresses {
-		if lab.FamilyOf(p.Addr()) != f {
-			continue
-		}
-		if p.Bits() == 0 {
-			return nil
-		}
-		out = append(out, p)
+	all := OfFamily(c.NodePortAddresses, f)
+	if len(all) == 0 || slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return nil
 	}
-	return out
+	return all
 }
 
-// local asks the kernel for the addresses of a namespace, loopback included, in order. Link-local ones are left out:
-// the same address can be on several devices. So are those of one device.
+// local returns the sorted addresses of a namespace, loopback included. It leaves out those of one device, and
+// link-local ones, because several devices can have the same.
 func local(ns *netns.NS, f lab.Family, without int) ([]netip.Addr, error) {
-	family := netlink.FAMILY_V4
-	if f == lab.V6 {
-		family = netlink.FAMILY_V6
-	}
-	list, err := netns.List(func() ([]netlink.Addr, error) { return ns.Netlink().AddrList(nil, family) })
+	list, err := netns.List(func() ([]netlink.Addr, error) { return ns.Netlink().AddrList(nil, Domain(f)) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: list addresses: %w", ns.Name(), err)
 	}

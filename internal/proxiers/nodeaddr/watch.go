@@ -15,33 +15,30 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Watcher knows the addresses of a namespace without asking for them each time: it asks again once the kernel has told
-// of a change. A device with ten thousand addresses of Services on it takes tens of milliseconds to list.
+// Watcher returns the addresses of a namespace. It lists them only after the kernel has reported a change: to list a
+// device with ten thousand addresses of Services takes tens of milliseconds.
 type Watcher struct {
-	ns     *netns.NS
-	family lab.Family
-	// Without is a device whose addresses do not count, if there is one of that name.
-	Without string
+	ns      *netns.NS
+	family  lab.Family
+	without string // a device whose addresses do not count
 
 	socket int // events of this family; -1 if it is not open
-	index  int // of the device that does not count, 0 if there is none
+	index  int // of the device that does not count, 0 if it does not exist
 	known  []netip.Addr
 }
 
-// NewWatcher makes a watcher.
-func NewWatcher(ns *netns.NS, f lab.Family) *Watcher { return &Watcher{ns: ns, family: f, socket: -1} }
+// NewWatcher makes a watcher. The addresses of the device without do not count, if it exists.
+func NewWatcher(ns *netns.NS, f lab.Family, without string) *Watcher {
+	return &Watcher{ns: ns, family: f, without: without, socket: -1}
+}
 
-// Local are the addresses as Local tells them, less those of the device Without.
+// Local returns the sorted addresses.
 func (w *Watcher) Local() ([]netip.Addr, error) {
-	changed := true
 	if w.socket < 0 {
 		if err := w.open(); err != nil {
 			return nil, err
 		}
-	} else {
-		changed = w.changed()
-	}
-	if !changed {
+	} else if !w.changed() {
 		return w.known, nil
 	}
 	if err := w.list(); err != nil {
@@ -50,7 +47,7 @@ func (w *Watcher) Local() ([]netip.Addr, error) {
 	return w.known, nil
 }
 
-// Close lets go of what the watcher holds; it can be used again.
+// Close closes the watcher's socket. The watcher can be used again.
 func (w *Watcher) Close() error {
 	if w.socket < 0 {
 		return nil
@@ -76,8 +73,8 @@ func (w *Watcher) open() error {
 	return nil
 }
 
-// changed reads all events that have come. The kernel queues them before the change returns to who made it, so none is
-// on its way. A queue that has overflowed says nothing, so that is a change too.
+// changed reads all queued events. The kernel queues an event before the change returns to its caller, so none is still
+// under way. An overflow of the queue counts as a change.
 func (w *Watcher) changed() bool {
 	buffer := make([]byte, 1<<15)
 	changed := false
@@ -98,8 +95,8 @@ func (w *Watcher) changed() bool {
 	}
 }
 
-// concerns says whether a message tells of an address on a device that counts. Its head is struct nlmsghdr, its body
-// begins with struct ifaddrmsg, whose last field is the device.
+// concerns reports whether a message is about a device that counts. It consists of a struct nlmsghdr and a struct
+// ifaddrmsg, whose last field is the device.
 func (w *Watcher) concerns(message []byte) bool {
 	const indexAt = unix.SizeofNlMsghdr + 4
 	if len(message) < indexAt+4 {
@@ -110,10 +107,10 @@ func (w *Watcher) concerns(message []byte) bool {
 
 func (w *Watcher) list() error {
 	w.index = 0
-	if w.Without != "" {
-		link, err := w.ns.Netlink().LinkByName(w.Without)
+	if w.without != "" {
+		link, err := w.ns.Netlink().LinkByName(w.without)
 		if missing := (netlink.LinkNotFoundError{}); err != nil && !errors.As(err, &missing) {
-			return fmt.Errorf("%s: find %s: %w", w.ns.Name(), w.Without, err)
+			return fmt.Errorf("%s: find %s: %w", w.ns.Name(), w.without, err)
 		}
 		if err == nil {
 			w.index = link.Attrs().Index

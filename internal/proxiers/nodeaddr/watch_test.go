@@ -27,14 +27,13 @@ func TestWatcher(t *testing.T) {
 		lab.V4: {"192.0.2.1", "192.0.2.2", "198.51.100.1"}, lab.V6: {"2001:db8::1", "2001:db8::2", "2001:db8:51::1"},
 	} {
 		t.Run(f.String(), func(t *testing.T) {
-			w := NewWatcher(ns, f)
-			w.Without = "ours" + f.String()
+			w := NewWatcher(ns, f, "ours"+f.String())
 			defer w.Close()
 			before := told(t, w)
 			nic := bridge(t, ns, "nic"+f.String())
 			add(t, ns, nic, a[0])
 			same(t, told(t, w), append(before, addrs(a[0])...))
-			ours := bridge(t, ns, w.Without)
+			ours := bridge(t, ns, "ours"+f.String())
 			add(t, ns, ours, a[2])
 			same(t, told(t, w), append(before, addrs(a[0])...))
 			for range 5000 { // more than a socket's buffer holds

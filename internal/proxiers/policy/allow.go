@@ -10,28 +10,32 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	netutils "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+
+	"github.com/viplab/viplab/proxiers/model"
 )
 
-// rules are those of a policy, with the pods of the node that it isolates.
+// rules are the rules of a policy, with the pods of the node that it isolates.
 type rules struct {
 	all     *cluster
 	policy  *networkingv1.NetworkPolicy
 	targets []*member
 }
 
-// allows are what a direction of the policy lets through: each peer of a rule with each protocol of it.
+// allows returns what a direction of the policy allows: each peer of a rule with each protocol of it.
 func (r rules) allows(d Direction) []Allow {
 	var out []Allow
-	if d == Egress {
+	switch d {
+	case Egress:
 		for i, rule := range r.policy.Spec.Egress {
 			out = append(out, r.rule(d, fmt.Sprintf("egress[%d]", i), " to", rule.To, rule.Ports)...)
 		}
-		return out
-	}
-	for i, rule := range r.policy.Spec.Ingress {
-		out = append(out, r.rule(d, fmt.Sprintf("ingress[%d]", i), " from", rule.From, rule.Ports)...)
+	case Ingress:
+		for i, rule := range r.policy.Spec.Ingress {
+			out = append(out, r.rule(d, fmt.Sprintf("ingress[%d]", i), " from", rule.From, rule.Ports)...)
+		}
 	}
 	return out
 }
@@ -42,7 +46,7 @@ func (r rules) rule(d Direction, at, word string, peers []networkingv1.NetworkPo
 		return r.ports(d, at, side{Peer: Peer{Any: true}, pods: r.all.pods}, ports)
 	}
 	var out []Allow
-	var blocks side // those without exceptions are one peer: ten thousand of them are to cost one rule
+	var blocks side // those without exceptions become one peer, so that ten thousand of them cost one rule
 	var which []int
 	for i, p := range peers {
 		s, ok := r.side(p)
@@ -55,21 +59,23 @@ func (r rules) rule(d Direction, at, word string, peers []networkingv1.NetworkPo
 			out = append(out, r.ports(d, fmt.Sprintf("%s%s[%d]", at, word, i), s, ports)...)
 		}
 	}
-	if n := len(which); n == 1 {
-		out = append(out, r.ports(d, fmt.Sprintf("%s%s[%d]", at, word, which[0]), blocks, ports)...)
-	} else if n > 1 {
-		out = append(out, r.ports(d, fmt.Sprintf("%s%s[%d] and %d more blocks", at, word, which[0], n-1), blocks, ports)...)
+	if len(which) == 0 {
+		return out
 	}
-	return out
+	why := fmt.Sprintf("%s%s[%d]", at, word, which[0])
+	if n := len(which); n > 1 {
+		why += fmt.Sprintf(" and %d more blocks", n-1)
+	}
+	return append(out, r.ports(d, why, blocks, ports)...)
 }
 
-// side is a peer, with the pods that it can be.
+// side is a peer with its pods.
 type side struct {
 	Peer
 	pods []*member
 }
 
-// side is what a peer comes to; false if it is nobody, or not valid.
+// side returns the pods and addresses of a peer. It reports false if there are none, or the peer is not valid.
 func (r rules) side(p networkingv1.NetworkPolicyPeer) (side, bool) {
 	switch {
 	case p.IPBlock != nil:
@@ -77,63 +83,50 @@ func (r rules) side(p networkingv1.NetworkPolicyPeer) (side, bool) {
 	case p.PodSelector == nil && p.NamespaceSelector == nil:
 		return side{}, false
 	}
-	in := only(r.policy.Namespace)
+	in, labelled := only(r.policy.Namespace), labels.Everything()
 	if p.NamespaceSelector != nil {
 		namespaces := selector(p.NamespaceSelector)
 		in = func(ns string) bool { return namespaces.Matches(r.all.namespaces[ns]) }
 	}
-	pods := r.all.pods
 	if p.PodSelector != nil {
-		pods = r.all.pick(in, selector(p.PodSelector))
-	} else {
-		pods = slices.DeleteFunc(slices.Clone(pods), func(m *member) bool { return !in(m.Namespace) })
+		labelled = selector(p.PodSelector)
 	}
+	pods := r.all.pick(in, labelled)
 	return side{Peer{Addrs: allAddrs(pods)}, pods}, len(pods) > 0
 }
 
 func (r rules) block(b *networkingv1.IPBlock) (side, bool) {
-	cidr, ok := parseCIDR(b.CIDR)
+	cidr, ok := model.ParsePrefix(b.CIDR)
 	if !ok {
 		return side{}, false
 	}
 	s := side{Peer: Peer{Blocks: []netip.Prefix{cidr}}}
 	for _, e := range b.Except {
-		except, ok := parseCIDR(e)
+		except, ok := model.ParsePrefix(e)
 		if !ok {
 			return side{}, false
 		}
 		s.Except = append(s.Except, except)
 	}
 	for _, m := range r.all.pods {
-		if inside := slices.DeleteFunc(slices.Clone(m.addrs),
-			func(a netip.Addr) bool { return !s.contains(a) }); len(inside) > 0 {
+		inside := slices.DeleteFunc(slices.Clone(m.addrs), func(a netip.Addr) bool { return !s.contains(a) })
+		if len(inside) > 0 {
 			s.pods = append(s.pods, &member{Pod: m.Pod, addrs: inside})
 		}
 	}
 	return s, true
 }
 
-// contains says whether an address is in one of the blocks.
+// contains reports whether an address is in one of the blocks.
 func (p Peer) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) &&
 		!slices.ContainsFunc(p.Except, func(e netip.Prefix) bool { return e.Contains(a) })
 }
 
-// parseCIDR reads a range as the API does: leading zeros and bits beyond the mask are no matter.
-func parseCIDR(text string) (netip.Prefix, bool) {
-	_, n, err := netutils.ParseCIDRSloppy(text)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	a, _ := netip.AddrFromSlice(n.IP)
-	ones, _ := n.Mask.Size()
-	return netip.PrefixFrom(a, ones).Masked(), true
-}
-
-// protocols are those that have ports, in the order of allows.
+// protocols are the protocols with ports, in the order of allows.
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 
-// ports are the allows of one peer.
+// ports returns the allows of one peer.
 func (r rules) ports(d Direction, at string, s side, ports []networkingv1.NetworkPolicyPort) []Allow {
 	if len(ports) == 0 {
 		return []Allow{{Peer: s.Peer, Why: at}}
@@ -154,13 +147,10 @@ func (r rules) ports(d Direction, at string, s side, ports []networkingv1.Networ
 }
 
 func protocolOf(p networkingv1.NetworkPolicyPort) corev1.Protocol {
-	if p.Protocol == nil {
-		return corev1.ProtocolTCP
-	}
-	return *p.Protocol
+	return ptr.Deref(p.Protocol, corev1.ProtocolTCP)
 }
 
-// numbers are the ranges of ports of a protocol, whether there are some, and whether it is all of them.
+// numbers returns the port ranges of a protocol, and reports whether there are some, and whether all ports are allowed.
 func numbers(ports []networkingv1.NetworkPolicyPort, proto corev1.Protocol) (ranges []PortRange, some, all bool) {
 	for _, p := range ports {
 		switch {
@@ -181,7 +171,7 @@ func numbers(ports []networkingv1.NetworkPolicyPort, proto corev1.Protocol) (ran
 	return merge(ranges), len(ranges) > 0, false
 }
 
-// merge puts ranges in order, and those that touch together.
+// merge sorts ranges and joins adjacent ones.
 func merge(ranges []PortRange) []PortRange {
 	slices.SortFunc(ranges, func(a, b PortRange) int { return cmp.Compare(a.First, b.First) })
 	var out []PortRange
@@ -195,8 +185,8 @@ func merge(ranges []PortRange) []PortRange {
 	return out
 }
 
-// named are the allows for named ports. A name means what it means to the pod that is talked to: for ingress one of
-// those that are isolated, for egress the peer, which then needs no other description.
+// named returns the allows for named ports. The destination pod defines the name: for ingress an isolated pod, for
+// egress the peer, which then needs no other description.
 func (r rules) named(d Direction, at string, s side, proto corev1.Protocol,
 	ports []networkingv1.NetworkPolicyPort) []Allow {
 	var out []Allow

@@ -14,7 +14,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// Compiler finds out what a cluster's policies come to on a node. The zero value with a Node is ready.
+// Compiler compiles the policies of a cluster for a node. The zero value with a Node is ready.
 type Compiler struct {
 	Node string
 
@@ -24,7 +24,7 @@ type Compiler struct {
 	policies   []*networkingv1.NetworkPolicy
 }
 
-// Compile is the state for a snapshot. It is the same as before where nothing has changed that it depends on.
+// Compile returns the state for a snapshot. It returns the same state if nothing that it depends on has changed.
 func (c *Compiler) Compile(s *store.Snapshot) *State {
 	if c.state != nil && slices.Equal(c.namespaces, s.Namespaces) && slices.Equal(c.pods, s.Pods) &&
 		slices.Equal(c.policies, s.NetworkPolicies) {
@@ -51,7 +51,8 @@ func compile(node string, all *cluster, policies []*networkingv1.NetworkPolicy) 
 			continue
 		}
 		for _, d := range directions(np) {
-			p := &Policy{Direction: d, Namespace: np.Namespace, Name: np.Name, Allows: rules{all, np, targets}.allows(d)}
+			allows := rules{all, np, targets}.allows(d)
+			p := &Policy{Direction: d, Namespace: np.Namespace, Name: np.Name, Allows: allows}
 			state.Policies = append(state.Policies, p)
 			for _, m := range targets {
 				of[m].isolate(p)
@@ -70,7 +71,7 @@ func (p *Pod) isolate(by *Policy) {
 	}
 }
 
-// targets are the pods that a policy isolates.
+// targets returns the pods that a policy isolates.
 func (c *cluster) targets(np *networkingv1.NetworkPolicy) []*member {
 	return c.pick(only(np.Namespace), selector(&np.Spec.PodSelector))
 }
@@ -79,8 +80,7 @@ func only(namespace string) func(string) bool {
 	return func(ns string) bool { return ns == namespace }
 }
 
-// selector is what selects as the API says. One that it does not allow selects nothing: whoever wrote it did not want
-// to open something else.
+// selector converts a selector. An invalid one selects nothing, so that it does not open anything.
 func selector(s *metav1.LabelSelector) labels.Selector {
 	sel, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -89,21 +89,14 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return sel
 }
 
-// directions are those in which a policy isolates. An API server writes down what is left out; here it is not relied
-// upon.
+// directions returns the directions in which a policy isolates. An API server would set them if they are missing.
 func directions(np *networkingv1.NetworkPolicy) []Direction {
 	types := np.Spec.PolicyTypes
-	if len(types) == 0 {
-		if len(np.Spec.Egress) == 0 {
-			return []Direction{Ingress}
-		}
-		return []Direction{Ingress, Egress}
-	}
 	var out []Direction
-	if slices.Contains(types, networkingv1.PolicyTypeIngress) {
+	if len(types) == 0 || slices.Contains(types, networkingv1.PolicyTypeIngress) {
 		out = append(out, Ingress)
 	}
-	if slices.Contains(types, networkingv1.PolicyTypeEgress) {
+	if len(types) == 0 && len(np.Spec.Egress) > 0 || slices.Contains(types, networkingv1.PolicyTypeEgress) {
 		out = append(out, Egress)
 	}
 	return out

@@ -21,14 +21,14 @@ type Definition struct {
 	Features spec.FeatureSet
 	// Probe programs a sample into an empty namespace. dir is a directory for its files.
 	Probe func(ctx context.Context, ns *netns.NS, dir string) error
-	// New makes the mechanism of a node.
-	New func(node spec.Node) (Mechanism, error)
+	// New makes the mechanisms of a node, which work independently.
+	New func(node spec.Node) ([]Mechanism, error)
 }
 
-// Mechanism programs the policies of a node. Its methods are not called concurrently.
+// Mechanism programs the policies of a node, or one IP family of them. Its methods are not called concurrently.
 type Mechanism interface {
-	// Program makes the kernel hold the state. After an error the mechanism assumes nothing about the kernel, and the next
-	// call rewrites everything. What is programmed already costs no program.
+	// Program makes the kernel hold the state. After an error the mechanism assumes nothing about the kernel, and the
+	// next call rewrites everything. A call with the same state runs no program.
 	Program(ctx context.Context, want *State, ports Ports) error
 	// Dump returns what is programmed, for people.
 	Dump(ctx context.Context) ([]byte, error)
@@ -56,50 +56,59 @@ func (p proxier) Usable(ctx context.Context, _ ...lab.Family) error {
 }
 
 func (p proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
-	m, err := p.definition.New(node)
+	all, err := p.definition.New(node)
 	if err != nil {
 		return nil, err
 	}
-	return &instance{node: node, compiler: Compiler{Node: node.Name}, mechanism: m}, nil
+	return &instance{node: node, compiler: Compiler{Node: node.Name}, mechanisms: all}, nil
 }
 
 // instance is an enforcer on one node.
 type instance struct {
-	node      spec.Node
-	compiler  Compiler
-	mechanism Mechanism
+	node       spec.Node
+	compiler   Compiler
+	mechanisms []Mechanism
 }
 
 // Apply implements spec.Instance. After a failure it tries once more, because the mechanism then rewrites everything.
 func (i *instance) Apply(ctx context.Context, s *store.Snapshot) error {
 	state, ports := i.compiler.Compile(s), i.node.Host.Ports()
-	err := i.mechanism.Program(ctx, state, ports)
-	if err != nil && ctx.Err() == nil {
-		err = i.mechanism.Program(ctx, state, ports)
-	}
+	err := kit.Each(i.mechanisms, func(m Mechanism) error {
+		err := m.Program(ctx, state, ports)
+		if err != nil && ctx.Err() == nil {
+			err = m.Program(ctx, state, ports)
+		}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("%s: enforce policies: %w", i.node.Name, err)
 	}
 	return nil
 }
 
-// Dump implements spec.Instance.
 func (i *instance) Dump(ctx context.Context, w io.Writer) error {
-	text, err := i.mechanism.Dump(ctx)
-	if err == nil {
-		_, err = w.Write(text)
+	for _, m := range i.mechanisms {
+		text, err := m.Dump(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // Stop implements spec.Instance. The built-in enforcers remove their rules when they are told to end.
 func (i *instance) Stop(ctx context.Context) error { return i.Cleanup(ctx) }
 
-// Cleanup implements spec.Instance.
-func (i *instance) Cleanup(ctx context.Context) error { return i.mechanism.Remove(ctx) }
+func (i *instance) Cleanup(ctx context.Context) error {
+	return kit.Each(i.mechanisms, func(m Mechanism) error { return m.Remove(ctx) })
+}
 
-// Kill implements spec.Instance.
 func (i *instance) Kill(context.Context) error {
-	i.mechanism.Release()
+	for _, m := range i.mechanisms {
+		m.Release()
+	}
 	return nil
 }

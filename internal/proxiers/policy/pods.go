@@ -10,15 +10,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 )
 
-// cluster is what selectors select from.
+// cluster holds what selectors select from.
 type cluster struct {
 	namespaces map[string]labels.Set
 	pods       []*member // by namespace and name
 }
 
-// member is a pod that packets can be told to belong to.
+// member is a pod with addresses of its own.
 type member struct {
 	*corev1.Pod
 	addrs []netip.Addr
@@ -46,7 +47,7 @@ func newCluster(namespaces []*corev1.Namespace, pods []*corev1.Pod) *cluster {
 	return c
 }
 
-// addresses are those that are the pod's alone: not those of its node, nor those it had before it ended.
+// addresses returns the pod's own addresses: none on the host network, and none after it has ended.
 func addresses(p *corev1.Pod) []netip.Addr {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
@@ -64,18 +65,18 @@ func addresses(p *corev1.Pod) []netip.Addr {
 	return out
 }
 
-// newer says which of two pods has an address that both claim: a network plugin gives it away again as soon as the
-// former owner is gone, of which the API may tell later.
+// newer reports whether a owns an address that both pods claim: a network plugin reuses an address as soon as its
+// former owner is gone, which the API may report later.
 func newer(a, b *corev1.Pod) bool {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
-		cmp.Compare(b2i(a.DeletionTimestamp == nil), b2i(b.DeletionTimestamp == nil)),
+		cmp.Compare(deleted(b), deleted(a)),
 		cmp.Compare(revision(a), revision(b)),
 	) > 0
 }
 
-func b2i(b bool) int {
-	if b {
+func deleted(p *corev1.Pod) int {
+	if p.DeletionTimestamp != nil {
 		return 1
 	}
 	return 0
@@ -86,12 +87,12 @@ func revision(p *corev1.Pod) uint64 {
 	return n
 }
 
-// port is the number of a named port of the pod, 0 if it has none of that name and protocol. Containers that have ended
-// by the time others start do not count.
+// port returns the number of a named port of the pod, 0 if it has none of that name and protocol. Init containers that
+// end before the others start do not count.
 func (m *member) port(name string, proto corev1.Protocol) uint16 {
 	containers := slices.Clone(m.Spec.Containers)
 	for _, c := range m.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if ptr.Deref(c.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways {
 			containers = append(containers, c)
 		}
 	}
@@ -105,7 +106,7 @@ func (m *member) port(name string, proto corev1.Protocol) uint16 {
 	return 0
 }
 
-// pick picks pods of the namespaces by labels.
+// pick returns the pods with the labels in the namespaces.
 func (c *cluster) pick(inNamespace func(string) bool, pods labels.Selector) []*member {
 	var out []*member
 	for _, m := range c.pods {
@@ -116,7 +117,7 @@ func (c *cluster) pick(inNamespace func(string) bool, pods labels.Selector) []*m
 	return out
 }
 
-// allAddrs are the addresses of pods, in order.
+// allAddrs returns the sorted addresses of pods.
 func allAddrs(pods []*member) []netip.Addr {
 	var out []netip.Addr
 	for _, m := range pods {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy is what enforcers of NetworkPolicy share: it compiles the policies of a cluster into addresses and
-// ports for one node, and makes a spec.Proxier of a Mechanism that programs them.
+// Package policy is what the enforcers of NetworkPolicy share: it compiles the policies of a cluster into addresses and
+// ports for one node, and makes a spec.Proxier of a Mechanism.
 package policy
 
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// State is what is to be enforced on a node. It is never changed.
+// State is what a node must enforce. It is immutable.
 type State struct {
-	// Pods are those of the node, by namespace and name. Pods on the node's own network are not among them, nor those that
-	// have ended or have no address.
+	// Pods are the pods of the node with addresses of their own, by namespace and name.
 	Pods []*Pod
-	// Policies are those that isolate one of the pods, ingress first, then by namespace and name.
+	// Policies are the policies that isolate one of the pods, ingress first, then by namespace and name.
 	Policies []*Policy
 }
 
@@ -29,7 +30,7 @@ type Pod struct {
 	Ingress, Egress []*Policy
 }
 
-// Policies are those that isolate the pod in a direction.
+// Policies returns the policies that isolate the pod in a direction.
 func (p *Pod) Policies(d Direction) []*Policy {
 	if d == Egress {
 		return p.Egress
@@ -37,7 +38,7 @@ func (p *Pod) Policies(d Direction) []*Policy {
 	return p.Ingress
 }
 
-// Label is "namespace/name", without what could break out of a rule.
+// Label returns "namespace/name" in a form that is safe in rules.
 func (p *Pod) Label() string { return Plain(p.Namespace + "/" + p.Name) }
 
 // Direction is seen from the pod that is isolated.
@@ -53,37 +54,35 @@ const (
 type Policy struct {
 	Direction       Direction
 	Namespace, Name string
-	// Allows are what it lets through: whatever fits one of them.
+	// Allows match the allowed packets.
 	Allows []Allow
 }
 
-// Label is "namespace/name", without what could break out of a rule.
+// Label returns "namespace/name" in a form that is safe in rules.
 func (p *Policy) Label() string { return Plain(p.Namespace + "/" + p.Name) }
 
-// Allow is packets that a policy lets through.
+// Allow matches packets that a policy allows.
 type Allow struct {
-	// Peer is the other side.
 	Peer Peer
 	// Protocol is empty for any.
 	Protocol corev1.Protocol
-	// Ports are destination ports, in order and apart from one another. None stands for all, unless there are Named ones.
+	// Ports are the destination ports, sorted and not adjacent. None stands for all, unless there are Named ones.
 	Ports []PortRange
-	// Named are destinations that a named port has led to.
+	// Named are the destinations of a named port.
 	Named []netip.AddrPort
 	// Why is the place in the policy: "ingress[0] from[1] port http".
 	Why string
 }
 
-// Peer is the other side of a connection: anybody, these addresses, or these blocks. One that nobody can be is in no
-// Allow.
+// Peer is the other side of a connection: any, some addresses, or some blocks. It is never empty.
 type Peer struct {
 	Any    bool
-	Addrs  []netip.Addr   // in order
+	Addrs  []netip.Addr   // sorted
 	Blocks []netip.Prefix // of either family; they may overlap
-	Except []netip.Prefix // of the block, where there is one
+	Except []netip.Prefix // exceptions of a single block
 }
 
-// PortRange is a range of ports, both ends included.
+// PortRange is a range of ports, including both ends.
 type PortRange struct{ First, Last uint16 }
 
 // String is "80" or "80-90".
@@ -94,16 +93,31 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Plain is a text with a dot for each byte that no name in Kubernetes has. Names that the API server has admitted stay
-// as they are.
+// unusual matches a character that no name in Kubernetes has.
+var unusual = regexp.MustCompile(`[^a-zA-Z0-9/._-]`)
+
+// Plain replaces each unusual byte of a name by a dot.
 func Plain(text string) string {
-	out := []byte(text)
-	for i, b := range out {
-		switch {
-		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', b == '/', b == '-', b == '.', b == '_':
-		default:
-			out[i] = '.'
-		}
+	return unusual.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat(".", len(s)) })
+}
+
+// Sample returns a state for probes that uses all features, with a pod of the address.
+func Sample(addr netip.Addr) *State {
+	whole := netip.PrefixFrom(addr, 0).Masked()
+	half := netip.PrefixFrom(addr, 1).Masked()
+	allows := []Allow{
+		{Peer: Peer{Any: true}, Protocol: "UDP"},
+		{Peer: Peer{Addrs: []netip.Addr{addr}}, Protocol: "TCP", Ports: []PortRange{{80, 80}, {82, 90}}},
+		{Peer: Peer{Blocks: []netip.Prefix{whole}, Except: []netip.Prefix{half}}, Protocol: "SCTP",
+			Named: []netip.AddrPort{netip.AddrPortFrom(addr, 80)}},
 	}
-	return string(out)
+	s := &State{}
+	p := &Pod{Namespace: "probe", Name: "probe", Account: "probe", Addrs: []netip.Addr{addr}}
+	for _, d := range []Direction{Ingress, Egress} {
+		by := &Policy{Direction: d, Namespace: "probe", Name: "probe", Allows: allows}
+		s.Policies = append(s.Policies, by)
+		p.isolate(by)
+	}
+	s.Pods = []*Pod{p}
+	return s
 }

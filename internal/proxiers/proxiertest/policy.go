@@ -24,14 +24,9 @@ import (
 // PolicyWorld is a lab of two nodes with an enforcer on each: the pods x/a, x/b and y/a are on n1, x/c and y/b on n2.
 // Each serves TCP and UDP on the ports 80 and 81. A pod has its name as the label pod, and a namespace has its own as
 // ns.
-type PolicyWorld struct {
-	*lab.Lab
-	Instances []spec.Instance
-	State     *store.Snapshot // what they were given; it is replaced, never changed
-	Places    []spec.Node
-}
+type PolicyWorld struct{ nodes }
 
-// PolicyPorts are what pods serve.
+// PolicyPorts are the ports that pods serve.
 var PolicyPorts = []traffic.Port{{Proto: "tcp", Number: 80}, {Proto: "udp", Number: 80}, {Proto: "tcp", Number: 81},
 	{Proto: "udp", Number: 81}}
 
@@ -42,41 +37,25 @@ func NewPolicyWorld(t testing.TB, p spec.Proxier, topology lab.Topology) *Policy
 		{Name: "n1", Pods: []lab.PodSpec{{Name: "x/a"}, {Name: "x/b"}, {Name: "y/a"}}},
 		{Name: "n2", Pods: []lab.PodSpec{{Name: "x/c"}, {Name: "y/b"}}},
 	}
-	l, err := lab.Build(t.Context(), topology)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	w := &PolicyWorld{Lab: l, State: &store.Snapshot{}}
+	w := &PolicyWorld{build(t, topology, PolicyPorts...)}
 	for _, ns := range []string{"x", "y"} {
 		w.State.Namespaces = append(w.State.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns,
 			Labels: map[string]string{"ns": ns}}})
 	}
-	for _, pod := range l.Pods() {
-		w.Serve(t, pod)
+	for _, pod := range w.Pods() {
 		w.State.Pods = append(w.State.Pods, PodOf(pod))
 	}
-	for _, n := range l.Nodes() {
-		place := on(t, n, l.Stack().Families()...)
-		place.Name, place.ClusterCIDRs, place.PodCIDRs = n.Name(), l.ClusterCIDRs(), n.PodCIDRs()
-		w.Places = append(w.Places, place)
+	for _, place := range w.Places {
 		w.Instances = append(w.Instances, Start(t, p, place))
 	}
 	w.Apply(t)
 	return w
 }
 
-// Serve makes a pod serve the PolicyPorts.
-func (w *PolicyWorld) Serve(t testing.TB, pod *lab.Pod) {
-	t.Helper()
-	s, err := traffic.Serve(pod.NS, pod.Name(), nil, PolicyPorts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-}
+// Serve serves the PolicyPorts in a pod.
+func (w *PolicyWorld) Serve(t testing.TB, pod *lab.Pod) { serve(t, pod, PolicyPorts...) }
 
-// PodOf is a pod of a lab, as the API tells of it.
+// PodOf returns the API object of a pod of a lab.
 func PodOf(p *lab.Pod) *corev1.Pod {
 	namespace, name, _ := strings.Cut(p.Name(), "/")
 	pod := &corev1.Pod{
@@ -91,20 +70,17 @@ func PodOf(p *lab.Pod) *corev1.Pod {
 	return pod
 }
 
-// Apply gives the nodes a state that is this one but for the changes.
+// Apply changes the state of the nodes.
 func (w *PolicyWorld) Apply(t Failer, changes ...func(*store.Snapshot)) {
 	t.Helper()
 	next := *w.State
 	for _, c := range changes {
 		c(&next)
 	}
-	w.State = &next
-	for _, in := range w.Instances {
-		Apply(t, in, w.State)
-	}
+	w.apply(t, &next)
 }
 
-// Policies makes these all policies there are.
+// Policies replaces all policies.
 func Policies(all ...*networkingv1.NetworkPolicy) func(*store.Snapshot) {
 	return func(s *store.Snapshot) { s.NetworkPolicies = all }
 }
@@ -145,14 +121,14 @@ func (w *PolicyWorld) Reach(t testing.TB, pod string) []string {
 	return slices.Compact(all)
 }
 
-// Reaches says whether a host reaches a port of a pod. Silence is proved by a fence to the pod's node.
+// Reaches reports whether a host reaches a port of a pod. A fence proves silence.
 func (w *PolicyWorld) Reaches(t testing.TB, from *lab.Host, pod string, f lab.Family, port traffic.Port) bool {
 	t.Helper()
-	to := w.Pod(pod)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	a := traffic.Probe{
-		From: from.NS, To: addrPort(to, f, port), Proto: port.Proto, Fences: []netip.Addr{w.fence(from, f)},
+		From: from.NS, To: netip.AddrPortFrom(w.Pod(pod).Addr(f), port.Number), Proto: port.Proto,
+		Fences: []netip.Addr{w.fence(from, f)},
 	}.Do(ctx)
 	switch {
 	case a.Fault != nil:
@@ -165,21 +141,13 @@ func (w *PolicyWorld) Reaches(t testing.TB, from *lab.Host, pod string, f lab.Fa
 	return a.Outcome == traffic.Reply
 }
 
-func addrPort(h *lab.Pod, f lab.Family, port traffic.Port) netip.AddrPort {
-	return netip.AddrPortFrom(h.Addr(f), port.Number)
-}
-
-// fence is what the host reaches whatever policies say: the node of a pod, and a node otherwise.
+// fence returns an address that the host reaches whatever policies say: the node of a pod, or another node.
 func (w *PolicyWorld) fence(from *lab.Host, f lab.Family) netip.Addr {
 	for _, p := range w.Pods() {
 		if p.NS == from.NS {
 			return p.Node().Addr(f)
 		}
 	}
-	for _, n := range w.Nodes() {
-		if n.NS != from.NS {
-			return n.Addr(f)
-		}
-	}
-	return netip.Addr{}
+	i := slices.IndexFunc(w.Nodes(), func(n *lab.Node) bool { return n.NS != from.NS })
+	return w.Nodes()[i].Addr(f)
 }

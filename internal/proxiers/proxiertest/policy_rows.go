@@ -21,53 +21,52 @@ type policyRow struct {
 	want     []string
 }
 
-// everything is all ports of a pod, from several pods, or some of them.
-func everything(ports ...string) func(from ...string) []string {
-	if len(ports) == 0 {
-		ports = []string{"tcp/80", "tcp/81", "udp/80", "udp/81"}
-	}
-	return func(from ...string) []string {
-		var all []string
-		for _, f := range from {
-			for _, p := range ports {
-				all = append(all, f+" "+p)
-			}
+// reached returns some ports of x/a, comma-separated, from several pods.
+func reached(ports string, from ...string) []string {
+	var all []string
+	for _, f := range from {
+		for p := range strings.SplitSeq(ports, ",") {
+			all = append(all, f+" "+p)
 		}
-		slices.Sort(all)
-		return all
 	}
+	return all
 }
 
-const ingressOfA = "metadata: {namespace: x, name: p}\nspec:\n  podSelector: {matchLabels: {pod: a}}\n  ingress:\n"
+const allPorts = "tcp/80,tcp/81,udp/80,udp/81"
+
+const (
+	ingressOfA = "metadata: {namespace: x, name: p}\nspec:\n  podSelector: {matchLabels: {pod: a}}\n  ingress:\n"
+	egressOfY  = "metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: [Egress]\n  egress:\n"
+)
 
 // policyRows are few: the suite of static cases judges enforcers, and these say at once which part of one is broken.
 var policyRows = []policyRow{
-	{"none", nil, everything()("x/b", "y/a", "x/c", "y/b")},
+	{"none", nil, reached(allPorts, "x/b", "y/a", "x/c", "y/b")},
 	{"deny", []string{"metadata: {namespace: x, name: p}\nspec: {podSelector: {}}"}, nil},
-	{"own namespace", []string{ingressOfA + "  - from: [{podSelector: {}}]"}, everything()("x/b", "x/c")},
+	{"own namespace", []string{ingressOfA + "  - from: [{podSelector: {}}]"}, reached(allPorts, "x/b", "x/c")},
 	{"port range", []string{ingressOfA + "  - ports: [{port: 70, endPort: 80}]"},
-		everything("tcp/80")("x/b", "y/a", "x/c", "y/b")},
+		reached("tcp/80", "x/b", "y/a", "x/c", "y/b")},
 	{"all of UDP", []string{ingressOfA + "  - ports: [{protocol: UDP}]"},
-		everything("udp/80", "udp/81")("x/b", "y/a", "x/c", "y/b")},
+		reached("udp/80,udp/81", "x/b", "y/a", "x/c", "y/b")},
 	{"peer and port", []string{ingressOfA +
 		"  - from: [{namespaceSelector: {matchLabels: {ns: 'y'}}, podSelector: {matchLabels: {pod: b}}}]\n    ports: " +
-		"[{port: 81, protocol: UDP}]"}, everything("udp/81")("y/b")},
-	{"block", []string{ingressOfA + "  - from: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.244.2.0/24, 10.244.2.3/32]}}, " +
-		"{ipBlock: {cidr: '::/0', except: ['fd00:10:244:2::/64']}}]"}, everything()("x/b", "y/a")},
+		"[{port: 81, protocol: UDP}]"}, reached("udp/81", "y/b")},
+	{"block", []string{ingressOfA + "  - from: [" +
+		"{ipBlock: {cidr: 0.0.0.0/0, except: [10.244.2.0/24, 10.244.2.3/32]}}, " +
+		"{ipBlock: {cidr: '::/0', except: ['fd00:10:244:2::/64']}}]"}, reached(allPorts, "x/b", "y/a")},
 	{"IPv6 alone", []string{ingressOfA + "  - from: [{ipBlock: {cidr: '::/0'}}]\n    ports: [{port: 80}]"},
 		[]string{"x/b tcp/80 v6", "x/c tcp/80 v6", "y/a tcp/80 v6", "y/b tcp/80 v6"}},
 	{"union", []string{ingressOfA + "  - from: [{podSelector: {}}]\n    ports: [{port: 80}]",
-		"metadata: {namespace: x, name: q}\nspec:\n  podSelector: {}\n  ingress:\n  - from: [{podSelector: {matchLabels: " +
-			"{pod: c}}}]\n    ports: [{port: 81}]"},
+		"metadata: {namespace: x, name: q}\nspec:\n  podSelector: {}\n  ingress:\n" +
+			"  - from: [{podSelector: {matchLabels: {pod: c}}}]\n    ports: [{port: 81}]"},
 		[]string{"x/b tcp/80", "x/c tcp/80", "x/c tcp/81"}},
-	{"egress of others", []string{"metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: " +
-		"[Egress]\n  egress:\n  - ports: [{port: 81}]\n    to: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: " +
-		"a}}}]"},
-		append(everything()("x/b", "x/c"), everything("tcp/81")("y/a", "y/b")...)},
-	{"egress and ingress", []string{"metadata: {namespace: 'y', name: p}\nspec:\n  podSelector: {}\n  policyTypes: " +
-		"[Egress]\n  egress:\n  - {}", "metadata: {namespace: x, name: p}\nspec: {podSelector: {}}"}, nil},
+	{"egress of others", []string{egressOfY +
+		"  - ports: [{port: 81}]\n    to: [{namespaceSelector: {}, podSelector: {matchLabels: {pod: a}}}]"},
+		append(reached(allPorts, "x/b", "x/c"), reached("tcp/81", "y/a", "y/b")...)},
+	{"egress and ingress", []string{egressOfY + "  - {}",
+		"metadata: {namespace: x, name: p}\nspec: {podSelector: {}}"}, nil},
 	{"many ports", []string{ingressOfA + "  - ports: [" + strings.Join(manyPorts(), ", ") + "]"},
-		everything("tcp/81")("x/b", "y/a", "x/c", "y/b")},
+		reached("tcp/81", "x/b", "y/a", "x/c", "y/b")},
 }
 
 func manyPorts() []string {
@@ -93,8 +92,8 @@ func PolicyTraffic(t *testing.T, p spec.Proxier, networks ...lab.PodNetwork) {
 				slices.Sort(row.want)
 				if got := w.Reach(t, "x/a"); !slices.Equal(got, row.want) {
 					_ = w.Instances[0].Dump(t.Context(), &dump)
-					t.Errorf("%s: reached by\n%s\nwant\n%s\n%s", row.name, strings.Join(got, "\n"), strings.Join(row.want, "\n"),
-						dump.String())
+					t.Errorf("%s: reached by\n%s\nwant\n%s\n%s", row.name, strings.Join(got, "\n"),
+						strings.Join(row.want, "\n"), dump.String())
 				}
 			}
 		})

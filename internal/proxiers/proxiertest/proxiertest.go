@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxiertest is what the tests of proxiers share: nodes and clusters, plain ones of any size and small random
-// ones; a lab with traffic; and benchmarks of a sync.
+// Package proxiertest is what the tests of proxiers share: nodes, plain and random clusters, labs with traffic, and
+// benchmarks of a sync.
 package proxiertest
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -51,6 +52,53 @@ func UpNode(t testing.TB, families ...lab.Family) spec.Node {
 
 func on(t testing.TB, host *lab.Node, families ...lab.Family) spec.Node {
 	return spec.Node{Host: host, Families: families, StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+}
+
+// nodes are the nodes of a lab with a program on each.
+type nodes struct {
+	*lab.Lab
+	Instances []spec.Instance // that of each node, while it runs
+	State     *store.Snapshot // what the instances were given; it is replaced, never changed
+	Places    []spec.Node
+}
+
+// build builds a lab in which every pod serves some ports. It ends with the test.
+func build(t testing.TB, topology lab.Topology, ports ...traffic.Port) nodes {
+	t.Helper()
+	l, err := lab.Build(t.Context(), topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for _, p := range l.Pods() {
+		serve(t, p, ports...)
+	}
+	all := nodes{Lab: l, State: &store.Snapshot{}}
+	for _, n := range l.Nodes() {
+		place := on(t, n, l.Stack().Families()...)
+		place.Name, place.ClusterCIDRs, place.PodCIDRs = n.Name(), l.ClusterCIDRs(), n.PodCIDRs()
+		all.Places = append(all.Places, place)
+	}
+	return all
+}
+
+// serve serves ports in a pod.
+func serve(t testing.TB, pod *lab.Pod, ports ...traffic.Port) {
+	t.Helper()
+	s, err := traffic.Serve(pod.NS, pod.Name(), nil, ports...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+}
+
+// apply gives all instances a state.
+func (n *nodes) apply(t Failer, next *store.Snapshot) {
+	t.Helper()
+	n.State = next
+	for _, in := range n.Instances {
+		Apply(t, in, next)
+	}
 }
 
 // Readdress gives the loopback device of a node an address ("+192.0.2.1/32"), or takes it away ("-192.0.2.1/32").
@@ -99,7 +147,7 @@ func Simple(i, endpoints int, f lab.Family) (*corev1.Service, *discoveryv1.Endpo
 		ObjectMeta: metav1.ObjectMeta{Namespace: "test", Name: fmt.Sprintf("%s-%s", name, f),
 			Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: Ptr("http"), Port: Ptr(int32(8080))}},
+		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080))}},
 	}
 	pattern := "10.244.%d.%d"
 	if f == lab.V6 {
@@ -107,11 +155,8 @@ func Simple(i, endpoints int, f lab.Family) (*corev1.Service, *discoveryv1.Endpo
 	}
 	for e := range endpoints {
 		k := i*endpoints + e
-		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf(pattern, k/250%250,
-			k%250+1)}})
+		addr := fmt.Sprintf(pattern, k/250%250, k%250+1)
+		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr}})
 	}
 	return svc, sl
 }
-
-// Ptr is a pointer to a value.
-func Ptr[T any](v T) *T { return &v }

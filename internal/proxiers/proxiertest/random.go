@@ -57,10 +57,11 @@ func Change(t *rapid.T, s *store.Snapshot) *store.Snapshot {
 
 func someService(t *rapid.T, name string, number int) *corev1.Service {
 	yes := func(what string) bool { return rapid.Bool().Draw(t, name+" "+what) }
+	types := []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "test", Name: name},
 		Spec: corev1.ServiceSpec{
-			Type:       rapid.SampledFrom([]corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer"}).Draw(t, name+" type"),
+			Type:       rapid.SampledFrom(types).Draw(t, name+" type"),
 			ClusterIPs: []string{fmt.Sprintf("10.96.0.%d", number+1), fmt.Sprintf("fd00:10:96::%d", number+1)},
 		},
 	}
@@ -78,7 +79,7 @@ func someService(t *rapid.T, name string, number int) *corev1.Service {
 		s.Spec.HealthCheckNodePort = int32(31000 + number)
 	}
 	if yes("itp local") {
-		s.Spec.InternalTrafficPolicy = Ptr(corev1.ServiceInternalTrafficPolicyLocal)
+		s.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 	}
 	if yes("affinity") {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -100,13 +101,14 @@ func someService(t *rapid.T, name string, number int) *corev1.Service {
 func someSlice(t *rapid.T, name string, family discoveryv1.AddressType, number int) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "test", Name: name + "-" + string(family), Labels: map[string]string{discoveryv1.LabelServiceName: name},
+			Namespace: "test", Name: name + "-" + string(family),
+			Labels: map[string]string{discoveryv1.LabelServiceName: name},
 		},
 		AddressType: family,
 	}
 	for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: Ptr(string(proto)), Port: Ptr(int32(8080)),
-			Protocol: Ptr(proto)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: new(string(proto)), Port: new(int32(8080)),
+			Protocol: new(proto)})
 	}
 	pattern := "10.244.%d.%d"
 	if family == discoveryv1.AddressTypeIPv6 {
@@ -116,8 +118,8 @@ func someSlice(t *rapid.T, name string, family discoveryv1.AddressType, number i
 		ready := rapid.Bool().Draw(t, "ready")
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 			Addresses:  []string{fmt.Sprintf(pattern, number, i+1)},
-			NodeName:   Ptr(rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")),
-			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: Ptr(true), Terminating: Ptr(!ready)},
+			NodeName:   new(rapid.SampledFrom([]string{"n1", "n2"}).Draw(t, "node")),
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: new(true), Terminating: new(!ready)},
 		})
 	}
 	return s

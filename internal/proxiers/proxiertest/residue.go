@@ -15,23 +15,22 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// looks are commands that show what a proxier may leave in a node, and of which nothing changes by itself.
+// looks are commands that show what a proxier may leave in a node. Their output never changes by itself.
 var looks = []string{
 	"iptables-legacy-save", "ip6tables-legacy-save", "ipset list -name", "cat /proc/net/ip_vs",
 	"ip -o link", "ip -o addr", "ip rule", "ip -6 rule", "ip route show table all", "ip -6 route show table all",
 	"ss -Hlntu", "grep -rs --exclude=nf_conntrack_count . /proc/sys/net",
 }
 
-// Holdings is all that a node holds of rules of either kind, IP sets, virtual servers, devices, addresses, routes,
-// listening sockets and settings of the kernel, a line each. What is there without meaning anything is left out: the
-// built-in chains of iptables, if they are empty and accept everything.
+// Holdings returns all rules, IP sets, virtual servers, devices, addresses, routes, listening sockets and sysctls of a
+// node, a line each. It leaves out the built-in chains of iptables if they are empty and accept everything.
 func Holdings(t testing.TB, n *lab.Node) []string {
 	t.Helper()
 	all := nftHoldings(t, n)
 	for _, look := range looks {
 		out := show(t, n, look)
 		for line := range strings.Lines(out) {
-			if !idle(line) {
+			if !idle.MatchString(line) {
 				all = append(all, look+": "+strings.TrimSpace(line))
 			}
 		}
@@ -40,17 +39,10 @@ func Holdings(t testing.TB, n *lab.Node) []string {
 	return all
 }
 
-// idle says whether a line of iptables-save says nothing: remarks, tables, and chains that are built in and accept.
-func idle(line string) bool {
-	for _, begin := range []string{"#", "*", "COMMIT"} {
-		if strings.HasPrefix(line, begin) {
-			return true
-		}
-	}
-	return strings.HasPrefix(line, ":") && strings.Contains(line, " ACCEPT [")
-}
+// idle matches lines of iptables-save without meaning: comments, tables, and built-in chains that accept.
+var idle = regexp.MustCompile(`^(#|\*|COMMIT|:.* ACCEPT \[)`)
 
-// show runs a command in the node. What this kernel or machine does not have holds nothing.
+// show runs a command in the node, and returns nothing if the command or its kernel feature does not exist.
 func show(t testing.TB, n *lab.Node, command string) string {
 	t.Helper()
 	words := strings.Fields(command)
@@ -64,20 +56,18 @@ func show(t testing.TB, n *lab.Node, command string) string {
 	return out.String()
 }
 
-// Difference is what two sorted lists do not have in common: "-" for a line of the first alone, "+" for one of the
-// second.
+// Difference returns the lines that only one of two sorted lists has: "-" for the first, "+" for the second.
 func Difference(a, b []string) string {
 	var out strings.Builder
-	for _, l := range a {
-		if _, both := slices.BinarySearch(b, l); !both {
-			out.WriteString("- " + l + "\n")
+	only := func(mark string, these, those []string) {
+		for _, l := range these {
+			if _, both := slices.BinarySearch(those, l); !both {
+				out.WriteString(mark + l + "\n")
+			}
 		}
 	}
-	for _, l := range b {
-		if _, both := slices.BinarySearch(a, l); !both {
-			out.WriteString("+ " + l + "\n")
-		}
-	}
+	only("- ", a, b)
+	only("+ ", b, a)
 	return out.String()
 }
 

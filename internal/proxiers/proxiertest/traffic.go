@@ -16,16 +16,14 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// The conformance suite judges what proxiers do with packets. The tests here are few, and there to say at once which
+// Row is a probe and its expected outcome. The conformance suite judges proxiers; the few rows here show quickly which
 // part of one is broken.
-
-// Row is a probe and what must come of it.
 type Row struct {
 	From    *netns.NS
 	To      netip.AddrPort
 	Outcome traffic.Outcome
-	Servers []string   // who may answer
-	Peer    netip.Addr // whom the server has to see; the zero Addr stands for some address of a node
+	Servers []string   // that may answer
+	Peer    netip.Addr // the client that the server must see; the zero Addr stands for any node
 }
 
 // Traffic sends packets of all kinds through worlds with either kind of pods. more, if not nil, are further rows of a
@@ -87,17 +85,16 @@ func (w *World) Rows(f lab.Family) []Row {
 
 		{a1.NS, VIP(f, 13), traffic.Reply, []string{"a1"}, netip.Addr{}},
 	}
-	switch localhost := netip.MustParseAddrPort("127.0.0.1:30010"); {
-	case f == lab.V6:
-		return append(rows, Row{n1.NS, netip.MustParseAddrPort("[::1]:30010"), traffic.Refused, nil, netip.Addr{}})
-	case w.Proxier.Features()[spec.NodePortLocalhost]:
+	localhost := netip.MustParseAddrPort("127.0.0.1:30010")
+	if f == lab.V6 {
+		localhost = netip.MustParseAddrPort("[::1]:30010")
+	} else if w.Proxier.Features()[spec.NodePortLocalhost] {
 		return append(rows, Row{n1.NS, localhost, traffic.Reply, web, netip.Addr{}})
-	default:
-		return append(rows, Row{n1.NS, localhost, traffic.Refused, nil, netip.Addr{}})
 	}
+	return append(rows, Row{n1.NS, localhost, traffic.Refused, nil, netip.Addr{}})
 }
 
-// Check sends a row's probe. Where the proxier relays connections, the server has to see a node, whoever the client is.
+// Check sends a row's probe. If the proxier relays connections, the server must see a node.
 func (w *World) Check(t *testing.T, proto string, r Row) {
 	t.Helper()
 	probe := traffic.Probe{From: r.From, To: r.To, Proto: proto,
@@ -131,19 +128,16 @@ func (w *World) relays() bool { return !w.Proxier.Features()[spec.KernelNAT] }
 
 func (w *World) isNode(t *testing.T, a netip.Addr) bool {
 	t.Helper()
-	for _, n := range w.Nodes() {
+	return slices.ContainsFunc(w.Nodes(), func(n *lab.Node) bool {
 		local, err := n.LocalAddrs()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(local, a) {
-			return true
-		}
-	}
-	return false
+		return slices.Contains(local, a)
+	})
 }
 
-// UDPFollowsEndpoints takes a client along, which keeps its port and never pauses, as endpoints come and go.
+// UDPFollowsEndpoints checks that a client which keeps its port follows changes of the endpoints.
 func UDPFollowsEndpoints(t *testing.T, p spec.Proxier) {
 	w := NewWorld(t, p, lab.Bridge)
 	w.Apply(t, Service("web", 10, AsNodePort))
@@ -172,8 +166,7 @@ func UDPFollowsEndpoints(t *testing.T, p spec.Proxier) {
 	}
 }
 
-// RestartIsTransparent lets connections live on, and clients stay with their endpoints, while one proxier takes over
-// from another one.
+// RestartIsTransparent checks that connections survive a restart, and clients keep their endpoints.
 func RestartIsTransparent(t *testing.T, p spec.Proxier) {
 	w := NewWorld(t, p, lab.Bridge)
 	w.Apply(t, Service("web", 10, AsSticky), "a1", "b1", "a2")
@@ -190,8 +183,8 @@ func RestartIsTransparent(t *testing.T, p spec.Proxier) {
 				t.Fatalf("%s: the connection after a restart: %v %s", f, a.Outcome, a.Detail)
 			}
 			if a := probe.Do(t.Context()); a.Outcome != traffic.Reply || a.Greeting.Server != first.Greeting.Server {
-				t.Fatalf("%s: a new connection after a restart: %v from %q, want one from %q", f, a.Outcome, a.Greeting.Server,
-					first.Greeting.Server)
+				t.Fatalf("%s: a new connection after a restart: %v from %q, want one from %q", f, a.Outcome,
+					a.Greeting.Server, first.Greeting.Server)
 			}
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -23,11 +22,8 @@ import (
 // World is a dual-stack lab of two nodes with a proxier on each, and a server on port 8080 in every pod: a1 and b1 on
 // n1, a2 on n2.
 type World struct {
-	*lab.Lab
-	Proxier   spec.Proxier    // what was started last
-	Instances []spec.Instance // that of each node, while one is there
-	State     *store.Snapshot // what they were given; it is replaced, never changed
-	places    []spec.Node     // what each was told of its node
+	nodes
+	Proxier spec.Proxier // the one that was started last
 }
 
 // NewWorld builds a world, or skips the test where the proxier cannot run. It ends with the test.
@@ -41,38 +37,23 @@ func NewWorld(t *testing.T, p spec.Proxier, pods lab.PodNetwork) *World {
 // EmptyWorld builds a world without a proxier. It ends with the test.
 func EmptyWorld(t *testing.T, pods lab.PodNetwork) *World {
 	t.Helper()
-	l, err := lab.Build(t.Context(), lab.Topology{
+	w := &World{nodes: build(t, lab.Topology{
 		Nodes: []lab.NodeSpec{
-			{Name: "n1", Pods: []lab.PodSpec{{Name: "a1"}, {Name: "b1"}}}, {Name: "n2", Pods: []lab.PodSpec{{Name: "a2"}}},
+			{Name: "n1", Pods: []lab.PodSpec{{Name: "a1"}, {Name: "b1"}}},
+			{Name: "n2", Pods: []lab.PodSpec{{Name: "a2"}}},
 		},
 		Stack:      lab.Dual,
 		PodNetwork: pods,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = l.Close() })
-	w := &World{Lab: l, State: &store.Snapshot{}}
-	for _, p := range l.Pods() {
-		s, err := traffic.Serve(p.NS, p.Name(), nil, traffic.Port{Proto: "tcp", Number: 8080},
-			traffic.Port{Proto: "udp", Number: 8080})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = s.Close() })
-	}
-	for _, n := range l.Nodes() {
-		w.places = append(w.places, w.place(t, n))
-	}
+	}, traffic.Port{Proto: "tcp", Number: 8080}, traffic.Port{Proto: "udp", Number: 8080})}
 	t.Cleanup(func() { w.Stop(t) })
 	return w
 }
 
-// Start starts a proxier on every node, which serves what there is.
+// Start starts a proxier on every node, and gives it the state.
 func (w *World) Start(t *testing.T, p spec.Proxier) {
 	t.Helper()
 	w.Proxier = p
-	for _, place := range w.places {
+	for _, place := range w.Places {
 		in := Start(t, p, place)
 		w.Instances = append(w.Instances, in)
 		Apply(t, in, w.State)
@@ -83,30 +64,24 @@ func (w *World) Start(t *testing.T, p spec.Proxier) {
 func (w *World) Stop(t *testing.T) {
 	t.Helper()
 	for _, in := range w.Instances {
-		if err := in.Stop(context.WithoutCancel(t.Context())); err != nil { // which ends before what is cleaned up
+		if err := in.Stop(context.WithoutCancel(t.Context())); err != nil { // which ends before the cleanup
 			t.Error(err)
 		}
 	}
 	w.Instances = nil
 }
 
-func (w *World) place(t *testing.T, n *lab.Node) spec.Node {
-	node := on(t, n, w.Stack().Families()...)
-	node.Name, node.ClusterCIDRs, node.PodCIDRs = n.Name(), w.ClusterCIDRs(), n.PodCIDRs()
-	return node
-}
-
-// Restart kills the i-th node's instance, and lets a new one take over.
+// Restart kills the i-th node's instance, and starts a new one.
 func (w *World) Restart(t *testing.T, i int) {
 	t.Helper()
-	if err := w.Instances[i].Kill(t.Context()); err != nil { // or its sockets would hold their ports until it is collected
+	if err := w.Instances[i].Kill(t.Context()); err != nil { // which closes its sockets
 		t.Fatal(err)
 	}
-	w.Instances[i] = Start(t, w.Proxier, w.places[i])
+	w.Instances[i] = Start(t, w.Proxier, w.Places[i])
 	Apply(t, w.Instances[i], w.State)
 }
 
-// Apply adds a Service with these pods behind it, or changes it, and makes the nodes obey.
+// Apply adds or changes a Service with these pods behind it.
 func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 	t.Helper()
 	next := *w.State
@@ -118,31 +93,25 @@ func (w *World) Apply(t *testing.T, svc *corev1.Service, pods ...string) {
 		next.EndpointSlices = append(next.EndpointSlices, w.slice(svc, f, pods))
 	}
 	slices.SortFunc(next.Services, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(next.EndpointSlices, func(a, b *discoveryv1.EndpointSlice) int {
-		return strings.Compare(a.Name,
-			b.Name)
-	})
-	w.State = &next
-	for _, in := range w.Instances {
-		Apply(t, in, w.State)
-	}
+	slices.SortFunc(next.EndpointSlices,
+		func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	w.apply(t, &next)
 }
 
 func (w *World) slice(svc *corev1.Service, f lab.Family, pods []string) *discoveryv1.EndpointSlice {
-	types := map[lab.Family]discoveryv1.AddressType{lab.V4: discoveryv1.AddressTypeIPv4,
-		lab.V6: discoveryv1.AddressTypeIPv6}
 	sl := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: svc.Name + "-" + f.String(), Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name},
 		},
-		AddressType: types[f],
+		AddressType: discoveryv1.AddressType("IP" + f.String()),
 	}
 	for _, p := range svc.Spec.Ports {
-		sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: Ptr(int32(8080))})
+		sl.Ports = append(sl.Ports,
+			discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: new(int32(8080))})
 	}
 	for _, p := range pods {
 		sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{w.Pod(p).Addr(f).String()}, NodeName: Ptr(w.Pod(p).Node().Name()),
+			Addresses: []string{w.Pod(p).Addr(f).String()}, NodeName: new(w.Pod(p).Node().Name()),
 		})
 	}
 	return sl
@@ -165,13 +134,13 @@ func Service(name string, number int, change ...func(*corev1.ServiceSpec)) *core
 	return s
 }
 
-// VIP is where a Service with this number is in the cluster.
+// VIP returns the ClusterIP and port of a Service with this number.
 func VIP(f lab.Family, number int) netip.AddrPort {
 	pattern := map[lab.Family]string{lab.V4: "10.96.0.%d:80", lab.V6: "[fd00:10:96::%d]:80"}[f]
 	return netip.MustParseAddrPort(fmt.Sprintf(pattern, number))
 }
 
-// NodePort is where a Service with this number is on a node, if it is made AsNodePort.
+// NodePort returns the NodePort of a Service with this number on a node.
 func (w *World) NodePort(node string, f lab.Family, number int) netip.AddrPort {
 	return netip.AddrPortFrom(w.Node(node).Addr(f), uint16(30000+number))
 }

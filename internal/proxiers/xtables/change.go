@@ -2,7 +2,10 @@
 
 package xtables
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Chain is a chain with its rules.
 type Chain struct {
@@ -13,16 +16,33 @@ type Chain struct {
 // Add appends a rule.
 func (c *Chain) Add(parts ...Part) { c.Rules = append(c.Rules, NewRule(parts...)) }
 
-// Change is a step from one set of rules for Services to another that leaves no gap. A rule of the filter table only
-// ever catches what the nat table does not translate. So new filter rules come first, and old ones go last: at every
-// moment a packet for a Service is translated, or stopped, as before or as after.
+// MasqueradeMark is the bit of the packet mark that requests masquerading: bit 14, kube-proxy's default.
+const MasqueradeMark = 1 << 14
+
+// AddMasquerade appends the rules that masquerade marked packets. They clear the mark first, because the packet may
+// pass again inside the packet of a tunnel.
+func (c *Chain) AddMasquerade(masquerade Part) {
+	c.Add(NotMarked(MasqueradeMark), Return)
+	c.Add(Part(fmt.Sprintf("-j MARK --xor-mark %#x", MasqueradeMark)))
+	c.Add(Comment("kubernetes service traffic requiring SNAT"), masquerade)
+}
+
+// AddForward appends the rules that accept forwarded Service traffic.
+func (c *Chain) AddForward() {
+	c.Add(Comment("kubernetes forwarding rules"), Marked(MasqueradeMark), Accept)
+	c.Add(Comment("kubernetes forwarding conntrack rule"), State("RELATED,ESTABLISHED"), Accept)
+}
+
+// Change is a change of the rules for Services that leaves no gap. A rule of the filter table catches only what the nat
+// table does not translate. So new filter rules come first, and old ones go last: at every moment a packet for a
+// Service is handled as before or as after the change.
 type Change struct {
 	Before Transaction // filter: new rules
 	Fixed  Transaction // nat: the chains that do not depend on Services
 	Write  [][]Chain   // nat: the chains of Services, by Service
 	Shared Transaction // nat: the chains that lead to those of Services
-	Drop   []string    // nat: chains that nothing leads to any more
-	After  Transaction // filter: rules that go
+	Drop   []string    // nat: unused chains
+	After  Transaction // filter: old rules
 }
 
 // NewChange returns an empty change.
@@ -33,39 +53,14 @@ func NewChange() *Change {
 	}
 }
 
-// Rewrite gives a shared chain exactly these rules. former are those that it has. In the filter table they stay until
-// the nat table has changed.
-func (c *Change) Rewrite(t TableName, chain string, rules, former []Rule) {
-	if t == NAT {
-		c.Shared.Write(chain, rules)
-		return
-	}
-	c.Before.Write(chain, slices.Concat(rules, former))
-	if len(former) > 0 {
-		c.After.Write(chain, rules)
-	}
-}
-
-// Enter adds the entries that are missing.
-func (c *Change) Enter(entries []Entry, saved Tables) {
-	Enter(entries, saved, func(t TableName) *Transaction {
-		if t == NAT {
-			return &c.Shared
-		}
-		return &c.Before
-	})
-}
-
-// batch is how many rules, or chains to delete, the nf_tables back end gets at a time: for two reasons. For every rule
-// of a transaction, iptables-nft walks a sorted list of the names of all chains that the transaction mentions: with
-// 5,000 Services of five endpoints, one transaction takes 19 s, and small ones a fifth of that. And a transaction is
-// one netlink message, about 1 KB a rule, which an ordinary user's socket does not take beyond twice net.core.wmem_max
-// (416 KiB).
+// batch is the number of rules, or of chains to delete, in a transaction of the nf_tables back end. For every rule,
+// iptables-nft walks a sorted list of all chains that the transaction mentions: with 5,000 Services of five endpoints,
+// one transaction takes 19 s, and small ones a fifth of that. And a transaction is one netlink message of about 1 KB a
+// rule, which an ordinary user's socket rejects beyond twice net.core.wmem_max (416 KiB).
 const batch = 250
 
-// Transactions returns the change in order. Each Service is switched over at once, and so are the shared chains,
-// whatever the number of transactions. The legacy back end writes the whole table with every transaction, so it gets
-// one.
+// Transactions returns the change in order. Each Service changes in one transaction, and so do the shared chains. The
+// legacy back end writes the whole table in every transaction, so it gets one.
 func (c *Change) Transactions(b Backend) []*Transaction {
 	writes, drops := c.writes(), dropping(NAT, c.Drop)
 	nat := slices.Concat([]*Transaction{&c.Fixed}, writes, []*Transaction{&c.Shared}, drops)
@@ -108,7 +103,7 @@ func writing(services [][]Chain) *Transaction {
 // dropping deletes chains. They may lead to one another, so all are emptied before the first is deleted.
 func dropping(t TableName, chains []string) []*Transaction {
 	var all []*Transaction
-	for _, do := range []func(*Transaction, string){(*Transaction).Empty, (*Transaction).Delete} {
+	for _, do := range []func(*Transaction, string){(*Transaction).declare, (*Transaction).Delete} {
 		for part := range slices.Chunk(chains, batch) {
 			tx := &Transaction{Table: t}
 			for _, name := range part {
@@ -118,13 +113,4 @@ func dropping(t TableName, chains []string) []*Transaction {
 		}
 	}
 	return all
-}
-
-// Without returns what a has and b lacks.
-func Without[T comparable](a, b []T) []T {
-	in := map[T]bool{}
-	for _, x := range b {
-		in[x] = true
-	}
-	return slices.DeleteFunc(slices.Clone(a), func(x T) bool { return in[x] })
 }

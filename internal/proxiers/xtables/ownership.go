@@ -17,15 +17,12 @@ type Entry struct {
 	Last bool
 }
 
-// NewEntry makes an entry at the head of a built-in chain.
-func NewEntry(t TableName, from, to string, parts ...Part) Entry {
-	return Entry{Table: t, From: from, To: to, Rule: NewRule(append(slices.Clip(parts), Jump(to))...)}
-}
-
-// AtEnd returns the entry with its place at the end of the chain.
-func (e Entry) AtEnd() Entry {
-	e.Last = true
-	return e
+// NewEntry makes an entry at the head of a built-in chain, with a comment unless it is empty.
+func NewEntry(t TableName, from, to, comment string, match ...Part) Entry {
+	if comment != "" {
+		match = append(slices.Clip(match), Comment(comment))
+	}
+	return Entry{Table: t, From: from, To: to, Rule: NewRule(append(slices.Clip(match), Jump(to))...)}
 }
 
 // Missing reports whether the tables lack the entry.
@@ -103,7 +100,7 @@ func (o Ownership) Removal(t TableName, saved *Saved) []*Transaction {
 	for name := range saved.Chains {
 		switch {
 		case needed[name]:
-			jumps.Empty(name)
+			jumps.Write(name, nil)
 		case o.Chain(t, name):
 			drop = append(drop, name)
 		}

@@ -13,8 +13,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -24,7 +26,7 @@ import (
 // Backend is the kernel interface that the programs use.
 type Backend string
 
-// The back ends. Their rules live in worlds of their own, and both may be in force at once.
+// The back ends. Each has rules of its own, and both may apply at once.
 const (
 	NFTables Backend = "nft"
 	Legacy   Backend = "legacy"
@@ -39,35 +41,23 @@ type Programs struct {
 	lock          string
 }
 
-// Find looks the programs up. A missing one is a *spec.UnusableError. lock is a file that programs of the same
-// namespace share, so that those of another namespace never wait for them; only the legacy back end uses it.
-func Find(ns *netns.NS, b Backend, f lab.Family, lock string) (*Programs, error) {
+// Find looks the programs up. A missing one is a *spec.UnusableError. dir is a directory of the namespace for the lock
+// of the legacy back end, so that programs of other namespaces never wait for it.
+func Find(ns *netns.NS, b Backend, f lab.Family, dir string) (*Programs, error) {
 	base := "iptables-"
 	if f == lab.V6 {
 		base = "ip6tables-"
 	}
-	save, err := lookUp(base + string(b) + "-save")
+	save, err := kit.LookUp(base+string(b)+"-save", "iptables")
 	if err != nil {
 		return nil, err
 	}
-	restore, err := lookUp(base + string(b) + "-restore")
+	restore, err := kit.LookUp(base+string(b)+"-restore", "iptables")
 	if err != nil {
 		return nil, err
 	}
+	lock := filepath.Join(dir, "xtables-"+f.String()+".lock")
 	return &Programs{ns: ns, backend: b, family: f, save: save, restore: restore, lock: lock}, nil
-}
-
-// lookUp finds a program also where the PATH of an unprivileged shell does not lead.
-func lookUp(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
-	}
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/local/sbin"} {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path, nil
-		}
-	}
-	return "", &spec.UnusableError{Missing: "the program " + name, Cure: "apt-get install iptables"}
 }
 
 // Save reads all tables in one go. If there is no table, it starts no program.
@@ -108,13 +98,20 @@ func isTable(name string) bool {
 	return slices.Contains([]string{"filter", "nat", "mangle", "raw", "security"}, name)
 }
 
-// SaveText reads a table as the program prints it.
-func (p *Programs) SaveText(ctx context.Context, table TableName) ([]byte, error) {
-	return p.read(ctx, "-t", string(table))
+// SaveText reads tables as the program prints them.
+func (p *Programs) SaveText(ctx context.Context, tables ...TableName) (all []byte, err error) {
+	for _, t := range tables {
+		text, err := p.read(ctx, "-t", string(t))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text...)
+	}
+	return all, nil
 }
 
-// read runs the save program. It asks for the names of sets after it has asked for the rules that look into them; where
-// somebody else removes a rule and its set in between, it gives up, and is to be run again.
+// read runs the save program. The program reads the names of sets after the rules that match them. If another program
+// removes a rule and its set in between, the save program fails, and read runs it again.
 func (p *Programs) read(ctx context.Context, args ...string) ([]byte, error) {
 	for {
 		out, err := p.run(ctx, nil, p.save, args...)
@@ -124,10 +121,10 @@ func (p *Programs) read(ctx context.Context, args ...string) ([]byte, error) {
 	}
 }
 
-// setGone is the complaint about a set that was removed (get_set_byid in libxt_set.h of iptables).
+// setGone matches the error about a set that was removed (get_set_byid in libxt_set.h of iptables).
 var setGone = regexp.MustCompile(`Set with index \d+ in kernel doesn't exist`)
 
-// Restore carries out transactions. After an error it is unknown which of them happened.
+// Restore carries out transactions. After an error it is unknown which of them succeeded.
 func (p *Programs) Restore(ctx context.Context, all ...*Transaction) error {
 	script := Script(all...)
 	if len(script) == 0 {
@@ -153,19 +150,29 @@ func (p *Programs) run(ctx context.Context, input []byte, path string, args ...s
 	return out.Bytes(), nil
 }
 
+var lineNumber = regexp.MustCompile(`line[ :]+(\d+)`)
+
 // culprit quotes the line of the script that the program complains about.
 func culprit(err error, script []byte) string {
-	_, after, ok := strings.Cut(err.Error(), "line")
-	if !ok {
+	match := lineNumber.FindStringSubmatch(err.Error())
+	if match == nil {
 		return ""
 	}
-	n := 0
-	if _, err := fmt.Sscanf(strings.TrimLeft(after, " :"), "%d", &n); err != nil {
-		return ""
-	}
+	n, _ := strconv.Atoi(match[1])
 	lines := bytes.Split(script, []byte("\n"))
 	if n < 1 || n > len(lines) {
 		return ""
 	}
 	return fmt.Sprintf(" (line %d: %s)", n, lines[n-1])
+}
+
+// Unusable turns an error of a probe into a *spec.UnusableError. what are the rules that the probe tried.
+func Unusable(ctx context.Context, err error, what string) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return &spec.UnusableError{
+		Missing: "the iptables matches and targets of " + what,
+		Cure:    fmt.Sprintf("load the kernel modules that the program asks for (%v)", err),
+	}
 }

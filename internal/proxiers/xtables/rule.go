@@ -22,7 +22,7 @@ type Rule = iptablessave.Rule
 // Part is a match or the target of a rule.
 type Part string
 
-// NewRule puts a rule together. Empty parts count for nothing.
+// NewRule joins the parts of a rule. It ignores empty ones.
 func NewRule(parts ...Part) Rule {
 	var b strings.Builder
 	for _, p := range parts {
@@ -34,11 +34,10 @@ func NewRule(parts ...Part) Rule {
 	return Rule(b.String())
 }
 
-// Comment is a remark for people. A rule of it alone counts packets and does nothing.
+// Comment is a comment. A rule with nothing else only counts packets.
 func Comment(text string) Part { return Part("-m comment --comment " + quote(text)) }
 
-// quote writes a word as iptables-restore reads words: in double quotes, with a backslash before a quote or a
-// backslash.
+// quote quotes a word for iptables-restore.
 func quote(word string) string {
 	if word != "" && !strings.ContainsAny(word, " \t\"'\\") {
 		return word
@@ -50,26 +49,21 @@ var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 // To matches the destination address, protocol and port.
 func To(a netip.Addr, proto corev1.Protocol, port uint16) Part {
-	p := protoName(proto)
-	return Part("-m " + p + " -p " + p + " -d " + a.String() + " --dport " + strconv.Itoa(int(port)))
+	return Protocol(proto) + " " + ToRange(a) + Part(" --dport "+strconv.Itoa(int(port)))
 }
 
 // ToPort matches protocol and destination port.
 func ToPort(proto corev1.Protocol, port uint16) Part {
-	p := protoName(proto)
-	return Part("-m " + p + " -p " + p + " --dport " + strconv.Itoa(int(port)))
+	return Protocol(proto) + Part(" --dport "+strconv.Itoa(int(port)))
 }
 
 // Protocol matches the protocol.
 func Protocol(proto corev1.Protocol) Part {
-	p := protoName(proto)
+	p := strings.ToLower(string(proto))
 	return Part("-m " + p + " -p " + p)
 }
 
-// protoName is how iptables calls a protocol.
-func protoName(p corev1.Protocol) string { return strings.ToLower(string(p)) }
-
-// Matches on addresses and their kind. An address is local if the host would take the packet for itself.
+// Matches of local addresses, whose packets the host delivers to itself.
 const (
 	ToLocal      Part = "-m addrtype --dst-type LOCAL"
 	FromLocal    Part = "-m addrtype --src-type LOCAL"
@@ -80,31 +74,25 @@ const (
 // "dst,dst,src" is the destination address, the protocol with the destination port, and the source address.
 func InSet(set, parts string) Part { return Part("-m set --match-set " + set + " " + parts) }
 
-// ToAddr matches the destination address.
-func ToAddr(a netip.Addr) Part { return Part("-d " + a.String()) }
+// ToRange matches destinations inside a range: a netip.Addr or a netip.Prefix.
+func ToRange(r fmt.Stringer) Part { return Part("-d " + r.String()) }
 
 // NotTo matches destinations outside a range.
-func NotTo(p netip.Prefix) Part { return Part("! -d " + p.String()) }
-
-// ToRange matches destinations inside a range.
-func ToRange(p netip.Prefix) Part { return Part("-d " + p.String()) }
-
-// FromAddr matches the source address.
-func FromAddr(a netip.Addr) Part { return Part("-s " + a.String()) }
+func NotTo(r fmt.Stringer) Part { return Part("! -d " + r.String()) }
 
 // From matches sources inside a range.
-func From(p netip.Prefix) Part { return Part("-s " + p.String()) }
+func From(r fmt.Stringer) Part { return Part("-s " + r.String()) }
 
 // NotFrom matches sources outside a range.
-func NotFrom(p netip.Prefix) Part { return Part("! -s " + p.String()) }
+func NotFrom(r fmt.Stringer) Part { return Part("! -s " + r.String()) }
 
-// State matches the connection tracking states, comma-separated.
+// State matches the comma-separated connection tracking states.
 func State(states string) Part { return Part("-m conntrack --ctstate " + states) }
 
-// NotState matches all but the states.
+// NotState matches all other connection tracking states.
 func NotState(states string) Part { return Part("-m conntrack ! --ctstate " + states) }
 
-// Marked matches packets that have all bits of the mark, NotMarked the others.
+// Marked matches packets that have all bits of the mark.
 func Marked(bits uint32) Part { return Part(fmt.Sprintf("-m mark --mark %#x/%#x", bits, bits)) }
 
 // NotMarked matches packets that lack a bit of the mark.
@@ -130,20 +118,17 @@ const (
 	Return Part = "-j RETURN"
 	// Reject answers with port unreachable, which a client reads as "connection refused".
 	Reject Part = "-j REJECT"
-	// Masquerade rewrites the source to the address of the device the packet leaves by. MasqueradeFully also picks the
-	// source port at random, so that two connections set up at the same moment do not pick the same one.
+	// Masquerade rewrites the source to the address of the device that the packet leaves by. MasqueradeFully also picks
+	// the source port at random, so that two simultaneous connections do not pick the same one.
 	Masquerade      Part = "-j MASQUERADE"
 	MasqueradeFully Part = "-j MASQUERADE --random-fully"
 )
 
-// Jump goes on in a chain and comes back at its end.
+// Jump continues in a chain and comes back at its end.
 func Jump(chain string) Part { return Part("-j " + chain) }
 
 // SetMark sets the bits of the mark.
 func SetMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --or-mark %#x", bits)) }
-
-// FlipMark flips the bits of the mark.
-func FlipMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --xor-mark %#x", bits)) }
 
 // DNAT rewrites the destination.
 func DNAT(to netip.AddrPort) Part { return Part("-j DNAT --to-destination " + to.String()) }

@@ -4,6 +4,8 @@ package xtables
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/viplab/viplab/internal/lab/iptablessave"
@@ -11,31 +13,20 @@ import (
 
 // Saved is what a table holds, as iptables-save prints it.
 type Saved struct {
-	// Chains maps each chain to its rules in the kernel's own spelling. Chains without rules are there with none.
+	// Chains maps each chain to its rules in the kernel's own spelling, including chains without rules.
 	Chains map[string][]Rule
 }
 
-// Jumps lists the chain's rules that go to a target.
+// Jumps returns the chain's rules that go to a target.
 func (s *Saved) Jumps(chain, target string) []Rule {
-	var out []Rule
-	for _, r := range s.Chains[chain] {
-		if r.Target() == target {
-			out = append(out, r)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(s.Chains[chain]), func(r Rule) bool { return r.Target() != target })
 }
 
 // Tables holds the contents of all tables that exist.
 type Tables map[TableName]*Saved
 
 // Of returns the contents of a table, empty if it does not exist.
-func (t Tables) Of(name TableName) *Saved {
-	if s := t[name]; s != nil {
-		return s
-	}
-	return &Saved{}
-}
+func (t Tables) Of(name TableName) *Saved { return cmp.Or(t[name], &Saved{}) }
 
 // parseAllSaved reads the output of iptables-save for several tables.
 func parseAllSaved(out []byte) (Tables, error) {
@@ -58,20 +49,20 @@ func parseAllSaved(out []byte) (Tables, error) {
 	return all, nil
 }
 
-// Annotate adds comments to the output of iptables-save: above the rules of each chain what the chain is for, and above
-// each rule what the rule is for. An empty text adds nothing.
-func Annotate(saved []byte, chain func(name string) string, rule func(Rule) string) []byte {
+// Annotate adds comments to the output of iptables-save: the purposes of chains, by name, above their rules, and the
+// reasons of rules above each. A missing or empty text adds nothing, and reason may be nil.
+func Annotate(saved []byte, purposes map[string]string, reason func(Rule) string) []byte {
 	var out bytes.Buffer
 	last := ""
 	for line := range bytes.Lines(saved) {
 		if rest, ok := bytes.CutPrefix(line, []byte("-A ")); ok {
 			name, r, _ := strings.Cut(strings.TrimSpace(string(rest)), " ")
-			if why := chain(name); why != "" && name != last {
+			if why := purposes[name]; why != "" && name != last {
 				out.WriteString("\n# " + name + ": " + why + "\n")
 			}
 			last = name
-			if why := rule(Rule(r)); why != "" {
-				out.WriteString("# " + why + "\n")
+			if reason != nil && reason(Rule(r)) != "" {
+				out.WriteString("# " + reason(Rule(r)) + "\n")
 			}
 		}
 		out.Write(line)

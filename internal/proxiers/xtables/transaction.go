@@ -17,8 +17,7 @@ const (
 	NAT    TableName = "nat"
 )
 
-// Transaction is one change of one table: either all of it happens, or nothing. The zero value with a Table changes
-// nothing.
+// Transaction is an atomic change of one table. The zero value with a Table changes nothing.
 type Transaction struct {
 	Table    TableName
 	declared bytes.Buffer
@@ -26,7 +25,7 @@ type Transaction struct {
 	deleted  []string
 }
 
-// Write gives a chain exactly these rules, creating it if need be.
+// Write gives a chain exactly these rules. It creates the chain if it does not exist.
 func (t *Transaction) Write(chain string, rules []Rule) {
 	t.declare(chain)
 	for _, r := range rules {
@@ -40,14 +39,10 @@ func (t *Transaction) Append(chain string, r Rule) { t.line("-A", chain, r) }
 // Insert puts a rule at the head of a chain that exists.
 func (t *Transaction) Insert(chain string, r Rule) { t.line("-I", chain, r) }
 
-// Remove takes a rule out of a chain; it has to be there.
+// Remove removes a rule from a chain. The rule must exist.
 func (t *Transaction) Remove(chain string, r Rule) { t.line("-D", chain, r) }
 
-// Empty takes all rules out of a chain, creating it if need be.
-func (t *Transaction) Empty(chain string) { t.declare(chain) }
-
-// Delete takes a chain away with its rules, once everything else of the transaction is done. Then nothing may jump to
-// it any more.
+// Delete deletes a chain with its rules, after everything else of the transaction. Nothing may jump to it then.
 func (t *Transaction) Delete(chain string) {
 	t.declare(chain)
 	t.deleted = append(t.deleted, chain)

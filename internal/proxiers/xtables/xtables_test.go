@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { sandbox.Main(m) }
 func TestScript(t *testing.T) {
 	tx := &Transaction{Table: NAT}
 	tx.Write("A", []Rule{NewRule(Comment("two words"), Return), NewRule(Comment(`a "quoted" \ word`), Jump("B"))})
-	tx.Empty("B")
+	tx.Write("B", nil)
 	tx.Insert("OUTPUT", NewRule(Jump("A")))
 	tx.Remove("OUTPUT", NewRule(Jump("C")))
 	tx.Delete("D")
@@ -73,7 +73,7 @@ func TestSetGone(t *testing.T) {
 		t.Skip(err)
 	}
 	tx := &Transaction{Table: Filter}
-	tx.Empty("MINE") // without a table, Save starts no program
+	tx.Write("MINE", nil) // without a table, Save starts no program
 	if err := real.Restore(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestRestoreAndSave(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer ns.Close()
-				p, err := Find(ns, b, f, filepath.Join(t.TempDir(), "lock"))
+				p, err := Find(ns, b, f, t.TempDir())
 				if err != nil {
 					t.Skip(err)
 				}

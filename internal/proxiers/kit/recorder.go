@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events keeps the Events that built-in proxiers report about Services. An external proxier posts its Events to
-// the API server of the lab; a built-in one has no client for it, so its Events stay with the node until they are
-// dumped.
-package events
+package kit
 
 import (
 	"fmt"
@@ -17,10 +14,11 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// most is how many Events are kept: the newest ones.
-const most = 1000
+// keptEvents is the number of Events that a Recorder keeps: the newest ones.
+const keptEvents = 1000
 
-// Recorder takes the Events of one node. It may be used concurrently.
+// Recorder keeps the Events of one node until they are dumped. It is safe for concurrent use. A built-in proxier has no
+// client of the API server to post them.
 type Recorder struct {
 	node   string
 	log    *slog.Logger
@@ -28,10 +26,7 @@ type Recorder struct {
 	events []*corev1.Event
 }
 
-// New makes a recorder for a node, which also logs each Event when it is new.
-func New(node string, log *slog.Logger) *Recorder { return &Recorder{node: node, log: log} }
-
-// Warn records that something of a Service does not work on this node. A repeated Event is counted, not added.
+// Warn records and logs that something of a Service does not work on this node. A repeated Event is only counted.
 func (r *Recorder) Warn(namespace, service, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,15 +43,16 @@ func (r *Recorder) Warn(namespace, service, reason, message string) {
 	r.events = append(r.events, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", service, now.UnixNano())},
 		InvolvedObject: about, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
-		Source: corev1.EventSource{Component: "viplab", Host: r.node}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source:         corev1.EventSource{Component: "viplab", Host: r.node},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	})
-	if len(r.events) > most {
+	if len(r.events) > keptEvents {
 		r.events = r.events[1:]
 	}
 }
 
-// Lines returns the Events, the oldest first, in the format of the lab's API server.
-func (r *Recorder) Lines() []string {
+// lines returns the Events, the oldest first, in the format of the lab's API server.
+func (r *Recorder) lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
