@@ -22,6 +22,7 @@ type family struct {
 	programs *xtables.Programs
 	rules    nodeRules
 	renderer renderer
+	clients  *clientSets
 
 	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
@@ -37,10 +38,15 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients, err := openClientSets(node.Host.NS, ip)
+	if err != nil {
+		return nil, err
+	}
 	_, withoutRandom := lacksRandomFully.Load(variant{b, ip})
 	return &family{
 		backend:  b,
 		programs: programs,
+		clients:  clients,
 		rules: nodeRules{
 			family:      ip,
 			localhost:   ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
@@ -65,12 +71,12 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 	return v == "1", err
 }
 
-// Program implements kit.Mechanism.
+// Program implements kit.Mechanism. A set of clients is there before the rules that name it, and goes after them.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
 	held := f.held
 	if held != nil && state == held.State && slices.Equal(tail, held.tail) {
-		return nil
+		return f.clients.discard()
 	}
 	f.held = nil // until the kernel has accepted the change
 	f.renderer.terse = crowded(state)
@@ -82,10 +88,16 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err != nil {
 			return err
 		}
-		held = &ledger{}
+		held, f.clients.held = &ledger{}, nil
 		c = held.rebuild(state, tail, &f.renderer, &f.rules, tables)
 	}
+	if err := f.clients.prepare(clientsOf(state.Services...)); err != nil {
+		return err
+	}
 	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
+		return err
+	}
+	if err := f.clients.discard(); err != nil {
 		return err
 	}
 	f.held = held
@@ -95,7 +107,10 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 // Remove implements kit.Mechanism.
 func (f *family) Remove(ctx context.Context) error {
 	f.held = nil
-	return owned(f.backend).Remove(ctx, f.programs)
+	if err := owned(f.backend).Remove(ctx, f.programs); err != nil {
+		return err
+	}
+	return f.clients.remove(ctx)
 }
 
 // owned describes what belongs to this proxier, from this or any earlier instance.
@@ -106,14 +121,18 @@ func owned(b Backend) xtables.Ownership {
 	}
 }
 
-// Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
-func (f *family) Release() error { return nil }
+// Release implements kit.Mechanism.
+func (f *family) Release() error { return f.clients.conn.Close() }
 
 // Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
+	sets, err := f.clients.dump()
+	if err != nil {
+		return nil, err
+	}
 	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
 	if err != nil {
 		return nil, err
 	}
-	return xtables.Annotate(text, f.held.purposes(), nil), nil
+	return append(sets, xtables.Annotate(text, f.held.purposes(), nil)...), nil
 }
