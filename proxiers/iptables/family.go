@@ -22,6 +22,7 @@ type family struct {
 	programs *xtables.Programs
 	rules    nodeRules
 	renderer renderer
+	clients  *clientSets
 
 	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
@@ -39,10 +40,15 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients, err := openClientSets(node.Host.NS, ip)
+	if err != nil {
+		return nil, err
+	}
 	_, withoutRandom := lacksRandomFully.Load(variant{b, ip})
 	return &family{
 		backend:  b,
 		programs: programs,
+		clients:  clients,
 		rules: nodeRules{
 			family:      ip,
 			localhost:   ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
@@ -67,11 +73,12 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 	return v == "1", err
 }
 
+// Program implements kit.Mechanism. A set of clients is there before the rules that name it, and goes after them.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
 	held := f.held
 	if held != nil && state == held.State && slices.Equal(tail, held.tail) {
-		return nil
+		return f.clients.discard()
 	}
 	f.held = nil // until the kernel has accepted the change
 	f.renderer.terse = crowded(state)
@@ -83,10 +90,16 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		if err != nil {
 			return err
 		}
-		held, f.alone = &ledger{}, len(tables) == 0
+		held, f.alone, f.clients.held = &ledger{}, len(tables) == 0, nil
 		c = held.rebuild(state, tail, &f.renderer, &f.rules, tables)
 	}
+	if err := f.clients.prepare(clientsOf(state.Services...)); err != nil {
+		return err
+	}
 	if err := f.programs.Restore(ctx, c.Transactions(f.backend)...); err != nil {
+		return err
+	}
+	if err := f.clients.discard(); err != nil {
 		return err
 	}
 	f.held = held
@@ -96,8 +109,17 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 // Remove implements kit.Mechanism. It reads what the kernel holds only if that may be more than what it wrote, or if
 // others have made rules that depend on it.
 func (f *family) Remove(ctx context.Context) error {
-	own, held := owned(f.backend), f.held
+	held := f.held
 	f.held = nil
+	if err := f.removeRules(ctx, held); err != nil {
+		return err
+	}
+	return f.clients.remove(ctx)
+}
+
+// removeRules removes the chains and the jumps to them. held is what the kernel holds, nil if that is unknown.
+func (f *family) removeRules(ctx context.Context, held *ledger) error {
+	own := owned(f.backend)
 	if held != nil && f.alone {
 		var all []*xtables.Transaction
 		for t, saved := range held.tables(&f.rules) {
@@ -118,13 +140,17 @@ func owned(b Backend) xtables.Ownership {
 	}
 }
 
-// Release implements kit.Mechanism. The programs run only during a call, so there is nothing to close.
-func (f *family) Release() error { return nil }
+// Release implements kit.Mechanism.
+func (f *family) Release() error { return f.clients.conn.Close() }
 
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
+	sets, err := f.clients.dump()
+	if err != nil {
+		return nil, err
+	}
 	text, err := f.programs.SaveText(ctx, xtables.Filter, xtables.NAT)
 	if err != nil {
 		return nil, err
 	}
-	return xtables.Annotate(text, f.held.purposes(), nil), nil
+	return append(sets, xtables.Annotate(text, f.held.purposes(), nil)...), nil
 }

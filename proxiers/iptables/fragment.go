@@ -5,7 +5,6 @@ package iptables
 import (
 	"net/netip"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -235,7 +234,7 @@ func (r *renderer) balance(c *xtables.Chain, p *model.Port, among []model.Endpoi
 	if p.Affinity > 0 {
 		for _, ep := range among {
 			sep := endpointChain(p.ID, ep.Addr)
-			c.Add(r.toward(p, ep), xtables.SeenWithin(sep, int(p.Affinity/time.Second)), xtables.Jump(sep))
+			c.Add(r.toward(p, ep), xtables.InSet(clientSet(p.ID, ep.Addr), "src"), xtables.Jump(sep))
 		}
 	}
 	for i, ep := range among {
@@ -257,10 +256,9 @@ func (r *renderer) translate(p *model.Port, ep model.Endpoint) xtables.Chain {
 	c := xtables.Chain{Name: endpointChain(p.ID, ep.Addr)}
 	about := r.remark(p.ID.String())
 	c.Add(about, xtables.From(ep.Addr.Addr()), xtables.Jump(chainMarkMasq))
-	var remember xtables.Part
 	if p.Affinity > 0 {
-		remember = xtables.Remember(c.Name)
+		c.Add(about, xtables.Remember(clientSet(p.ID, ep.Addr)))
 	}
-	c.Add(about, remember, xtables.Protocol(p.ID.Protocol), xtables.DNAT(ep.Addr))
+	c.Add(about, xtables.Protocol(p.ID.Protocol), xtables.DNAT(ep.Addr))
 	return c
 }

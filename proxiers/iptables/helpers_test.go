@@ -26,12 +26,13 @@ func eachBackend(t *testing.T, run func(*testing.T, Backend)) {
 type instance struct {
 	spec.Instance
 	families []*family
+	node     spec.Node
 }
 
 // start starts a proxier on a node, or skips the test where it cannot run.
 func start(t testing.TB, b Backend, node spec.Node) *instance {
 	t.Helper()
-	in := &instance{}
+	in := &instance{node: node}
 	d := definition(b)
 	d.New = func(_ context.Context, site kit.Site) (kit.Mechanism, error) {
 		f, err := newFamily(site, b)

@@ -266,12 +266,13 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 	}
 }
 
-// kernelRules lists what the kernel holds, one chain after the other. In the shared chains the order of Services is of
+// kernelRules lists what the kernel holds, the sets of clients, and then one chain after the other. In the shared chains the order of Services is of
 // no account, so they are sorted, but for the way to the NodePorts at the end. Built-in chains without rules are left
 // out.
 func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
+		out = append(out, kernelSets(t, in, f)...)
 		saved, err := f.programs.Save(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 )
 
@@ -33,6 +34,12 @@ const (
 	prefixEndpoint = "KUBE-SEP-" // translates to one endpoint
 )
 
+// The sets of the clients of one endpoint. The sets of both families share one name space.
+const (
+	prefixClients4 = prefixEndpoint
+	prefixClients6 = "KUBE-6-SEP-"
+)
+
 // chainsOf holds the names of a port's chains.
 type chainsOf struct{ cluster, local, external, firewall string }
 
@@ -43,6 +50,18 @@ func namesOf(id model.PortID) chainsOf {
 
 func endpointChain(id model.PortID, ep netip.AddrPort) string {
 	return prefixEndpoint + hash(id, ep.String())
+}
+
+// clientSet returns the name of the set of an endpoint's clients.
+func clientSet(id model.PortID, ep netip.AddrPort) string {
+	return setPrefix(lab.FamilyOf(ep.Addr())) + hash(id, ep.String())
+}
+
+func setPrefix(f lab.Family) string {
+	if f == lab.V6 {
+		return prefixClients6
+	}
+	return prefixClients4
 }
 
 // hash is kube-proxy's hash. It is the same on every node and after every restart. With a prefix, it fits into the 28

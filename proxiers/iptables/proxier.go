@@ -12,12 +12,16 @@
 //	filter  INPUT, FORWARD, OUTPUT -> KUBE-PROXY-FIREWALL, KUBE-SERVICES, KUBE-EXTERNAL-SERVICES: reject or drop
 //	        FORWARD            -> KUBE-FORWARD: let Service traffic through
 //
+// With session affinity, KUBE-SEP-* adds the source of each new connection to an IP set of its own, which forgets it
+// after timeoutSeconds. KUBE-SVC-* and KUBE-SVL-* look into these sets before they pick an endpoint at random.
+//
 // A sync is one run of iptables-restore for each family. The first sync writes everything, whatever the kernel held
 // before. Later ones write the chains of Services that changed, and the shared chains whose rules changed.
 package iptables
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -87,27 +91,58 @@ type variant struct {
 	family  lab.Family
 }
 
-// probe checks that a back end accepts the rules, and whether it supports --random-fully.
+// probe checks that the kernel has IP sets and a back end accepts the rules, and whether it supports --random-fully.
 func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir string) error {
 	programs, err := xtables.Find(ns, b, f, dir)
 	if err != nil {
 		return err
 	}
-	if programs.Restore(ctx, sample(f, true).Transactions(b)...) == nil {
+	port, _ := kit.Sample(f)
+	if err := probeSets(ns, f, port); err != nil {
+		return err
+	}
+	try := func(randomFully bool) error {
+		return programs.Restore(ctx, sample(f, port, randomFully).Transactions(b)...)
+	}
+	if try(true) == nil {
 		return nil
 	}
-	err = programs.Restore(ctx, sample(f, false).Transactions(b)...)
+	err = try(false)
 	if err == nil {
 		lacksRandomFully.Store(variant{b, f}, true)
+		return nil
+	}
+	if port.Affinity = 0; ctx.Err() == nil && try(false) == nil {
+		return lacksModule("xt_set", err)
 	}
 	return xtables.Unusable(ctx, err, fmt.Sprintf("Service rules in the %s back end for IP%s", b, f))
 }
 
-// sample returns the first sync of a node whose only Service uses every match and target.
-func sample(f lab.Family, randomFully bool) *xtables.Change {
-	port, pods := kit.Sample(f)
-	port.Cluster = append(port.Cluster, port.Cluster...) // two endpoints, so that a rule picks one at random
-	ports := []*model.Port{port, kit.UnservedSample(f)}
+// probeSets makes the sets of clients of the port, with the help of the kernel.
+func probeSets(ns *netns.NS, f lab.Family, p *model.Port) error {
+	sets, err := openClientSets(ns, f)
+	if err != nil {
+		return err
+	}
+	if err := sets.prepare(clientsOf(&model.Service{Ports: []*model.Port{p}})); err != nil {
+		return errors.Join(lacksModule("ip_set_hash_ip", err), sets.conn.Close())
+	}
+	return sets.conn.Close()
+}
+
+func lacksModule(module string, err error) error {
+	return &spec.UnusableError{
+		Missing: "the kernel module " + module,
+		Cure:    fmt.Sprintf("modprobe %s, or use a kernel that has it, as scripts/vm does (%v)", module, err),
+	}
+}
+
+// sample returns the first sync of a node whose only Service with endpoints uses every match and target.
+func sample(f lab.Family, port *model.Port, randomFully bool) *xtables.Change {
+	_, pods := kit.Sample(f)
+	twice := *port
+	twice.Cluster = slices.Concat(port.Cluster, port.Cluster) // two endpoints, so that a rule picks one at random
+	ports := []*model.Port{&twice, kit.UnservedSample(f)}
 	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: randomFully}
 	of := &renderer{podRange: pods, nodePods: pods, nodeAddr: port.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Ports: ports}}}

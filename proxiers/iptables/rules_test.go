@@ -157,10 +157,11 @@ filter KUBE-SERVICES -m comment --comment "ns1/svc1:p80 has no endpoints" -m tcp
 filter KUBE-NODEPORTS -m comment --comment "ns1/svc1:p80 health check node port" -m tcp -p tcp --dport 32000 -j ACCEPT
 `},
 		{"session affinity", renderer{}, port.Service(port.RemoteOnly, port.Sticky), captureClusterIP + `
-nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --rcheck --seconds 10 --reap -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
+nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -m set --match-set KUBE-SEP-ZX7GRIZKSNUQ3LAJ src -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 -> 10.180.2.1:80" -j KUBE-SEP-ZX7GRIZKSNUQ3LAJ
 nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -s 10.180.2.1 -j KUBE-MARK-MASQ
-nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m recent --name KUBE-SEP-ZX7GRIZKSNUQ3LAJ --set -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -j SET --add-set KUBE-SEP-ZX7GRIZKSNUQ3LAJ src --exist
+nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j DNAT --to-destination 10.180.2.1:80
 `},
 		{"among many endpoints", renderer{podRange: pods.podRange, terse: true}, port.Service(port.RemoteOnly), captureClusterIP + `
 nat KUBE-SVC-XPGD46QRK7WJZT7O -m comment --comment "ns1/svc1:p80 cluster IP" -m tcp -p tcp -d 172.30.0.41 --dport 80 ! -s 10.0.0.0/8 -j KUBE-MARK-MASQ

@@ -64,8 +64,21 @@ func nftNAT(ctx context.Context, ns *netns.NS) (string, error) {
 }
 
 func ipSet(ctx context.Context, ns *netns.NS) (string, error) {
-	_, err := runIn(ctx, ns, "create probe hash:net\nadd probe 192.0.2.0/24\nadd probe 192.0.2.1 nomatch\n", "ipset",
-		"restore")
+	_, err := runIn(ctx, ns, "create probe hash:net\nadd probe 192.0.2.0/24\nadd probe 192.0.2.1 nomatch\n"+
+		"create clients hash:ip timeout 60\n", "ipset", "restore")
+	return "", refused(err)
+}
+
+// ipSetRule writes a rule that looks into a set and adds to it.
+func ipSetRule(ctx context.Context, ns *netns.NS) (string, error) {
+	if _, err := ipSet(ctx, ns); err != nil {
+		return "", err
+	}
+	_, err := runIn(ctx, ns, `*nat
+:PROBE - [0:0]
+-A PROBE -m set --match-set clients src -j SET --add-set clients src --exist
+COMMIT
+`, "iptables-nft-restore", "--noflush")
 	return "", refused(err)
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -53,6 +54,11 @@ type Set struct {
 	Name   string
 	Type   Type
 	Family lab.Family
+	// Timeout is how long an entry stays, in whole seconds. Zero is for a set whose entries stay.
+	Timeout time.Duration
+	// Buckets is the size of the hash table, a power of two. Zero is for the kernel's default. A bucket takes 12 entries,
+	// and the kernel enlarges the table only for entries that programs add, not for those that rules add.
+	Buckets int
 }
 
 // Protocols are the numbers of protocols in entries.
@@ -70,6 +76,8 @@ type Entry struct {
 	Range netip.Prefix
 	// NoMatch excludes the range from a wider one.
 	NoMatch bool
+	// Timeout is how long the entry still stays, in whole seconds. Zero is for the timeout of the set.
+	Timeout time.Duration
 }
 
 // String returns the entry as the program ipset writes it.
@@ -175,14 +183,30 @@ func (c *Conn) change(cmd uint8, verb string, s Set, entries []Entry) error {
 	return nil
 }
 
+// Flush removes all entries from a set.
+func (c *Conn) Flush(s Set) error {
+	if err := c.do(cmdFlush, 0, nameAttribute(s)); err != nil {
+		return fmt.Errorf("%s: flush set %s: %w", c.ns.Name(), s.Name, err)
+	}
+	return nil
+}
+
+// Swap exchanges the entries and limits of two sets at once. Rules keep to the names.
+func (c *Conn) Swap(a, b Set) error {
+	err := c.do(cmdSwap, 0, func(e *netlink.AttributeEncoder) error {
+		e.String(attrName, a.Name)
+		e.String(attrOther, b.Name)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: swap sets %s and %s: %w", c.ns.Name(), a.Name, b.Name, err)
+	}
+	return nil
+}
+
 // Names returns the names of sets with a prefix.
 func (c *Conn) Names(prefix string) (all []string, err error) {
-	namesOnly := func(e *netlink.AttributeEncoder) error {
-		e.ByteOrder = binary.BigEndian
-		e.Uint32(attrFlags|bigEndian, flagNamesOnly)
-		return nil
-	}
-	err = c.list(cmdList, netlink.Dump, namesOnly, func(d *netlink.AttributeDecoder) {
+	err = c.list(cmdList, netlink.Dump, listing(flagNamesOnly), func(d *netlink.AttributeDecoder) {
 		if d.Type() == attrName && strings.HasPrefix(d.String(), prefix) {
 			all = append(all, d.String())
 		}
@@ -191,6 +215,37 @@ func (c *Conn) Names(prefix string) (all []string, err error) {
 		return nil, fmt.Errorf("%s: list the names of sets: %w", c.ns.Name(), err)
 	}
 	return all, nil
+}
+
+// Timeouts returns the timeouts of sets with a prefix, by name.
+func (c *Conn) Timeouts(prefix string) (map[string]time.Duration, error) {
+	all, name := map[string]time.Duration{}, ""
+	err := c.list(cmdList, netlink.Dump, listing(flagHeadersOnly), func(d *netlink.AttributeDecoder) {
+		switch d.Type() {
+		case attrName:
+			name = d.String()
+		case attrData:
+			if strings.HasPrefix(name, prefix) {
+				d.Nested(func(d *netlink.AttributeDecoder) error {
+					all[name] = decodeTimeout(d)
+					return nil
+				})
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: list the timeouts of sets: %w", c.ns.Name(), err)
+	}
+	return all, nil
+}
+
+// listing requests all sets, and only some of their attributes.
+func listing(flags uint32) encode {
+	return func(e *netlink.AttributeEncoder) error {
+		e.ByteOrder = binary.BigEndian
+		e.Uint32(attrFlags|bigEndian, flags)
+		return nil
+	}
 }
 
 // Entries returns the entries of a set. A set that does not exist has none.

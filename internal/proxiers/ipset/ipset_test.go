@@ -3,17 +3,22 @@
 package ipset_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/proxiers/ipset"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
@@ -156,6 +161,70 @@ func TestCreateAndDestroy(t *testing.T) {
 	expect(t, c, s)
 	if err := c.Add(s, entry); err == nil {
 		t.Error("an entry went into a set that does not exist")
+	}
+}
+
+// TestTimeouts: entries go when their time has come, and sets are listed with their timeouts.
+func TestTimeouts(t *testing.T) {
+	c := dial(t)
+	short := ipset.Set{Name: "clients-1", Type: ipset.IP, Family: lab.V4, Timeout: time.Second, Buckets: 128}
+	long := ipset.Set{Name: "clients-2", Type: ipset.IP, Family: lab.V4, Timeout: time.Hour}
+	other := ipset.Set{Name: "addrs", Type: ipset.IP, Family: lab.V4}
+	for _, s := range []ipset.Set{short, long, other} {
+		create(t, c, s)
+	}
+	want := map[string]time.Duration{short.Name: time.Second, long.Name: time.Hour}
+	if got, err := c.Timeouts("clients-"); err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v (%v), want %v", got, err, want)
+	}
+	if got, err := c.Timeouts("addrs"); err != nil || !maps.Equal(got, map[string]time.Duration{"addrs": 0}) {
+		t.Errorf("a set without a timeout: got %v (%v)", got, err)
+	}
+	other4 := netip.MustParseAddr("192.0.2.1")
+	if err := c.Add(short, ipset.Entry{Addr: v4}, ipset.Entry{Addr: other4, Timeout: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	err := observe.Await(ctx, nil, func(context.Context) error {
+		left, err := c.Entries(short)
+		if err == nil && (len(left) != 1 || left[0].Addr != other4 || left[0].Timeout <= time.Hour-time.Minute) {
+			err = fmt.Errorf("left %v", left)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSwapAndFlush: two sets have each other's entries and timeouts, until they are emptied.
+func TestSwapAndFlush(t *testing.T) {
+	c := dial(t)
+	a := ipset.Set{Name: "a", Type: ipset.IP, Family: lab.V4, Timeout: time.Minute}
+	b := ipset.Set{Name: "b", Type: ipset.IP, Family: lab.V4}
+	create(t, c, a)
+	create(t, c, b)
+	entry := ipset.Entry{Addr: v4}
+	if err := c.Add(b, entry); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Swap(a, b); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, a, entry)
+	expect(t, c, b)
+	want := map[string]time.Duration{"a": 0, "b": time.Minute}
+	if got, err := c.Timeouts(""); err != nil || !maps.Equal(got, want) {
+		t.Errorf("got %v (%v), want %v", got, err, want)
+	}
+	if err := c.Flush(a); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, c, a)
+	gone := ipset.Set{Name: "gone"}
+	if c.Swap(a, gone) == nil || c.Flush(gone) == nil {
+		t.Error("no error for a set that does not exist")
 	}
 }
 

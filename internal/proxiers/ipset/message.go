@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -21,6 +22,8 @@ const (
 
 	cmdCreate  = 2
 	cmdDestroy = 3
+	cmdFlush   = 4
+	cmdSwap    = 6
 	cmdList    = 7
 	cmdAdd     = 9
 	cmdDel     = 10
@@ -29,6 +32,7 @@ const (
 	attrProtocol = 1
 	attrName     = 2
 	attrType     = 3
+	attrOther    = 3 // the other set of a swap
 	attrRevision = 4
 	attrFamily   = 5
 	attrFlags    = 6
@@ -41,14 +45,17 @@ const (
 	attrCIDR       = 3
 	attrPort       = 4
 	attrPortTo     = 5
+	attrTimeout    = 6
 	attrProto      = 7
 	attrEntryFlags = 8
+	attrBuckets    = 18
 	attrMaxEntries = 19
 	attrIP2        = 20
 	attrCIDR2      = 21
 
-	flagNamesOnly = 1 << 1 // of a listing
-	flagNoMatch   = 1 << 2 // of an entry
+	flagNamesOnly   = 1 << 1 // of a listing
+	flagHeadersOnly = 1 << 2 // of a listing
+	flagNoMatch     = 1 << 2 // of an entry
 
 	attrIPv4 = 1
 	attrIPv6 = 2
@@ -126,6 +133,10 @@ func createAttributes(s Set) encode {
 			} else {
 				e.Uint32(attrMaxEntries|bigEndian, maxEntries)
 			}
+			if s.Buckets > 0 {
+				e.Uint32(attrBuckets|bigEndian, uint32(s.Buckets))
+			}
+			encodeTimeout(e, s.Timeout)
 			return nil
 		})
 		return nil
@@ -157,8 +168,16 @@ func entryAttributes(s Set, entries []Entry) encode {
 	}
 }
 
+// encodeTimeout leaves out a timeout of zero, which the kernel would take for "never".
+func encodeTimeout(e *netlink.AttributeEncoder, timeout time.Duration) {
+	if timeout > 0 {
+		e.Uint32(attrTimeout|bigEndian, uint32(timeout/time.Second))
+	}
+}
+
 func encodeEntry(e *netlink.AttributeEncoder, t Type, entry Entry) {
 	e.ByteOrder = binary.BigEndian
+	encodeTimeout(e, entry.Timeout)
 	if t == Net {
 		encodeAddr(e, attrIP, entry.Range.Addr())
 		e.Uint8(attrCIDR, uint8(entry.Range.Bits()))
@@ -265,6 +284,8 @@ func decodeEntry(d *netlink.AttributeDecoder, entry *Entry) error {
 			bits = int(d.Uint8())
 		case attrCIDR:
 			cidr = int(d.Uint8())
+		case attrTimeout:
+			entry.Timeout = time.Duration(d.Uint32()) * time.Second
 		case attrEntryFlags:
 			entry.NoMatch = d.Uint32()&flagNoMatch != 0
 		}
@@ -279,6 +300,17 @@ func decodeEntry(d *netlink.AttributeDecoder, entry *Entry) error {
 		entry.Source = netip.PrefixFrom(source, bits)
 	}
 	return nil
+}
+
+// decodeTimeout returns the timeout of a set, zero if its entries stay.
+func decodeTimeout(d *netlink.AttributeDecoder) time.Duration {
+	d.ByteOrder = binary.BigEndian
+	for d.Next() {
+		if d.Type() == attrTimeout {
+			return time.Duration(d.Uint32()) * time.Second
+		}
+	}
+	return 0
 }
 
 func decodeAddr(to *netip.Addr) func(*netlink.AttributeDecoder) error {

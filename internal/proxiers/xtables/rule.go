@@ -103,14 +103,6 @@ func OneIn(n int) Part {
 	return Part(fmt.Sprintf("-m statistic --mode random --probability %0.10f", 1/float64(n)))
 }
 
-// SeenWithin matches sources that a list has seen in the last so many seconds, and forgets older ones.
-func SeenWithin(list string, seconds int) Part {
-	return Part(fmt.Sprintf("-m recent --name %s --rcheck --seconds %d --reap", list, seconds))
-}
-
-// Remember puts the source into a list, or renews it there. It always matches.
-func Remember(list string) Part { return Part("-m recent --name " + list + " --set") }
-
 // Targets.
 const (
 	Accept Part = "-j ACCEPT"
@@ -126,6 +118,10 @@ const (
 
 // Jump continues in a chain and comes back at its end.
 func Jump(chain string) Part { return Part("-j " + chain) }
+
+// Remember puts the source into an IP set of addresses, or starts its timeout there anew. The packet goes on with the
+// next rule.
+func Remember(set string) Part { return Part("-j SET --add-set " + set + " src --exist") }
 
 // SetMark sets the bits of the mark.
 func SetMark(bits uint32) Part { return Part(fmt.Sprintf("-j MARK --or-mark %#x", bits)) }

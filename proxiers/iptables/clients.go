@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iptables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/viplab/viplab/internal/proxiers/ipset"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/proxiers/model"
+)
+
+// clientSets are the IP sets in which the endpoints of Services with session affinity remember their clients: one set
+// for each endpoint of a port. The chain of the endpoint adds the client of every new connection. The kernel forgets a
+// client when the timeout of the set has passed.
+//
+// The recent match, which kube-proxy uses, remembers 100 clients of an endpoint.
+type clientSets struct {
+	ip   lab.Family
+	conn *ipset.Conn
+	// held maps the names of the sets in the kernel to their timeouts. Nil means unknown.
+	held map[string]time.Duration
+	// wanted are the sets that the rules name.
+	wanted map[string]time.Duration
+}
+
+// clientsOf maps the sets of the endpoints of Services to their timeouts.
+func clientsOf(services ...*model.Service) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for _, s := range services {
+		for _, p := range s.Ports {
+			if p.Affinity == 0 {
+				continue
+			}
+			for _, ep := range slices.Concat(p.Cluster, p.Local) {
+				all[clientSet(p.ID, ep.Addr)] = p.Affinity
+			}
+		}
+	}
+	return all
+}
+
+func openClientSets(ns *netns.NS, ip lab.Family) (*clientSets, error) {
+	conn, err := ipset.Dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	return &clientSets{ip: ip, conn: conn}, nil
+}
+
+// mostBuckets is the size of a set's hash table: the kernel does not enlarge it for clients, and a bucket takes twelve.
+// The first bucket is full at about 50,000 clients. tableBytes limits the tables of all sets together, of eight bytes a
+// bucket: where sets are many, new ones get smaller tables.
+const (
+	mostBuckets  = 1 << 14
+	leastBuckets = 1 << 7
+	tableBytes   = 32 << 20
+)
+
+// buckets returns the size of the hash table for each of a number of sets.
+func buckets(sets int) int {
+	n := mostBuckets
+	for n > leastBuckets && 8*n*sets > tableBytes {
+		n /= 2
+	}
+	return n
+}
+
+// set returns a set with its limits.
+func (c *clientSets) set(name string, timeout time.Duration) ipset.Set {
+	return ipset.Set{Name: name, Type: ipset.IP, Family: c.ip, Timeout: timeout, Buckets: buckets(len(c.wanted))}
+}
+
+// load reads which sets there are.
+func (c *clientSets) load() (err error) {
+	c.held, err = c.conn.Timeouts(setPrefix(c.ip))
+	return err
+}
+
+// prepare makes the sets that are missing and changes the timeouts of others, before rules name them.
+func (c *clientSets) prepare(wanted map[string]time.Duration) error {
+	c.wanted = wanted
+	if c.held == nil {
+		if err := c.load(); err != nil {
+			return err
+		}
+	}
+	for name, timeout := range wanted {
+		former, there := c.held[name]
+		var err error
+		switch {
+		case !there:
+			err = c.conn.Create(c.set(name, timeout))
+		case former != timeout:
+			err = c.retime(name, former, timeout)
+		}
+		if err != nil {
+			c.held = nil
+			return err
+		}
+		c.held[name] = timeout
+	}
+	return nil
+}
+
+// retime changes the timeout of a set. The kernel cannot do that, so another set takes its place. It gets the clients
+// that have come within the new timeout, and after the swap those that have come since the first set was read.
+func (c *clientSets) retime(name string, from, to time.Duration) error {
+	old, next := c.set(name, from), c.set(name+"-NEXT", to)
+	if err := errors.Join(c.conn.Destroy(next), c.conn.Create(next)); err != nil {
+		return err
+	}
+	c.held[next.Name] = from // after the swap; discard destroys it
+	left := map[netip.Addr]time.Duration{}
+	carry := func(source, target ipset.Set) error {
+		entries, err := c.conn.Entries(source)
+		if err != nil {
+			return err
+		}
+		var come []ipset.Entry
+		for _, e := range entries {
+			before := left[e.Addr]
+			left[e.Addr] = e.Timeout
+			if still := e.Timeout - from + to; e.Timeout > before && still > 0 {
+				come = append(come, ipset.Entry{Addr: e.Addr, Timeout: still})
+			}
+		}
+		return c.conn.Add(target, come...)
+	}
+	if err := carry(old, next); err != nil {
+		return err
+	}
+	if err := c.conn.Swap(old, next); err != nil {
+		return err
+	}
+	return carry(next, old)
+}
+
+// discard destroys the sets that no rule names any more. The kernel frees deleted rules in its own time. Until then it
+// keeps their sets, so those are emptied, and destroyed by a later call.
+func (c *clientSets) discard() error {
+	if len(c.held) == len(c.wanted) {
+		return nil
+	}
+	for name := range c.held {
+		if _, used := c.wanted[name]; used {
+			continue
+		}
+		err := c.conn.Destroy(ipset.Set{Name: name})
+		switch {
+		case errors.Is(err, ipset.ErrInUse):
+			err = c.conn.Flush(ipset.Set{Name: name})
+		case err == nil:
+			delete(c.held, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostPatience is how long the kernel may take to free deleted rules, on the slowest of machines.
+const mostPatience = 10 * time.Second
+
+// remove destroys all sets, also those of earlier instances. No rule of the proxier may name them any more.
+func (c *clientSets) remove(ctx context.Context) error {
+	c.wanted = nil
+	if err := c.load(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, mostPatience)
+	defer cancel()
+	for {
+		if err := c.discard(); err != nil || len(c.held) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("sets in use by rules of others: %v: %w", slices.Sorted(maps.Keys(c.held)), ctx.Err())
+		case <-time.After(time.Millisecond): // no event: the kernel frees deleted rules after a grace period of RCU
+		}
+	}
+}
+
+// dump lists the sets with their clients, and how long each is still remembered.
+func (c *clientSets) dump() ([]byte, error) {
+	sets, err := c.conn.Timeouts(setPrefix(c.ip))
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(sets)) {
+		clients, err := c.conn.Entries(ipset.Set{Name: name})
+		if err != nil {
+			return nil, err
+		}
+		slices.SortFunc(clients, func(a, b ipset.Entry) int { return a.Addr.Compare(b.Addr) })
+		fmt.Fprintf(&out, "# set %s: clients of the last %v:", name, sets[name])
+		for _, e := range clients {
+			fmt.Fprintf(&out, " %s (%v left)", e, e.Timeout)
+		}
+		out.WriteByte('\n')
+	}
+	return out.Bytes(), nil
+}
