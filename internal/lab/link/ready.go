@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Condition is something that the kernel brings about a while after it has acknowledged the change that leads to it.
+// Condition is an effect that a change has only some time after the kernel has acknowledged it.
 type Condition interface {
 	// String says what is wanted: "eth0 carries packets".
 	fmt.Stringer
@@ -25,8 +25,8 @@ type Condition interface {
 // readyLimit bounds the wait for conditions, which is a matter of milliseconds unless something is wrong.
 const readyLimit = 2 * time.Minute
 
-// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events. What
-// does not hold after two minutes is an error.
+// Ready returns when all conditions hold. It checks each in turn, and only then waits for the kernel's events. A
+// condition that does not hold after two minutes is an error.
 func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	var late []Condition
 	for _, c := range conditions {
@@ -71,12 +71,12 @@ func Consequences(ops ...Op) []Condition {
 	return out
 }
 
-// Carries is the condition that a veth end, or a bridge with such a port, carries packets: ask for the ports of a
-// bridge before the bridge. Tunnels have no carrier to wait for.
+// Carries is the condition that a veth end, or a bridge with such a port, carries packets. Check the ports of a bridge
+// before the bridge. Tunnels have no carrier to wait for.
 //
-// That a device is up does not mean so. The kernel notices a carrier in a work queue that it lets run once a second at
-// most ("linkwatch"), and until then the device swallows what it is sent: the classic first packet that is a second
-// late. A question about one device makes a newer kernel do that work at once; an older one tells when it got to it.
+// A device that is up may not carry packets yet. The kernel notices a carrier in a work queue that runs once a second
+// at most ("linkwatch"), and until then the device drops what it should send: the classic first packet that is a
+// second late. A query for the device makes a newer kernel do that work at once; an older one sends an event later.
 type Carries struct{ Dev }
 
 func (c Carries) String() string { return c.Name + " carries packets" }
@@ -98,11 +98,11 @@ func (l Local) String() string { return fmt.Sprintf("%s dev %s is local", l.Addr
 
 func (l Local) holds(ns *netns.NS) (bool, error) {
 	r := &request{}
-	m := r.begin(unix.RTM_GETROUTE, 0)
-	r.b = append(r.b, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // struct rtmsg
-	r.addr(unix.RTA_DST, l.Addr)
-	r.u32(unix.RTA_OIF, uint32(l.Index))
-	r.end(m)
+	r.message(unix.RTM_GETROUTE, 0, func() {
+		r.b = append(r.b, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // struct rtmsg
+		r.addr(unix.RTA_DST, l.Addr)
+		r.u32(unix.RTA_OIF, uint32(l.Index))
+	})
 	local := false
 	err := ask(ns, r, func(m reply) { local = m.nlmsg[unix.SizeofNlMsghdr+7] == unix.RTN_LOCAL })
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
@@ -127,13 +127,13 @@ const (
 // query asks for one device, by index, or by name where that is 0.
 func query(ns *netns.NS, d Dev) (state, error) {
 	r := &request{}
-	m := r.begin(unix.RTM_GETLINK, 0)
-	r.link(0, d.Index, 0, 0)
-	if d.Index == 0 {
-		r.text(unix.IFLA_IFNAME, d.Name)
-	}
-	r.u32(unix.IFLA_EXT_MASK, filterNoCounts)
-	r.end(m)
+	r.message(unix.RTM_GETLINK, 0, func() {
+		r.ifinfo(0, d.Index, 0, 0)
+		if d.Index == 0 {
+			r.text(unix.IFLA_IFNAME, d.Name)
+		}
+		r.u32(unix.IFLA_EXT_MASK, filterNoCounts)
+	})
 	var found state
 	err := ask(ns, r, func(m reply) {
 		found.index, found.flags = int(host.Uint32(m.nlmsg[20:])), host.Uint32(m.nlmsg[24:])
@@ -194,8 +194,8 @@ func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	return nil
 }
 
-// nextEvent returns when something was reported since the last call, or when it is time to ask once more: the kernel
-// does not tell of everything that makes a route usable. What was reported does not matter, since the caller asks.
+// nextEvent returns after an event, whatever it is, or after a short time, because the kernel has no event for some of
+// what makes a route usable. The caller checks its condition again.
 func nextEvent(ctx context.Context, events int) error {
 	const heartbeat = 100 // ms
 	var buf [32 << 10]byte

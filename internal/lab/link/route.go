@@ -18,7 +18,7 @@ type Route struct {
 	// Via is the next hop; without one the destination is on the link.
 	Via netip.Addr
 	Dev Dev
-	// OnLink routes do not ask whether the next hop is reachable over the device: that of a tunnel never is.
+	// OnLink skips the check that the next hop is reachable over the device: that of a tunnel never is.
 	OnLink bool
 	// Outer, for the device of a Tunnel6, is the address to wrap packets to.
 	Outer netip.Addr
@@ -43,7 +43,6 @@ func (t Route) String() string {
 }
 
 func (t Route) encode(r *request) {
-	m := r.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	scope, kind, flags := byte(unix.RT_SCOPE_UNIVERSE), byte(unix.RTN_UNICAST), uint32(0)
 	if !t.Via.IsValid() && t.To.Addr().Is4() {
 		scope = unix.RT_SCOPE_LINK
@@ -54,25 +53,26 @@ func (t Route) encode(r *request) {
 	if t.OnLink {
 		flags = unix.RTNH_F_ONLINK
 	}
-	// struct rtmsg
-	r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC,
-		scope, kind)
-	r.b = host.AppendUint32(r.b, flags)
-	r.addr(unix.RTA_DST, t.To.Addr())
-	if t.Via.IsValid() {
-		r.addr(unix.RTA_GATEWAY, t.Via)
-	}
-	if !t.Blackhole {
-		r.u32(unix.RTA_OIF, uint32(t.Dev.Index))
-	}
-	if t.Outer.IsValid() {
-		r.bytes(unix.RTA_ENCAP_TYPE, []byte{lwtunnelEncapIP6, 0})
-		encap := r.open(unix.RTA_ENCAP | unix.NLA_F_NESTED)
-		r.addr(lwtunnelIP6Dst, t.Outer)
-		r.u8(lwtunnelIP6HopLimit, 64)
-		r.shut(encap)
-	}
-	r.end(m)
+	r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() {
+		// struct rtmsg
+		r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0)
+		r.b = append(r.b, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, scope, kind)
+		r.b = host.AppendUint32(r.b, flags)
+		r.addr(unix.RTA_DST, t.To.Addr())
+		if t.Via.IsValid() {
+			r.addr(unix.RTA_GATEWAY, t.Via)
+		}
+		if !t.Blackhole {
+			r.u32(unix.RTA_OIF, uint32(t.Dev.Index))
+		}
+		if t.Outer.IsValid() {
+			r.bytes(unix.RTA_ENCAP_TYPE, []byte{lwtunnelEncapIP6, 0})
+			r.nest(unix.RTA_ENCAP, func() {
+				r.addr(lwtunnelIP6Dst, t.Outer)
+				r.u8(lwtunnelIP6HopLimit, 64)
+			})
+		}
+	})
 }
 
 // From include/uapi/linux/lwtunnel.h.
@@ -82,8 +82,8 @@ const (
 	lwtunnelIP6HopLimit = 4
 )
 
-// Neighbour writes down which MAC an address has on a link, for good: nobody needs to ask, and the entry does not count
-// against the neighbour table's limit, which all namespaces of a machine share (net.ipv4.neigh.default.gc_thresh3).
+// Neighbour is a permanent neighbour entry. It needs no resolution and does not count against the limit of the
+// neighbour table, which all namespaces of a machine share (net.ipv4.neigh.default.gc_thresh3).
 type Neighbour struct {
 	Addr netip.Addr
 	MAC  MAC
@@ -95,14 +95,10 @@ func (n Neighbour) String() string {
 }
 
 func (n Neighbour) encode(r *request) {
-	m := r.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	r.neigh(byte(netns.Domain(n.Addr)), n.Dev, 0)
-	r.addr(unix.NDA_DST, n.Addr)
-	r.bytes(unix.NDA_LLADDR, n.MAC[:])
-	r.end(m)
+	r.neighbour(byte(netns.Domain(n.Addr)), 0, n)
 }
 
-// Forward is an entry in the forwarding table of a VXLAN device: frames to the MAC are wrapped to the address.
+// Forward is an entry in the forwarding table of a VXLAN device, which sends frames for the MAC to the address.
 type Forward struct {
 	MAC MAC
 	To  netip.Addr
@@ -114,17 +110,16 @@ func (f Forward) String() string {
 }
 
 func (f Forward) encode(r *request) {
-	m := r.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	r.neigh(unix.AF_BRIDGE, f.Dev, unix.NTF_SELF)
-	r.addr(unix.NDA_DST, f.To)
-	r.bytes(unix.NDA_LLADDR, f.MAC[:])
-	r.end(m)
+	r.neighbour(unix.AF_BRIDGE, unix.NTF_SELF, Neighbour{f.To, f.MAC, f.Dev})
 }
 
-// neigh adds a struct ndmsg.
-func (r *request) neigh(family byte, d Dev, flags byte) {
-	r.b = append(r.b, family, 0, 0, 0)
-	r.b = host.AppendUint32(r.b, uint32(d.Index))
-	r.b = host.AppendUint16(r.b, unix.NUD_PERMANENT)
-	r.b = append(r.b, flags, 0)
+func (r *request) neighbour(family, flags byte, n Neighbour) {
+	r.message(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() {
+		r.b = append(r.b, family, 0, 0, 0) // struct ndmsg
+		r.b = host.AppendUint32(r.b, uint32(n.Dev.Index))
+		r.b = host.AppendUint16(r.b, unix.NUD_PERMANENT)
+		r.b = append(r.b, flags, 0)
+		r.addr(unix.NDA_DST, n.Addr)
+		r.bytes(unix.NDA_LLADDR, n.MAC[:])
+	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// VXLAN makes a device that wraps frames in UDP, and sets it up. It learns nothing: Forward entries say where to.
+// VXLAN makes a device that wraps frames in UDP, and sets it up. It learns no MACs, but needs Forward entries.
 type VXLAN struct {
 	Dev
 	MAC  MAC
@@ -26,25 +26,16 @@ type VXLAN struct {
 func (v VXLAN) String() string { return fmt.Sprintf("vxlan device %s, id %d", v.Name, v.ID) }
 
 func (v VXLAN) encode(r *request) {
-	m := r.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	r.link(0, v.Index, unix.IFF_UP, unix.IFF_UP)
-	r.text(unix.IFLA_IFNAME, v.Name)
-	r.bytes(unix.IFLA_ADDRESS, v.MAC[:])
-	r.u32(unix.IFLA_MTU, uint32(v.MTU))
-	info := r.open(unix.IFLA_LINKINFO)
-	r.text(unix.IFLA_INFO_KIND, "vxlan")
-	data := r.open(unix.IFLA_INFO_DATA)
-	r.u32(unix.IFLA_VXLAN_ID, uint32(v.ID))
-	r.u8(unix.IFLA_VXLAN_LEARNING, 0)
-	r.u16be(unix.IFLA_VXLAN_PORT, v.Port)
-	if v.Local.Is4() {
-		r.addr(unix.IFLA_VXLAN_LOCAL, v.Local)
-	} else {
-		r.addr(unix.IFLA_VXLAN_LOCAL6, v.Local)
+	local := uint16(unix.IFLA_VXLAN_LOCAL)
+	if v.Local.Is6() {
+		local = unix.IFLA_VXLAN_LOCAL6
 	}
-	r.shut(data)
-	r.shut(info)
-	r.end(m)
+	r.newLink(v.Dev, unix.IFF_UP, "vxlan", func() { r.hardware(v.MAC, v.MTU) }, func() {
+		r.u32(unix.IFLA_VXLAN_ID, uint32(v.ID))
+		r.u8(unix.IFLA_VXLAN_LEARNING, 0)
+		r.bytes(unix.IFLA_VXLAN_PORT, []byte{byte(v.Port >> 8), byte(v.Port)})
+		r.addr(local, v.Local)
+	})
 }
 
 // Tunnel4 makes an IPIP device without endpoints of its own: a route's next hop says where a packet is wrapped to.
@@ -55,13 +46,7 @@ func (t Tunnel4) String() string { return "ipip device " + t.Name }
 
 // encode sends no parameters, so that the device is the same as the kernel's own fallback device tunl0.
 func (t Tunnel4) encode(r *request) {
-	m := r.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	r.link(0, t.Index, 0, 0)
-	r.text(unix.IFLA_IFNAME, t.Name)
-	info := r.open(unix.IFLA_LINKINFO)
-	r.text(unix.IFLA_INFO_KIND, "ipip")
-	r.shut(info)
-	r.end(m)
+	r.newLink(t.Dev, 0, "ipip", nil, nil)
 }
 
 // Tunnel6 makes an IPv6-in-IPv6 device without endpoints of its own: the Outer of a route says where a packet is
@@ -71,16 +56,7 @@ type Tunnel6 struct{ Dev }
 func (t Tunnel6) String() string { return "ip6tnl device " + t.Name }
 
 func (t Tunnel6) encode(r *request) {
-	m := r.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	r.link(0, t.Index, 0, 0)
-	r.text(unix.IFLA_IFNAME, t.Name)
-	info := r.open(unix.IFLA_LINKINFO)
-	r.text(unix.IFLA_INFO_KIND, "ip6tnl")
-	data := r.open(unix.IFLA_INFO_DATA)
-	r.bytes(iptunCollectMetadata, nil)
-	r.shut(data)
-	r.shut(info)
-	r.end(m)
+	r.newLink(t.Dev, 0, "ip6tnl", nil, func() { r.bytes(iptunCollectMetadata, nil) })
 }
 
 const iptunCollectMetadata = 19 // IFLA_IPTUN_COLLECT_METADATA, include/uapi/linux/if_tunnel.h
@@ -94,10 +70,7 @@ type Tune struct {
 func (t Tune) String() string { return fmt.Sprintf("%s up, mtu %d", t.Name, t.MTU) }
 
 func (t Tune) encode(r *request) {
-	m := r.begin(unix.RTM_NEWLINK, 0)
-	r.link(0, t.Index, unix.IFF_UP, unix.IFF_UP)
-	r.u32(unix.IFLA_MTU, uint32(t.MTU))
-	r.end(m)
+	r.setUp(t.Dev, func() { r.u32(unix.IFLA_MTU, uint32(t.MTU)) })
 }
 
 // Ensure makes the change unless a device of that name is there already, and returns the device. The tunnel modules of
