@@ -27,7 +27,7 @@ const eventBuffer = 8 << 20 // bytes
 type Conntrack struct {
 	ns     *netns.NS
 	conn   *conntrack.Conn
-	lookup *lookup
+	single *nfnetlink // for look-ups of single entries
 
 	listing sync.Mutex // held while a listing is made
 	mu      sync.Mutex
@@ -40,15 +40,15 @@ func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: open conntrack: %w", ns.Name(), err)
 	}
-	lookup, err := newLookup(ns)
+	single, err := openNfnetlink(ns)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: open conntrack: %w", ns.Name(), err), conn.Close())
 	}
-	return &Conntrack{ns: ns, conn: conn, lookup: lookup}, nil
+	return &Conntrack{ns: ns, conn: conn, single: single}, nil
 }
 
 // Close closes the connection. The namespace may be closed before or after.
-func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.lookup.close()) }
+func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.single.close()) }
 
 // Flows lists the entries of both families that keep accepts, or all if keep is nil. The listing starts after the call.
 func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, error) {
@@ -71,7 +71,7 @@ func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the protocol number
 	var found *conntrack.Flow
 	if err == nil {
-		found, err = c.lookup.get(tuple.Proto.Protocol, orig)
+		found, err = c.single.lookup(tuple.Proto.Protocol, orig)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -120,8 +120,7 @@ func (c *Conntrack) make(l *listing) {
 	l.flows, l.err = c.dump()
 }
 
-// dumps is how often a dump is tried. The kernel breaks one off when the buffer is full or the table is resized
-// meanwhile.
+// dumps is how often a dump is tried, which the kernel aborts if the buffer is full or the table is resized.
 const dumps = 100
 
 func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {

@@ -46,18 +46,15 @@ func collect(captures []*Capture) []placedFrame {
 
 func writePcapng(w io.Writer, frames []placedFrame) error {
 	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "viplab"}}
-	if len(frames) == 0 { // the writer requires an interface even for an empty file
-		out, err := pcapgo.NewNgWriterInterface(w, ngInterface(place{"none", true}), options)
-		if err != nil {
-			return err
-		}
-		return out.Flush()
+	first := place{"none", true} // the writer requires an interface even for an empty file
+	if len(frames) > 0 {
+		first = frames[0].place
 	}
-	out, err := pcapgo.NewNgWriterInterface(w, ngInterface(frames[0].place), options)
+	out, err := pcapgo.NewNgWriterInterface(w, ngInterface(first), options)
 	if err != nil {
 		return err
 	}
-	ids := map[place]int{frames[0].place: 0}
+	ids := map[place]int{first: 0}
 	for _, f := range frames {
 		id, known := ids[f.place]
 		if !known {

@@ -4,6 +4,7 @@ package observe
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -70,9 +71,6 @@ func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool
 	return ticks, nil
 }
 
-// nfgenmsgSize is the size of struct nfgenmsg, the header of nftables messages. It begins with the protocol.
-const nfgenmsgSize = 4
-
 // isNewGeneration reports whether m is NFT_MSG_NEWGEN, the last message of every transaction.
 func isNewGeneration(m netlink.Message) bool { return m.Header.Type == nftMessage(unix.NFT_MSG_NEWGEN) }
 
@@ -95,4 +93,31 @@ func isRuleOf(m netlink.Message, protocol uint8, chain func(string) bool) bool {
 
 func nftMessage(number int) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | number)
+}
+
+// RulesetGeneration returns the generation number of a namespace's nftables ruleset, which includes iptables-nft. Each
+// transaction changes it (NFT_MSG_GETGEN in linux/netfilter/nf_tables.h): while the number stays the same, no rule has
+// changed.
+func RulesetGeneration(ns *netns.NS) (number uint32, err error) {
+	s, err := openNfnetlink(ns)
+	if err != nil {
+		return 0, fmt.Errorf("%s: open nftables: %w", ns.Name(), err)
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	h := netlink.Header{Type: nftMessage(unix.NFT_MSG_GETGEN)}
+	answer, err := s.ask(h, 0, 0, func(*netlink.AttributeEncoder) {})
+	if err != nil {
+		return 0, fmt.Errorf("%s: ask for the generation of the ruleset: %w", ns.Name(), err)
+	}
+	attributes, err := netlink.NewAttributeDecoder(answer.Data[min(nfgenmsgSize, len(answer.Data)):])
+	if err != nil {
+		return 0, fmt.Errorf("%s: generation of the ruleset: %w", ns.Name(), err)
+	}
+	attributes.ByteOrder = binary.BigEndian
+	for attributes.Next() {
+		if attributes.Type() == unix.NFTA_GEN_ID {
+			return attributes.Uint32(), attributes.Err()
+		}
+	}
+	return 0, fmt.Errorf("%s: the kernel does not tell the generation of the ruleset", ns.Name())
 }
