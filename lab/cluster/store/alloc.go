@@ -14,13 +14,6 @@ import (
 // PortRange is a range of port numbers, both ends included.
 type PortRange struct{ First, Last int32 }
 
-func (r PortRange) orDefault() PortRange {
-	if r == (PortRange{}) {
-		return PortRange{30000, 32767}
-	}
-	return r
-}
-
 // Contains reports whether a port is in the range.
 func (r PortRange) Contains(port int32) bool { return port >= r.First && port <= r.Last }
 

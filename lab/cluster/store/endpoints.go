@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
@@ -60,7 +61,7 @@ func (tx *Tx) reconcileSlices(key Key) {
 // managedSlices lists the slices of a Service that the controller made.
 func (tx *Tx) managedSlices(svc Key) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
-	for _, k := range tx.s.index.slicesByService[svc].sorted() {
+	for _, k := range sorted(tx.s.index.slicesByService[svc]) {
 		if s := tx.s.slices.objects[k]; s.Labels[discoveryv1.LabelManagedBy] == sliceManager {
 			out = append(out, s)
 		}
@@ -234,28 +235,22 @@ func (tx *Tx) reconcileFamily(svc *corev1.Service, t discoveryv1.AddressType, wa
 
 // takeThoseOf moves the wanted endpoints of the pods that are in old out of b, in the order of old.
 func (b *backends) takeThoseOf(old []discoveryv1.Endpoint) []discoveryv1.Endpoint {
-	at := map[any]int{}
-	for i, e := range b.endpoints {
-		at[e.TargetRef.UID] = i
+	wanted := map[types.UID]discoveryv1.Endpoint{}
+	for _, e := range b.endpoints {
+		wanted[e.TargetRef.UID] = e
 	}
-	taken := make([]bool, len(b.endpoints))
 	var out []discoveryv1.Endpoint
 	for _, e := range old {
-		if e.TargetRef == nil {
-			continue
-		}
-		if i, ok := at[e.TargetRef.UID]; ok && !taken[i] {
-			taken[i] = true
-			out = append(out, b.endpoints[i])
+		uid := ptr.Deref(e.TargetRef, corev1.ObjectReference{}).UID
+		if e, ok := wanted[uid]; ok {
+			out = append(out, e)
+			delete(wanted, uid)
 		}
 	}
-	rest := b.endpoints[:0:0]
-	for i, e := range b.endpoints {
-		if !taken[i] {
-			rest = append(rest, e)
-		}
-	}
-	b.endpoints = rest
+	b.endpoints = slices.DeleteFunc(b.endpoints, func(e discoveryv1.Endpoint) bool {
+		_, left := wanted[e.TargetRef.UID]
+		return !left
+	})
 	return out
 }
 

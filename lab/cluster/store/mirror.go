@@ -63,7 +63,7 @@ func (tx *Tx) mirror(key Key) {
 	if e != nil && svc != nil && len(svc.Spec.Selector) == 0 && e.Labels[discoveryv1.LabelSkipMirror] != "true" {
 		want = mirrorSlices(e)
 	}
-	for _, k := range tx.s.index.slicesByService[key].sorted() {
+	for _, k := range sorted(tx.s.index.slicesByService[key]) {
 		if s := tx.s.slices.objects[k]; s.Labels[discoveryv1.LabelManagedBy] == mirrorManager && want[k.Name] == nil {
 			tx.removeRef(ref{KindEndpointSlice, k})
 		}

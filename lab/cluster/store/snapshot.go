@@ -7,7 +7,92 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/watch"
 )
+
+// View returns the store as see shows it: everything that is read (snapshots, objects, events) has passed see, which
+// returns the object itself, another one in its place, or nil to hide it. Writes go to the store unchanged.
+//
+// The view calls see once for each object and keeps the result. see must not change the object or call the store, and
+// its result must keep the name, namespace and kind.
+func (s *Store) View(see func(Object) Object) *Store {
+	return &Store{state: s.state, view: &view{see: see, seen: map[Object]Object{}}}
+}
+
+// view replaces objects for readers. It is used under the store's lock. A nil view replaces nothing.
+type view struct {
+	see    func(Object) Object
+	seen   map[Object]Object // the results of see, so that an unchanged object keeps its pointer
+	newest *Snapshot         // the view's version of the newest requested snapshot
+}
+
+func (v *view) object(o Object) Object {
+	if v == nil {
+		return o
+	}
+	if _, known := v.seen[o]; !known {
+		v.seen[o] = v.see(o)
+	}
+	return v.seen[o]
+}
+
+func (v *view) snapshot(s *Snapshot) *Snapshot {
+	if v == nil {
+		return s
+	}
+	if v.newest == nil || v.newest.Revision != s.Revision {
+		v.newest = &Snapshot{
+			Revision:        s.Revision,
+			Namespaces:      visible[*corev1.Namespace](v, s.Namespaces),
+			Nodes:           visible[*corev1.Node](v, s.Nodes),
+			Pods:            visible[*corev1.Pod](v, s.Pods),
+			Deployments:     visible[*appsv1.Deployment](v, s.Deployments),
+			Services:        visible[*corev1.Service](v, s.Services),
+			Endpoints:       visible[*corev1.Endpoints](v, s.Endpoints),
+			EndpointSlices:  visible[*discoveryv1.EndpointSlice](v, s.EndpointSlices),
+			NetworkPolicies: visible[*networkingv1.NetworkPolicy](v, s.NetworkPolicies),
+		}
+	}
+	return v.newest
+}
+
+func visible[T Object](v *view, all []T) []T {
+	out := make([]T, 0, len(all))
+	for _, o := range all {
+		if seen := v.object(o); seen != nil {
+			out = append(out, seen.(T))
+		}
+	}
+	return out
+}
+
+// events returns the events of a watcher: an object that see begins to hide looks deleted, one that it ceases to hide
+// looks added. Of an object that stays hidden only the revision is left.
+func (v *view) events(all []Event) []Event {
+	if v == nil {
+		return all
+	}
+	var out []Event
+	for _, e := range all {
+		now := v.object(e.Object)
+		var old Object
+		if e.Old != nil {
+			old = v.object(e.Old)
+		}
+		switch {
+		case old == nil && (now == nil || e.Type == watch.Deleted):
+			e = Event{Revision: e.Revision}
+		case now == nil:
+			e.Type, e.Object, e.Old = watch.Deleted, old, old
+		case old == nil:
+			e.Type, e.Object, e.Old = watch.Added, now, nil
+		default:
+			e.Object, e.Old = now, old
+		}
+		out = append(out, e)
+	}
+	return out
+}
 
 // Snapshot is the whole state of the cluster at one revision. Every list is sorted by namespace, then name. Neither the
 // snapshot nor any object in it is ever changed again: an update puts a new object in the place of the old one, so two

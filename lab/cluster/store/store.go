@@ -8,6 +8,7 @@
 package store
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -73,10 +74,10 @@ type state struct {
 func New(c Config) *Store {
 	s := &Store{state: &state{
 		ranges:      map[corev1.IPFamily]netip.Prefix{},
-		nodeRange:   c.NodePorts.orDefault(),
+		nodeRange:   cmp.Or(c.NodePorts, PortRange{30000, 32767}),
 		now:         c.Now,
 		changed:     make(chan struct{}),
-		history:     history{limit: c.History},
+		history:     history{limit: cmp.Or(c.History, 100_000)},
 		index:       newIndex(),
 		serials:     map[Key]uint64{},
 		namespaces:  newTable[*corev1.Namespace](),
@@ -94,9 +95,6 @@ func New(c Config) *Store {
 	}
 	if s.now == nil {
 		s.now = time.Now
-	}
-	if s.history.limit == 0 {
-		s.history.limit = 100_000
 	}
 	s.setRanges(c)
 	for _, name := range []string{"default", "kube-system"} {

@@ -3,7 +3,6 @@
 package store
 
 import (
-	"maps"
 	"slices"
 )
 
@@ -13,7 +12,7 @@ import (
 type table[T Object] struct {
 	objects map[Key]T
 	listed  []T
-	stale   map[Key]struct{} // changed since listed was made
+	stale   keyset // changed since listed was made
 }
 
 // anyTable is a table of any type.
@@ -25,7 +24,7 @@ type anyTable interface {
 }
 
 func newTable[T Object]() *table[T] {
-	return &table[T]{objects: map[Key]T{}, stale: map[Key]struct{}{}}
+	return &table[T]{objects: map[Key]T{}, stale: keyset{}}
 }
 
 func (t *table[T]) get(k Key) (Object, bool) {
@@ -52,7 +51,7 @@ func (t *table[T]) list() []T {
 	}
 	merged := make([]T, 0, len(t.objects))
 	rest := t.listed
-	for _, k := range slices.SortedFunc(maps.Keys(t.stale), compareKeys) {
+	for _, k := range sorted(t.stale) {
 		at, was := slices.BinarySearchFunc(rest, k, func(o T, k Key) int { return compareKeys(KeyOf(o), k) })
 		merged = append(merged, rest[:at]...)
 		rest = rest[at:]

@@ -240,8 +240,7 @@ func keepMeta(o, old Object) {
 
 // save defaults, validates and stores an object; old is the one it replaces, or nil.
 func (tx *Tx) save(r *Resource, obj, old Object) error {
-	errs := tx.admit(obj, old)
-	if len(errs) > 0 {
+	if errs := tx.admit(obj, old); len(errs) > 0 {
 		return apierrors.NewInvalid(r.groupKind(), KeyOf(obj).String(), errs)
 	}
 	tx.put(r, obj)
@@ -271,7 +270,7 @@ func (tx *Tx) Delete(kind Kind, namespace, name string) error {
 			return tx.fail(err)
 		}
 	case KindNode:
-		for _, k := range tx.s.index.podsByNode[name].sorted() {
+		for _, k := range sorted(tx.s.index.podsByNode[name]) {
 			tx.removeRef(ref{KindPod, k})
 		}
 	}
