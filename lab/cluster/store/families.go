@@ -28,9 +28,7 @@ func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 	if len(errs) > 0 {
 		return errs
 	}
-	if spec.IPFamilyPolicy == nil {
-		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
-	}
+	setDefault(&spec.IPFamilyPolicy, ptr.To(corev1.IPFamilyPolicySingleStack))
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{s.families[0]}
 	}
@@ -49,9 +47,7 @@ func (s *Store) setFamiliesFreely(spec *corev1.ServiceSpec) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{s.families[0]}
 	}
-	if spec.IPFamilyPolicy == nil {
-		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
-	}
+	setDefault(&spec.IPFamilyPolicy, ptr.To(corev1.IPFamilyPolicyRequireDualStack))
 	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 {
 		spec.IPFamilies = append(slices.Clip(spec.IPFamilies), otherFamily(spec.IPFamilies[0]))
 	}
@@ -80,10 +76,7 @@ func (s *Store) checkFamilies(spec *corev1.ServiceSpec) field.ErrorList {
 			errs = append(errs, field.Duplicate(families.Index(i), f))
 		}
 	}
-	if len(spec.IPFamilies) > 2 {
-		errs = append(errs, field.TooMany(families, len(spec.IPFamilies), 2))
-	}
-	return errs
+	return append(errs, atMost(families, len(spec.IPFamilies), 2)...)
 }
 
 // inferFamilies learns families from the addresses the Service names, or finds that the two disagree.

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
@@ -44,11 +43,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		}
 		for j, p := range s.Ports {
 			at := at.Child("ports").Index(j)
-			if p.Name != "" {
-				errs = append(errs, invalid(at.Child("name"), p.Name, validation.IsDNS1123Label(p.Name))...)
-			} else if len(s.Ports) > 1 {
-				errs = append(errs, field.Required(at.Child("name"), "ports have names when there are several"))
-			}
+			errs = append(errs, validatePortName(at.Child("name"), p.Name, len(s.Ports) > 1)...)
 			errs = append(errs, validatePort(at.Child("port"), p.Port)...)
 			errs = append(errs, oneOf(at.Child("protocol"), p.Protocol, protocols...)...)
 		}

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -77,16 +78,12 @@ func nodePortsOf(svc *corev1.Service) []int32 {
 // keepAllocated fills the open fields of the new Service with the old one's allocated values.
 func keepAllocated(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
-	if spec.Type == "" {
-		spec.Type = corev1.ServiceTypeClusterIP
-	}
+	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	if needsClusterIP(svc) && needsClusterIP(old) {
 		if spec.ClusterIP == "" && len(spec.ClusterIPs) == 0 {
 			spec.ClusterIP, spec.ClusterIPs = was.ClusterIP, slices.Clone(was.ClusterIPs)
 		}
-		if spec.IPFamilyPolicy == nil {
-			spec.IPFamilyPolicy = was.IPFamilyPolicy
-		}
+		setDefault(&spec.IPFamilyPolicy, was.IPFamilyPolicy)
 		if len(spec.IPFamilies) == 0 {
 			spec.IPFamilies = slices.Clone(was.IPFamilies)
 		}
@@ -99,8 +96,8 @@ func keepAllocated(svc, old *corev1.Service) {
 	if mayHaveNodePorts(svc) && mayHaveNodePorts(old) {
 		keepNodePorts(spec.Ports, was.Ports)
 	}
-	if needsHealthPort(svc) && needsHealthPort(old) && spec.HealthCheckNodePort == 0 {
-		spec.HealthCheckNodePort = was.HealthCheckNodePort
+	if needsHealthPort(svc) && needsHealthPort(old) {
+		setDefault(&spec.HealthCheckNodePort, was.HealthCheckNodePort)
 	}
 }
 
@@ -192,31 +189,27 @@ func defaultService(svc *corev1.Service) {
 	if isExternal(svc) {
 		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
-	if needsClusterIP(svc) && spec.InternalTrafficPolicy == nil {
-		spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	if needsClusterIP(svc) {
+		setDefault(&spec.InternalTrafficPolicy, ptr.To(corev1.ServiceInternalTrafficPolicyCluster))
 	}
-	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.AllocateLoadBalancerNodePorts == nil {
-		spec.AllocateLoadBalancerNodePorts = ptr.To(true)
+	if spec.Type == corev1.ServiceTypeLoadBalancer {
+		setDefault(&spec.AllocateLoadBalancerNodePorts, ptr.To(true))
 	}
 	defaultServiceStatus(svc)
 }
 
 func defaultServiceStatus(svc *corev1.Service) {
 	for i := range svc.Status.LoadBalancer.Ingress {
-		if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" && in.IPMode == nil {
-			in.IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
+		if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" {
+			setDefault(&in.IPMode, ptr.To(corev1.LoadBalancerIPModeVIP))
 		}
 	}
 }
 
-func setDefault[T ~string](p *T, v T) {
-	if *p == "" {
-		*p = v
-	}
-}
+// setDefault sets what has the zero value.
+func setDefault[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
-// allocate gives a valid Service its ClusterIPs and ports, or reserves those it asks for. What it
-// already holds is its own to keep.
+// allocate gives a valid Service its ClusterIPs and ports, or reserves those it asks for. It keeps those it holds.
 func (s *Store) allocate(svc *corev1.Service) field.ErrorList {
 	if !needsClusterIP(svc) {
 		return nil
@@ -244,8 +237,8 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 		}
 		ip, ok := s.freeAddress(KeyOf(svc).String(), family)
 		if !ok {
-			errs = append(errs, field.InternalError(path.Index(i), fmt.Errorf("no free address is left in %s",
-				s.ranges[family])))
+			err := fmt.Errorf("no free address is left in %s", s.ranges[family])
+			errs = append(errs, field.InternalError(path.Index(i), err))
 			continue
 		}
 		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
@@ -264,8 +257,8 @@ func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address stri
 	}
 	r := s.ranges[familyOf(ip)]
 	if !r.Contains(ip) || ip == r.Addr() {
-		return field.Invalid(path, address, fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is "+
-			"%s", r))
+		return field.Invalid(path, address,
+			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
 	}
 	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
 		return field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
@@ -342,8 +335,8 @@ func (s *Store) noPortLeft() error { return fmt.Errorf("no free port is left in 
 
 func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) *field.Error {
 	if !s.nodeRange.Contains(port) {
-		return field.Invalid(path, port, fmt.Sprintf("provided port is not in the valid range. The range of valid ports "+
-			"is %s", s.nodeRange))
+		return field.Invalid(path, port,
+			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))
 	}
 	if owner, taken := s.index.nodePorts[port]; taken && owner != KeyOf(svc) {
 		return field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))

@@ -3,13 +3,14 @@
 package store
 
 import (
-	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Editor is where objects can be changed: a *Store, or a *Tx inside Store.Do.
@@ -88,18 +89,14 @@ func (tx *Tx) Terminate(namespace, pod string, serving bool) error {
 	}
 	p := copyOf(found.(*corev1.Pod))
 	if p.DeletionTimestamp == nil {
-		grace := int64(30)
-		if p.Spec.TerminationGracePeriodSeconds != nil {
-			grace = *p.Spec.TerminationGracePeriodSeconds
-		}
-		end := metav1.NewTime(tx.now.Add(seconds(grace)))
+		grace := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 30)
+		end := metav1.NewTime(tx.now.Add(time.Duration(grace) * time.Second))
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &end, &grace
 	}
 	if !serving {
 		setCondition(p, corev1.PodReady, corev1.ConditionFalse, tx.now)
 	} else if !isReady(p) {
-		return tx.fail(fmt.Errorf("Pod %q: %w", KeyOf(p),
-			errors.New("it is not ready, so it cannot go on serving while it terminates")))
+		return tx.fail(fmt.Errorf("Pod %q: it is not ready, so it cannot go on serving while it terminates", KeyOf(p)))
 	}
 	tx.put(r, p)
 	return nil
@@ -145,8 +142,7 @@ func samePreconditions(r *Resource, in, old Object) error {
 			fmt.Errorf("the object has been modified: it is at resourceVersion %s, not %s", old.GetResourceVersion(), v))
 	}
 	if uid := in.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(),
-			fmt.Errorf("uid %s is not %s", uid, old.GetUID()))
+		return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(), fmt.Errorf("uid %s is not %s", uid, old.GetUID()))
 	}
 	return nil
 }

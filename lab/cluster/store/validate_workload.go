@@ -172,24 +172,18 @@ func validatePodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, oneOf(path.Child("restartPolicy"), spec.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
-	for _, f := range []struct{ name, value string }{{"hostname", spec.Hostname}, {"subdomain", spec.Subdomain}} {
-		if f.value != "" {
-			errs = append(errs, invalid(path.Child(f.name), f.value, validation.IsDNS1123Label(f.value))...)
-		}
-	}
+	errs = append(errs, checkSet(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)...)
+	errs = append(errs, checkSet(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)...)
 	volumes := map[string]bool{}
 	for i, v := range spec.Volumes {
 		at := path.Child("volumes").Index(i).Child("name")
-		errs = append(errs, invalid(at, v.Name, validation.IsDNS1123Label(v.Name))...)
-		if volumes[v.Name] {
-			errs = append(errs, field.Duplicate(at, v.Name))
-		}
-		volumes[v.Name] = true
+		errs = append(errs, check(at, v.Name, validation.IsDNS1123Label)...)
+		errs = append(errs, once(at, volumes, v.Name, v.Name)...)
 	}
 	names := map[string]bool{}
 	for i := range spec.InitContainers {
-		errs = append(errs, validateContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i), names,
-			volumes)...)
+		at := path.Child("initContainers").Index(i)
+		errs = append(errs, validateContainer(&spec.InitContainers[i], at, names, volumes)...)
 	}
 	hostPorts := map[string]bool{}
 	for i := range spec.Containers {
@@ -201,11 +195,8 @@ func validatePodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 func validateContainer(c *corev1.Container, path *field.Path, names, volumes map[string]bool) field.ErrorList {
-	errs := invalid(path.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
-	if names[c.Name] {
-		errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
-	}
-	names[c.Name] = true
+	errs := check(path.Child("name"), c.Name, validation.IsDNS1123Label)
+	errs = append(errs, once(path.Child("name"), names, c.Name, c.Name)...)
 	if c.Image == "" {
 		errs = append(errs, field.Required(path.Child("image"), ""))
 	}
@@ -215,11 +206,8 @@ func validateContainer(c *corev1.Container, path *field.Path, names, volumes map
 	for i, p := range c.Ports {
 		at := path.Child("ports").Index(i)
 		if p.Name != "" {
-			errs = append(errs, invalid(at.Child("name"), p.Name, validation.IsValidPortName(p.Name))...)
-			if ports[p.Name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
-			}
-			ports[p.Name] = true
+			errs = append(errs, check(at.Child("name"), p.Name, validation.IsValidPortName)...)
+			errs = append(errs, once(at.Child("name"), ports, p.Name, p.Name)...)
 		}
 		errs = append(errs, validatePort(at.Child("containerPort"), p.ContainerPort)...)
 		errs = append(errs, oneOf(at.Child("protocol"), p.Protocol, protocols...)...)
@@ -242,10 +230,7 @@ func validateHostPorts(ports []corev1.ContainerPort, path *field.Path, taken map
 		at := path.Index(i).Child("hostPort")
 		errs = append(errs, validatePort(at, p.HostPort)...)
 		name := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
-		if taken[name] {
-			errs = append(errs, field.Duplicate(at, p.HostPort))
-		}
-		taken[name] = true
+		errs = append(errs, once(at, taken, name, p.HostPort)...)
 	}
 	return errs
 }
