@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/utils/ptr"
 )
 
 // release is the version of Kubernetes whose API this is.
@@ -156,19 +157,15 @@ func (s *Server) aggregated(gv schema.GroupVersion) apidiscoveryv2.APIVersionDis
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		d := apidiscoveryv2.APIResourceDiscovery{
-			Resource: r.plural, ResponseKind: kindForDiscovery(r.gvk), Scope: scope, SingularResource: r.singular,
+			Resource: r.plural, ResponseKind: ptr.To(metav1.GroupVersionKind(r.gvk)), Scope: scope, SingularResource: r.singular,
 			Verbs: r.verbs(), ShortNames: r.short, Categories: r.categories,
 		}
 		for _, sub := range r.subresources() {
 			d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-				Subresource: sub.name, ResponseKind: kindForDiscovery(sub.gvk), Verbs: subresourceVerbs,
+				Subresource: sub.name, ResponseKind: ptr.To(metav1.GroupVersionKind(sub.gvk)), Verbs: subresourceVerbs,
 			})
 		}
 		out.Resources = append(out.Resources, d)
 	}
 	return out
-}
-
-func kindForDiscovery(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
-	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 }

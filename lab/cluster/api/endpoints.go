@@ -27,17 +27,12 @@ type endpointsReader struct{ store *store.Store }
 func (r endpointsReader) list() ([]store.Object, uint64) {
 	s := r.store.Snapshot()
 	v := newEndpointsView(s)
-	keys := slices.Collect(maps.Keys(v.slices))
-	for k := range v.own {
-		if v.slices[k] == nil {
-			keys = append(keys, k)
-		}
-	}
+	keys := slices.Concat(slices.Collect(maps.Keys(v.slices)), slices.Collect(maps.Keys(v.own)))
 	slices.SortFunc(keys, func(a, b store.Key) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	var out []store.Object
-	for _, k := range keys {
+	for _, k := range slices.Compact(keys) {
 		if e := v.at(k); e != nil {
 			out = append(out, e)
 		}
@@ -178,7 +173,7 @@ func (v *endpointsView) change(e store.Event) []store.Event {
 	v.replace(e.Old, now)
 	var out []store.Event
 	for i, k := range keys {
-		// Who resumes after the first of two must be given both: its revision is that of the change before.
+		// A watch that resumes after the first of two must get the second too, so the first has the revision before.
 		revision := e.Revision - uint64(len(keys)-1-i)
 		if c, ok := endpointsChange(before[i], v.at(k), revision); ok {
 			out = append(out, c)
@@ -193,14 +188,11 @@ func endpointsChange(old, obj *corev1.Endpoints, revision uint64) (store.Event, 
 	case old == nil && obj == nil:
 		return e, false
 	case old == nil:
-		e.Type, e.Object = watch.Added, obj
+		e.Type, e.Object = watch.Added, obj.DeepCopy()
 	case obj == nil:
 		e.Type, e.Object, e.Old = watch.Deleted, old.DeepCopy(), old
 	default:
-		e.Type, e.Object, e.Old = watch.Modified, obj, old
-	}
-	if e.Type != watch.Deleted {
-		e.Object = copyOf(e.Object)
+		e.Type, e.Object, e.Old = watch.Modified, obj.DeepCopy(), old
 	}
 	e.Object.SetResourceVersion(strconv.FormatUint(revision, 10))
 	return e, true

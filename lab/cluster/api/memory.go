@@ -3,6 +3,7 @@
 package api
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
@@ -150,7 +151,7 @@ func (m *memory) complete(obj, old store.Object) store.Object {
 		obj.SetCreationTimestamp(old.GetCreationTimestamp())
 		return obj
 	}
-	obj.SetUID(types.UID(newToken()))
+	obj.SetUID(types.UID(rand.Text()))
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	return obj
 }
@@ -160,8 +161,8 @@ func (m *memory) record(t watch.EventType, obj, old store.Object) {
 	if len(m.history) >= 4*m.limit {
 		m.history = slices.Clone(m.history[len(m.history)-2*m.limit:])
 	}
-	m.history = append(m.history, store.Event{Revision: m.now, Type: t, Kind: store.Kind(m.gvk.Kind), Object: obj,
-		Old: old})
+	kind := store.Kind(m.gvk.Kind)
+	m.history = append(m.history, store.Event{Revision: m.now, Type: t, Kind: kind, Object: obj, Old: old})
 	close(m.wake)
 	m.wake = make(chan struct{})
 }

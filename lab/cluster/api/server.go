@@ -3,7 +3,7 @@
 // Package api serves a store as the Kubernetes API, for programs that know nothing of this lab: kube-proxy, kubectl,
 // any client of Kubernetes.
 //
-// What is served and how is told by a table of resources (resources.go). A request is routed to a resource and a verb
+// A table of resources (resources.go) says what is served and how. A request is routed to a resource and a verb
 // (routes.go); reading and watching go through a reader, writing through a writer, so that resources that are not in
 // the store (Leases, Events) or that are derived from it (Endpoints, ServiceCIDRs) are served by the same code. Objects
 // are encoded by the serializers of k8s.io/apimachinery, as in the API server.
@@ -11,6 +11,7 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"sync"
@@ -45,7 +46,7 @@ func New(state *store.Store) *Server {
 		store:     state,
 		resources: map[schema.GroupVersionResource]*resource{},
 		authority: newAuthority(),
-		token:     newToken(),
+		token:     rand.Text(),
 		listening: map[*http.Server]struct{}{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())

@@ -3,6 +3,8 @@
 package api
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -79,10 +81,8 @@ func (c *storeCursor) next() ([]store.Event, error) {
 	var out []store.Event
 	for _, e := range events {
 		c.at = e.Revision
-		for _, k := range c.kinds {
-			if e.Kind == k {
-				out = append(out, e)
-			}
+		if slices.Contains(c.kinds, e.Kind) {
+			out = append(out, e)
 		}
 	}
 	return out, nil
@@ -104,10 +104,10 @@ func (t stored) edit(key store.Key, how manner, change func(store.Object) (store
 		switch {
 		case err != nil:
 			return err
-		case obj == nil && how.orphan:
-			tx.Orphan(old)
-			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		case obj == nil:
+			if how.orphan {
+				tx.Orphan(old)
+			}
 			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		default:
 			result, err = t.put(tx, obj, old, how)

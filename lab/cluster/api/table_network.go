@@ -12,8 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func nodeCells(n *corev1.Node) []any {
@@ -141,12 +139,4 @@ func sliceCells(s *discoveryv1.EndpointSlice) []any {
 		addresses = append(addresses, e.Addresses...)
 	}
 	return []any{s.Name, string(s.AddressType), cmp.Or(few(ports), unset), cmp.Or(few(addresses), unset), age(s)}
-}
-
-func policyCells(p *networkingv1.NetworkPolicy) []any {
-	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), age(p)}
-}
-
-func cidrCells(c *networkingv1.ServiceCIDR) []any {
-	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c)}
 }

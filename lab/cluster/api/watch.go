@@ -34,11 +34,7 @@ type watcher struct {
 
 // watch sends the changes of a resource until the client leaves, its time is up or the server closes.
 func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions, which selection) error {
-	f, err := negotiate(r.Request, true)
-	if err != nil {
-		return err
-	}
-	view, err := viewOf(r, f)
+	view, err := viewOf(r, true)
 	if err != nil {
 		return err
 	}
@@ -48,8 +44,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions,
 	}
 	ctx, cancel := s.watchContext(r, o)
 	defer cancel()
-	a := &watcher{view: view, which: which, marks: o.AllowWatchBookmarks}
-	a.frames = newFrames(w, f)
+	a := &watcher{frames: newFrames(w, view.format), view: view, which: which, marks: o.AllowWatchBookmarks}
 	if err := a.run(ctx, from, o); err != nil && !errors.Is(err, errGone) {
 		_ = a.frames.send(watch.Error, statusOf(err))
 		_ = a.frames.flush() // who is gone by now needs no answer

@@ -118,20 +118,16 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 
 // answer sends the object that a write has stored.
 func answer(w http.ResponseWriter, r *request, code int, obj store.Object) error {
-	f, err := negotiate(r.Request, false)
+	v, err := viewOf(r, false)
 	if err != nil {
 		return err
 	}
-	v, err := viewOf(r, f)
-	if err != nil {
-		return err
-	}
-	f.write(w, code, v.one(obj))
+	v.write(w, code, v.one(obj))
 	return nil
 }
 
-// delete removes an object at once, and what belongs to it unless that is to be orphaned. There is no grace period: the
-// kubelet of a lab ends a pod when its object is gone. Nobody waits for finalizers.
+// delete removes an object at once, and what belongs to it unless that is to be orphaned. There is no grace period,
+// since the kubelet of a lab ends a pod when its object is gone, and finalizers delay nothing.
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	o, err := deleteOptions(w, r)
 	if err != nil {
@@ -207,11 +203,7 @@ func deleteOptions(w http.ResponseWriter, r *request) (*metav1.DeleteOptions, er
 
 // deleteCollection deletes what selectors select, one by one.
 func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
-	list, err := parameters(r)
-	if err != nil {
-		return err
-	}
-	which, err := selectionOf(r, list)
+	_, which, err := selectionOf(r)
 	if err != nil {
 		return err
 	}
@@ -219,20 +211,13 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	f, err := negotiate(r.Request, false)
-	if err != nil {
-		return err
-	}
-	v, err := viewOf(r, f)
+	v, err := viewOf(r, false)
 	if err != nil {
 		return err
 	}
 	all, _ := r.resource.list()
 	var gone []store.Object
-	for _, obj := range all {
-		if !which.matches(obj) {
-			continue
-		}
+	for _, obj := range which.of(all) {
 		old, err := r.remove(store.KeyOf(obj), o)
 		if apierrors.IsNotFound(err) {
 			continue // it went with another, or someone was faster
@@ -243,6 +228,6 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 		gone = append(gone, old)
 	}
 	_, revision := r.resource.list()
-	f.write(w, http.StatusOK, v.many(gone, revision))
+	v.write(w, http.StatusOK, v.many(gone, revision))
 	return nil
 }
