@@ -33,11 +33,7 @@ var echoID atomic.Uint32
 // openICMP opens a raw socket in the namespace of the calling thread. It receives the errors and echo replies of the
 // whole namespace.
 func openICMP(domain int) (int, error) {
-	proto := unix.IPPROTO_ICMP
-	if domain == unix.AF_INET6 {
-		proto = unix.IPPROTO_ICMPV6
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, icmpOf(domain))
 	if err != nil {
 		return -1, fmt.Errorf("raw ICMP socket: %w", err)
 	}
@@ -45,6 +41,14 @@ func openICMP(domain int) (int, error) {
 		return -1, errors.Join(fmt.Errorf("filter of the raw ICMP socket: %w", err), unix.Close(fd))
 	}
 	return fd, nil
+}
+
+// icmpOf returns the ICMP of an address family.
+func icmpOf(domain int) int {
+	if domain == unix.AF_INET6 {
+		return unix.IPPROTO_ICMPV6
+	}
+	return unix.IPPROTO_ICMP
 }
 
 func filterICMP(fd, domain int) error {

@@ -98,18 +98,20 @@ func (p Probe) prepare() (*Conn, error) {
 			return nil, fmt.Errorf("fence %s is of another family", f)
 		}
 	}
-	typ, err := sockType(p.Proto)
-	if err != nil {
-		return nil, err
+	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: p.Proto == "tcp", icmp: -1, fences: -1}
+	if err := c.open(netns.Domain(p.To.Addr())); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
-	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: typ == unix.SOCK_STREAM, icmp: -1, fences: -1}
-	domain := netns.Domain(p.To.Addr())
-	fd := -1
-	err = p.From.Do(func() (err error) {
-		if fd, err = unix.Socket(domain, typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-			return fmt.Errorf("socket: %w", err)
+	return c, nil
+}
+
+// open opens the sockets. The caller closes the Conn after an error.
+func (c *Conn) open(domain int) error {
+	p, fd := c.probe, -1
+	err := p.From.Do(func() (err error) {
+		if fd, err = openSocket(p.Proto, domain); err == nil {
+			c.icmp, err = openICMP(domain)
 		}
-		c.icmp, err = openICMP(domain)
 		return err
 	})
 	if fd >= 0 {
@@ -127,42 +129,24 @@ func (p Probe) prepare() (*Conn, error) {
 	if err == nil {
 		err = p.bind(fd)
 	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return err
 }
 
 func (p Probe) configure(fd, domain int) error {
+	var options []option
 	if domain == unix.AF_INET6 {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
-			return fmt.Errorf("set IPV6_V6ONLY: %w", err)
-		}
+		options = append(options, v6Only)
 	}
 	if p.Mark != 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
-			return fmt.Errorf("set SO_MARK: %w", err)
-		}
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark), "SO_MARK"})
 	}
-	if p.Proto == "tcp" {
-		// RST on close: no TIME_WAIT keeps the port, and conntrack deletes the flow within seconds.
-		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
-			return fmt.Errorf("set SO_LINGER: %w", err)
-		}
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-			return fmt.Errorf("set TCP_NODELAY: %w", err)
-		}
-		return nil
+	if p.Proto == "udp" {
+		return setOptions(fd, append(options, icmpErrors(domain))...)
 	}
-	// Without this a UDP socket reports port unreachable only, and ignores every other ICMP error.
-	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
-	if domain == unix.AF_INET6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	if err := resetOnClose(fd, true); err != nil { // and conntrack deletes the flow within seconds
+		return err
 	}
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-		return fmt.Errorf("set IP_RECVERR: %w", err)
-	}
-	return nil
+	return setOptions(fd, append(options, noDelay)...)
 }
 
 // The range that a probe chooses its port from: the kernel's default ephemeral range, which leaves NodePorts
@@ -187,8 +171,8 @@ func (p Probe) bind(fd int) error {
 	}
 	if p.Source.Port() != 0 {
 		if p.Proto == "tcp" {
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-				return fmt.Errorf("set SO_REUSEADDR: %w", err)
+			if err := setOptions(fd, reuseAddr); err != nil {
+				return err
 			}
 		}
 		at := netip.AddrPortFrom(from, p.Source.Port())

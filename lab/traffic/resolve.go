@@ -163,13 +163,11 @@ func (r *resolver) ask(target netip.Addr) error {
 	if target.Is6() {
 		frame = r.solicitation
 	}
-	buf := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buf, options, frame(target)...); err != nil {
+	packet, err := serialize(frame(target)...)
+	if err != nil {
 		return err
 	}
-	to := &unix.SockaddrLinklayer{Ifindex: r.index}
-	if err := unix.Sendto(r.fd, buf.Bytes(), 0, to); err != nil {
+	if err := unix.Sendto(r.fd, packet, 0, &unix.SockaddrLinklayer{Ifindex: r.index}); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	return nil

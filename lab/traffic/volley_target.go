@@ -72,16 +72,12 @@ func connectedTo(fd int) (number int, failed error) {
 
 // bound opens a socket in the namespace of the thread. Several connections of one volley leave from one port.
 func bound(proto string, at netip.AddrPort) (int, error) {
-	typ, err := sockType(proto)
+	fd, err := openSocket(proto, netns.Domain(at.Addr()))
 	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(netns.Domain(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("socket: %w", err)
-	}
 	if proto == "tcp" {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		err = setOptions(fd, reuseAddr)
 	}
 	if err == nil {
 		err = unix.Bind(fd, netns.Sockaddr(at))

@@ -19,9 +19,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// endpointsReader serves Endpoints to those who know no slices, such as kube-proxy in its userspace mode: the
-// hand-written ones of the store, and for other Services what their EndpointSlices say. The revisions are those of the
-// store.
+// endpointsReader serves Endpoints to clients that know no slices, such as kube-proxy in its userspace mode: those of
+// the store, which are hand-written, and for other Services a summary of their EndpointSlices.
 type endpointsReader struct{ store *store.Store }
 
 func (r endpointsReader) list() ([]store.Object, uint64) {
@@ -45,7 +44,7 @@ func (r endpointsReader) get(k store.Key) (store.Object, bool) {
 	return e, e != nil
 }
 
-// endpointsWriter writes Endpoints that are in the store. What slices say can be changed there alone.
+// endpointsWriter writes Endpoints that are in the store. It refuses those that summarise slices.
 type endpointsWriter struct{ stored }
 
 func (w endpointsWriter) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
@@ -104,8 +103,7 @@ type endpointsView struct {
 }
 
 func newEndpointsView(s *store.Snapshot) *endpointsView {
-	v := &endpointsView{own: map[store.Key]*corev1.Endpoints{},
-		slices: map[store.Key]map[string]*discoveryv1.EndpointSlice{}}
+	v := &endpointsView{map[store.Key]*corev1.Endpoints{}, map[store.Key]map[string]*discoveryv1.EndpointSlice{}}
 	for _, e := range s.Endpoints {
 		v.replace(nil, e)
 	}
@@ -115,8 +113,7 @@ func newEndpointsView(s *store.Snapshot) *endpointsView {
 	return v
 }
 
-// replace takes one object out of the view and puts another in its place; either may be nil. Objects of other kinds are
-// nothing to it.
+// replace replaces one object by another; either may be nil. It ignores objects of other kinds.
 func (v *endpointsView) replace(old, obj store.Object) {
 	switch o := old.(type) {
 	case *corev1.Endpoints:
@@ -143,11 +140,18 @@ func (v *endpointsView) replace(old, obj store.Object) {
 	}
 }
 
-func serviceOf(s *discoveryv1.EndpointSlice) store.Key {
-	return store.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+// serviceOf returns the Service that Endpoints or a slice belong to. Its name is empty if there is none.
+func serviceOf(o store.Object) store.Key {
+	switch o := o.(type) {
+	case *corev1.Endpoints:
+		return store.KeyOf(o)
+	case *discoveryv1.EndpointSlice:
+		return store.Key{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}
+	}
+	return store.Key{}
 }
 
-// change moves the view past a change of the store and says what that changes in Endpoints.
+// change moves the view past a change of the store, and returns what that changes in Endpoints.
 func (v *endpointsView) change(e store.Event) []store.Event {
 	now := e.Object
 	if e.Type == watch.Deleted {
@@ -155,14 +159,7 @@ func (v *endpointsView) change(e store.Event) []store.Event {
 	}
 	var keys []store.Key // two if a slice goes from one Service to another
 	for _, o := range []store.Object{e.Old, now} {
-		k := store.Key{}
-		switch o := o.(type) {
-		case *corev1.Endpoints:
-			k = store.KeyOf(o)
-		case *discoveryv1.EndpointSlice:
-			k = serviceOf(o)
-		}
-		if k.Name != "" && !slices.Contains(keys, k) {
+		if k := serviceOf(o); k.Name != "" && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
@@ -213,8 +210,7 @@ func (v *endpointsView) at(k store.Key) *corev1.Endpoints {
 	return endpointsOf(k, all)
 }
 
-// endpointsOf says in one object what the slices of a Service say. Endpoints have room for one address family: IPv4 if
-// there is any of it.
+// endpointsOf sums up the slices of a Service. Endpoints have room for one address family: IPv4 if there is any of it.
 func endpointsOf(k store.Key, all []*discoveryv1.EndpointSlice) *corev1.Endpoints {
 	out := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
 		Namespace: k.Namespace, Name: k.Name, UID: all[0].UID, CreationTimestamp: all[0].CreationTimestamp,
