@@ -15,8 +15,7 @@ import (
 // errClosed is the error of every change to a closed lab.
 var errClosed = errors.New("the lab is closed")
 
-// AddPod makes a pod on a node and returns when every path to and from it works. The pod gets the node's lowest free
-// address.
+// AddPod makes a pod on a node, at the lowest free address, and returns when every path to and from it works.
 func (l *Lab) AddPod(ctx context.Context, node string, spec PodSpec) (*Pod, error) {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -159,8 +158,7 @@ func (n *Node) podList() []*Pod {
 	return out
 }
 
-// AddNode makes a node with its pods and adds it to the configuration of all other machines. It gets the lowest free
-// number.
+// AddNode makes a node with its pods, at the lowest free number, and configures all other machines for it.
 func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 	l.change.Lock()
 	defer l.change.Unlock()
@@ -236,8 +234,7 @@ func (l *Lab) RemoveNode(name string) error {
 	return errors.Join(l.disconnectNode(n), n.close())
 }
 
-// disconnectNode undoes connectNode. The node loses its link too, because deleting one end of a veth deletes the other.
-// Its namespace lives on while a process runs in it.
+// disconnectNode undoes connectNode, and deletes the node's link. Its namespace lives on while a process runs in it.
 func (l *Lab) disconnectNode(n *Node) error {
 	l.underlay.awaited = nil // left over by a node that could not be connected
 	errs := []error{l.underlay.apply(link.Delete{Dev: switchPort(n.lan().host)})}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -21,8 +22,7 @@ type Host struct {
 	*netns.NS
 	addrs []netip.Addr
 
-	// awaited holds what ready has to wait for. While the host is made only its maker uses it; later the lock for the kind
-	// of change guards it.
+	// awaited holds what ready waits for. Its maker owns it at first, then the lock for the kind of change.
 	awaited []link.Condition
 }
 
@@ -41,10 +41,8 @@ func (h *Host) ready(ctx context.Context) error {
 
 // Addr returns the host's primary address of a family, or the zero Addr if it has none.
 func (h *Host) Addr(f Family) netip.Addr {
-	for _, a := range h.addrs {
-		if FamilyOf(a) == f {
-			return a
-		}
+	if i := slices.IndexFunc(h.addrs, func(a netip.Addr) bool { return FamilyOf(a) == f }); i >= 0 {
+		return h.addrs[i]
 	}
 	return netip.Addr{}
 }
@@ -75,22 +73,27 @@ func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 // EgressAddr returns the source address of a packet toward dst that the host masquerades: the preferred source of the
 // device that the route leaves by. It returns the zero Addr if there is no route.
 func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
+	route, _ := h.routeTo(dst)
+	addr, _ := netip.AddrFromSlice(route.Src)
+	return addr.Unmap()
+}
+
+func (h *Host) routeTo(dst netip.Addr) (route netlink.Route, found bool) {
 	routes, err := h.Netlink().RouteGet(dst.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return netip.Addr{}
+		return netlink.Route{}, false
 	}
-	addr, _ := netip.AddrFromSlice(routes[0].Src)
-	return addr.Unmap()
+	return routes[0], true
 }
 
 // NextHop returns where the host sends a packet toward dst: the gateway, or dst itself if dst is on the link or local.
 // It returns the zero Addr if there is no route, or if the route has no gateway in dst's family.
 func (h *Host) NextHop(dst netip.Addr) netip.Addr {
-	routes, err := h.Netlink().RouteGet(dst.AsSlice())
-	if err != nil || len(routes) == 0 {
+	route, found := h.routeTo(dst)
+	if !found {
 		return netip.Addr{}
 	}
-	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+	if gateway, ok := netip.AddrFromSlice(route.Gw); ok {
 		return gateway.Unmap()
 	}
 	return dst

@@ -40,8 +40,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Lab is a running network. File descriptors of this process hold it, so it ends with the process at the latest. Its
-// methods may be called from any goroutine.
+// Lab is a running network, which ends with this process at the latest. Its methods may be called from any goroutine.
 type Lab struct {
 	topology Topology
 	settings settings
@@ -72,10 +71,8 @@ func (l *Lab) Nodes() []*Node {
 func (l *Lab) Node(name string) *Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, n := range l.nodes {
-		if n.Name() == name {
-			return n
-		}
+	if i := slices.IndexFunc(l.nodes, func(n *Node) bool { return n.Name() == name }); i >= 0 {
+		return l.nodes[i]
 	}
 	return nil
 }
@@ -100,8 +97,7 @@ func (l *Lab) Client() *Host { return l.client }
 // Router returns the default gateway of the nodes and the client.
 func (l *Lab) Router() *Host { return l.router }
 
-// Underlay returns the switch of the LAN: a namespace with a bridge, whose ports see all traffic of nodes, client and
-// router.
+// Underlay returns the switch of the LAN: a namespace with a bridge that sees all traffic between machines.
 func (l *Lab) Underlay() *netns.NS { return l.underlay.NS }
 
 // Stack returns the lab's IP families.
@@ -114,7 +110,13 @@ func (l *Lab) Topology() Topology { return l.topology }
 func (l *Lab) Overlay() (Overlay, string) { return l.overlay.kind(), l.reason }
 
 // ClusterCIDRs returns the ranges of all pods, one per family.
-func (l *Lab) ClusterCIDRs() []netip.Prefix { return clusterCIDRs(l.Stack()) }
+func (l *Lab) ClusterCIDRs() []netip.Prefix {
+	var out []netip.Prefix
+	for _, f := range l.Stack().Families() {
+		out = append(out, clusterCIDR(f))
+	}
+	return out
+}
 
 // Close takes the lab down; a second call does nothing. It returns at once. The kernel frees the rest in the
 // background, once no socket or process is left in the lab.

@@ -31,26 +31,24 @@ func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
 	case Direct:
 		return direct{}, "asked for", nil
 	case IPIP:
-		return ipip{}, "asked for", wanting("ipip", missing(ipip{}, s))
+		return ipip{}, "asked for", unsupported(ipip{}, s)
 	case VXLAN:
-		return vxlan{}, "asked for", wanting("vxlan", missing(vxlan{}, s))
+		return vxlan{}, "asked for", unsupported(vxlan{}, s)
 	}
-	noIPIP := missing(ipip{}, s)
-	if noIPIP == nil {
+	switch {
+	case missing(ipip{}, s) == nil:
 		return ipip{}, "the kernel has it", nil
-	}
-	noVXLAN := missing(vxlan{}, s)
-	if noVXLAN == nil {
+	case missing(vxlan{}, s) == nil:
 		return vxlan{}, "this kernel has no ipip", nil
 	}
 	return direct{}, "this kernel has neither ipip nor vxlan", nil
 }
 
-func wanting(name string, missing error) error {
-	if missing == nil {
-		return nil
+func unsupported(o overlay, s Stack) error {
+	if err := missing(o, s); err != nil {
+		return fmt.Errorf("overlay %s: this kernel cannot do it: %w", o.kind(), err)
 	}
-	return fmt.Errorf("overlay %s: this kernel cannot do it: %w", name, missing)
+	return nil
 }
 
 // known holds the conclusive results of missing, by overlay and stack.
@@ -61,8 +59,7 @@ type ability struct {
 	stack   Stack
 }
 
-// missing returns an error that says what the kernel lacks for an overlay. It tries once, by making the overlay's
-// devices in a namespace of their own.
+// missing returns what the kernel lacks for an overlay, as an error. It tries once, in a namespace of its own.
 func missing(o overlay, s Stack) error {
 	of := ability{o.kind(), s}
 	if answer, ok := known.Load(of); ok {
@@ -156,8 +153,7 @@ func (ipip) toward(n *Node, peer int, s Stack) []link.Op {
 	return ops
 }
 
-// vxlan wraps frames in UDP, as flannel does: one forwarding entry per node, no flooding, static neighbours. The outer
-// family is the lab's primary one.
+// vxlan wraps frames in UDP of the primary family, as flannel does: no flooding, static entries and neighbours.
 type vxlan struct{}
 
 const (

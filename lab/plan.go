@@ -55,14 +55,6 @@ func clusterCIDR(f Family) netip.Prefix {
 	return netip.MustParsePrefix("fd00:10:244::/48")
 }
 
-func clusterCIDRs(s Stack) []netip.Prefix {
-	var out []netip.Prefix
-	for _, f := range s.Families() {
-		out = append(out, clusterCIDR(f))
-	}
-	return out
-}
-
 // podCIDR returns the pod range of a node.
 func podCIDR(f Family, node int) netip.Prefix {
 	if f == V4 {
@@ -80,12 +72,10 @@ func podAddr(f Family, node, host int) netip.Addr {
 		14: hexHigh(host), 15: hexLow(host)})
 }
 
-// podMAC returns the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge CNI
-// plugin used to form it.
+// podMAC returns the MAC of a pod: 0a:58 and the IPv4 address, as the bridge CNI plugin used to form it.
 func podMAC(node, host int) link.MAC { return link.MAC{0x0a, 0x58, 10, 244, byte(node), byte(host)} }
 
-// hexHigh and hexLow write the decimal digits of a number below 1000 as hexadecimal ones, for IPv6 addresses: 201 is
-// 0x0201.
+// hexHigh and hexLow read the decimal digits of a number below 1000 as hexadecimal: 201 is 0x0201, as in fd00:7::201.
 func hexHigh(n int) byte { return byte(n / 100) }
 func hexLow(n int) byte  { return byte(n/10%10<<4 | n%10) }
 

@@ -78,9 +78,8 @@ func (bridged) portMAC(p *Pod) link.MAC {
 	return mac
 }
 
-// routed gives each pod a route of its own. All pods have the same gateway, an address that no machine has: the node
-// answers ARP for it on every port, because it has a route there. IPv6 needs no such trick, because a link-local
-// address may be the same on every link.
+// routed gives each pod a route of its own and the same gateway, which no machine has: the node answers ARP for it on
+// every port. IPv6 needs no such trick, because a link-local address may be the same on every link.
 type routed struct{}
 
 var (

@@ -9,9 +9,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// A new namespace copies part of its IPv4 settings from the machine's first namespace (rp_filter, forwarding,
-// arp_*...), and an administrator may have changed those. So every setting that a packet can notice is written here,
-// not assumed.
+// A new namespace copies some IPv4 settings from the machine's first namespace (rp_filter, forwarding, arp_*...), where
+// an administrator may have changed them. So the lab sets everything that a packet can notice.
 
 // interfaceSettings are the per-device settings of IPv4, for "all", for devices to come, and for the existing loopback.
 // Where the kernel combines "all" with the device's own value, both must be right.
@@ -112,10 +111,10 @@ type settings struct{ node, tracking, router, client, pod []netns.Setting }
 
 // newSettings determines the settings in a fresh namespace, which has the same defaults.
 func newSettings(fresh *netns.NS, t Topology) (settings, error) {
-	host := join(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
+	host := slices.Concat(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
 	s := settings{
 		client:   host,
-		router:   join(forwardSettings(t.Stack), host),
+		router:   slices.Concat(forwardSettings(t.Stack), host),
 		pod:      promptSettings(t.Stack),
 		tracking: trackingSettings,
 	}
@@ -124,7 +123,7 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 		if err := bridgeFilter(fresh); err != nil {
 			return settings{}, err
 		}
-		s.node = join(s.node, bridgeSettings("1", false))
+		s.node = slices.Concat(s.node, bridgeSettings("1", false))
 	}
 	if t.Stack != IPv4 {
 		s.pod = append(s.pod, noRouterSolicitation)
@@ -143,16 +142,8 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 // bridgeFilter returns an error if the kernel cannot show bridged packets to the IP rules.
 func bridgeFilter(ns *netns.NS) error {
 	if _, err := ns.Sysctl("net.bridge.bridge-nf-call-iptables"); err != nil {
-		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded (modprobe br_netfilter; routed pods "+
-			"do without): %w", err)
+		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded "+
+			"(modprobe br_netfilter; routed pods do without): %w", err)
 	}
 	return nil
-}
-
-func join(groups ...[]netns.Setting) []netns.Setting {
-	var out []netns.Setting
-	for _, g := range groups {
-		out = append(out, g...)
-	}
-	return out
 }

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// Topology describes a network to build. The zero value of every field is usable, except that a topology has at least
-// one node.
+// Topology describes a network to build. The zero value of every field but Nodes is usable.
 type Topology struct {
 	// Nodes are built in this order: the n-th gets the n-th node address and pod range of the address plan.
 	Nodes []NodeSpec
@@ -42,8 +41,7 @@ const (
 	// Bridge puts the pods of a node on one Linux bridge, cni0, with the first address of the node's pod range as their
 	// gateway, as the bridge CNI plugin and flannel do. bridge-nf-call-iptables is 1 and every port has hairpin mode.
 	Bridge PodNetwork = iota
-	// Routed gives every pod a veth of its own (cali*), a /32 (/128) route to it in the node, and a link-local gateway
-	// answered by proxy ARP, as Calico does.
+	// Routed gives every pod a veth (cali*), a /32 (/128) route and a link-local gateway by proxy ARP, as Calico does.
 	Routed
 )
 

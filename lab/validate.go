@@ -45,8 +45,7 @@ func (t Topology) Validate() error {
 	return errors.Join(errs...)
 }
 
-// taken is the set of names of all machines in a lab. Names are unique because messages and commands identify machines
-// by nothing else.
+// taken is the set of names of all machines. They are unique because messages and commands use nothing else.
 type taken map[string]bool
 
 func newNames() taken { return taken{clientName: true, routerName: true, switchName: true} }

@@ -24,8 +24,7 @@ const most = 10
 // Limit returns the limit, or a longer one if programs start slowly here.
 func Limit(limit time.Duration) time.Duration { return stretch(limit, start()) }
 
-// Slow reports whether limits are stretched here. What is done side by side elsewhere, to save time, only takes longer
-// for each of those who do it.
+// Slow reports whether limits are stretched here. Then doing things concurrently only makes each of them slower.
 func Slow() bool { return start() > usual }
 
 // stretch makes a limit longer by as much as a start took longer than usual.
@@ -33,8 +32,7 @@ func stretch(limit, start time.Duration) time.Duration {
 	return time.Duration(float64(limit) * min(max(float64(start)/float64(usual), 1), most))
 }
 
-// start is how long a program takes to start: the first that starts as usual, or the quickest of a few. It is measured
-// once.
+// start measures, once, how long a program takes to start: the first that starts as usual, or the best of five.
 var start = sync.OnceValue(func() time.Duration {
 	best := time.Duration(math.MaxInt64)
 	for tries := 0; tries < 5 && best > usual; tries++ {

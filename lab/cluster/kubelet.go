@@ -34,9 +34,8 @@ type workload struct {
 	ending   bool            // it is being taken down
 }
 
-// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes.
-// Starting a pod and taking one down are for the most part waiting for the kernel, so pods are started and ended side
-// by side, as far as the lab lets them: a node gets one at a time.
+// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes. It
+// starts and ends pods concurrently, because most of that is waiting for the kernel; the lab admits one per node.
 func (c *Cluster) kubelet(ctx context.Context) {
 	defer close(c.done)
 	for ctx.Err() == nil {
@@ -58,9 +57,9 @@ func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
 			want[podKey{p.Namespace, p.Name}] = p
 		}
 	}
-	for _, k := range c.obsolete(want) {
+	for k, w := range c.obsolete(want) {
 		c.underway.Go(func() {
-			c.note(k, nil, c.end(k))
+			c.note(k, nil, c.stop(w, k))
 			c.lookAgain() // a pod of the same name may be waiting
 		})
 	}
@@ -69,39 +68,32 @@ func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
 	}
 }
 
-// shallRun reports whether a pod has a network of its node's making: it has a node, and has not ended. What has ended
-// is what says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
+// shallRun reports whether a pod shall have a network: it has a node and has not ended. A pod has ended if its phase
+// says so, or if it is being deleted and its containers have ended.
 func shallRun(p *corev1.Pod) bool {
+	lives := func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil }
+	containers := p.Status.ContainerStatuses
 	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
-		p.DeletionTimestamp != nil && len(p.Status.ContainerStatuses) > 0 &&
-			!slices.ContainsFunc(p.Status.ContainerStatuses,
-				func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil })
+		p.DeletionTimestamp != nil && len(containers) > 0 && !slices.ContainsFunc(containers, lives)
 	return p.Spec.NodeName != "" && !over
 }
 
-func (c *Cluster) get(k podKey) *workload {
+// obsolete returns the running pods that shall not run, or that another pod of the same name has replaced, for the caller
+// to end. They count as running until they have ended.
+func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) map[podKey]*workload {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.running[k]
-}
-
-// obsolete returns the running pods that shall not run, or that another pod of the same name has replaced. The caller
-// ends them; they count as running until they have ended.
-func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []podKey
+	out := map[podKey]*workload{}
 	for k, w := range c.running {
 		if p := want[k]; !w.starting && !w.ending && (p == nil || p.UID != w.uid) {
 			w.ending = true
-			out = append(out, k)
+			out[k] = w
 		}
 	}
 	return out
 }
 
-// missing returns the pods that should run and do not, and counts them as running, so that no other caller starts them
-// too. The caller starts them.
+// missing returns the pods that should run and do not, for the caller to start. They count as running from now on.
 func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,8 +149,6 @@ func (c *Cluster) wakeLocked() {
 	c.changed = make(chan struct{})
 }
 
-func (c *Cluster) end(k podKey) error { return c.stop(c.get(k), k) }
-
 func (c *Cluster) stop(w *workload, k podKey) error {
 	errs := []error{w.close()}
 	if w.inLab {
@@ -178,7 +168,7 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		if node == nil {
 			return nil, fmt.Errorf("node %s is not in the lab", p.Spec.NodeName)
 		}
-		ns, w.addrs = node.NS, primaryAddrs(&node.Host, c.lab.Stack())
+		ns, w.addrs = node.NS, c.primaryAddrs(node)
 	} else {
 		pod, err := c.lab.AddPod(ctx, p.Spec.NodeName, lab.PodSpec{Name: p.Namespace + "/" + p.Name})
 		if err != nil {
@@ -248,19 +238,11 @@ func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) 
 	return echo, associations
 }
 
-func primaryAddrs(h *lab.Host, stack lab.Stack) []netip.Addr {
-	var out []netip.Addr
-	for _, f := range stack.Families() {
-		out = append(out, h.Addr(f))
-	}
-	return out
-}
-
-// hostAddrs returns the addresses of a node.
-func (c *Cluster) hostAddrs(node string) []netip.Addr {
+// primaryAddrs returns a node's primary address of each family.
+func (c *Cluster) primaryAddrs(n *lab.Node) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range c.lab.Stack().Families() {
-		out = append(out, c.lab.Node(node).Addr(f))
+		out = append(out, n.Addr(f))
 	}
 	return out
 }
@@ -269,7 +251,7 @@ func (c *Cluster) hostAddrs(node string) []netip.Addr {
 // becomes ready when someone says so, any other at once.
 func (c *Cluster) report(p *corev1.Pod, w *workload) error {
 	running := store.ReportRunning(len(p.Spec.ReadinessGates) == 0, w.addrs...)
-	host := store.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
+	host := store.ReportHost(c.primaryAddrs(c.lab.Node(p.Spec.NodeName))...)
 	err := store.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
 		if now.UID == p.UID {
 			running(now)

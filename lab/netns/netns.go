@@ -2,9 +2,8 @@
 
 // Package netns creates network namespaces and opens sockets, files and processes in them.
 //
-// A namespace here is only a file descriptor: no name under /run/netns, no mount, no process. When the last descriptor,
-// socket and process that refer to it are gone, the kernel deletes it. So a harness that dies at any moment leaves
-// nothing behind.
+// A namespace here is only a file descriptor: no name under /run/netns, no mount, no process. The kernel deletes it
+// after its last descriptor, socket and process, so a harness that dies at any moment leaves nothing behind.
 //
 // A socket belongs to the namespace it was opened in for its whole life, whichever thread uses it later. So the rule of
 // this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only to open, and return
@@ -119,8 +118,7 @@ func (n *NS) Do(f func() error) error {
 	})
 }
 
-// Dial connects from within the namespace to a literal address. With the zero from the kernel chooses the source; a
-// from with port 0 fixes the address only.
+// Dial connects to a literal address. The kernel chooses the source unless from is valid, and the port if from has 0.
 func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{}
 	if from.IsValid() {
@@ -244,8 +242,7 @@ func write(settings []Setting) error {
 	return nil
 }
 
-// writeSysctl does the same as os.WriteFile, but does not register the descriptor, used only once, with the run-time
-// poller.
+// writeSysctl is os.WriteFile without registering the descriptor with the run-time poller.
 func writeSysctl(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

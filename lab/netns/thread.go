@@ -70,3 +70,27 @@ func VisitMany(f func(enter func(*NS) error) error) error {
 		})
 	})
 }
+
+// WithMounts runs f on a thread in the namespace, with a mount namespace of its own that mount has changed. A child
+// that f starts inherits both. The mounts go with the thread and its children.
+func (n *NS) WithMounts(mount, f func() error) error {
+	done := make(chan error, 1)
+	onThread(func() { done <- n.withMounts(mount, f) }) // the thread is not unlocked, so it ends
+	return <-done
+}
+
+func (n *NS) withMounts(mount, f func() error) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("%s: enter network namespace: %w", n.name, err)
+	}
+	if err := mount(); err != nil {
+		return err
+	}
+	return f()
+}

@@ -20,8 +20,7 @@ import (
 // CPU. The kernel takes memory only as packets come.
 const captureBuffer = 64 << 20 // bytes
 
-// Frame is a packet at a device, as AF_PACKET shows it: before netfilter's prerouting on the way in, after postrouting
-// on the way out.
+// Frame is a packet at a device: before netfilter's prerouting on the way in, after postrouting on the way out.
 type Frame struct {
 	// Device is the name of the device, or "if7" if the device was gone before its name was looked up.
 	Device string
@@ -31,9 +30,8 @@ type Frame struct {
 	At time.Time
 	// Ethernet reports whether Data begins with an Ethernet header. On devices like tunl0 it begins with the IP header.
 	Ethernet bool
-	// ChecksumPending reports that the transport checksum is not computed yet: veth leaves it to the network card, and a
-	// packet inside the machine never reaches one (see DisableOffloads). For the same reason a frame can be longer than
-	// the MTU.
+	// ChecksumPending reports that the transport checksum is still to be computed: veth leaves it to the network card
+	// (see DisableOffloads). For the same reason a frame can be longer than the MTU.
 	ChecksumPending bool
 	// Data is the packet, without a VLAN tag.
 	Data []byte
@@ -118,8 +116,7 @@ func receiveBuffer(fd, size int) error {
 	return err
 }
 
-// Close ends the recording and keeps the recorded frames. It takes some 10 ms, because the kernel waits until every CPU
-// has released the socket (packet_release).
+// Close ends the recording and keeps the frames. It takes some 10 ms, while all CPUs release the socket.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	if c.fd < 0 {

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// VerifyChecksums checks the IPv4 header checksum and the TCP, UDP or ICMP checksum of the packet and of the packets
-// that it carries. It skips the outer transport checksum of a frame with ChecksumPending, and that of a fragment, which
-// has none of its own.
+// VerifyChecksums checks the IPv4 header and the TCP, UDP or ICMP checksum of the packet and of those inside it. It
+// skips transport checksums of fragments, and the outer one of a frame with ChecksumPending.
 func (p *Packet) VerifyChecksums() error {
 	v4 := p.Src.Addr().Is4()
 	if v4 && sum(p.Raw[:4*(p.Raw[0]&0xf)], 0) != 0xffff {

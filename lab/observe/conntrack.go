@@ -167,8 +167,7 @@ const (
 	FlowUpdated
 	// FlowGone is the end of an entry.
 	FlowGone
-	// FlowsLost reports that events were lost because the reader was slower than the kernel. It has no flow; call Flows to
-	// learn the present state.
+	// FlowsLost reports that the reader was too slow and events were lost. Call Flows to learn the present state.
 	FlowsLost
 )
 
@@ -182,8 +181,7 @@ type FlowEvent struct {
 	Flow   Flow
 }
 
-// Events reports every change of the table from now on. It closes the channel when the context ends. It reports an
-// error of the netlink socket as FlowsLost.
+// Events reports every change of the table until the context ends. FlowsLost also stands for a socket error.
 func (c *Conntrack) Events(ctx context.Context) (<-chan FlowEvent, error) {
 	l, err := c.listen()
 	if err != nil {

@@ -20,8 +20,7 @@ const (
 	ctPortFrom, ctPortTo    = 2, 3
 )
 
-// lookup finds the entry in zone 0 that has t as either direction, of a protocol with ports. It returns ENOENT if there
-// is none.
+// lookup returns the entry in zone 0 with t as either direction, of a protocol with ports, or ENOENT.
 func (s *nfnetlink) lookup(proto uint8, t Tuple) (*conntrack.Flow, error) {
 	family, from, to := byte(unix.AF_INET), uint16(ctIPv4From), uint16(ctIPv4To)
 	if t.Src.Addr().Is6() {

@@ -16,9 +16,8 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// RulesetChanges ticks after every transaction on a namespace's nftables ruleset, which includes iptables-nft. It
-// closes the channel when the context ends. Transactions that come faster than they are received make one tick.
-// iptables-legacy has no such events.
+// RulesetChanges ticks after transactions on a namespace's nftables ruleset, which includes iptables-nft but not
+// iptables-legacy. It closes the channel when the context ends. A slow reader gets fewer ticks.
 func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
 	return ticks(ctx, ns, isNewGeneration)
 }
@@ -31,8 +30,7 @@ func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...s
 	})
 }
 
-// ticks ticks after each transaction with a message that matters. The kernel sends the messages once the transaction is
-// in force.
+// ticks ticks after each transaction with a message that matters, once the transaction is in force.
 func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool) (<-chan struct{}, error) {
 	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
 	if err != nil {
@@ -95,9 +93,8 @@ func nftMessage(number int) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | number)
 }
 
-// RulesetGeneration returns the generation number of a namespace's nftables ruleset, which includes iptables-nft. Each
-// transaction changes it (NFT_MSG_GETGEN in linux/netfilter/nf_tables.h): while the number stays the same, no rule has
-// changed.
+// RulesetGeneration returns a number that every transaction on the nftables ruleset changes, iptables-nft included
+// (NFT_MSG_GETGEN in linux/netfilter/nf_tables.h).
 func RulesetGeneration(ns *netns.NS) (number uint32, err error) {
 	s, err := openNfnetlink(ns)
 	if err != nil {

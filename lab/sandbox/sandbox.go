@@ -2,10 +2,9 @@
 
 // Package sandbox moves a whole program into Linux namespaces of its own before the program does anything.
 //
-// A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine
-// whenever it dies at the wrong moment. The sandbox contains nothing of the machine, and the kernel cleans up: every
-// process of the lab, however often it forked, ends with process 1 of the sandbox, and every namespace with its last
-// process and descriptor.
+// A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine when it
+// dies at the wrong moment. Here the kernel cleans up: every process of the lab ends with process 1 of the sandbox, and
+// every namespace with its last process and descriptor.
 //
 // A sandbox consists of three processes, all of the same executable with the same arguments:
 //
@@ -16,8 +15,7 @@
 // Each ends with the one before: init ends when the supervisor is gone (by Pdeathsig and by the end of a socket), and
 // with init the kernel ends everything in its process namespace.
 //
-// The new namespaces are pid, mount, net, uts and ipc. A user who is not root also gets a user namespace with one user,
-// root.
+// The new namespaces are pid, mount, net, uts and ipc, and for a user who is not root a user namespace.
 //
 // A command calls Enter, a test binary calls Main. In every other process, importing the package changes nothing. In
 // process 1 the package takes over as soon as it is initialised: process 1 needs none of the program's other packages,
@@ -35,8 +33,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StateDir is a directory that only this sandbox sees. It is empty at the start and gone at the end. It lies on the
-// tmpfs that covers /run.
+// StateDir is a directory of this sandbox alone, on the tmpfs that covers /run. It is empty at the start.
 const StateDir = "/run/viplab"
 
 // Hostname is the sandbox's host name (uname -n).
@@ -73,8 +70,7 @@ func init() {
 // Inside reports whether this process is the program in a sandbox of this package.
 func Inside() bool { return self.stage == stageProgram }
 
-// Rootless reports whether the sandbox has a user namespace of its own, whose root is an ordinary user of the machine.
-// It returns false outside a sandbox.
+// Rootless reports whether the sandbox has a user namespace, whose root is an ordinary user of the machine.
 func Rootless() bool { return self.rootless }
 
 // TempDir makes a directory whose name begins with prefix. It makes it in StateDir, so that it goes with the sandbox,
@@ -86,8 +82,7 @@ func TempDir(prefix string) (string, error) {
 	return os.MkdirTemp("", "viplab-"+prefix)
 }
 
-// Door returns the prefix that runs a command on the machine in this sandbox, as root or as the user who owns the
-// sandbox. It returns "" outside a sandbox.
+// Door returns the prefix that runs a command in this sandbox from the machine, or "" outside a sandbox.
 func Door() string {
 	if !Inside() {
 		return ""

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is the client's end of a connection: a TCP connection, or a UDP socket that is connected to one address. It may
-// be used from any goroutine.
+// Conn is the client's end of a TCP connection, or a connected UDP socket. It may be used from any goroutine.
 type Conn struct {
 	probe Probe
 	tcp   bool
@@ -167,9 +166,8 @@ func (c *Conn) attempt() Answer {
 	return c.look()
 }
 
-// provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window. A
-// larger payload may be waiting for a timer (the delayed acknowledgement of RFC 1122 4.2.3.2), and no fence can order a
-// timer.
+// provable is the payload that can cross a TCP connection within the first window. The rest may wait for a timer (the
+// delayed acknowledgement of RFC 1122 4.2.3.2), which no fence can order.
 const provable = 8 << 10
 
 // prove returns attempt with a proof of silence, as far as there can be one.

@@ -123,8 +123,7 @@ func (c *Conn) fence(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// echo sends an echo request until it is answered, and reports whether the answer was there when the sending call
-// returned.
+// echo sends an echo request until it is answered. atOnce means before the sending call returned.
 func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error) {
 	c.echoSeq++
 	c.echoFrom, c.echoed = to, false

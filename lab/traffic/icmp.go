@@ -30,8 +30,7 @@ const (
 // echoID gives the echoes of each probe an id of their own.
 var echoID atomic.Uint32
 
-// openICMP opens a raw socket in the namespace of the calling thread. It receives the errors and echo replies of the
-// whole namespace.
+// openICMP opens a raw socket that receives the errors and echo replies of the namespace of the thread.
 func openICMP(domain int) (int, error) {
 	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, icmpOf(domain))
 	if err != nil {

@@ -26,8 +26,7 @@ type Segment struct {
 	Payload []byte
 }
 
-// Packet returns the segment as an IP packet with correct checksums. (With a wrong one, conntrack would call the packet
-// invalid for that reason alone.)
+// Packet returns the segment as an IP packet with correct checksums, so that conntrack does not call it invalid.
 func (s Segment) Packet() ([]byte, error) {
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(s.Src.Port()), DstPort: layers.TCPPort(s.Dst.Port()),
@@ -102,8 +101,7 @@ func SendRaw(ns *netns.NS, packet []byte) error {
 	return nil
 }
 
-// Ping sends one ICMP echo request from a namespace and does not wait for a reply. It returns the id of the echo, which
-// is unique in this process.
+// Ping sends one ICMP echo request and does not wait for a reply. The id is unique in this process.
 func Ping(ns *netns.NS, to netip.Addr) (id uint16, err error) {
 	id = uint16(echoID.Add(1))
 	domain, at := netns.Domain(to), netns.Sockaddr(netip.AddrPortFrom(to, 0))
@@ -113,8 +111,7 @@ func Ping(ns *netns.NS, to netip.Addr) (id uint16, err error) {
 	return id, nil
 }
 
-// SendFrame sends an IP packet, header included, out of a device of a namespace to a neighbour's hardware address. It
-// bypasses routing and all netfilter hooks.
+// SendFrame sends an IP packet out of a device to a hardware address, past routing and all netfilter hooks.
 func SendFrame(ns *netns.NS, device int, to net.HardwareAddr, packet []byte) error {
 	proto := binary.BigEndian.AppendUint16(nil, etherType(packet))
 	at := &unix.SockaddrLinklayer{Ifindex: device, Protocol: binary.NativeEndian.Uint16(proto)}
@@ -133,8 +130,7 @@ func etherType(packet []byte) uint16 {
 	return unix.ETH_P_IP
 }
 
-// VXLAN returns the payload of a UDP datagram that carries an IP packet through a VXLAN (RFC 7348), addressed to the
-// tunnel device of the receiving host.
+// VXLAN returns the UDP payload that carries an IP packet through a VXLAN (RFC 7348) to a host's tunnel device.
 func VXLAN(network uint32, to net.HardwareAddr, packet []byte) []byte {
 	const valid = 0x08 // the flag that the network number is valid
 	out := binary.BigEndian.AppendUint32([]byte{valid, 0, 0, 0}, network<<8)

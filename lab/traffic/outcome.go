@@ -17,15 +17,13 @@ const (
 	Reply Outcome = iota + 1
 	// Refused is an active refusal by the addressed port: a RST to the SYN, or an ICMP port unreachable.
 	Refused
-	// Unreachable is an active refusal by the network: no route, an ICMP unreachable other than port unreachable, or ICMP
-	// time exceeded.
+	// Unreachable is an active refusal by the network: no route, another ICMP unreachable, or ICMP time exceeded.
 	Unreachable
 	// Reset is an established connection that ended by RST or FIN before an answer.
 	Reset
 	// Silence is no answer and no error.
 	Silence
-	// Garbled is an answer that no server of this package gives to the request: another program answered, or bytes changed
-	// on the way.
+	// Garbled is an answer that no server of this package gives: from another program, or changed on the way.
 	Garbled
 )
 

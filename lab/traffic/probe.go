@@ -23,10 +23,9 @@ type Probe struct {
 	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one that
 	// this process has not used lately, so that no old conntrack entry applies to a new probe.
 	Source netip.AddrPort
-	// Low chooses the port below 1024, unless Source fixes it. When the kernel tracks a connection that it does not
-	// translate, and a translated flow already has the same addresses and ports, it gives the connection another source
-	// port. For masqueraded flows of clients with higher ports it uses none of these (nf_nat_l4proto_unique_tuple in
-	// net/netfilter/nf_nat_core.c).
+	// Low chooses the port below 1024, unless Source fixes it. The kernel changes the source port of an untranslated
+	// connection if a translated flow has the same addresses and ports, but masquerades clients with higher ports to
+	// none of these (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
 	Low bool
 	// To is the destination of the request. It is required.
 	To netip.AddrPort
@@ -38,8 +37,7 @@ type Probe struct {
 	Fences []netip.Addr
 	// FencesFrom is the namespace that sends the echoes, if replies could not reach From. Nil means From.
 	FencesFrom *netns.NS
-	// Patience is how much longer to listen after silence has been proved, for answers that a relay or a queue may delay.
-	// Zero means not at all.
+	// Patience is how much longer to listen after a proof of silence, for answers that a relay or a queue may delay.
 	Patience time.Duration
 	// IfAccepted limits Patience to TCP connections that were accepted: the peer may be a relay, whose silence is not
 	// proved. If the handshake itself meets silence, there is nothing to wait for.
@@ -153,8 +151,7 @@ func (p Probe) configure(fd, domain int) error {
 // (30000-32767) alone. The first port is random, so that a process does not reuse the ports of the one before.
 const firstPort, portCount = 32768, 60999 - 32768 + 1
 
-// The range for Low: the one from which the kernel itself chooses for a connection from a privileged port above 511
-// (nf_nat_core.c).
+// The range for Low, from which the kernel chooses for privileged ports above 511 (nf_nat_core.c).
 const firstLowPort, lowPortCount = 600, 1023 - 600 + 1
 
 var portCounter, lowPortCounter atomic.Uint32

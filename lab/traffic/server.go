@@ -27,9 +27,8 @@ type Server struct {
 	log   []Seen
 }
 
-// Serve starts a server that listens on every port at each of the addresses, so that an answer comes from the address
-// that the client reached. Without addresses it listens on the wildcard addresses of both families, or of the only
-// family that the namespace has.
+// Serve starts a server that listens on every port at each of the addresses, so that answers come from the right one.
+// Without addresses it listens on the wildcard addresses of the families that the namespace has.
 func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Server, error) {
 	wildcard := len(addrs) == 0
 	if wildcard {
@@ -59,8 +58,7 @@ func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Serve
 // Name returns the server's name, as in its greetings.
 func (s *Server) Name() string { return s.name }
 
-// Seen returns everything that has reached the server so far, in order: each request with its nonce, and each accepted
-// TCP connection with an empty one.
+// Seen returns what has reached the server so far, in order: requests, and TCP connections with an empty nonce.
 func (s *Server) Seen() []Seen {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()

@@ -74,8 +74,7 @@ func (c *stream) drop() {
 	servers.remove(c.fd)
 }
 
-// ready sends the queued answers, and only then reads more: it does not read from a client that does not fetch its
-// answers.
+// ready sends the queued answers, and reads more only from a client that has fetched them.
 func (c *stream) ready() {
 	for range 16 { // times 64 KiB: one busy stream must not starve the others
 		if !c.flush() {
@@ -147,8 +146,7 @@ func (c *stream) answer() {
 	servers.answered(g)
 }
 
-// flush sends the queued answers, and reports whether all are sent. If not, the loop calls ready again when the socket
-// has room.
+// flush sends the queued answers, and reports whether all are sent. If not, ready is called again later.
 func (c *stream) flush() bool {
 	for len(c.out) > 0 || c.more > 0 {
 		if len(c.out) == 0 {

@@ -88,8 +88,7 @@ func bound(proto string, at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// answer answers the datagrams that have come, and reports whether there were any. The kernel answers connections by
-// itself.
+// answer answers the datagrams that have come, and reports whether there were any.
 func (t *target) answer() bool {
 	some := false
 	var request [16]byte

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// wait continues the exchange until the context ends, sleeping in the Go poller. describe returns the Detail of a
-// silence of the given length.
+// wait continues the exchange until the context ends. describe returns the Detail of a silence.
 func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) string) Answer {
 	start := time.Now()
 	release := c.until(ctx)

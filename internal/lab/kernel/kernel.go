@@ -14,8 +14,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
@@ -94,16 +94,15 @@ func Programs() []Probe {
 // Examine asks questions, several at once. Findings are in the order of the probes.
 func Examine(ctx context.Context, probes []Probe) []Finding {
 	findings := make([]Finding, len(probes))
-	var all sync.WaitGroup
-	slots := make(chan struct{}, 4)
+	var all errgroup.Group
+	all.SetLimit(4)
 	for i, p := range probes {
-		all.Go(func() {
-			slots <- struct{}{}
+		all.Go(func() error {
 			findings[i] = p.Run(ctx)
-			<-slots
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // a finding holds its error
 	return findings
 }
 

@@ -45,8 +45,8 @@ func Probes() []Probe {
 			device(&netlink.Ip6tnl{LinkAttrs: named(), Local: net.ParseIP("2001:db8::1")})},
 		{"dummy", "dummy", false, "proxier ipvs", device(&netlink.Dummy{LinkAttrs: named()})},
 		{"ip_vs", "ip_vs", false, "proxier ipvs", virtualServer},
-		{"sctp", "sctp", false, "protocol SCTP", sctpSocket},
-		{"packet sockets", "af_packet", true, "captures, proofs of silence", packetSocket},
+		{"sctp", "sctp", false, "protocol SCTP", socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)},
+		{"packet sockets", "af_packet", true, "captures, proofs of silence", socket(unix.AF_PACKET, unix.SOCK_RAW, 0)},
 		{"conntrack events", "nf_conntrack_netlink", true, "proofs by conntrack entry", conntrackEvents},
 		{"nf_tables nat", "nft_chain_nat", false, "proxier nftables", nftNAT},
 		{"nftrace", "nf_tables", false, "trace", nftTrace},
@@ -104,20 +104,15 @@ func bridgeNetfilter(ctx context.Context, ns *netns.NS) (string, error) {
 	return "", lacking(err)
 }
 
-func sctpSocket(_ context.Context, ns *netns.NS) (string, error) {
-	fd, err := ns.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
-	if err != nil {
-		return "", lacking(err)
+// socket opens a socket.
+func socket(domain, typ, proto int) try {
+	return func(_ context.Context, ns *netns.NS) (string, error) {
+		fd, err := ns.Socket(domain, typ, proto)
+		if err != nil {
+			return "", lacking(err)
+		}
+		return "", unix.Close(fd)
 	}
-	return "", unix.Close(fd)
-}
-
-func packetSocket(_ context.Context, ns *netns.NS) (string, error) {
-	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	if err != nil {
-		return "", lacking(err)
-	}
-	return "", unix.Close(fd)
 }
 
 // userNamespace starts a process in one.

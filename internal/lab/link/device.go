@@ -139,8 +139,7 @@ func (p Port) encode(r *request) {
 	r.setUp(p.Dev, func() { r.u32(unix.IFLA_MASTER, uint32(p.Bridge.Index)) })
 }
 
-// Disable makes a bridge port carry nothing, and the bridge forget the MACs behind it. Taking the port out of the
-// bridge would cost an RCU grace period.
+// Disable makes a bridge port carry nothing. Taking it out of the bridge would cost an RCU grace period.
 type Disable struct{ Dev }
 
 func (d Disable) String() string { return "disable port " + d.Name }
@@ -229,8 +228,7 @@ func (d Delete) encode(r *request) {
 type Addr struct {
 	Dev
 	Prefix netip.Prefix
-	// Spare addresses are never chosen as a source: an IPv6 one is deprecated. With IPv4 the kernel chooses none but the
-	// first address of a subnet anyway.
+	// Spare addresses are never chosen as a source, as all but the first of an IPv4 subnet. An IPv6 one is deprecated.
 	Spare bool
 }
 

@@ -29,8 +29,7 @@ type Op interface {
 	encode(r *request)
 }
 
-// Dev is a network device: the kernel goes by the index, people by the name. Indexes are chosen when a device is made
-// (Veth, Bridge, VXLAN), so that changes to it can be in the same request.
+// Dev is a network device. Its maker chooses the index, so that changes to it can be in the same request.
 type Dev struct {
 	Name  string
 	Index int
@@ -79,8 +78,7 @@ func Apply(ns *netns.NS, ops ...Op) error {
 	return nil
 }
 
-// requestSize is where a request is cut. A socket takes about 200 KiB (net.core.wmem_default), and the answers to what
-// may go wrong must fit its receive buffer.
+// requestSize limits a request, so that it fits the send buffer (200 KiB) and all refusals fit the receive buffer.
 const requestSize = 48 << 10
 
 var (
@@ -89,8 +87,8 @@ var (
 	sequence atomic.Uint32
 )
 
-// apply sends as many of the changes as fit one request, and says how many those were. Only the last asks for an
-// acknowledgement: refusals are reported unasked.
+// apply sends as many changes as fit one request, and returns their number. Only the last asks for an acknowledgement:
+// the kernel reports refusals anyway.
 func apply(ns *netns.NS, ops []Op) (int, error) {
 	r := requests.Get().(*request)
 	defer requests.Put(r)

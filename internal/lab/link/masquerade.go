@@ -35,8 +35,7 @@ type Masquerade struct {
 
 const masqueradeTable = "viplab"
 
-// Install writes the rules. The messages are encoded here: an nft process for each node (20 ms) takes longer than the
-// node itself.
+// Install writes the rules. An nft process for each node (20 ms) would take longer than making the node.
 func (m Masquerade) Install(ns *netns.NS) error {
 	return transact(ns, "masquerade pods", func(r *request) {
 		r.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func() {

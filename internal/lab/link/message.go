@@ -93,8 +93,7 @@ func (m nlmsg) seq() uint32       { return host.Uint32(m[8:]) }
 // reply is one message that the kernel sent, of its exact length.
 type reply struct{ nlmsg }
 
-// err is what an NLMSG_ERROR says: nil for an acknowledgement, else the errno with the kernel's own words where it has
-// any (NETLINK_EXT_ACK).
+// err returns nil for an acknowledgement, else the errno, with the kernel's explanation if it has one.
 func (m reply) err() error {
 	code := -int32(host.Uint32(m.nlmsg[16:]))
 	if code == 0 {

@@ -164,8 +164,7 @@ func ask(ns *netns.NS, r *request, read func(reply)) error {
 	})
 }
 
-// await waits for conditions with the help of the kernel's events, of which none is missed: it asks again after it has
-// subscribed.
+// await waits for conditions. It checks them again after it has subscribed to events, so that it misses none.
 func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	events, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
 	if err != nil {

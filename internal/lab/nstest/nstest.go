@@ -68,8 +68,7 @@ func Veth(t testing.TB, a *netns.NS, aName string, b *netns.NS, bName string) {
 	Up(t, b, bName)
 }
 
-// Address gives a device an address with a prefix of a length. It can be used at once: nobody is asked whether it is
-// taken.
+// Address gives a device an address, which is usable at once: there is no duplicate address detection.
 func Address(t testing.TB, ns *netns.NS, device string, a netip.Addr, length int) {
 	t.Helper()
 	ip, err := netlink.ParseAddr(netip.PrefixFrom(a, length).String())

@@ -108,7 +108,7 @@ type Answer struct {
 	Source netip.AddrPort
 }
 
-// ports are given to clients one after another, so that no old conntrack entry can answer for a new one.
+// ports are given to clients in turn, so that no old conntrack entry can answer for a new client.
 var ports = struct {
 	sync.Mutex
 	next uint16
@@ -123,8 +123,7 @@ func nextPort() uint16 {
 	return ports.next
 }
 
-// Do opens an association, which takes two answers from the address that was dialled, and ends it. No answer is an
-// error.
+// Do opens an association, which takes two answers from the dialled address, and ends it. No answer is an error.
 func (d Dial) Do(ctx context.Context) (Answer, error) {
 	a, err := d.do(ctx)
 	if err != nil {

@@ -29,8 +29,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// strictness is what becomes of fields that do not exist or are given twice: the values of the parameter
-// fieldValidation. Clients that do not say get a warning.
+// strictness is a value of fieldValidation: how to treat unknown and duplicate fields. The default is a warning.
 type strictness string
 
 // check turns the mistakes that a decoder found into an error, warnings or nothing.

@@ -9,8 +9,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// newerEvents shows the Events of the core group as those of events.k8s.io, and stores those as these: Kubernetes has
-// one set of Events with two faces.
+// newerEvents serves the Events of the core group as those of events.k8s.io: Kubernetes has one set of Events.
 type newerEvents struct{ *memory }
 
 func (n newerEvents) list() ([]store.Object, uint64) {

@@ -51,8 +51,7 @@ func (s *Server) list(w http.ResponseWriter, r *request, o *metav1.ListOptions, 
 	return nil
 }
 
-// reachable returns an error unless a list of the present revision is what the client asks for: there are neither pages
-// nor older revisions.
+// reachable returns an error unless the client asks for a list of the present revision. There are no others, nor pages.
 func reachable(o *metav1.ListOptions, now uint64) error {
 	if o.Continue != "" {
 		return apierrors.NewResourceExpired("the provided continue parameter is too old: lists are not paged here")

@@ -170,8 +170,7 @@ func (s *Server) groupVersions() []schema.GroupVersion {
 	return out
 }
 
-// serviceCIDRs says what the ranges of ClusterIPs are, as a cluster does that was set up with them: one object of a
-// fixed name. It never changes.
+// serviceCIDRs serves the ranges of ClusterIPs as one object of a fixed name, which never changes.
 func serviceCIDRs(state *store.Store) *memory {
 	m := newMemory(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), networkingv1.Resource("servicecidrs"), 1)
 	o := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}

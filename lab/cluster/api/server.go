@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api serves a store as the Kubernetes API, for programs that know nothing of this lab: kube-proxy, kubectl,
-// any client of Kubernetes.
+// Package api serves a store as the Kubernetes API, for kube-proxy, kubectl and any other client of Kubernetes.
 //
 // A table of resources (resources.go) says what is served and how. A request is routed to a resource and a verb
 // (routes.go); reading and watching go through a reader, writing through a writer, so that resources that are not in
@@ -22,8 +21,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// Server serves the Kubernetes API of one store, to any number of listeners. It is an http.Handler that wants the
-// bearer token of Token with every request.
+// Server serves the Kubernetes API of one store. It is an http.Handler that wants a bearer token with every request.
 type Server struct {
 	store     *store.Store
 	resources map[schema.GroupVersionResource]*resource

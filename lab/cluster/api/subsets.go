@@ -12,10 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// subsetsOf returns the subsets of Endpoints that say what slices of a family say, in the form in which Kubernetes' own
-// controller writes them (RepackSubsets in pkg/api/v1/endpoints): a port is in one subset, with every address that
-// serves it, whatever the number of slices, and ports with the same addresses share a subset. There are readers that
-// rely on it.
+// subsetsOf sums up slices of a family as the subsets that Kubernetes' own controller writes (RepackSubsets in
+// pkg/api/v1/endpoints), because clients rely on it: a port is in one subset, with every address that serves it, and
+// ports with the same addresses share a subset.
 func subsetsOf(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) []corev1.EndpointSubset {
 	ports := map[string]*servedPort{}
 	for _, s := range all {

@@ -18,8 +18,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// bookmarkEvery is after how many changes of other objects a client is told the present revision, so that it can resume
-// although it has seen nothing of them.
+// bookmarkEvery is after how many changes of other objects a client gets a bookmark, from which it can resume.
 const bookmarkEvery = 1000
 
 // watcher is one watch of one client.

@@ -3,13 +3,13 @@
 package dns
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// respond returns the reply to a message, at most limit bytes long; limit 0 leaves that to the client, as over UDP.
-// What is no question has no reply.
+// respond returns the reply to a question, at most limit bytes long (0: as long as the client says), or nil.
 func (s *Server) respond(message []byte, limit int) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(message)
@@ -98,13 +98,9 @@ func pack(m dnsmessage.Message, limit int) []byte {
 		return b
 	}
 	m.Truncated, m.Answers, m.Authorities = true, nil, nil
-	var kept []dnsmessage.Resource
-	for _, r := range m.Additionals {
-		if r.Header.Type == dnsmessage.TypeOPT {
-			kept = append(kept, r)
-		}
-	}
-	m.Additionals = kept
+	m.Additionals = slices.DeleteFunc(m.Additionals, func(r dnsmessage.Resource) bool {
+		return r.Header.Type != dnsmessage.TypeOPT
+	})
 	b, err = m.Pack()
 	if err != nil {
 		return nil

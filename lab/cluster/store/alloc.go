@@ -22,12 +22,10 @@ func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last
 
 func (r PortRange) size() uint32 { return uint32(max(0, r.Last-r.First+1)) }
 
-// What is allocated depends on the name that asks, not on who asked first, so that a lab comes out the same every time,
-// however concurrently it is built. The low end of a range is left to people who choose for themselves, as in
-// Kubernetes.
+// Allocations depend on the name that asks, not on the order, so that a lab comes out the same every time. The low end
+// of a range is left to people who choose for themselves, as in Kubernetes.
 
-// pick returns the first free number below size, starting at a place that the name determines. Numbers below reserved
-// are taken last.
+// pick returns the first free number below size from a place that the name determines, those below reserved last.
 func pick(name string, size, reserved uint32, free func(uint32) bool) (uint32, bool) {
 	if open := size - reserved; open > 0 {
 		start := hash(name) % open

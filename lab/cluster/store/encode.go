@@ -46,8 +46,7 @@ func encodeOne(o Object) ([]byte, error) {
 	return yaml.Marshal(v)
 }
 
-// noise are the fields that k8s.io/api writes even if they are empty. An empty podSelector or emptyDir, in contrast,
-// means something.
+// noise are fields that mean nothing if they are empty, unlike an empty podSelector or emptyDir.
 var noise = map[string]bool{"resources": true, "strategy": true, "loadBalancer": true, "daemonEndpoints": true,
 	"nodeInfo": true}
 

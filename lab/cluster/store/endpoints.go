@@ -24,8 +24,8 @@ const (
 	endpointsPerSlice = 100
 )
 
-// reconcileSlices makes the slices of a Service say which pods back it. Endpoints stay in the slice they are in, so
-// that a change of one pod is a change of one slice.
+// reconcileSlices makes slices of the pods that a Service selects. Endpoints stay in their slice, so that a change of
+// one pod is a change of one slice.
 func (tx *Tx) reconcileSlices(key Key) {
 	svc := tx.s.services.objects[key]
 	if svc == nil {
@@ -69,7 +69,7 @@ func (tx *Tx) managedSlices(svc Key) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// backends is the endpoints of one address family that share a set of ports: pods may resolve a named port differently.
+// backends are the endpoints of a family with the same ports: pods may resolve a named port differently.
 type backends struct {
 	ports     []discoveryv1.EndpointPort
 	endpoints []discoveryv1.Endpoint
@@ -104,8 +104,7 @@ func (tx *Tx) backends(svc *corev1.Service, t discoveryv1.AddressType, pods []*c
 	return out
 }
 
-// endpoint returns what a slice says of a pod; false if the pod is none: it has no address of the family, it is over,
-// or its node does not exist.
+// endpoint returns the endpoint of a pod; false if it has no address of the family, is over, or has no node.
 func (tx *Tx) endpoint(svc *corev1.Service, t discoveryv1.AddressType, p *corev1.Pod) (discoveryv1.Endpoint, bool) {
 	var addresses []string
 	for _, a := range p.Status.PodIPs {

@@ -21,8 +21,7 @@ type Event struct {
 	Kind     Kind
 	// Object is the object after the change; of a deleted one, its last state with the revision of the deletion.
 	Object Object
-	// Old is the object before the change, nil if Added. A filtered watch needs it: an object that no longer matches
-	// must look deleted.
+	// Old is the object before the change, nil if Added. For a selector, an object that stops matching is deleted.
 	Old Object
 }
 
@@ -66,8 +65,7 @@ func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	return s.view.events(events), err
 }
 
-// Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or
-// event seen before.
+// Changed returns a channel that is closed once the revision is beyond after, that of a snapshot or event.
 func (s *Store) Changed(after uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +141,7 @@ func wanted(kinds []Kind, k Kind) bool {
 	return k != "" && len(kinds) == 0 || slices.Contains(kinds, k)
 }
 
-// EventLine formats an Event as one line: when it was last seen (UTC), its type, what it regards, its reason and
-// message.
+// EventLine formats an Event as one line: when it was last seen (UTC), type, object, reason and message.
 func EventLine(e *corev1.Event) string {
 	regards := e.InvolvedObject.Kind + " " + Key{Namespace: e.InvolvedObject.Namespace,
 		Name: e.InvolvedObject.Name}.String()

@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// setFamilies settles ipFamilyPolicy and ipFamilies from what the Service asks for, the addresses it names and what the
-// cluster has. Afterwards there is one family per ClusterIP the Service shall have.
+// setFamilies sets ipFamilyPolicy and ipFamilies from the wishes and addresses of a Service and the families of the
+// cluster. Afterwards there is one family per ClusterIP.
 func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 	if !needsClusterIP(svc) {
 		return nil

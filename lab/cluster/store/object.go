@@ -168,8 +168,7 @@ func samePart(a, b Object, in func(field string) bool) bool {
 		if !in(va.Type().Field(i).Name) {
 			continue
 		}
-		// The plain comparison is several times faster, and parts are mostly equal; the other knows that no list and an
-		// empty list are the same.
+		// The plain comparison is several times faster; the other takes no list and an empty list for equal.
 		fa, fb := va.Field(i).Addr().Interface(), vb.Field(i).Addr().Interface()
 		if !reflect.DeepEqual(fa, fb) && !equality.Semantic.DeepEqual(fa, fb) {
 			return false

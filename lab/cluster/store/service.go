@@ -14,8 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// admitService prepares a Service for storage: it keeps or defaults omitted fields, validates the whole, and allocates
-// addresses and ports.
+// admitService sets the omitted fields of a Service, validates it, and allocates addresses and ports.
 func (tx *Tx) admitService(svc, old *corev1.Service) field.ErrorList {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -120,8 +119,7 @@ func keepNodePorts(ports, was []corev1.ServicePort) {
 	}
 }
 
-// dropForType empties fields that mattered to the old type, mean nothing to the new one and were left as they were:
-// changing the type alone is enough.
+// dropForType empties unchanged fields that mean nothing to the new type, so that changing the type alone is enough.
 func dropForType(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	if needsClusterIP(old) && !needsClusterIP(svc) && spec.ClusterIP == was.ClusterIP &&

@@ -23,7 +23,7 @@ func (s *Store) View(see func(Object) Object) *Store {
 type view struct {
 	see    func(Object) Object
 	seen   map[Object]Object // the results of see, so that an unchanged object keeps its pointer
-	newest *Snapshot         // the view's version of the newest requested snapshot
+	newest *Snapshot         // of the store's revision, or older
 }
 
 func (v *view) object(o Object) Object {
@@ -36,29 +36,13 @@ func (v *view) object(o Object) Object {
 	return v.seen[o]
 }
 
-func (v *view) snapshot(s *Snapshot) *Snapshot {
+// visible lists the objects of a table as the view shows them.
+func visible[T Object](v *view, t *table[T]) []T {
 	if v == nil {
-		return s
+		return t.list()
 	}
-	if v.newest == nil || v.newest.Revision != s.Revision {
-		v.newest = &Snapshot{
-			Revision:        s.Revision,
-			Namespaces:      visible[*corev1.Namespace](v, s.Namespaces),
-			Nodes:           visible[*corev1.Node](v, s.Nodes),
-			Pods:            visible[*corev1.Pod](v, s.Pods),
-			Deployments:     visible[*appsv1.Deployment](v, s.Deployments),
-			Services:        visible[*corev1.Service](v, s.Services),
-			Endpoints:       visible[*corev1.Endpoints](v, s.Endpoints),
-			EndpointSlices:  visible[*discoveryv1.EndpointSlice](v, s.EndpointSlices),
-			NetworkPolicies: visible[*networkingv1.NetworkPolicy](v, s.NetworkPolicies),
-		}
-	}
-	return v.newest
-}
-
-func visible[T Object](v *view, all []T) []T {
-	out := make([]T, 0, len(all))
-	for _, o := range all {
+	out := make([]T, 0, len(t.objects))
+	for _, o := range t.list() {
 		if seen := v.object(o); seen != nil {
 			out = append(out, seen.(T))
 		}

@@ -136,20 +136,24 @@ func (s *Store) NodePorts() PortRange { return s.nodeRange }
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.newest == nil || s.newest.Revision != s.revision {
-		s.newest = &Snapshot{
+	newest := &s.newest
+	if s.view != nil {
+		newest = &s.view.newest
+	}
+	if *newest == nil || (*newest).Revision != s.revision {
+		*newest = &Snapshot{
 			Revision:        s.revision,
-			Namespaces:      s.namespaces.list(),
-			Nodes:           s.nodes.list(),
-			Pods:            s.pods.list(),
-			Deployments:     s.deployments.list(),
-			Services:        s.services.list(),
-			Endpoints:       s.endpoints.list(),
-			EndpointSlices:  s.slices.list(),
-			NetworkPolicies: s.policies.list(),
+			Namespaces:      visible(s.view, s.namespaces),
+			Nodes:           visible(s.view, s.nodes),
+			Pods:            visible(s.view, s.pods),
+			Deployments:     visible(s.view, s.deployments),
+			Services:        visible(s.view, s.services),
+			Endpoints:       visible(s.view, s.endpoints),
+			EndpointSlices:  visible(s.view, s.slices),
+			NetworkPolicies: visible(s.view, s.policies),
 		}
 	}
-	return s.view.snapshot(s.newest)
+	return *newest
 }
 
 // Get returns an object of the store, which must not be changed. Namespace is ignored for Namespaces and Nodes.

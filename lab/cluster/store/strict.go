@@ -63,8 +63,7 @@ func alternatives(t reflect.Type, path string) string {
 	return fmt.Sprintf("%s (allowed: %s)", guess, strings.Join(known, ", "))
 }
 
-// fieldsOf maps the names that JSON uses for the fields of a struct, or of the structs in a list or a map, to their
-// types. It is empty for any other type.
+// fieldsOf returns the fields of a struct, or of the structs in a list or map, by JSON name; none for other types.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	for t != nil && slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, t.Kind()) {
 		t = t.Elem()

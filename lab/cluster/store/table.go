@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// table holds the objects of one kind and lists them in order. Lists are never changed once handed out; a new one is
-// merged from the last one and the keys that changed since, so that one change among ten thousand objects costs a copy
-// of pointers, not a sort.
+// table holds the objects of one kind. A list is never changed once handed out. A new one is merged from the last one
+// and the keys that changed since, so that a change among ten thousand objects needs no sort.
 type table[T Object] struct {
 	objects map[Key]T
 	listed  []T

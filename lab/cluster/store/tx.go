@@ -82,8 +82,7 @@ func (tx *Tx) fail(err error) error {
 	return err
 }
 
-// put writes an object into the tables. It is the only way in. An object equal to the one that is there changes
-// nothing.
+// put writes an object into the tables, unless it equals the stored one. There is no other way in.
 func (tx *Tx) put(r *Resource, obj Object) {
 	key := KeyOf(obj)
 	setTypeMeta(obj, r)
@@ -185,8 +184,7 @@ func (tx *Tx) Apply(objs ...Object) error {
 	return tx.fail(errors.Join(errs...))
 }
 
-// compareApplyOrder orders objects after those they refer to, and Services that ask for a certain address or port
-// before those that take any free one.
+// compareApplyOrder orders objects after those they refer to, and Services that ask for an address or port first.
 func compareApplyOrder(a, b Object) int {
 	rank := func(o Object) int {
 		n := 2 * ResourceOf(o).rank()

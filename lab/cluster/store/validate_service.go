@@ -16,8 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// validateService checks a defaulted Service by itself and against the one it replaces. The allocators check whether
-// its addresses and ports are free.
+// validateService checks a defaulted Service, but not whether its addresses and ports are free.
 func validateService(svc, old *corev1.Service) field.ErrorList {
 	spec, path := &svc.Spec, field.NewPath("spec")
 	errs := oneOf(path.Child("type"), spec.Type,

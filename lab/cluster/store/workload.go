@@ -68,8 +68,7 @@ func defaultPodStatus(p *corev1.Pod) {
 	}
 }
 
-// ReportRunning returns a kubelet's report of a running pod: its addresses, the primary one first, and whether it is
-// ready. Use it with UpdateStatus.
+// ReportRunning returns a kubelet's report of a running pod, for UpdateStatus. The primary address comes first.
 func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodRunning
