@@ -36,7 +36,7 @@ const dnsNamespace, dnsService = "kube-system", "kube-dns"
 // kubelet's /etc/resolv.conf and /etc/hosts; all other files are those of this machine.
 func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
 	pod, ok := store.Get[*corev1.Pod](c.store, namespace, name)
-	host := c.lab.Pod(podKey{namespace, name}.String())
+	host := c.lab.Pod(store.Key{Namespace: namespace, Name: name}.String())
 	if !ok || host == nil {
 		return fmt.Errorf("pod %s/%s does not run", namespace, name)
 	}

@@ -51,10 +51,10 @@ func (c *Cluster) kubelet(ctx context.Context) {
 }
 
 func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
-	want := map[podKey]*corev1.Pod{}
+	want := map[store.Key]*corev1.Pod{}
 	for _, p := range snapshot.Pods {
 		if shallRun(p) {
-			want[podKey{p.Namespace, p.Name}] = p
+			want[store.KeyOf(p)] = p
 		}
 	}
 	for k, w := range c.obsolete(want) {
@@ -80,10 +80,10 @@ func shallRun(p *corev1.Pod) bool {
 
 // obsolete returns the running pods that shall not run, or that another pod of the same name has replaced, for the caller
 // to end. They count as running until they have ended.
-func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) map[podKey]*workload {
+func (c *Cluster) obsolete(want map[store.Key]*corev1.Pod) map[store.Key]*workload {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := map[podKey]*workload{}
+	out := map[store.Key]*workload{}
 	for k, w := range c.running {
 		if p := want[k]; !w.starting && !w.ending && (p == nil || p.UID != w.uid) {
 			w.ending = true
@@ -94,10 +94,10 @@ func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) map[podKey]*workload {
 }
 
 // missing returns the pods that should run and do not, for the caller to start. They count as running from now on.
-func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
+func (c *Cluster) missing(want map[store.Key]*corev1.Pod) []store.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []podKey
+	var out []store.Key
 	for k, p := range want {
 		if c.running[k] == nil {
 			c.running[k] = &workload{uid: p.UID, starting: true}
@@ -108,7 +108,7 @@ func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
 }
 
 // bringUp starts a pod and reports its status.
-func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
+func (c *Cluster) bringUp(ctx context.Context, k store.Key, p *corev1.Pod) {
 	w, err := c.start(ctx, p)
 	c.note(k, w, err)
 	if err == nil {
@@ -116,7 +116,7 @@ func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
 			c.note(k, w, err)
 		}
 	}
-	if now, ok := store.Get[*corev1.Pod](c.store, k.namespace, k.name); !ok || now.UID != p.UID || !shallRun(now) {
+	if now, ok := store.Get[*corev1.Pod](c.store, k.Namespace, k.Name); !ok || now.UID != p.UID || !shallRun(now) {
 		c.lookAgain() // catch up on changes that were ignored meanwhile
 	}
 }
@@ -130,7 +130,7 @@ func (c *Cluster) lookAgain() {
 }
 
 // note records the result for a pod and wakes the waiters.
-func (c *Cluster) note(k podKey, w *workload, err error) {
+func (c *Cluster) note(k store.Key, w *workload, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.running, k)
@@ -149,7 +149,7 @@ func (c *Cluster) wakeLocked() {
 	c.changed = make(chan struct{})
 }
 
-func (c *Cluster) stop(w *workload, k podKey) error {
+func (c *Cluster) stop(w *workload, k store.Key) error {
 	errs := []error{w.close()}
 	if w.inLab {
 		errs = append(errs, c.lab.RemovePod(k.String()))
@@ -170,14 +170,14 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		}
 		ns, w.addrs = node.NS, c.primaryAddrs(node)
 	} else {
-		pod, err := c.lab.AddPod(ctx, p.Spec.NodeName, lab.PodSpec{Name: p.Namespace + "/" + p.Name})
+		pod, err := c.lab.AddPod(ctx, p.Spec.NodeName, lab.PodSpec{Name: store.KeyOf(p).String()})
 		if err != nil {
 			return nil, err
 		}
 		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
 	}
 	if err := w.serve(ctx, ns, p, c.store); err != nil {
-		return nil, errors.Join(err, c.stop(w, podKey{p.Namespace, p.Name}))
+		return nil, errors.Join(err, c.stop(w, store.KeyOf(p)))
 	}
 	return w, nil
 }
@@ -189,7 +189,7 @@ func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state
 			return err
 		}
 	}
-	name := p.Namespace + "/" + p.Name
+	name := store.KeyOf(p).String()
 	ports, sctpPorts := containerPorts(p)
 	if len(ports) > 0 {
 		w.server, err = traffic.Serve(ns, name, w.addrs, ports...)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -89,19 +90,19 @@ func (l *LogGroups) Drain() ([]Logged, error) {
 		default: // ENOBUFS: some were lost
 			return out, fmt.Errorf("%s: NFLOG: %w", l.ns, os.NewSyscallError("recvfrom", err))
 		}
-		for b := l.socket.buffer[:n]; len(b) >= unix.NLMSG_HDRLEN; {
-			size := int(binary.NativeEndian.Uint32(b))
-			if size < unix.NLMSG_HDRLEN || size > len(b) {
-				return out, fmt.Errorf("%s: NFLOG: a message of %d bytes in %d", l.ns, size, len(b))
+		messages, err := syscall.ParseNetlinkMessage(l.socket.buffer[:n])
+		if err != nil {
+			return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
+		}
+		for _, m := range messages {
+			if m.Header.Type != nflogPacket || len(m.Data) <= nfgenmsgSize {
+				continue
 			}
-			if binary.NativeEndian.Uint16(b[4:]) == nflogPacket && size > unix.NLMSG_HDRLEN+4 {
-				p, err := parseLogged(b[unix.NLMSG_HDRLEN+4 : size])
-				if err != nil {
-					return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
-				}
-				out = append(out, p)
+			p, err := parseLogged(m.Data[nfgenmsgSize:])
+			if err != nil {
+				return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
 			}
-			b = b[min(len(b), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
+			out = append(out, p)
 		}
 	}
 }

@@ -55,22 +55,17 @@ func Take() (Snapshot, error) {
 		s[name] = lines(out)
 	}
 	for name, read := range map[string]func() ([]string, error){
-		"sysctls": sysctls, "mounts": mounts, "named namespaces": namedNamespaces,
+		"sysctls": sysctls, "mounts": mounts, "named namespaces": namedNamespaces, "host name": hostname,
 	} {
 		var err error
 		if s[name], err = read(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	s["host name"] = []string{host}
 	return s, s.addProcesses()
 }
 
-// Diff tells what is in one snapshot only: "-" lines were there before, "+" lines are there after.
+// Diff returns what is in one snapshot only: "-" lines were there before, "+" lines are there after.
 func (s Snapshot) Diff(after Snapshot) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -106,22 +101,17 @@ func sysctls() ([]string, error) {
 	return out, err
 }
 
+func hostname() ([]string, error) {
+	name, err := os.Hostname()
+	return []string{name}, err
+}
+
 func mounts() ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	return lines(table), err
 }
 
-func namedNamespaces() ([]string, error) {
-	entries, err := os.ReadDir("/run/netns")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.Name())
-	}
-	return out, err
-}
+func namedNamespaces() ([]string, error) { return filepath.Glob("/run/netns/*") }
 
 // addProcesses lists the processes other than this one, and the network namespaces that they are in.
 func (s Snapshot) addProcesses() error {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gopacket/gopacket/layers"
 
@@ -109,19 +110,11 @@ type Answer struct {
 }
 
 // ports are given to clients in turn, so that no old conntrack entry can answer for a new client.
-var ports = struct {
-	sync.Mutex
-	next uint16
-}{next: uint16(32768 + rand.IntN(20000))}
+var ports atomic.Uint32
 
-func nextPort() uint16 {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.next++; ports.next < 32768 || ports.next > 60999 {
-		ports.next = 32768
-	}
-	return ports.next
-}
+func init() { ports.Store(rand.Uint32N(20000)) }
+
+func nextPort() uint16 { return uint16(32768 + ports.Add(1)%(60999-32768+1)) }
 
 // Do opens an association, which takes two answers from the dialled address, and ends it. No answer is an error.
 func (d Dial) Do(ctx context.Context) (Answer, error) {

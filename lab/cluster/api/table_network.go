@@ -104,6 +104,9 @@ func externalAddresses(s *corev1.Service) string {
 }
 
 func endpointsCells(e *corev1.Endpoints) []any {
+	if len(e.Subsets) == 0 {
+		return []any{e.Name, none, age(e)}
+	}
 	var all []string
 	for _, s := range e.Subsets {
 		for _, a := range s.Addresses {
@@ -116,9 +119,6 @@ func endpointsCells(e *corev1.Endpoints) []any {
 				all = append(all, net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
 			}
 		}
-	}
-	if len(e.Subsets) == 0 {
-		return []any{e.Name, none, age(e)}
 	}
 	return []any{e.Name, few(all), age(e)}
 }

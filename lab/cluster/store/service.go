@@ -228,9 +228,7 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 	path := field.NewPath("spec", "clusterIPs")
 	for i, family := range svc.Spec.IPFamilies {
 		if i < len(svc.Spec.ClusterIPs) {
-			if err := s.claimAddress(path.Index(i), svc, svc.Spec.ClusterIPs[i]); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, s.claimAddress(path.Index(i), svc, svc.Spec.ClusterIPs[i])...)
 			continue
 		}
 		ip, ok := s.freeAddress(KeyOf(svc).String(), family)
@@ -248,18 +246,18 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 }
 
 // claimAddress checks an address that the Service asks for or already holds.
-func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address string) *field.Error {
+func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address string) field.ErrorList {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return field.Invalid(path, address, err.Error())
+		return field.ErrorList{field.Invalid(path, address, err.Error())}
 	}
 	r := s.ranges[familyOf(ip)]
 	if !r.Contains(ip) || ip == r.Addr() {
-		return field.Invalid(path, address,
-			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
+		return field.ErrorList{field.Invalid(path, address,
+			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))}
 	}
 	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
-		return field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
+		return field.ErrorList{field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))}
 	}
 	return nil
 }
@@ -273,15 +271,11 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 			continue
 		}
 		mine[p.NodePort] = true
-		if err := s.claimNodePort(path.Child("ports").Index(i).Child("nodePort"), svc, p.NodePort); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, s.claimNodePort(path.Child("ports").Index(i).Child("nodePort"), svc, p.NodePort)...)
 	}
 	if wantsNodePorts(svc) {
 		for i := range svc.Spec.Ports {
-			if err := s.openNodePort(svc, i, mine); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, s.openNodePort(svc, i, mine)...)
 		}
 	}
 	if !needsHealthPort(svc) {
@@ -289,12 +283,10 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	}
 	health := path.Child("healthCheckNodePort")
 	if n := svc.Spec.HealthCheckNodePort; n != 0 {
-		if err := s.claimNodePort(health, svc, n); err != nil {
-			errs = append(errs, err)
-		} else if mine[n] {
-			errs = append(errs, field.Invalid(health, n, "provided port is already allocated: it is a nodePort of this Service"))
+		if bad := s.claimNodePort(health, svc, n); len(bad) > 0 || !mine[n] {
+			return append(errs, bad...)
 		}
-		return errs
+		return append(errs, field.Invalid(health, n, "provided port is already allocated: it is a nodePort of this Service"))
 	}
 	n, ok := s.freePort(KeyOf(svc).String()+" health", mine)
 	if !ok {
@@ -306,7 +298,7 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 
 // openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort
 // is taken for the protocol too, else a free one.
-func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *field.Error {
+func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) field.ErrorList {
 	port := &svc.Spec.Ports[i]
 	if port.NodePort != 0 {
 		return nil
@@ -322,7 +314,7 @@ func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *f
 	}
 	n, ok := s.freePort(fmt.Sprintf("%s %s/%d", KeyOf(svc), port.Protocol, port.Port), mine)
 	if !ok {
-		return field.InternalError(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.noPortLeft())
+		return field.ErrorList{field.InternalError(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.noPortLeft())}
 	}
 	port.NodePort = n
 	mine[n] = true
@@ -331,13 +323,13 @@ func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *f
 
 func (s *Store) noPortLeft() error { return fmt.Errorf("no free port is left in %s", s.nodeRange) }
 
-func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) *field.Error {
+func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) field.ErrorList {
 	if !s.nodeRange.Contains(port) {
-		return field.Invalid(path, port,
-			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))
+		return field.ErrorList{field.Invalid(path, port,
+			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))}
 	}
 	if owner, taken := s.index.nodePorts[port]; taken && owner != KeyOf(svc) {
-		return field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))
+		return field.ErrorList{field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))}
 	}
 	return nil
 }

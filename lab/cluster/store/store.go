@@ -172,18 +172,22 @@ func Get[T Object](s *Store, namespace, name string) (T, bool) {
 
 // Object returns Get for a kind that is known only as the program runs.
 func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
-	r, err := ResourceNamed(string(kind))
-	if err != nil {
-		return nil, false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, ok := s.tables[r.Kind].get(r.key(namespace, name))
+	o, ok := s.find(kind, namespace, name)
 	if !ok {
 		return nil, false
 	}
 	o = s.view.object(o)
 	return o, o != nil
+}
+
+func (s *state) find(kind Kind, namespace, name string) (Object, bool) {
+	r, err := ResourceNamed(string(kind))
+	if err != nil {
+		return nil, false
+	}
+	return s.tables[r.Kind].get(r.key(namespace, name))
 }
 
 // key returns the key of an object of this resource. An empty namespace means "default".

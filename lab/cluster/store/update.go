@@ -104,11 +104,7 @@ func (tx *Tx) Terminate(namespace, pod string, serving bool) error {
 
 // Object returns Store.Object inside a change: it includes the changes made so far.
 func (tx *Tx) Object(kind Kind, namespace, name string) (Object, bool) {
-	r, err := ResourceNamed(string(kind))
-	if err != nil {
-		return nil, false
-	}
-	return tx.s.tables[r.Kind].get(r.key(namespace, name))
+	return tx.s.find(kind, namespace, name)
 }
 
 // ApplyStatus stores the status of an object and nothing else of it, as a write to the status of a resource does in the
