@@ -85,8 +85,8 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 	return errors.Join(p.ready(ctx), p.node.ready(ctx))
 }
 
-// RemovePod removes a pod, whatever still runs in it. When it returns, no packet reaches or leaves the pod, and another
-// pod may get its address. The pod's namespace is deleted later, in a batch.
+// RemovePod removes a pod, whatever still runs in it. No packet reaches or leaves it afterwards. The kernel deletes its
+// namespace later, in a batch.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -120,10 +120,9 @@ func (l *Lab) disconnectPod(p *Pod) error {
 // manyRetired is how many removed pods are closed in one batch. Each takes some 300 KiB until then.
 const manyRetired = 128
 
-// retire keeps a disconnected pod until the node goes or the batch is full, because closing pods one by one is slow.
-// For every link of a node that goes down, the kernel searches the connection tracking table of all namespaces for 2 to
-// 10 ms (nf_nat_masq_schedule), unless the node goes too or 16 searches are already waiting. While it deletes
-// namespaces, every change of any network has to wait.
+// retire keeps a disconnected pod until the node goes or the batch is full. For every link of a node that goes down,
+// the kernel searches the conntrack table of all namespaces for 2 to 10 ms (nf_nat_masq_schedule), unless the node goes
+// too or 16 searches are waiting. Deleting namespaces delays every change of any network.
 func (n *Node) retire(p *Pod) error {
 	n.retired = append(n.retired, p)
 	if len(n.retired) < manyRetired {
@@ -243,7 +242,8 @@ func (l *Lab) disconnectNode(n *Node) error {
 	}
 	for _, peer := range l.nodes {
 		if peer != n {
-			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...), link.EndMasqueradeExemption(peer.NS, n.addrs...))
+			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...),
+				link.EndMasqueradeExemption(peer.NS, n.addrs...))
 		}
 	}
 	return errors.Join(errs...)

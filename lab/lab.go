@@ -50,7 +50,7 @@ type Lab struct {
 
 	underlay, router, client *Host
 
-	// change is held for reading while pods change and for writing while nodes change, because nodes concern all machines.
+	// change is held for reading while pods change, and for writing while nodes change, which concern all machines.
 	change sync.RWMutex
 	// mu guards the fields below. It is held only for single reads and writes.
 	mu     sync.Mutex

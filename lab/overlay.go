@@ -108,8 +108,7 @@ func (direct) toward(_ *Node, peer int, s Stack) []link.Op {
 	return ops
 }
 
-// ipip wraps packets in another IP header: IPv4 in IPv4 on tunl0, with the node as the route's next hop, and IPv6 in
-// IPv6, where the route itself says where to wrap to.
+// ipip wraps IPv4 in IPv4 on tunl0, by the next hop of the route, and IPv6 in IPv6, where the route says where to.
 type ipip struct{}
 
 func (ipip) kind() Overlay { return IPIP }

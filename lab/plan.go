@@ -91,8 +91,7 @@ func everywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// Devices have fixed indexes, far above those that the kernel assigns itself: tunnel modules may have put fallback
-// devices into a namespace before the lab uses it.
+// Devices have fixed indexes, far above those of fallback devices that tunnel modules put into namespaces.
 var (
 	devNIC     = link.Dev{Name: "eth0", Index: 100}
 	devSwitch  = link.Dev{Name: "lan0", Index: 100}
@@ -107,10 +106,9 @@ func switchPort(host int) link.Dev {
 	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
 }
 
-// port returns the node's end of the pod's veth. In a lab without changes, veth5 leads to 10.244.n.5. A later pod with
-// the same address gets another device, because the device of the removed pod may still exist. Its index differs too:
-// when a device goes down, the kernel deletes the connections that it has masqueraded out of that index, but with a
-// delay (nf_nat_masq_schedule), and would delete those of the later pod as well.
+// port returns the node's end of the pod's veth: veth5 leads to 10.244.n.5, unless another pod had that address before.
+// A new device, as the old one may still exist, has a new index too: the kernel deletes the connections masqueraded out
+// of an index that goes down, but with a delay (nf_nat_masq_schedule).
 func (p *Pod) port() link.Dev {
 	prefix := "veth"
 	if p.node.network == Routed {

@@ -51,7 +51,7 @@ type Overlay uint8
 
 // The overlays. The zero value is Auto.
 const (
-	// Auto selects IPIP if the kernel supports it, else VXLAN, else Direct. Lab.Overlay returns the choice and its reason.
+	// Auto selects IPIP if the kernel supports it, else VXLAN, else Direct. Lab.Overlay returns the choice.
 	Auto Overlay = iota
 	// IPIP wraps the packet in another IP header on tunl0 (IPv6 in IPv6 on ip6tnl for IPv6 pods).
 	IPIP

@@ -18,8 +18,8 @@ const (
 var (
 	// nodeName is a DNS label, as Kubernetes requires of most names.
 	nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	// podName is a subdomain of DNS, or a label, a slash and a subdomain: a namespace and a name. Its length is checked
-	// apart: a pattern that counts to 253 takes 4 ms to compile, in each process.
+	// podName is a subdomain, perhaps after a namespace and a slash. To count its length here would take 4 ms to
+	// compile.
 	podName = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 )
 

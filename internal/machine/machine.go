@@ -2,10 +2,9 @@
 
 // Package machine stretches limits on slow machines.
 //
-// The limits in question guard against hangs, and are generous. But what they wait for may be the work of a proxier
-// that starts programs: the ipvs mode of kube-proxy starts some sixty of them for each family at every change. A
-// program starts in a millisecond on a processor of its own and in a tenth of a second in a software-emulated one. A
-// limit that suits both would make everybody wait a quarter of an hour for the verdict on a proxier that hangs.
+// The limits guard against hangs, and are generous. But a proxier may start programs: the ipvs mode of kube-proxy
+// starts some sixty for each family at every change. Each takes a millisecond on a CPU of its own and a tenth of a
+// second on an emulated one. A limit for both would delay the verdict on a hanging proxier by a quarter of an hour.
 package machine
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster joins a lab and a Kubernetes cluster's state: nodes of the lab register as Node objects, and what a
-// kubelet does for a Pod object is done in the lab. A pod gets a namespace and addresses, an echo server on each of its
-// container ports instead of containers (or a DNS server, see DNSImage), and a status that says so; from there the
-// state's own controllers go on to EndpointSlices. A pod with hostNetwork serves on its node's addresses.
+// Package cluster joins a lab and the state of a Kubernetes cluster. Nodes of the lab register as Node objects. A Pod
+// object gets a namespace and addresses, an echo server on each of its container ports (or a DNS server, see DNSImage),
+// and a status; the controllers of the state do the rest. A pod with hostNetwork serves on its node's addresses.
 package cluster
 
 import (

@@ -22,8 +22,7 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-// DNSImage is the image of a container that is the cluster's DNS server instead of an echo server. The server has the
-// name of its pod and listens on port 53, whatever the container's ports are.
+// DNSImage is the image of a DNS server, which has the name of its pod and listens on port 53.
 const DNSImage = "dns"
 
 // PauseImage is the image of a container that serves nothing, so that other servers may use the pod's ports.
@@ -32,8 +31,7 @@ const PauseImage = "pause"
 // dnsService is the DNS of pods in kube-system, unless their own namespace has a Service of this name.
 const dnsNamespace, dnsService = "kube-system", "kube-dns"
 
-// Run runs a command in a pod and waits for its end. Like a container of the pod, the command has its network and a
-// kubelet's /etc/resolv.conf and /etc/hosts; all other files are those of this machine.
+// Run runs a command in a pod to its end, with a kubelet's /etc/resolv.conf and /etc/hosts, and this machine's files.
 func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
 	pod, ok := store.Get[*corev1.Pod](c.store, namespace, name)
 	host := c.lab.Pod(store.Key{Namespace: namespace, Name: name}.String())
@@ -123,7 +121,8 @@ func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 // dnsServers returns the ClusterIPs of the DNS that serves a namespace.
 func (c *Cluster) dnsServers(namespace string) []string {
 	for _, ns := range []string{namespace, dnsNamespace} {
-		if s, ok := store.Get[*corev1.Service](c.store, ns, dnsService); ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		s, ok := store.Get[*corev1.Service](c.store, ns, dnsService)
+		if ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
 			return s.Spec.ClusterIPs
 		}
 	}

@@ -78,8 +78,8 @@ func shallRun(p *corev1.Pod) bool {
 	return p.Spec.NodeName != "" && !over
 }
 
-// obsolete returns the running pods that shall not run, or that another pod of the same name has replaced, for the caller
-// to end. They count as running until they have ended.
+// obsolete returns the running pods that shall not run or have been replaced, for the caller to end. They count as
+// running until they have ended.
 func (c *Cluster) obsolete(want map[store.Key]*corev1.Pod) map[store.Key]*workload {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,8 +217,7 @@ func (w *workload) close() error {
 	return errors.Join(errs...)
 }
 
-// containerPorts returns the ports of all containers, those of echo servers and those of SCTP. Those of init containers
-// are of sidecars: others have ended when the pod runs, and have no use for ports.
+// containerPorts returns the ports of containers and sidecars, those of echo servers and those of SCTP.
 func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if isDNS(container) || container.Image == PauseImage {

@@ -101,7 +101,9 @@ func DNATTo(to netip.AddrPort) types.GomegaMatcher {
 
 // SNATTo matches a flow whose source is translated to an address, whatever the port.
 func SNATTo(to netip.Addr) types.GomegaMatcher {
-	return flow(fmt.Sprintf("SNAT to %s", to), func(f observe.Flow) bool { return f.SNAT() && f.Reply.Dst.Addr() == to })
+	return flow(fmt.Sprintf("SNAT to %s", to), func(f observe.Flow) bool {
+		return f.SNAT() && f.Reply.Dst.Addr() == to
+	})
 }
 
 // Untranslated matches a flow with neither DNAT nor SNAT.

@@ -211,10 +211,10 @@ func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	err := n.Do(func() error {
 		for _, s := range settings {
 			value, err := os.ReadFile(sysctlPath(s.Key))
-			if err == nil && strings.TrimSpace(string(value)) == s.Value || s.Optional && errors.Is(err, fs.ErrNotExist) {
-				continue
+			met := err == nil && strings.TrimSpace(string(value)) == s.Value
+			if !met && !(s.Optional && errors.Is(err, fs.ErrNotExist)) {
+				out = append(out, s)
 			}
-			out = append(out, s)
 		}
 		return nil
 	})

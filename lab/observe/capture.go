@@ -16,8 +16,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// captureBuffer is the receive buffer of a capture: room for some ten thousand small packets while this process gets no
-// CPU. The kernel takes memory only as packets come.
+// captureBuffer is the receive buffer of a capture: some ten thousand small packets. Memory is taken as they come.
 const captureBuffer = 64 << 20 // bytes
 
 // Frame is a packet at a device: before netfilter's prerouting on the way in, after postrouting on the way out.
@@ -82,7 +81,7 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 		receiveBuffer(fd, captureBuffer),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last: a busy node fills the default buffer meanwhile
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last, or packets fill the default buffer
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: capture: %w", ns.Name(), err), unix.Close(fd))
 	}
@@ -106,8 +105,7 @@ func (c *Capture) read(raw syscall.RawConn) {
 	})
 }
 
-// receiveBuffer sets the size of a socket's buffer. Only root may exceed the machine's net.core.rmem_max. For other
-// users the buffer stays smaller and overruns sooner.
+// receiveBuffer sets the size of a socket's buffer, for users other than root up to net.core.rmem_max.
 func receiveBuffer(fd, size int) error {
 	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
 	if errors.Is(err, unix.EPERM) {
@@ -131,8 +129,7 @@ func (c *Capture) Close() error {
 	return err
 }
 
-// Packets returns all frames so far, in the order of recording. Frames that different CPUs processed at the same time
-// can be out of order by some microseconds; At is exact.
+// Packets returns all frames so far, as recorded: CPUs can be out of order by microseconds. At is exact.
 func (c *Capture) Packets() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()

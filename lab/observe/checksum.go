@@ -23,9 +23,8 @@ var offloads = []struct {
 	{0x15, "rx"}, {0x17, "tx"}, {0x1f, "tso"}, {0x24, "gso"}, {0x2c, "gro"},
 }
 
-// DisableOffloads makes a device send every packet as a wire would carry it: with all checksums, in frames no longer
-// than the MTU. It is needed where programs read or make packets: captures whose checksums matter, tunnels in
-// userspace, fragments. It skips offloads that the device does not have.
+// DisableOffloads makes a device send packets as a wire would: with all checksums, in frames no longer than the MTU.
+// Programs that read or make packets need it. It skips offloads that the device does not have.
 func DisableOffloads(ns *netns.NS, device string) error {
 	fd, err := ns.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {

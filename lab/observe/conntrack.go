@@ -22,8 +22,7 @@ const eventBuffer = 8 << 20 // bytes
 
 // Conntrack reads and changes the conntrack table of one namespace. Its methods may be called from any goroutine.
 //
-// A namespace tracks nothing until something requires it, such as a NAT rule or a match on the conntrack state: until
-// then its table stays empty, whatever the traffic.
+// A namespace tracks nothing until something requires it, such as a NAT rule or a match on the conntrack state.
 type Conntrack struct {
 	ns     *netns.NS
 	conn   *conntrack.Conn
@@ -65,8 +64,8 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// Flow looks up the entry whose original direction is orig, of a protocol with ports. It returns false if there is none
-// in zone 0. The lookup is cheap, while a listing takes tens of milliseconds.
+// Flow looks up the entry with orig as original direction, in zone 0, of a protocol with ports. Unlike Flows it is
+// cheap.
 func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the protocol number
 	var found *conntrack.Flow
@@ -83,8 +82,7 @@ func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	return f, f.Orig == orig, nil // the kernel also finds an entry by its reply direction
 }
 
-// listing is one listing, shared by all callers that asked before it began. It costs tens of milliseconds of CPU even
-// for an empty table, because the kernel walks the table of all namespaces.
+// listing is shared by all callers that asked before it began: the kernel walks the table of all namespaces.
 type listing struct {
 	done  chan struct{} // closed when the other fields are set
 	flows []conntrack.Flow

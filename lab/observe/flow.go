@@ -83,7 +83,8 @@ func protoName(proto uint8) string {
 
 // tcpStates is enum tcp_conntrack (include/uapi/linux/netfilter/nf_conntrack_tcp.h).
 var tcpStates = [...]string{
-	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
+	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE",
+	"SYN_SENT2",
 }
 
 func flowFrom(f *conntrack.Flow) Flow {

@@ -15,8 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// LogGroups receives the packets that rules of a namespace send to NFLOG groups. When the sending system call passes
-// the rule itself, the packet is there before the call returns.
+// LogGroups receives the packets that rules of a namespace send to NFLOG groups, before the sending call returns.
 type LogGroups struct {
 	ns     string
 	socket *nfnetlink

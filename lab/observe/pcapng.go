@@ -13,8 +13,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// WritePcapng writes everything that several captures have recorded so far as one pcapng file, ordered by time, with an
-// interface for every device, named "n1/eth0". Every packet carries its direction.
+// WritePcapng writes what captures have recorded so far, by time, with an interface for each device ("n1/eth0").
 func WritePcapng(w io.Writer, captures ...*Capture) error {
 	if err := writePcapng(w, collect(captures)); err != nil {
 		return fmt.Errorf("write pcapng: %w", err)

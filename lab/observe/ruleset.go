@@ -22,8 +22,7 @@ func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) 
 	return ticks(ctx, ns, isNewGeneration)
 }
 
-// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, in any table of the
-// protocol: unix.NFPROTO_IPV4 for iptables-nft. Otherwise it is like RulesetChanges.
+// ChainChanges is RulesetChanges for rules of some chains, in any table of the protocol (unix.NFPROTO_IPV4).
 func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
 	return ticks(ctx, ns, func(m netlink.Message) bool {
 		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })

@@ -137,8 +137,7 @@ func LoopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// raiseFileLimit lets a lab hold a few descriptors for each of hundreds of namespaces. The Go runtime raises the limit
-// for itself only; children inherit a limit that was set through package syscall.
+// raiseFileLimit makes room for a few descriptors per namespace. Children inherit a limit that package syscall sets.
 func raiseFileLimit() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -22,10 +22,9 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// The proof of silence takes promptEchoes echoes in a row that were answered when the sending system call returned: the
-// kernel then empties its queue inside the call. When the kernel leaves the queue to its own thread (ksoftirqd, under
-// load, before Linux 6.5), only the order of the queue remains. The proof then takes patientEchoes echoes, so that even
-// the nearest fence's path, walked there and back that often, is longer than any path of a probe.
+// The proof of silence takes promptEchoes echoes in a row that were answered when the sending call returned, as the
+// kernel empties its queue inside the call. If its thread does (ksoftirqd, under load, before Linux 6.5), only the
+// order of the queue remains: then it takes patientEchoes, whose path together is longer than any of a probe.
 const promptEchoes, patientEchoes = 4, 32
 
 // echoAgain is the time after which an unanswered echo is sent again.
@@ -74,7 +73,7 @@ func onCPU(cpu int, f func(cpus)) error {
 		f(allowed)
 	}
 	if err := unix.SchedSetaffinity(0, &allowed.set); err != nil {
-		return fmt.Errorf("sched_setaffinity: %w", err) // the goroutine stays locked, so that no other one gets this thread
+		return fmt.Errorf("sched_setaffinity: %w", err) // the goroutine stays locked to this thread
 	}
 	runtime.UnlockOSThread()
 	return err
@@ -179,7 +178,7 @@ func (c *Conn) takeEcho(m icmpMessage) {
 // pollIn waits until fd is readable, at most for the given time.
 func pollIn(fd int, wait time.Duration) {
 	timeout := unix.NsecToTimespec(int64(wait))
-	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks in any case
+	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks anyway
 }
 
 func echoRequest(to netip.Addr, id, seq uint16) []byte {
@@ -212,12 +211,10 @@ func checksum(b []byte) uint16 {
 var errDropped = errors.New(
 	"too busy to tell: meanwhile a CPU's queue was full and packets were thrown away (net.core.netdev_max_backlog)")
 
-// softnet has a line for each CPU: packets processed, packets dropped, ... in hexadecimal. It is opened once, since
-// every probe reads it. It is the same in every namespace.
+// softnet has a line for each CPU: packets processed, dropped, ... in hexadecimal. All namespaces show the same.
 var softnet = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/net/softnet_stat") })
 
-// droppedPackets returns how many packets the kernel has dropped so far because the queue of a CPU was full. Such a
-// loss looks like silence, but proves nothing about the network under test.
+// droppedPackets returns how many packets the kernel has dropped because the queue of a CPU was full.
 func droppedPackets() (total uint64, err error) {
 	f, err := softnet()
 	if err != nil {

@@ -23,9 +23,8 @@ const (
 	icmp6PortUnreachable                           = 4
 )
 
-// While the kernel is busy with a socket (in connect, say), it drops an ICMP error that arrives for it
-// (LockDroppedIcmps in /proc/net/netstat). The client then learns of the error only from the answer to the next SYN, a
-// second later. A raw socket of the same namespace gets every ICMP message, before the transport protocol does.
+// While the kernel is busy with a socket (in connect, say), it drops an ICMP error for it (LockDroppedIcmps in
+// /proc/net/netstat), and the client learns of it only a second later. A raw socket gets every ICMP message.
 
 // echoID gives the echoes of each probe an id of their own.
 var echoID atomic.Uint32

@@ -82,8 +82,7 @@ func serialize(parts ...gopacket.SerializableLayer) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// SendRaw sends an IP packet, header included, from a namespace. The kernel routes it by its destination and passes it
-// through the hooks for outgoing packets, whatever its source.
+// SendRaw sends an IP packet by way of routing and the hooks for outgoing packets, whatever its source.
 func SendRaw(ns *netns.NS, packet []byte) error {
 	if len(packet) < 20 {
 		return fmt.Errorf("%s: send raw packet: %d bytes are not an IP packet", ns.Name(), len(packet))
@@ -116,7 +115,7 @@ func SendFrame(ns *netns.NS, device int, to net.HardwareAddr, packet []byte) err
 	proto := binary.BigEndian.AppendUint16(nil, etherType(packet))
 	at := &unix.SockaddrLinklayer{Ifindex: device, Protocol: binary.NativeEndian.Uint16(proto)}
 	at.Halen = uint8(copy(at.Addr[:], to))
-	if err := sendOnce(ns, unix.AF_PACKET, unix.SOCK_DGRAM, 0, packet, at); err != nil { // protocol 0: it receives nothing
+	if err := sendOnce(ns, unix.AF_PACKET, unix.SOCK_DGRAM, 0, packet, at); err != nil { // 0: it receives nothing
 		return fmt.Errorf("%s: send frame to %s: %w", ns.Name(), to, err)
 	}
 	return nil
@@ -145,8 +144,7 @@ func IPIP(src, dst netip.Addr, packet []byte) ([]byte, error) {
 		gopacket.Payload(packet))
 }
 
-// Fragments cuts an IP packet without options or extension headers into fragments, in order, with at most size bytes of
-// its payload each. size is a multiple of 8 (RFC 791 3.2, RFC 8200 4.5).
+// Fragments cuts an IP packet without options into fragments with size bytes of payload, a multiple of 8 (RFC 791 3.2).
 func Fragments(packet []byte, size int) ([][]byte, error) {
 	header := 40
 	if len(packet) > 0 && packet[0]>>4 == 4 {

@@ -20,8 +20,8 @@ import (
 type Probe struct {
 	// From is the client's namespace. It is required.
 	From *netns.NS
-	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one that
-	// this process has not used lately, so that no old conntrack entry applies to a new probe.
+	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the probe a port
+	// that this process has not used lately, to which no old conntrack entry applies.
 	Source netip.AddrPort
 	// Low chooses the port below 1024, unless Source fixes it. The kernel changes the source port of an untranslated
 	// connection if a translated flow has the same addresses and ports, but masquerades clients with higher ports to
@@ -31,16 +31,15 @@ type Probe struct {
 	To netip.AddrPort
 	// Proto is "tcp" or "udp". It is required.
 	Proto string
-	// Fences are addresses that answer ICMP echo over an allowed path, of the family of To. They prove silence at once.
-	// Without them the probe assumes silence when the context ends. After a TCP handshake, and for UDP, they are used only
-	// if this process runs servers; see the package comment.
+	// Fences are addresses of the family of To that answer ICMP echo over an allowed path. They prove silence at once;
+	// without them the probe waits for the context. After a TCP handshake, and for UDP, they need servers in this
+	// process; see the package comment.
 	Fences []netip.Addr
 	// FencesFrom is the namespace that sends the echoes, if replies could not reach From. Nil means From.
 	FencesFrom *netns.NS
 	// Patience is how much longer to listen after a proof of silence, for answers that a relay or a queue may delay.
 	Patience time.Duration
-	// IfAccepted limits Patience to TCP connections that were accepted: the peer may be a relay, whose silence is not
-	// proved. If the handshake itself meets silence, there is nothing to wait for.
+	// IfAccepted limits Patience to accepted TCP connections, whose peer may be a relay with an unproved silence.
 	IfAccepted bool
 	// Payload is how many bytes to send with the request and to get back.
 	Payload int

@@ -194,7 +194,8 @@ func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer 
 	_ = icmp.SetNetworkLayerForChecksum(ip) // fails only for other layers
 	return []gopacket.SerializableLayer{
 		&layers.Ethernet{
-			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...), EthernetType: layers.EthernetTypeIPv6,
+			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...),
+			EthernetType: layers.EthernetTypeIPv6,
 		},
 		ip, icmp,
 		&layers.ICMPv6NeighborSolicitation{

@@ -104,7 +104,7 @@ func (s *Server) listen(at netip.AddrPort, proto string) error {
 }
 
 func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error) {
-	options := []option{reuseAddr} // connections of a former server may be in TIME_WAIT; two listeners exclude each other
+	options := []option{reuseAddr} // connections of a former server may be in TIME_WAIT
 	if proto == "udp" {
 		options = []option{askForDestination(at.Addr())}
 	}

@@ -20,8 +20,7 @@ type datagrams struct {
 	oob    [128]byte
 }
 
-// askForDestination makes every datagram come with its destination address, from which the answer has to come. A socket
-// bound to the wildcard address would not know it otherwise.
+// askForDestination makes datagrams come with their destination address, from which the answer has to come.
 func askForDestination(a netip.Addr) option {
 	if a.Is4() {
 		return option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1, "IP_PKTINFO"}

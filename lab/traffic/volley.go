@@ -15,8 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Volley fires many probes at once and reports which target answered each, in the time of a few single probes. It does
-// not check contents: a target answers only with its number.
+// Volley fires many probes in the time of a few. A target answers only with its number; contents are not checked.
 //
 // A connection is only its handshake, and the datagrams of one sender share a socket, because packets and system calls
 // are what a volley costs. A connection ends without a packet, so nodes that track it consider it open.
@@ -180,7 +179,8 @@ func (v *Volley) openFence() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{probe: Probe{From: v.fence, Fences: v.fences}, echoID: uint16(echoID.Add(1)), icmp: icmp, fences: -1}, nil
+	p := Probe{From: v.fence, Fences: v.fences}
+	return &Conn{probe: p, echoID: uint16(echoID.Add(1)), icmp: icmp, fences: -1}, nil
 }
 
 // answer makes every target answer all requests that have reached it, and reports whether there were any.

@@ -88,8 +88,7 @@ func (s *sender) datagram(at netip.AddrPort) (int, error) {
 	return fd, setOptions(fd, icmpErrors(domain))
 }
 
-// sendDatagram sends a request. The kernel reports an error of an earlier datagram once, instead of sending. So an
-// error belongs to this datagram only if it comes again.
+// sendDatagram sends a request. The kernel reports errors of earlier datagrams once, so only a repeated one counts.
 func sendDatagram(fd int, to netip.AddrPort) (err error) {
 	for range 3 {
 		if err = unix.Sendto(fd, []byte("?"), 0, netns.Sockaddr(to)); err == nil {

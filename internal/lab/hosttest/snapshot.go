@@ -2,8 +2,7 @@
 
 // Package hosttest proves that a program leaves the machine as it found it, whichever way it ends.
 //
-// The machine is whatever the caller runs on. Tests run it inside a sandbox of their own, so that nothing else changes
-// the machine meanwhile; this package itself only reads.
+// The machine is whatever the caller runs on. Tests run in a sandbox, where nothing else changes it.
 package hosttest
 
 import (
@@ -24,8 +23,7 @@ import (
 // Snapshot is what of a machine a lab could change: for each kind of thing ("links", "mounts", ...) its lines.
 type Snapshot map[string][]string
 
-// commands print the network state of the namespace they run in. A program that is not installed cannot have been used
-// by the lab either. The numbers that count packets are left out by the options.
+// commands print the network state, without packet counters. A lab cannot have used a program that is missing.
 var commands = map[string][]string{
 	"links":            {"ip", "-details", "link", "show"},
 	"addresses":        {"ip", "address", "show"},

@@ -40,7 +40,8 @@ func Probes() []Probe {
 			device(&netlink.Bridge{LinkAttrs: named()})},
 		{"br_netfilter", "br_netfilter", false, "pods on a bridge", bridgeNetfilter},
 		{"vxlan", "vxlan", false, "overlay vxlan", device(&netlink.Vxlan{LinkAttrs: named(), VxlanId: 1, Port: 4789})},
-		{"ipip", "ipip", false, "overlay ipip", device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)})},
+		{"ipip", "ipip", false, "overlay ipip",
+			device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)})},
 		{"ip6tnl", "ip6_tunnel", false, "overlay ipip for IPv6",
 			device(&netlink.Ip6tnl{LinkAttrs: named(), Local: net.ParseIP("2001:db8::1")})},
 		{"dummy", "dummy", false, "proxier ipvs", device(&netlink.Dummy{LinkAttrs: named()})},
@@ -72,8 +73,10 @@ func Probes() []Probe {
 		{"ip", "iproute2", false, "looking around in a lab"},
 		{"qemu-system-x86_64", "qemu-system-x86", false, "the virtual machine"},
 	} {
-		all = append(all, Probe{Feature: Feature(p.program), Package: p.pkg, Required: p.required, For: p.purpose, bare: true,
-			try: func(ctx context.Context, _ *netns.NS) (string, error) { return programVersion(ctx, p.program) }})
+		all = append(all, Probe{
+			Feature: Feature(p.program), Package: p.pkg, Required: p.required, For: p.purpose, bare: true,
+			try: func(ctx context.Context, _ *netns.NS) (string, error) { return programVersion(ctx, p.program) },
+		})
 	}
 	return all
 }
@@ -91,8 +94,7 @@ func device(l netlink.Link) try {
 	return func(_ context.Context, ns *netns.NS) (string, error) { return "", lacking(ns.Netlink().LinkAdd(l)) }
 }
 
-// bridgeNetfilter looks for the settings that the module adds to a namespace. Nothing loads it by itself but the match
-// physdev of iptables, so that is tried first.
+// bridgeNetfilter looks for the settings of the module. The match physdev of iptables makes the kernel load it.
 func bridgeNetfilter(ctx context.Context, ns *netns.NS) (string, error) {
 	const setting = "net.bridge.bridge-nf-call-iptables"
 	if _, err := ns.Sysctl(setting); err == nil {
@@ -129,8 +131,7 @@ func userNamespace(ctx context.Context, _ *netns.NS) (string, error) {
 	return "", err
 }
 
-// programVersion asks a program for its version: the first line that it prints. One that does not tell (ipvsadm wants
-// its kernel module first) is there all the same.
+// programVersion returns the first line of a program's version. One that tells none (ipvsadm) is there all the same.
 func programVersion(ctx context.Context, name string) (string, error) {
 	path, err := lookUp(name)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Veth makes a pair of devices, both down. It makes the other end in the namespace where that belongs, because moving
-// it there later would cost an RCU grace period (about 16 ms).
+// Veth makes a pair of devices, both down, each in its namespace: moving one later costs an RCU grace period (16 ms).
 type Veth struct {
 	Dev
 	MAC  MAC
@@ -51,8 +50,7 @@ func (v Veth) end(r *request, mac MAC) {
 
 const vethInfoPeer = 1 // VETH_INFO_PEER, include/uapi/linux/veth.h
 
-// Bridge makes a bridge and sets it up, without spanning tree and without multicast snooping, which would swallow
-// neighbour solicitations until a querier appears.
+// Bridge makes a bridge and sets it up, without spanning tree and multicast snooping (which swallows solicitations).
 type Bridge struct {
 	Dev
 	MAC MAC
@@ -189,8 +187,7 @@ const (
 	devconfProxyARP = 3 // IPV4_DEVCONF_PROXY_ARP, include/uapi/linux/ip.h
 )
 
-// PromptProxy removes the random delay (up to 0.8 s) before a proxied ARP answer. The setting is per device, because
-// only the machine's first namespace has a default for it.
+// PromptProxy removes the random delay (up to 0.8 s) before a proxied ARP answer. There is no default to set it in.
 type PromptProxy struct{ Dev }
 
 func (p PromptProxy) String() string { return "no proxy ARP delay on " + p.Name }
@@ -214,8 +211,7 @@ const (
 	ndtpaProxyDelay = 13
 )
 
-// Delete deletes a device, and the other end of a veth. It costs an RCU grace period (about 17 ms), for part of which
-// the kernel holds the one lock over all network configuration.
+// Delete deletes a device, and the other end of a veth. It costs an RCU grace period (about 17 ms).
 type Delete struct{ Dev }
 
 func (d Delete) String() string { return "delete " + d.Name }

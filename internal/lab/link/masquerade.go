@@ -27,7 +27,7 @@ import (
 // and the same for IPv6. The table is the lab's own, and its priority puts it after those of Service proxies, whichever
 // of them comes and goes, so it never decides about a packet that they want to masquerade themselves.
 type Masquerade struct {
-	// Pods and Cluster are the pod ranges of the node and of all nodes, family by family; their lengths are whole bytes.
+	// Pods and Cluster are the pod ranges of the node and of all nodes, by family, in whole bytes.
 	Pods, Cluster []netip.Prefix
 	// Nodes are the addresses of the nodes. ExemptFromMasquerade and EndMasqueradeExemption change them later.
 	Nodes []netip.Addr
@@ -114,8 +114,7 @@ func (r *request) nftElements(typ, flags uint16, nodes []netip.Addr) {
 	}
 }
 
-// nftRule is: meta nfproto, source in pods, destination not in cluster, destination not in the set, masquerade. A
-// prefix of whole bytes is compared by loading just those bytes.
+// nftRule masquerades what comes from pods and goes neither to the cluster nor to the nodes in the set.
 func (r *request) nftRule(pods, cluster netip.Prefix, set uint32) {
 	proto, source, destination, size := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16), uint32(4)
 	if pods.Addr().Is6() {

@@ -25,8 +25,7 @@ type Condition interface {
 // readyLimit bounds the wait for conditions, which is a matter of milliseconds unless something is wrong.
 const readyLimit = 2 * time.Minute
 
-// Ready returns when all conditions hold. It checks each in turn, and only then waits for the kernel's events. A
-// condition that does not hold after two minutes is an error.
+// Ready returns when all conditions hold. It waits for events only if one does not, and for two minutes at most.
 func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	var late []Condition
 	for _, c := range conditions {
@@ -71,8 +70,7 @@ func Consequences(ops ...Op) []Condition {
 	return out
 }
 
-// Carries is the condition that a veth end, or a bridge with such a port, carries packets. Check the ports of a bridge
-// before the bridge. Tunnels have no carrier to wait for.
+// Carries is the condition that a veth end, or a bridge after its ports, carries packets. Tunnels need no such wait.
 //
 // A device that is up may not carry packets yet. The kernel notices a carrier in a work queue that runs once a second
 // at most ("linkwatch"), and until then the device drops what it should send: the classic first packet that is a
@@ -86,9 +84,8 @@ func (c Carries) holds(ns *netns.NS) (bool, error) {
 	return s.flags&unix.IFF_UP != 0 && s.operstate == operUp, err
 }
 
-// Local is the condition that the namespace answers to an IPv6 address of a device. IPv4 needs no such wait. The kernel
-// leaves the route that makes an IPv6 address local to a work queue, even where it skips duplicate address detection,
-// and until then it drops or forwards what is sent there.
+// Local is the condition that the namespace answers to an IPv6 address. The kernel leaves the route that makes it local
+// to a work queue, and until then drops or forwards packets to it. IPv4 needs no such wait.
 type Local struct {
 	Dev
 	Addr netip.Addr

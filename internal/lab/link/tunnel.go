@@ -38,8 +38,7 @@ func (v VXLAN) encode(r *request) {
 	})
 }
 
-// Tunnel4 makes an IPIP device without endpoints of its own: a route's next hop says where a packet is wrapped to.
-// Use Ensure for it, because the kernel may have one already.
+// Tunnel4 makes an IPIP device that wraps to the next hop of the route. Use Ensure: the kernel may have one already.
 type Tunnel4 struct{ Dev }
 
 func (t Tunnel4) String() string { return "ipip device " + t.Name }
@@ -73,9 +72,8 @@ func (t Tune) encode(r *request) {
 	r.setUp(t.Dev, func() { r.u32(unix.IFLA_MTU, uint32(t.MTU)) })
 }
 
-// Ensure makes the change unless a device of that name is there already, and returns the device. The tunnel modules of
-// the kernel put a fallback device into every namespace (unless net.core.fb_tunnels_only_for_init_net forbids), some
-// of them at the very moment that the first tunnel is asked for and the module is loaded.
+// Ensure makes the change unless a device of that name exists, and returns the device. Tunnel modules put a fallback
+// device into every namespace (unless net.core.fb_tunnels_only_for_init_net forbids), some while they are loaded.
 func Ensure(ns *netns.NS, d Dev, op Op) (Dev, error) {
 	err := Apply(ns, op)
 	if err == nil {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nstest has what tests build small networks of: namespaces that end with the test, and devices, addresses,
-// routes and rules in them, each in a line. What cannot be had ends the test.
+// Package nstest builds small networks for tests: namespaces that end with the test, and what belongs into them.
 package nstest
 
 import (

@@ -52,7 +52,8 @@ func newAuthority() *authority {
 	if err != nil {
 		panic(err) // just made
 	}
-	return &authority{certificate: certificate, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return &authority{certificate: certificate, key: key, pem: text}
 }
 
 // issue makes a certificate for a listener on an address.

@@ -158,8 +158,8 @@ func (s *Server) aggregated(gv schema.GroupVersion) apidiscoveryv2.APIVersionDis
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		d := apidiscoveryv2.APIResourceDiscovery{
-			Resource: r.plural, ResponseKind: ptr.To(metav1.GroupVersionKind(r.gvk)), Scope: scope, SingularResource: r.singular,
-			Verbs: r.verbs(), ShortNames: r.short, Categories: r.categories,
+			Resource: r.plural, SingularResource: r.singular, ShortNames: r.short, Categories: r.categories,
+			ResponseKind: ptr.To(metav1.GroupVersionKind(r.gvk)), Scope: scope, Verbs: r.verbs(),
 		}
 		for _, sub := range r.subresources() {
 			d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{
@@ -244,7 +244,7 @@ func operationOn(gvk schema.GroupVersionKind, action string) map[string]any {
 	}
 	return map[string]any{
 		"x-kubernetes-action":             action,
-		"x-kubernetes-group-version-kind": map[string]string{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind},
+		"x-kubernetes-group-version-kind": metav1.GroupVersionKind(gvk),
 		"parameters":                      parameters,
 		"responses":                       map[string]any{"200": map[string]string{"description": "OK"}},
 	}

@@ -43,8 +43,7 @@ func (c newerCursor) next() ([]store.Event, error) {
 	return events, err
 }
 
-func (n newerEvents) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
-	error) {
+func (n newerEvents) edit(k store.Key, how manner, change edit) (store.Object, error) {
 	o, err := n.memory.edit(k, how, func(old store.Object) (store.Object, error) {
 		o, err := change(toNewer(old))
 		return toCore(o), err
@@ -60,9 +59,10 @@ func toNewer(o store.Object) store.Object {
 	out := &eventsv1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime,
 		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
-		Action: e.Action, Reason: e.Reason, Regarding: e.InvolvedObject, Related: e.Related, Note: e.Message, Type: e.Type,
-		DeprecatedSource: e.Source, DeprecatedFirstTimestamp: e.FirstTimestamp, DeprecatedLastTimestamp: e.LastTimestamp,
-		DeprecatedCount: e.Count,
+		Action: e.Action, Reason: e.Reason, Type: e.Type,
+		Regarding: e.InvolvedObject, Related: e.Related, Note: e.Message,
+		DeprecatedSource: e.Source, DeprecatedCount: e.Count,
+		DeprecatedFirstTimestamp: e.FirstTimestamp, DeprecatedLastTimestamp: e.LastTimestamp,
 	}
 	if e.Series != nil {
 		out.Series = &eventsv1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
@@ -79,9 +79,10 @@ func toCore(o store.Object) store.Object {
 	out := &corev1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime,
 		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
-		Action: e.Action, Reason: e.Reason, InvolvedObject: e.Regarding, Related: e.Related, Message: e.Note, Type: e.Type,
-		Source: e.DeprecatedSource, FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp,
-		Count: e.DeprecatedCount,
+		Action: e.Action, Reason: e.Reason, Type: e.Type,
+		InvolvedObject: e.Regarding, Related: e.Related, Message: e.Note,
+		Source: e.DeprecatedSource, Count: e.DeprecatedCount,
+		FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp,
 	}
 	if e.Series != nil {
 		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}

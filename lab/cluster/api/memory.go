@@ -20,8 +20,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// memory holds the objects of a resource that means nothing to the cluster. It has revisions of its own, which is
-// allowed: only those of one resource are ever compared.
+// memory holds the objects of a resource that means nothing to the cluster, with revisions of its own.
 type memory struct {
 	gvk   schema.GroupVersionKind
 	gr    schema.GroupResource
@@ -92,8 +91,7 @@ func (c *memoryCursor) next() ([]store.Event, error) {
 	return slices.Clone(c.m.history[uint64(len(c.m.history))-missing:]), nil
 }
 
-func (m *memory) edit(key store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
-	error) {
+func (m *memory) edit(key store.Key, how manner, change edit) (store.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var old store.Object

@@ -68,7 +68,8 @@ func reachable(o *metav1.ListOptions, now uint64) error {
 		return err
 	}
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact && asked != now {
-		return apierrors.NewResourceExpired(fmt.Sprintf("The provided resource version is too old: %d (now %d)", asked, now))
+		return apierrors.NewResourceExpired(
+			fmt.Sprintf("The provided resource version is too old: %d (now %d)", asked, now))
 	}
 	return nil
 }

@@ -129,7 +129,8 @@ func (s *Server) addResources() {
 		reader: newerEvents{s.events}, writer: newerEvents{s.events},
 	})
 
-	leases := newMemory(coordinationv1.SchemeGroupVersion.WithKind("Lease"), coordinationv1.Resource("leases"), maxLeases)
+	lease := coordinationv1.SchemeGroupVersion.WithKind("Lease")
+	leases := newMemory(lease, coordinationv1.Resource("leases"), maxLeases)
 	s.add(&resource{gvk: leases.gvk, plural: "leases", namespaced: true, upsert: true, reader: leases, writer: leases})
 
 	// Deployments have no ReplicaSets here, but clients ask for those of a Deployment.

@@ -78,10 +78,12 @@ func selectionOf(r *request) (*metav1.ListOptions, selection, error) {
 		return nil, s, err
 	}
 	if s.labels, err = labels.Parse(o.LabelSelector); err != nil {
-		return nil, s, apierrors.NewBadRequest(fmt.Sprintf("unable to parse label selector %q: %v", o.LabelSelector, err))
+		err = fmt.Errorf("unable to parse label selector %q: %w", o.LabelSelector, err)
+		return nil, s, apierrors.NewBadRequest(err.Error())
 	}
 	if s.fields, err = fields.ParseSelector(o.FieldSelector); err != nil {
-		return nil, s, apierrors.NewBadRequest(fmt.Sprintf("unable to parse field selector %q: %v", o.FieldSelector, err))
+		err = fmt.Errorf("unable to parse field selector %q: %w", o.FieldSelector, err)
+		return nil, s, apierrors.NewBadRequest(err.Error())
 	}
 	known := fieldsOf(r.resource.new())
 	for _, q := range s.fields.Requirements() {

@@ -2,10 +2,9 @@
 
 // Package api serves a store as the Kubernetes API, for kube-proxy, kubectl and any other client of Kubernetes.
 //
-// A table of resources (resources.go) says what is served and how. A request is routed to a resource and a verb
-// (routes.go); reading and watching go through a reader, writing through a writer, so that resources that are not in
-// the store (Leases, Events) or that are derived from it (Endpoints, ServiceCIDRs) are served by the same code. Objects
-// are encoded by the serializers of k8s.io/apimachinery, as in the API server.
+// A table of resources (resources.go) says what is served. A request is routed to a resource and a verb (routes.go),
+// reads through a reader and writes through a writer, so that resources outside the store (Leases, Events) and derived
+// ones (Endpoints, ServiceCIDRs) are served by the same code.
 package api
 
 import (
@@ -92,8 +91,8 @@ type Endpoint struct {
 	Token string
 }
 
-// Serve listens for HTTPS on an address inside a namespace, for example "127.0.0.1:6443" in each node, until the
-// context ends or Close. Port 0 lets the kernel choose; the URL says which.
+// Serve listens for HTTPS on an address inside a namespace until the context ends or Close. Port 0 is the kernel's
+// choice.
 func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoint, error) {
 	return s.ServeThrough(ctx, ns, addr, s)
 }

@@ -24,7 +24,7 @@ func subsetsOf(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType)
 		for _, p := range portsOf(s) {
 			key := portKey(p)
 			if ports[key] == nil {
-				ports[key] = &servedPort{port: p, addresses: map[string]corev1.EndpointAddress{}, notReady: map[string]bool{}}
+				ports[key] = &servedPort{p, map[string]corev1.EndpointAddress{}, map[string]bool{}}
 			}
 			ports[key].add(s.Endpoints)
 		}
@@ -102,8 +102,8 @@ func portsOf(s *discoveryv1.EndpointSlice) []corev1.EndpointPort {
 	var out []corev1.EndpointPort
 	for _, p := range s.Ports {
 		out = append(out, corev1.EndpointPort{
-			Name: ptr.Deref(p.Name, ""), Port: ptr.Deref(p.Port, 0), Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
-			AppProtocol: p.AppProtocol,
+			Name: ptr.Deref(p.Name, ""), Port: ptr.Deref(p.Port, 0), AppProtocol: p.AppProtocol,
+			Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
 		})
 	}
 	return out

@@ -45,12 +45,14 @@ var printers = map[schema.GroupKind]printer{
 		typed(func(p *networkingv1.NetworkPolicy) []any {
 			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), age(p)}
 		})},
-	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}: {columns("CIDRs", "Age"), typed(func(c *networkingv1.ServiceCIDR) []any {
-		return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c)}
-	})},
-	{Group: coordinationv1.GroupName, Kind: "Lease"}: {columns("Holder", "Age"), typed(func(l *coordinationv1.Lease) []any {
-		return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), age(l)}
-	})},
+	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}: {columns("CIDRs", "Age"),
+		typed(func(c *networkingv1.ServiceCIDR) []any {
+			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c)}
+		})},
+	{Group: coordinationv1.GroupName, Kind: "Lease"}: {columns("Holder", "Age"),
+		typed(func(l *coordinationv1.Lease) []any {
+			return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), age(l)}
+		})},
 }
 
 func core(kind string) schema.GroupKind { return schema.GroupKind{Kind: kind} }
@@ -172,7 +174,7 @@ func eventCells(e *corev1.Event) []any {
 		source += ", " + host
 	}
 	return []any{
-		since(store.LastSeen(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message),
-		since(first), int64(count), e.Name,
+		since(store.LastSeen(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source,
+		strings.TrimSpace(e.Message), since(first), int64(count), e.Name,
 	}
 }

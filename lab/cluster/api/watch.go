@@ -63,7 +63,7 @@ func (s *Server) watchContext(r *request, o *metav1.ListOptions) (context.Contex
 
 func (a *watcher) run(ctx context.Context, from uint64, o *metav1.ListOptions) error {
 	r := a.view.resource
-	// A watch from nowhere begins with all there is. sendInitialEvents asks for it expressly, and for a mark at its end.
+	// A watch without a revision begins with the present objects. sendInitialEvents also asks for a mark after them.
 	asked := ptr.Deref(o.SendInitialEvents, false)
 	if asked || from == 0 && o.SendInitialEvents == nil {
 		objs, revision := r.list()
@@ -130,8 +130,7 @@ func (a *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// event sends a change as it looks through the selectors: an object that no longer matches is gone, with its last state
-// that did; one that begins to match is new.
+// event sends a change as a selector shows it: what stops matching is deleted, what begins to match is added.
 func (a *watcher) event(e store.Event) error {
 	was := e.Type != watch.Added && a.which.matches(e.Old)
 	is := e.Type != watch.Deleted && a.which.matches(e.Object)
@@ -187,8 +186,7 @@ type frames struct {
 // errGone says that the client does not read any more.
 var errGone = errors.New("the client is gone")
 
-// newFrames prepares the answer. The client gets its header with the first flush: what it does from then on, the watch
-// is to show, so there is none before it is known where the watch begins.
+// newFrames prepares the answer. The first flush, after the beginning of the watch is known, sends the header.
 func newFrames(w http.ResponseWriter, f format) *frames {
 	contentType := f.MediaType
 	if !f.EncodesAsText {

@@ -78,8 +78,8 @@ func objectInBody(w http.ResponseWriter, r *request, strict strictness) (store.O
 func sameKey(o store.Object, url store.Key) error {
 	if o.GetNamespace() != url.Namespace {
 		return apierrors.NewBadRequest(fmt.Sprintf(
-			"the namespace of the provided object does not match the namespace sent on the request (%q, %q)", o.GetNamespace(),
-			url.Namespace))
+			"the namespace of the provided object does not match the namespace sent on the request (%q, %q)",
+			o.GetNamespace(), url.Namespace))
 	}
 	if o.GetName() != url.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf(

@@ -36,7 +36,7 @@ type Reply struct {
 	Code dnsmessage.RCode
 	// Truncated says that the whole answer is to be had over TCP.
 	Truncated bool
-	// Records are the answers in words, sorted: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
+	// Records are the sorted answers: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
 	Records []string
 }
 

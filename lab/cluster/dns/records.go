@@ -149,7 +149,8 @@ func (s service) ports(port, proto string) answer {
 	if s.headless() {
 		for _, e := range s.endpoints() {
 			for _, p := range e.ports {
-				if ptr.Deref(p.Name, "") == port && strings.EqualFold(string(ptr.Deref(p.Protocol, corev1.ProtocolTCP)), proto) {
+				protocol := ptr.Deref(p.Protocol, corev1.ProtocolTCP)
+				if ptr.Deref(p.Name, "") == port && strings.EqualFold(string(protocol), proto) {
 					add(e.host, uint16(ptr.Deref(p.Port, 0)), e.addr)
 				}
 			}

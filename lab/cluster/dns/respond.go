@@ -38,7 +38,8 @@ func (s *Server) respond(message []byte, limit int) []byte {
 
 // answer fills in what there is to say to a question.
 func (s *Server) answer(reply *dnsmessage.Message, q dnsmessage.Question) {
-	if q.Class == dnsmessage.ClassCHAOS && q.Type == dnsmessage.TypeTXT && strings.EqualFold(q.Name.String(), serverName) {
+	if q.Class == dnsmessage.ClassCHAOS && q.Type == dnsmessage.TypeTXT &&
+		strings.EqualFold(q.Name.String(), serverName) {
 		r := resource(q.Name, &dnsmessage.TXTResource{TXT: []string{s.name}})
 		r.Header.Class, r.Header.TTL = dnsmessage.ClassCHAOS, 0
 		reply.Answers = []dnsmessage.Resource{r}
@@ -58,7 +59,8 @@ func (s *Server) answer(reply *dnsmessage.Message, q dnsmessage.Question) {
 func authority() dnsmessage.Resource {
 	zone := dnsmessage.MustNewName(Domain + ".")
 	return resource(zone, &dnsmessage.SOAResource{
-		NS: dnsmessage.MustNewName("ns.dns." + Domain + "."), MBox: dnsmessage.MustNewName("hostmaster." + Domain + "."),
+		NS:     dnsmessage.MustNewName("ns.dns." + Domain + "."),
+		MBox:   dnsmessage.MustNewName("hostmaster." + Domain + "."),
 		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, MinTTL: ttl,
 	})
 }

@@ -43,8 +43,7 @@ type Server struct {
 	running sync.WaitGroup
 }
 
-// Serve starts a server with a name of its own in a namespace. It listens on Port at each of the addresses, so that
-// answers come from the address that was asked.
+// Serve starts a named server that listens on Port at each address, so that answers come from the right one.
 func Serve(ctx context.Context, ns *netns.NS, name string, addrs []netip.Addr, state *store.Store) (*Server, error) {
 	s := &Server{name: name, store: state, open: map[io.Closer]struct{}{}}
 	for _, a := range addrs {

@@ -97,5 +97,5 @@ func immutable[T comparable](path *field.Path, now, was T) field.ErrorList {
 	if now == was {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, now, fmt.Sprintf("field is immutable (it is %v)", was))}
+	return invalid(path, now, fmt.Sprintf("field is immutable (it is %v)", was))
 }

@@ -35,7 +35,8 @@ func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && len(s.families) == 2 {
 		spec.IPFamilies = append(slices.Clip(spec.IPFamilies), otherFamily(spec.IPFamilies[0]))
 	}
-	if old != nil && needsClusterIP(old) && len(old.Spec.IPFamilies) > 0 && spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
+	if old != nil && needsClusterIP(old) && len(old.Spec.IPFamilies) > 0 &&
+		spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(0), spec.IPFamilies[0],
 			fmt.Sprintf("may not change once set (it is %s)", old.Spec.IPFamilies[0])))
 	}

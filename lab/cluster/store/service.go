@@ -249,15 +249,15 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address string) field.ErrorList {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return field.ErrorList{field.Invalid(path, address, err.Error())}
+		return invalid(path, address, err.Error())
 	}
 	r := s.ranges[familyOf(ip)]
 	if !r.Contains(ip) || ip == r.Addr() {
-		return field.ErrorList{field.Invalid(path, address,
-			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))}
+		return invalid(path, address,
+			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
 	}
 	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
-		return field.ErrorList{field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))}
+		return invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 		if bad := s.claimNodePort(health, svc, n); len(bad) > 0 || !mine[n] {
 			return append(errs, bad...)
 		}
-		return append(errs, field.Invalid(health, n, "provided port is already allocated: it is a nodePort of this Service"))
+		return append(errs, invalid(health, n, "provided port is already allocated: it is a nodePort of this Service")...)
 	}
 	n, ok := s.freePort(KeyOf(svc).String()+" health", mine)
 	if !ok {
@@ -314,7 +314,8 @@ func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) fi
 	}
 	n, ok := s.freePort(fmt.Sprintf("%s %s/%d", KeyOf(svc), port.Protocol, port.Port), mine)
 	if !ok {
-		return field.ErrorList{field.InternalError(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.noPortLeft())}
+		path := field.NewPath("spec", "ports").Index(i).Child("nodePort")
+		return field.ErrorList{field.InternalError(path, s.noPortLeft())}
 	}
 	port.NodePort = n
 	mine[n] = true
@@ -325,11 +326,11 @@ func (s *Store) noPortLeft() error { return fmt.Errorf("no free port is left in 
 
 func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) field.ErrorList {
 	if !s.nodeRange.Contains(port) {
-		return field.ErrorList{field.Invalid(path, port,
-			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))}
+		return invalid(path, port,
+			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))
 	}
 	if owner, taken := s.index.nodePorts[port]; taken && owner != KeyOf(svc) {
-		return field.ErrorList{field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))}
+		return invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))
 	}
 	return nil
 }

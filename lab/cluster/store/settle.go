@@ -79,7 +79,8 @@ func (tx *Tx) touchedPod(p *corev1.Pod, exists bool) {
 // touchedNode looks at pods that may fit now, and at the slices that name the zone of the node.
 func (tx *Tx) touchedNode(old, obj Object) {
 	tx.schedule = true
-	if old != nil && obj != nil && old.GetLabels()[corev1.LabelTopologyZone] == obj.GetLabels()[corev1.LabelTopologyZone] {
+	zone := corev1.LabelTopologyZone
+	if old != nil && obj != nil && old.GetLabels()[zone] == obj.GetLabels()[zone] {
 		return
 	}
 	for k := range tx.s.index.podsByNode[cmp.Or(obj, old).GetName()] {

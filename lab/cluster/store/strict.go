@@ -22,8 +22,8 @@ func unmarshalStrict(text []byte, into Object) (mistakes []string) {
 	switch {
 	case errors.As(err, &wrong) && wrong.Type.Kind() == reflect.String &&
 		(wrong.Value == "bool" || wrong.Value == "number"):
-		return []string{fmt.Sprintf("%s: wants a string, got a %s; YAML reads 1, true, yes and off as strings in quotes only",
-			wrong.Field, wrong.Value)}
+		return []string{fmt.Sprintf("%s: wants a string, got a %s; "+
+			"YAML reads 1, true, yes and off as strings in quotes only", wrong.Field, wrong.Value)}
 	case errors.As(err, &wrong):
 		return []string{fmt.Sprintf("%s: wants %s, got %s", wrong.Field, wrong.Type, wrong.Value)}
 	case err != nil:

@@ -290,7 +290,8 @@ func (tx *Tx) Orphan(owner Object) {
 
 func (tx *Tx) emptyNamespace(name string) error {
 	if name == "default" || name == "kube-system" {
-		return apierrors.NewForbidden(corev1.Resource("namespaces"), name, errors.New("this namespace may not be deleted"))
+		return apierrors.NewForbidden(corev1.Resource("namespaces"), name,
+			errors.New("this namespace may not be deleted"))
 	}
 	for _, r := range resources {
 		for _, k := range tx.s.tables[r.Kind].inNamespace(name) {

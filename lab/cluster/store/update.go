@@ -133,12 +133,14 @@ func (tx *Tx) ApplyStatus(in Object) error {
 
 // samePreconditions checks the resourceVersion and uid that a caller gives, if any, against those of the stored object.
 func samePreconditions(r *Resource, in, old Object) error {
-	if v := in.GetResourceVersion(); v != "" && v != old.GetResourceVersion() {
-		return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(),
-			fmt.Errorf("the object has been modified: it is at resourceVersion %s, not %s", old.GetResourceVersion(), v))
+	var conflict error
+	if want, is := in.GetResourceVersion(), old.GetResourceVersion(); want != "" && want != is {
+		conflict = fmt.Errorf("the object has been modified: it is at resourceVersion %s, not %s", is, want)
+	} else if want, is := in.GetUID(), old.GetUID(); want != "" && want != is {
+		conflict = fmt.Errorf("uid %s is not %s", want, is)
 	}
-	if uid := in.GetUID(); uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(), fmt.Errorf("uid %s is not %s", uid, old.GetUID()))
+	if conflict == nil {
+		return nil
 	}
-	return nil
+	return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(), conflict)
 }

@@ -46,12 +46,12 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 
 func validatePort(path *field.Path, port int32) field.ErrorList {
-	return invalid(path, port, validation.IsValidPortNum(int(port)))
+	return invalid(path, port, validation.IsValidPortNum(int(port))...)
 }
 
 // check checks a string with one of the string validators.
 func check(path *field.Path, s string, validator func(string) []string) field.ErrorList {
-	return invalid(path, s, validator(s))
+	return invalid(path, s, validator(s)...)
 }
 
 // checkSet is check for a string that may be empty.
@@ -79,8 +79,8 @@ func atMost(path *field.Path, n, most int) field.ErrorList {
 	return field.ErrorList{field.TooMany(path, n, most)}
 }
 
-// invalid turns the messages of the string validators into errors.
-func invalid(path *field.Path, value any, messages []string) field.ErrorList {
+// invalid returns an error for each message of a validator.
+func invalid(path *field.Path, value any, messages ...string) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range messages {
 		errs = append(errs, field.Invalid(path, value, m))
@@ -92,7 +92,8 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 	var errs field.ErrorList
 	ports := svc.Spec.Ports
 	if len(ports) == 0 && !isHeadless(svc) && needsClusterIP(svc) {
-		errs = append(errs, field.Required(path, "a Service needs a port unless it is headless or of type ExternalName"))
+		errs = append(errs,
+			field.Required(path, "a Service needs a port unless it is headless or of type ExternalName"))
 	}
 	type number struct {
 		protocol corev1.Protocol
@@ -105,7 +106,8 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 		if p.Name != "" {
 			errs = append(errs, once(at.Child("name"), names, p.Name, p.Name)...)
 		}
-		errs = append(errs, once(at, numbers, number{p.Protocol, p.Port}, fmt.Sprintf("port %d/%s", p.Port, p.Protocol))...)
+		name := fmt.Sprintf("port %d/%s", p.Port, p.Protocol)
+		errs = append(errs, once(at, numbers, number{p.Protocol, p.Port}, name)...)
 		if p.NodePort != 0 {
 			errs = append(errs, once(at.Child("nodePort"), nodePorts, number{p.Protocol, p.NodePort}, p.NodePort)...)
 		}
@@ -149,13 +151,15 @@ func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(path.Child("clusterIPs"), "may not be set for ExternalName services"))
 		}
 		if len(spec.IPFamilies) > 0 || spec.IPFamilyPolicy != nil {
-			errs = append(errs, field.Forbidden(path.Child("ipFamilies"), "families may not be set for ExternalName services"))
+			errs = append(errs,
+				field.Forbidden(path.Child("ipFamilies"), "families may not be set for ExternalName services"))
 		}
 		return errs
 	}
 	policy := ptr.Deref(spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack)
 	errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), policy,
-		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack)...)
 	if isHeadless(svc) && mayHaveNodePorts(svc) {
 		errs = append(errs, field.Invalid(path.Child("clusterIP"), spec.ClusterIP,
 			fmt.Sprintf("may not be 'None' for %s services", spec.Type)))
@@ -179,7 +183,7 @@ func validateClusterIPList(spec *corev1.ServiceSpec, path *field.Path) field.Err
 		return nil
 	}
 	if spec.ClusterIP == "" {
-		return field.ErrorList{field.Invalid(path, ips, "clusterIPs must be empty when `clusterIP` is not specified")}
+		return invalid(path, ips, "clusterIPs must be empty when `clusterIP` is not specified")
 	}
 	if ips[0] != spec.ClusterIP {
 		errs = append(errs, field.Invalid(path.Index(0), ips[0], "first value must match `clusterIP`"))
@@ -205,7 +209,7 @@ func validateExternalName(svc *corev1.Service) field.ErrorList {
 	case name == "":
 		return field.ErrorList{field.Required(path, "the name that an ExternalName service stands for")}
 	default:
-		return invalid(path, name, validation.IsDNS1123Subdomain(strings.TrimSuffix(name, ".")))
+		return invalid(path, name, validation.IsDNS1123Subdomain(strings.TrimSuffix(name, "."))...)
 	}
 }
 
@@ -235,11 +239,11 @@ func validateTrafficPolicies(svc *corev1.Service) field.ErrorList {
 		errs = append(errs, oneOf(path.Child("externalTrafficPolicy"), p,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
-	if p := spec.InternalTrafficPolicy; p != nil {
+	if p, at := spec.InternalTrafficPolicy, path.Child("internalTrafficPolicy"); p != nil {
 		if !needsClusterIP(svc) {
-			errs = append(errs, field.Forbidden(path.Child("internalTrafficPolicy"), "may not be set for ExternalName services"))
+			errs = append(errs, field.Forbidden(at, "may not be set for ExternalName services"))
 		} else {
-			errs = append(errs, oneOf(path.Child("internalTrafficPolicy"), *p,
+			errs = append(errs, oneOf(at, *p,
 				corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 		}
 	}
@@ -270,7 +274,8 @@ func validateLoadBalancer(svc, old *corev1.Service) field.ErrorList {
 	}
 	if old != nil && old.Spec.Type == spec.Type && spec.Type == corev1.ServiceTypeLoadBalancer &&
 		!ptr.Equal(old.Spec.LoadBalancerClass, spec.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), spec.LoadBalancerClass, "may not change once set"))
+		errs = append(errs,
+			field.Invalid(path.Child("loadBalancerClass"), spec.LoadBalancerClass, "may not change once set"))
 	}
 	health := path.Child("healthCheckNodePort")
 	switch p := spec.HealthCheckNodePort; {
@@ -330,5 +335,5 @@ func validateOrdinaryIP(path *field.Path, s string) field.ErrorList {
 	default:
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, s, reason)}
+	return invalid(path, s, reason)
 }

@@ -33,7 +33,8 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("podCIDRs").Index(0), spec.PodCIDRs[0], "must match `podCIDR`"))
 	}
 	if old != nil && old.Spec.PodCIDR != "" && !slices.Equal(spec.PodCIDRs, old.Spec.PodCIDRs) {
-		errs = append(errs, field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDRs except from none"))
+		errs = append(errs,
+			field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDRs except from none"))
 	}
 	for i, t := range spec.Taints {
 		at := path.Child("taints").Index(i)
@@ -73,8 +74,8 @@ func (tx *Tx) admitPod(p, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	if old != nil && !samePodSpec(&p.Spec, &old.Spec) {
-		errs = append(errs, field.Forbidden(path, "pod updates may not change fields other than the images of containers, "+
-			"`spec.activeDeadlineSeconds`, `spec.terminationGracePeriodSeconds` and `spec.tolerations`"))
+		errs = append(errs, field.Forbidden(path, "pod updates may not change fields other than the images of "+
+			"containers, `spec.activeDeadlineSeconds`, `spec.terminationGracePeriodSeconds` and `spec.tolerations`"))
 	}
 	return append(errs, validatePodStatus(p)...)
 }
@@ -115,7 +116,8 @@ func validatePodStatus(p *corev1.Pod) field.ErrorList {
 		}
 		f := familyOf(netip.MustParseAddr(a.IP))
 		if families[f] {
-			errs = append(errs, field.Invalid(path.Index(i), a.IP, "may specify no more than one IP for each IP family"))
+			errs = append(errs,
+				field.Invalid(path.Index(i), a.IP, "may specify no more than one IP for each IP family"))
 		}
 		families[f] = true
 	}
@@ -150,7 +152,7 @@ func validateSelector(spec *appsv1.DeploymentSpec, path *field.Path) field.Error
 		return field.ErrorList{field.Required(at, "which pods belong to the Deployment")}
 	}
 	if len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
-		return field.ErrorList{field.Invalid(at, spec.Selector, "empty selector is invalid for deployment")}
+		return invalid(at, spec.Selector, "empty selector is invalid for deployment")
 	}
 	errs := metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)
 	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
