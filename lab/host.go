@@ -123,8 +123,7 @@ func (n *Node) PodCIDRs() []netip.Prefix { return n.podCIDRs }
 // PodNetwork returns how the node's pods are wired.
 func (n *Node) PodNetwork() PodNetwork { return n.network }
 
-// Ports returns the names of the node's devices that lead to its pods, by pod address. Network plugins use such a map
-// to identify the pod that a packet comes from.
+// Ports returns the names of the node's devices that lead to its pods, by pod address.
 func (n *Node) Ports() map[netip.Addr]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

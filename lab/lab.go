@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab builds a cluster's network out of Linux namespaces: nodes, pods, a client outside the cluster and a
-// router, wired with veth pairs, bridges, routes and tunnels. It does not depend on Services, proxiers or test
-// frameworks.
+// router. It does not depend on Services, proxiers or test frameworks.
 //
 //	        client .201 (and .202 - .211)          router .1
 //	             |                                    |
@@ -118,8 +117,7 @@ func (l *Lab) ClusterCIDRs() []netip.Prefix {
 	return out
 }
 
-// Close takes the lab down; a second call does nothing. It returns at once. The kernel frees the rest in the
-// background, once no socket or process is left in the lab.
+// Close takes the lab down and returns at once. The kernel frees the rest when no socket or process is left.
 func (l *Lab) Close() error {
 	l.change.Lock()
 	defer l.change.Unlock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 
@@ -26,8 +27,7 @@ type workload struct {
 	uid      types.UID
 	addrs    []netip.Addr
 	server   *traffic.Server // nil if the pod has no ports
-	dns      *dns.Server     // nil if the pod is no DNS server
-	sctp     *sctp.Server    // nil if the pod has no SCTP ports
+	closers  []io.Closer     // all servers of the pod
 	inLab    bool            // the lab has a pod for it; not so with hostNetwork
 	starting bool            // it is being started; nothing above but its uid is known yet
 	reported bool            // its status is in the cluster's state
@@ -185,36 +185,38 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 // serve starts the servers that the pod's containers would run.
 func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state *store.Store) (err error) {
 	if slices.ContainsFunc(p.Spec.Containers, isDNS) {
-		if w.dns, err = dns.Serve(ctx, ns, p.Name, w.addrs, state); err != nil {
+		s, err := dns.Serve(ctx, ns, p.Name, w.addrs, state)
+		if err != nil {
 			return err
 		}
+		w.closers = append(w.closers, s)
 	}
 	name := store.KeyOf(p).String()
 	ports, sctpPorts := containerPorts(p)
 	if len(ports) > 0 {
-		w.server, err = traffic.Serve(ns, name, w.addrs, ports...)
+		if w.server, err = traffic.Serve(ns, name, w.addrs, ports...); err != nil {
+			return err
+		}
+		w.closers = append(w.closers, w.server)
 	}
-	if err == nil && len(sctpPorts) > 0 {
-		w.sctp, err = sctp.Serve(ns, name, w.addrs, sctpPorts...)
+	if len(sctpPorts) > 0 {
+		s, err := sctp.Serve(ns, name, w.addrs, sctpPorts...)
+		if err != nil {
+			return err
+		}
+		w.closers = append(w.closers, s)
 	}
-	return err
+	return nil
 }
 
 func isDNS(c corev1.Container) bool { return c.Image == DNSImage }
 
 // close stops everything that serve has started.
-func (w *workload) close() error {
-	var errs []error
-	if w.server != nil {
-		errs = append(errs, w.server.Close())
+func (w *workload) close() (err error) {
+	for _, c := range w.closers {
+		err = errors.Join(err, c.Close())
 	}
-	if w.dns != nil {
-		errs = append(errs, w.dns.Close())
-	}
-	if w.sctp != nil {
-		errs = append(errs, w.sctp.Close())
-	}
-	return errors.Join(errs...)
+	return err
 }
 
 // containerPorts returns the ports of containers and sidecars, those of echo servers and those of SCTP.

@@ -70,12 +70,10 @@ func (n *NS) open(settings []Setting) error {
 // Name returns the name of the namespace in messages.
 func (n *NS) Name() string { return n.name }
 
-// Fd returns the descriptor of the namespace, valid until Close. Libraries that open their own sockets in a namespace
-// (mdlayher/netlink, ti-mo/conntrack) take it as a number.
+// Fd returns the descriptor of the namespace, valid until Close, for libraries that open their own sockets.
 func (n *NS) Fd() int { return int(n.handle) }
 
-// List calls a function that lists links, addresses, routes or neighbours, and retries while the kernel reports a
-// change during the dump (netlink.ErrDumpInterrupted): such a list may lack entries or hold some twice.
+// List calls a function that lists links or the like, until no change interrupts it (netlink.ErrDumpInterrupted).
 func List[T any](list func() ([]T, error)) ([]T, error) {
 	for {
 		all, err := list()
@@ -128,21 +126,21 @@ func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to n
 			d.LocalAddr = net.TCPAddrFromAddrPort(from)
 		}
 	}
-	var c net.Conn
-	err := n.Do(func() (err error) {
-		c, err = d.DialContext(ctx, network, to.String())
+	return openIn(n, func() (net.Conn, error) { return d.DialContext(ctx, network, to.String()) })
+}
+
+// openIn opens something in a namespace.
+func openIn[T any](n *NS, f func() (T, error)) (opened T, err error) {
+	err = n.Do(func() (err error) {
+		opened, err = f()
 		return err
 	})
-	return c, err
+	return opened, err
 }
 
 // Listen opens a TCP listener in the namespace. Once its Close returns, the kernel accepts no more connections.
 func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	var l net.Listener
-	err := n.Do(func() (err error) {
-		l, err = (&net.ListenConfig{}).Listen(ctx, network, address)
-		return err
-	})
+	l, err := openIn(n, func() (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, network, address) })
 	if err != nil {
 		return nil, err
 	}
@@ -151,21 +149,12 @@ func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener,
 
 // ListenPacket opens a datagram socket in the namespace.
 func (n *NS) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
-	var c net.PacketConn
-	err := n.Do(func() (err error) {
-		c, err = (&net.ListenConfig{}).ListenPacket(ctx, network, address)
-		return err
-	})
-	return c, err
+	return openIn(n, func() (net.PacketConn, error) { return (&net.ListenConfig{}).ListenPacket(ctx, network, address) })
 }
 
 // Socket opens a socket in the namespace and returns its descriptor, which is close-on-exec. The caller closes it.
 func (n *NS) Socket(domain, typ, proto int) (int, error) {
-	fd := -1
-	err := n.Do(func() (err error) {
-		fd, err = unix.Socket(domain, typ|unix.SOCK_CLOEXEC, proto)
-		return err
-	})
+	fd, err := openIn(n, func() (int, error) { return unix.Socket(domain, typ|unix.SOCK_CLOEXEC, proto) })
 	if err != nil {
 		return -1, fmt.Errorf("%s: socket: %w", n.name, err)
 	}
@@ -184,19 +173,13 @@ func (n *NS) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Sysctl reads a sysctl below net, for example "net.ipv4.ip_forward" or "net/ipv4/conf/eth0.5/forwarding" (the second
-// spelling is for names that contain a dot).
+// Sysctl reads a sysctl: "net.ipv4.ip_forward", or with slashes if a name has a dot, "net/ipv4/conf/eth0.5/forwarding".
 func (n *NS) Sysctl(key string) (string, error) {
-	var value []byte
-	err := n.Do(func() (err error) {
-		value, err = os.ReadFile(sysctlPath(key))
-		return err
-	})
+	value, err := openIn(n, func() ([]byte, error) { return os.ReadFile(sysctlPath(key)) })
 	return strings.TrimSpace(string(value)), err
 }
 
-// SetSysctls writes sysctls in the given order, entering the namespace once. A key that the kernel does not have is an
-// error that wraps fs.ErrNotExist, unless the setting is optional.
+// SetSysctls writes sysctls in order. A missing key wraps fs.ErrNotExist, unless the setting is optional.
 func (n *NS) SetSysctls(settings ...Setting) error {
 	if err := n.Do(func() error { return write(settings) }); err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)
@@ -204,17 +187,17 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
-// UnmetSettings returns the settings that the namespace does not have yet. All new namespaces start alike, so a caller
-// that makes many needs to write only what one of them lacked. A write costs 20 microseconds.
+// UnmetSettings returns settings that the namespace lacks, as all new ones do. A write costs 20 microseconds.
 func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	var out []Setting
 	err := n.Do(func() error {
 		for _, s := range settings {
 			value, err := os.ReadFile(sysctlPath(s.Key))
 			met := err == nil && strings.TrimSpace(string(value)) == s.Value
-			if !met && !(s.Optional && errors.Is(err, fs.ErrNotExist)) {
-				out = append(out, s)
+			if met || s.Optional && errors.Is(err, fs.ErrNotExist) {
+				continue
 			}
+			out = append(out, s)
 		}
 		return nil
 	})

@@ -36,9 +36,8 @@ func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// listener accepts no connection once Close has returned. While this process starts a program, the child holds a copy
-// of every descriptor until it executes the program. Closing the own descriptor would leave the socket open in the
-// child, and the kernel would accept connections and reset them later.
+// listener accepts no connection once Close has returned. A child that is just being started holds a copy of every
+// descriptor, so the kernel would go on accepting connections, and reset them later.
 type listener struct{ *net.TCPListener }
 
 func (l listener) Close() error {

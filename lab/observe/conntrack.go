@@ -64,8 +64,7 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// Flow looks up the entry with orig as original direction, in zone 0, of a protocol with ports. Unlike Flows it is
-// cheap.
+// Flow looks up the entry with orig as original direction, in zone 0, of a protocol with ports. Flows is slower.
 func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the protocol number
 	var found *conntrack.Flow

@@ -68,11 +68,7 @@ func (r endpointsReader) follow(after uint64) (cursor, error) {
 		if e.Revision > s.Revision {
 			continue // newer than the snapshot
 		}
-		now := e.Object
-		if e.Type == watch.Deleted {
-			now = nil
-		}
-		v.replace(now, e.Old)
+		v.replace(e.After(), e.Old)
 	}
 	of := []store.Kind{store.KindEndpoints, store.KindEndpointSlice}
 	return &endpointsCursor{view: v, storeCursor: storeCursor{store: r.store, kinds: of, at: after}}, nil
@@ -152,10 +148,7 @@ func serviceOf(o store.Object) store.Key {
 
 // change moves the view past a change of the store, and returns what that changes in Endpoints.
 func (v *endpointsView) change(e store.Event) []store.Event {
-	now := e.Object
-	if e.Type == watch.Deleted {
-		now = nil
-	}
+	now := e.After()
 	var keys []store.Key // two if a slice goes from one Service to another
 	for _, o := range []store.Object{e.Old, now} {
 		if k := serviceOf(o); k.Name != "" && !slices.Contains(keys, k) {

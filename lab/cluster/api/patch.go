@@ -106,10 +106,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 		}
 		return out, sameKey(out, r.key)
 	})
-	if err != nil {
-		return err
-	}
-	return answer(w, r, code, result)
+	return answer(w, r, code, result, err)
 }
 
 // apply makes a new object of the old one.

@@ -35,7 +35,7 @@ func (s *Server) get(w http.ResponseWriter, r *request) error {
 	if !ok {
 		return notFound(r.resource.gr(), r.key.Name)
 	}
-	return answer(w, r, http.StatusOK, obj)
+	return answer(w, r, http.StatusOK, obj, nil)
 }
 
 func (s *Server) list(w http.ResponseWriter, r *request, o *metav1.ListOptions, which selection) error {

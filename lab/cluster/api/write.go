@@ -35,11 +35,7 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 }
 
 func (s *Server) create(w http.ResponseWriter, r *request) error {
-	how, strict, err := writeOptions(r, "")
-	if err != nil {
-		return err
-	}
-	obj, err := objectInBody(w, r, strict)
+	obj, how, err := objectInBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -55,23 +51,24 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 		}
 		return obj, nil
 	})
-	if err != nil {
-		return err
-	}
-	return answer(w, r, http.StatusCreated, result)
+	return answer(w, r, http.StatusCreated, result, err)
 }
 
 // objectInBody reads the object that a request carries, and puts it into the namespace of the URL.
-func objectInBody(w http.ResponseWriter, r *request, strict strictness) (store.Object, error) {
+func objectInBody(w http.ResponseWriter, r *request) (store.Object, manner, error) {
+	how, strict, err := writeOptions(r, "")
+	if err != nil {
+		return nil, how, err
+	}
 	in, err := decodeBody(w, r.Request, r.resource.gvk, strict)
 	if err != nil {
-		return nil, err
+		return nil, how, err
 	}
 	obj := in.(store.Object)
 	if obj.GetNamespace() == "" {
 		obj.SetNamespace(r.key.Namespace)
 	}
-	return obj, sameKey(obj, store.Key{Namespace: r.key.Namespace, Name: obj.GetName()})
+	return obj, how, sameKey(obj, store.Key{Namespace: r.key.Namespace, Name: obj.GetName()})
 }
 
 // sameKey checks that a request does not say one thing in its URL and another in its body.
@@ -89,11 +86,7 @@ func sameKey(o store.Object, url store.Key) error {
 }
 
 func (s *Server) update(w http.ResponseWriter, r *request) error {
-	how, strict, err := writeOptions(r, "")
-	if err != nil {
-		return err
-	}
-	obj, err := objectInBody(w, r, strict)
+	obj, how, err := objectInBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -110,14 +103,14 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 		}
 		return obj, nil
 	})
+	return answer(w, r, code, result, err)
+}
+
+// answer sends an object, unless there is an error.
+func answer(w http.ResponseWriter, r *request, code int, obj store.Object, err error) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, r, code, result)
-}
-
-// answer sends the object that a write has stored.
-func answer(w http.ResponseWriter, r *request, code int, obj store.Object) error {
 	v, err := viewOf(r, false)
 	if err != nil {
 		return err

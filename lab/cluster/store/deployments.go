@@ -139,8 +139,7 @@ func (tx *Tx) reportDeployment(d *appsv1.Deployment, current, outdated []*corev1
 	tx.put(ResourceOf(d), c)
 }
 
-// scheduleAll gives every pod without a node the node with the fewest pods of the same controller, then the fewest
-// pods, then the first name. It respects taints and node selectors, and ignores affinity.
+// scheduleAll gives pods the node with the fewest pods of the same controller, then the fewest pods, then by name.
 func (tx *Tx) scheduleAll() {
 	nodes := tx.s.nodes.list()
 	if len(nodes) == 0 {
@@ -207,8 +206,7 @@ func ownerDeployment(p *corev1.Pod) (Key, bool) {
 	return Key{}, false
 }
 
-// setDeploymentConditions sums the numbers of a Deployment's status up, in the words of its controller in Kubernetes
-// (pkg/controller/deployment/util/deployment_util.go).
+// setDeploymentConditions sets conditions in the words of Kubernetes' controller (deployment_util.go).
 func (tx *Tx) setDeploymentConditions(d *appsv1.Deployment) {
 	st, want := &d.Status, *d.Spec.Replicas
 	available := appsv1.DeploymentCondition{

@@ -24,8 +24,7 @@ const (
 	endpointsPerSlice = 100
 )
 
-// reconcileSlices makes slices of the pods that a Service selects. Endpoints stay in their slice, so that a change of
-// one pod is a change of one slice.
+// reconcileSlices makes slices of the pods that a Service selects. A change of one pod changes one slice.
 func (tx *Tx) reconcileSlices(key Key) {
 	svc := tx.s.services.objects[key]
 	if svc == nil {

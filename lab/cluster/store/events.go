@@ -25,6 +25,14 @@ type Event struct {
 	Old Object
 }
 
+// After returns the object after the change, nil if it was deleted.
+func (e Event) After() Object {
+	if e.Type == watch.Deleted {
+		return nil
+	}
+	return e.Object
+}
+
 // ErrTooOld reports that the history no longer reaches back to a revision: the client must list again (HTTP 410 Gone).
 var ErrTooOld = errors.New("too old resource version")
 
@@ -109,8 +117,7 @@ func (s *Store) existing(kinds []Kind) ([]Event, uint64) {
 	return out, s.revision
 }
 
-// WatchFrom yields every change after a revision, as it happens. No kinds means all of them. It ends when the context
-// does, or with an error: ErrTooOld if the history does not reach back that far.
+// WatchFrom yields every change of the kinds, or of all, after a revision. It ends as Watch does.
 func (s *Store) WatchFrom(ctx context.Context, revision uint64, kinds ...Kind) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {

@@ -50,8 +50,7 @@ type group struct {
 	owner     types.UID
 }
 
-// index answers in constant time what the controllers and allocators ask. It is a function of the tables alone: every
-// write goes through replace, so undoing a write is another write.
+// index answers the controllers and allocators in constant time. Every write to the tables goes through replace.
 type index struct {
 	podsByLabel     multimap[label, Key]
 	servicesByLabel multimap[label, Key] // each Service with a selector is filed under one of its pairs

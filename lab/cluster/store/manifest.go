@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Encode writes objects as YAML documents that Decode and kubectl take. What says nothing is left out: an empty status,
-// null timestamps, empty resources of containers.
+// Encode writes objects as YAML documents for Decode and kubectl, without empty parts such as an empty status.
 func Encode(w io.Writer, objs ...Object) error {
 	for i, o := range objs {
 		text, err := encodeOne(o)
@@ -105,9 +104,8 @@ func (e *DecodeError) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict: a field that
-// does not exist, is given twice or has a value of the wrong type is an error. The error joins a *DecodeError for every
-// mistake. Source names the manifest in errors.
+// Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict about unknown and
+// duplicate fields and wrong types. The error joins a *DecodeError for each mistake. Source names the manifest.
 func Decode(source string, data []byte) ([]Object, error) {
 	documents, err := splitDocuments(data)
 	var d decoder

@@ -15,8 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Endpoints is the older way to write by hand where the traffic of a Service without a selector goes. Proxiers read
-// EndpointSlices alone, so, as in Kubernetes, slices mirror it.
+// Proxiers read EndpointSlices alone, so slices mirror hand-written Endpoints, as in Kubernetes.
 
 const mirrorManager = "endpointslicemirroring-controller.k8s.io"
 

@@ -296,8 +296,7 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort
-// is taken for the protocol too, else a free one.
+// openNodePort gives the i-th port a NodePort: that of a port with its number and another protocol, or a free one.
 func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) field.ErrorList {
 	port := &svc.Spec.Ports[i]
 	if port.NodePort != 0 {

@@ -26,8 +26,7 @@ import (
 type Config struct {
 	// Stack is the IP families of the cluster.
 	Stack lab.Stack
-	// ServiceCIDRs are the ranges of ClusterIPs, one per family, the primary family first. None means 10.96.0.0/16,
-	// fd00:10:96::/112 or both, as Stack says.
+	// ServiceCIDRs are the ranges of ClusterIPs, the primary family first. None means 10.96.0.0/16, fd00:10:96::/112.
 	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of NodePorts. The zero value means 30000-32767.
 	NodePorts PortRange

@@ -64,12 +64,8 @@ func (s *Store) Do(do func(*Tx) error) error {
 
 func (tx *Tx) rollback() {
 	for _, e := range slices.Backward(tx.events) {
-		now := e.Object
-		if e.Type == watch.Deleted {
-			now = nil
-		}
 		tx.s.tables[e.Kind].set(KeyOf(e.Object), e.Old)
-		tx.s.index.replace(e.Kind, now, e.Old)
+		tx.s.index.replace(e.Kind, e.After(), e.Old)
 	}
 	tx.s.revision = tx.base
 }
@@ -129,10 +125,7 @@ func (tx *Tx) write(e Event) {
 	tx.s.revision++
 	e.Revision = tx.s.revision
 	e.Object.SetResourceVersion(strconv.FormatUint(e.Revision, 10))
-	now := e.Object
-	if e.Type == watch.Deleted {
-		now = nil
-	}
+	now := e.After()
 	tx.s.tables[e.Kind].set(KeyOf(e.Object), now)
 	tx.s.index.replace(e.Kind, e.Old, now)
 	tx.events = append(tx.events, e)

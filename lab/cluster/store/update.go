@@ -107,8 +107,7 @@ func (tx *Tx) Object(kind Kind, namespace, name string) (Object, bool) {
 	return tx.s.find(kind, namespace, name)
 }
 
-// ApplyStatus stores the status of an object and nothing else of it, as a write to the status of a resource does in the
-// Kubernetes API. A resourceVersion, if given, must be the present one.
+// ApplyStatus stores only the status of an object. A resourceVersion, if given, must be the present one.
 func (tx *Tx) ApplyStatus(in Object) error {
 	r := ResourceOf(in)
 	if r == nil || !r.Status {
