@@ -58,10 +58,9 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.buildMachines(ctx); err != nil {
 		return err
 	}
-	var ports []link.Op
-	for _, m := range machines(l.nodes) {
-		ports = append(ports, link.Port{Dev: switchPort(m.host), Bridge: devSwitch})
-	}
+	ports := each(machines(l.nodes), func(m machine) link.Op {
+		return link.Port{Dev: switchPort(m.host), Bridge: devSwitch}
+	})
 	if err := l.underlay.apply(ports...); err != nil {
 		return err
 	}
@@ -125,9 +124,7 @@ func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
 func (l *Lab) newNode(number int) *Node {
 	n := &Node{number: number, network: l.Topology().PodNetwork, pods: map[int]*Pod{}}
 	n.addrs = n.lan().addrs(l.Stack())
-	for _, f := range l.Stack().Families() {
-		n.podCIDRs = append(n.podCIDRs, podCIDR(f, number))
-	}
+	n.podCIDRs = each(l.Stack().Families(), func(f Family) netip.Prefix { return podCIDR(f, number) })
 	return n
 }
 
@@ -196,9 +193,7 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 func (l *Lab) newPod(n *Node, host int) *Pod {
 	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade}
 	n.podsMade++
-	for _, f := range l.Stack().Families() {
-		p.addrs = append(p.addrs, podAddr(f, n.number, host))
-	}
+	p.addrs = each(l.Stack().Families(), func(f Family) netip.Addr { return podAddr(f, n.number, host) })
 	return p
 }
 
@@ -255,8 +250,8 @@ func (n *Node) allReady(ctx context.Context) error {
 	return n.ready(ctx)
 }
 
-// growDescriptorTable makes the process's table of descriptors large before a lab needs it. Otherwise the kernel
-// doubles the table step by step, and in a process with threads each step waits for an RCU grace period (4 to 11 ms).
+// growDescriptorTable makes the table of descriptors large beforehand. In a process with threads, each time that the
+// kernel doubles it costs an RCU grace period (4 to 11 ms).
 var growDescriptorTable = sync.OnceFunc(func() {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {

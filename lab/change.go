@@ -132,29 +132,25 @@ func (n *Node) retire(p *Pod) error {
 }
 
 func (n *Node) closeRetired() error {
-	var errs []error
-	for _, p := range n.retired {
-		errs = append(errs, p.close())
-	}
+	errs := each(n.retired, (*Pod).close)
 	n.retired = nil
 	return errors.Join(errs...)
 }
 
-func removals(ops []link.Op) []link.Op {
-	out := make([]link.Op, len(ops))
-	for i, op := range ops {
-		out[i] = link.Remove(op)
+func removals(ops []link.Op) []link.Op { return each(ops, link.Remove) }
+
+// each returns f of every element.
+func each[A, B any](in []A, f func(A) B) []B {
+	out := make([]B, len(in))
+	for i, a := range in {
+		out[i] = f(a)
 	}
 	return out
 }
 
 // podList returns the node's pods, ordered by address. The caller holds n.mu or is the only user of n.
 func (n *Node) podList() []*Pod {
-	var out []*Pod
-	for _, host := range slices.Sorted(maps.Keys(n.pods)) {
-		out = append(out, n.pods[host])
-	}
-	return out
+	return each(slices.Sorted(maps.Keys(n.pods)), func(host int) *Pod { return n.pods[host] })
 }
 
 // AddNode makes a node with its pods, at the lowest free number, and configures all other machines for it.

@@ -26,6 +26,14 @@ type Host struct {
 	awaited []link.Condition
 }
 
+// close closes the host. It accepts one that is only partly made.
+func (h *Host) close() error {
+	if h.NS == nil {
+		return nil
+	}
+	return h.NS.Close()
+}
+
 // apply changes the host's network and records what ready has to wait for.
 func (h *Host) apply(ops ...link.Op) error {
 	h.awaited = append(h.awaited, link.Consequences(ops...)...)
@@ -47,12 +55,10 @@ func (h *Host) Addr(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// Addrs returns the addresses that the lab gave the host, of all families, primary ones first. It leaves out addresses
-// that were added to a device later; see LocalAddrs.
+// Addrs returns the addresses that the lab gave the host, primary ones first. LocalAddrs includes later ones.
 func (h *Host) Addrs() []netip.Addr { return h.addrs }
 
-// LocalAddrs asks the kernel for all addresses of the host that other machines can reach. It includes those of bridges
-// and tunnels, and leaves out loopback and link-local ones.
+// LocalAddrs asks the kernel for all addresses of the host but loopback and link-local ones, bridges included.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	var out []netip.Addr
 	// a request for both families at once takes the lock of all network configuration
@@ -70,8 +76,7 @@ func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// EgressAddr returns the source address of a packet toward dst that the host masquerades: the preferred source of the
-// device that the route leaves by. It returns the zero Addr if there is no route.
+// EgressAddr returns the source of a packet toward dst that the host masquerades, or the zero Addr without a route.
 func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
 	route, _ := h.routeTo(dst)
 	addr, _ := netip.AddrFromSlice(route.Src)
@@ -140,14 +145,8 @@ func (n *Node) lan() machine { return nodeMachine(n.number) }
 
 // close closes the node and its pods. It accepts a node that is only partly made.
 func (n *Node) close() error {
-	errs := []error{n.closeRetired()}
-	for _, p := range n.pods {
-		errs = append(errs, p.close())
-	}
-	if n.NS != nil {
-		errs = append(errs, n.NS.Close())
-	}
-	return errors.Join(errs...)
+	errs := each(n.podList(), (*Pod).close)
+	return errors.Join(append(errs, n.closeRetired(), n.Host.close())...)
 }
 
 // Pod is a pod on a node.
@@ -156,14 +155,6 @@ type Pod struct {
 	node   *Node
 	host   int // number in the node's range
 	serial int // counts all pods that the node ever had, from firstPod like host
-}
-
-// close closes the pod. It accepts a pod that is only partly made.
-func (p *Pod) close() error {
-	if p.NS == nil {
-		return nil
-	}
-	return p.NS.Close()
 }
 
 // Node returns the node that the pod runs on.

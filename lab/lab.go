@@ -20,13 +20,11 @@
 // them, but the kernel never chooses them as a source by itself. All default routes lead to the router, which knows
 // only the LAN: it answers packets to any other destination with "network unreachable".
 //
-// Pods and nodes talk without address translation. A pod that talks to anything else, such as the client, gets its
-// node's address, as with common network plugins. The rule is in a table of its own; see link.Masquerade.
+// Pods and nodes talk without address translation. Anything else sees a pod at its node's address: see link.Masquerade.
 //
-// A lab that has been built is ready: no first packet is late or lost. To that end Build waits for devices
-// (link.Ready), IPv6 addresses skip duplicate address detection, and neighbour entries are static, except that a Routed
-// pod resolves its gateway. MACs follow from addresses, so an address that is used again is reachable at once. An
-// address that a user adds later is resolved by ARP as on any LAN.
+// A lab that has been built is ready: no first packet is late or lost. Build waits for devices (link.Ready), IPv6
+// addresses skip duplicate address detection, and neighbour entries are static, except those of gateways of Routed pods
+// and of addresses that a user adds. An address that is used again keeps its MAC.
 package lab
 
 import (
@@ -110,11 +108,7 @@ func (l *Lab) Overlay() (Overlay, string) { return l.overlay.kind(), l.reason }
 
 // ClusterCIDRs returns the ranges of all pods, one per family.
 func (l *Lab) ClusterCIDRs() []netip.Prefix {
-	var out []netip.Prefix
-	for _, f := range l.Stack().Families() {
-		out = append(out, clusterCIDR(f))
-	}
-	return out
+	return each(l.Stack().Families(), clusterCIDR)
 }
 
 // Close takes the lab down and returns at once. The kernel frees the rest when no socket or process is left.
@@ -127,10 +121,7 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	var errs []error
-	for _, n := range l.nodes {
-		errs = append(errs, n.close())
-	}
+	errs := each(l.nodes, (*Node).close)
 	for _, h := range []*Host{l.client, l.router, l.underlay} {
 		if h != nil {
 			errs = append(errs, h.Close())

@@ -86,11 +86,9 @@ func probe(o overlay, s Stack) error {
 
 // tunnelAddrs returns the changes that give a device the tunnel's addresses of the families.
 func tunnelAddrs(d link.Dev, node int, families ...Family) []link.Op {
-	var ops []link.Op
-	for _, f := range families {
-		ops = append(ops, link.Addr{Dev: d, Prefix: single(podAddr(f, node, tunnelPod))})
-	}
-	return ops
+	return each(families, func(f Family) link.Op {
+		return link.Addr{Dev: d, Prefix: single(podAddr(f, node, tunnelPod))}
+	})
 }
 
 // direct routes packets between pods as they are.
@@ -101,11 +99,9 @@ func (direct) mtu(Stack) int              { return underlayMTU }
 func (direct) prepare(*Node, Stack) error { return nil }
 
 func (direct) toward(_ *Node, peer int, s Stack) []link.Op {
-	var ops []link.Op
-	for _, f := range s.Families() {
-		ops = append(ops, link.Route{To: podCIDR(f, peer), Via: lanAddr(f, nodeHost+peer), Dev: devNIC})
-	}
-	return ops
+	return each(s.Families(), func(f Family) link.Op {
+		return link.Route{To: podCIDR(f, peer), Via: lanAddr(f, nodeHost+peer), Dev: devNIC}
+	})
 }
 
 // ipip wraps IPv4 in IPv4 on tunl0, by the next hop of the route, and IPv6 in IPv6, where the route says where to.
@@ -141,15 +137,12 @@ func (o ipip) prepare(n *Node, s Stack) error {
 }
 
 func (ipip) toward(n *Node, peer int, s Stack) []link.Op {
-	var ops []link.Op
-	for _, f := range s.Families() {
-		r := link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v4, Via: lanAddr(f, nodeHost+peer), OnLink: true}
+	return each(s.Families(), func(f Family) link.Op {
 		if f == V6 {
-			r = link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v6, Outer: lanAddr(f, nodeHost+peer)}
+			return link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v6, Outer: lanAddr(f, nodeHost+peer)}
 		}
-		ops = append(ops, r)
-	}
-	return ops
+		return link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v4, Via: lanAddr(f, nodeHost+peer), OnLink: true}
+	})
 }
 
 // vxlan wraps frames in UDP of the primary family, as flannel does: no flooding, static entries and neighbours.

@@ -139,11 +139,7 @@ func routerMachine() machine { return machine{host: routerHost} }
 
 // machines returns all machines on the switch.
 func machines(nodes []*Node) []machine {
-	all := []machine{routerMachine(), clientMachine()}
-	for _, n := range nodes {
-		all = append(all, n.lan())
-	}
-	return all
+	return append([]machine{routerMachine(), clientMachine()}, each(nodes, (*Node).lan)...)
 }
 
 // addrs returns the machine's addresses: the primary one of each family, then the others.
@@ -190,9 +186,7 @@ func linkLocal(d link.Dev, mac link.MAC) link.Addr {
 
 // neighbours returns the neighbour entries of the machine's addresses, for another machine on the LAN.
 func (m machine) neighbours(s Stack) []link.Op {
-	var ops []link.Op
-	for _, a := range m.addrs(s) {
-		ops = append(ops, link.Neighbour{Addr: a, MAC: lanMAC(m.host), Dev: devNIC})
-	}
-	return ops
+	return each(m.addrs(s), func(a netip.Addr) link.Op {
+		return link.Neighbour{Addr: a, MAC: lanMAC(m.host), Dev: devNIC}
+	})
 }

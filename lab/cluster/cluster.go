@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster joins a lab and the state of a Kubernetes cluster. Nodes of the lab register as Node objects. A Pod
-// object gets a namespace and addresses, an echo server on each of its container ports (or a DNS server, see DNSImage),
-// and a status; the controllers of the state do the rest. A pod with hostNetwork serves on its node's addresses.
+// object gets a namespace and addresses, an echo server on each container port (or a DNS server, see DNSImage) and a
+// status. A pod with hostNetwork serves on its node's addresses.
 package cluster
 
 import (

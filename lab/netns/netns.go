@@ -35,8 +35,7 @@ type NS struct {
 	wire   wire
 }
 
-// New makes an empty namespace: a loopback device that is down, no addresses, no rules. The name appears in messages
-// only. New writes the settings at once, before any device can act on the defaults.
+// New makes an empty namespace and writes the settings before any device can act on the defaults.
 func New(name string, settings ...Setting) (*NS, error) {
 	ns := &NS{name: name, handle: netns.None(), wire: wire{fd: -1}}
 	err := away(func() error {
@@ -105,8 +104,7 @@ func (n *NS) release() error {
 	return err
 }
 
-// Do runs f on a thread that is in the namespace. Only opening belongs in f: a socket, a file below /proc/sys/net, a
-// child process. A goroutine that f starts runs in the namespace of the process, not in this one.
+// Do runs f on a thread that is in the namespace. Only opening belongs in f: goroutines that it starts run elsewhere.
 func (n *NS) Do(f func() error) error {
 	return away(func() error {
 		if err := netns.Set(n.handle); err != nil {
@@ -161,8 +159,7 @@ func (n *NS) Socket(domain, typ, proto int) (int, error) {
 	return fd, nil
 }
 
-// Start starts a command in the namespace. Everything else about cmd is as in os/exec; Wait may be called from any
-// goroutine. The sandbox's pid namespace ends the child when the harness ends.
+// Start starts a command in the namespace. The sandbox's pid namespace ends it when the harness ends.
 func (n *NS) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
 // Run runs a command in the namespace and waits for its end.

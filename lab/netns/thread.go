@@ -38,8 +38,7 @@ func onThread(f func()) {
 	}()
 }
 
-// away runs f on a thread that f may move to another network namespace, and moves the thread back. If that fails, it
-// leaves the goroutine locked, so that the Go runtime ends the thread with it.
+// away runs f on a thread that f may move to another network namespace, and moves it back, or else ends it.
 func away(f func() error) error {
 	back, err := home()
 	if err != nil {
@@ -58,8 +57,7 @@ func away(f func() error) error {
 	return <-done
 }
 
-// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and moves the thread back. It
-// is for callers that open sockets in many namespaces at once, or must do so without changing threads.
+// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, to open sockets in many.
 func VisitMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {

@@ -19,8 +19,7 @@ type wire struct {
 // answers holds buffers for replies. No datagram of a reply by the kernel is larger.
 var answers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// open opens the socket in the namespace that the thread is in. NETLINK_EXT_ACK makes the kernel explain refusals in
-// words; NETLINK_CAP_ACK keeps it from repeating the request.
+// open opens the socket in the namespace of the thread. The kernel explains refusals, and repeats no requests.
 func (w *wire) open() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe shows what happens in a network namespace: the entries of its conntrack table and their events, the
-// packets on its devices, the packets that rules log, and the generations of its nftables ruleset. Await waits for a
-// state: it checks again at every event, and returns the last mismatch when the context ends.
+// Package observe shows what happens in a network namespace: conntrack entries and their events, packets on devices,
+// packets that rules log, and generations of the nftables ruleset. Await waits for a state.
 package observe
 
 import (

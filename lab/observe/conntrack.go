@@ -133,11 +133,9 @@ func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {
 // Delete removes an entry. It is no error if the entry is already gone.
 func (c *Conntrack) Delete(f Flow) error {
 	orig, err := f.tupleTo(f.Orig)
-	if err == nil {
-		var reply conntrack.Tuple
-		if reply, err = f.tupleTo(f.Reply); err == nil { // the library derives the family from both
-			err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, TupleReply: reply, Zone: f.Zone})
-		}
+	reply, replyErr := f.tupleTo(f.Reply) // the library derives the family from both
+	if err = errors.Join(err, replyErr); err == nil {
+		err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, TupleReply: reply, Zone: f.Zone})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: delete conntrack entry %s: %w", c.ns.Name(), f, err)

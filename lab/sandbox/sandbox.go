@@ -99,9 +99,9 @@ func Main(m interface{ Run() int }) {
 	os.Exit(m.Run())
 }
 
-// Enter returns nil inside the sandbox, and an error if it cannot make one. Otherwise it does not return on the machine
-// itself: it waits for the program inside and exits with its code, or with 128 plus the number of the signal that ended
-// it. Call it before any visible effect: the code before it runs twice.
+// Enter returns nil inside the sandbox, and an error if it cannot make one. On the machine itself it does not return,
+// but exits with the code of the program inside, or 128 plus the number of the signal that ended it. Call it before any
+// visible effect: the code before it runs twice.
 //
 // The first interrupt (Ctrl-C) goes to the program; the second ends the sandbox at once. The program is not in the
 // foreground group, so that it gets each interrupt once, and /dev/null replaces a terminal as its standard input.

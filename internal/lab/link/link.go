@@ -101,7 +101,7 @@ func apply(ns *netns.NS, ops []Op) (int, error) {
 	r.number(first)
 	var refused error
 	err := ns.Exchange(r.b, func(datagram []byte) (bool, error) {
-		return eachMessage(datagram, func(m reply) (bool, error) {
+		return eachMessage(datagram, func(m nlmsg) (bool, error) {
 			index := m.seq() - first
 			if m.typ() != unix.NLMSG_ERROR || index >= uint32(count) {
 				return false, nil

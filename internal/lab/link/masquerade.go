@@ -223,7 +223,7 @@ func commit(ns *netns.NS, messages func(*request)) error {
 		if err != nil {
 			return err
 		}
-		done, err := eachMessage(buf[:n], func(m reply) (bool, error) {
+		done, err := eachMessage(buf[:n], func(m nlmsg) (bool, error) {
 			if m.typ() == unix.NLMSG_ERROR && refused == nil {
 				refused = m.err()
 			}

@@ -90,12 +90,9 @@ func (m nlmsg) flags() uint16     { return host.Uint16(m[6:]) }
 func (m nlmsg) setFlags(f uint16) { host.PutUint16(m[6:], f) }
 func (m nlmsg) seq() uint32       { return host.Uint32(m[8:]) }
 
-// reply is one message that the kernel sent, of its exact length.
-type reply struct{ nlmsg }
-
 // err returns nil for an acknowledgement, else the errno, with the kernel's explanation if it has one.
-func (m reply) err() error {
-	code := -int32(host.Uint32(m.nlmsg[16:]))
+func (m nlmsg) err() error {
+	code := -int32(host.Uint32(m[16:]))
 	if code == 0 {
 		return nil
 	}
@@ -105,9 +102,9 @@ func (m reply) err() error {
 	}
 	at := 20 + 16 // error code, then the header of the refused message; NETLINK_CAP_ACK leaves the rest of it out
 	if m.flags()&unix.NLM_F_CAPPED == 0 {
-		at = 20 + int(host.Uint32(m.nlmsg[20:]))
+		at = 20 + int(host.Uint32(m[20:]))
 	}
-	for typ, value := range attrs(m.nlmsg[min(at, len(m.nlmsg)):]) {
+	for typ, value := range attrs(m[min(at, len(m)):]) {
 		if typ == unix.NLMSGERR_ATTR_MSG {
 			return fmt.Errorf("%s: %w", strings.TrimRight(string(value), "\x00."), errno)
 		}
@@ -132,13 +129,13 @@ func attrs(b []byte) func(yield func(uint16, []byte) bool) {
 }
 
 // eachMessage hands the messages of a datagram to f until f says it was the last.
-func eachMessage(b []byte, f func(reply) (last bool, err error)) (bool, error) {
+func eachMessage(b []byte, f func(nlmsg) (last bool, err error)) (bool, error) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(host.Uint32(b))
 		if size < unix.SizeofNlMsghdr || size > len(b) {
 			return false, errors.New("netlink answer is cut short")
 		}
-		if last, err := f(reply{nlmsg(b[:size])}); last || err != nil {
+		if last, err := f(nlmsg(b[:size])); last || err != nil {
 			return last, err
 		}
 		b = b[min((size+3)&^3, len(b)):]

@@ -101,7 +101,7 @@ func (l Local) holds(ns *netns.NS) (bool, error) {
 		r.u32(unix.RTA_OIF, uint32(l.Index))
 	})
 	local := false
-	err := ask(ns, r, func(m reply) { local = m.nlmsg[unix.SizeofNlMsghdr+7] == unix.RTN_LOCAL })
+	err := ask(ns, r, func(m nlmsg) { local = m[unix.SizeofNlMsghdr+7] == unix.RTN_LOCAL })
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
 		return false, nil
 	}
@@ -132,9 +132,9 @@ func query(ns *netns.NS, d Dev) (state, error) {
 		r.u32(unix.IFLA_EXT_MASK, filterNoCounts)
 	})
 	var found state
-	err := ask(ns, r, func(m reply) {
-		found.index, found.flags = int(host.Uint32(m.nlmsg[20:])), host.Uint32(m.nlmsg[24:])
-		for typ, value := range attrs(m.nlmsg[32:]) {
+	err := ask(ns, r, func(m nlmsg) {
+		found.index, found.flags = int(host.Uint32(m[20:])), host.Uint32(m[24:])
+		for typ, value := range attrs(m[32:]) {
 			if typ == unix.IFLA_OPERSTATE && len(value) == 1 {
 				found.operstate = value[0]
 			}
@@ -144,11 +144,11 @@ func query(ns *netns.NS, d Dev) (state, error) {
 }
 
 // ask sends one question and hands the answer to read.
-func ask(ns *netns.NS, r *request, read func(reply)) error {
+func ask(ns *netns.NS, r *request, read func(nlmsg)) error {
 	seq := sequence.Add(1)
 	r.number(seq)
 	return ns.Exchange(r.b, func(datagram []byte) (bool, error) {
-		return eachMessage(datagram, func(m reply) (bool, error) {
+		return eachMessage(datagram, func(m nlmsg) (bool, error) {
 			switch {
 			case m.seq() != seq:
 				return false, nil

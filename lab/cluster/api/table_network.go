@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 func nodeCells(n *corev1.Node) []any {
@@ -80,7 +81,7 @@ func serviceCells(s *corev1.Service) []any {
 	}
 	return []any{
 		s.Name, string(s.Spec.Type), clusterIP, externalAddresses(s), orNone(strings.Join(ports, ",")), age(s),
-		pairs(s.Spec.Selector),
+		labels.FormatLabels(s.Spec.Selector),
 	}
 }
 

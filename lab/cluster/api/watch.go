@@ -134,24 +134,22 @@ func (a *watcher) follow(ctx context.Context) error {
 func (a *watcher) event(e store.Event) error {
 	was := e.Type != watch.Added && a.which.matches(e.Old)
 	is := e.Type != watch.Deleted && a.which.matches(e.Object)
-	var err error
+	kind, obj := watch.Modified, e.Object
 	switch {
 	case is && was:
-		err = a.frames.send(watch.Modified, a.view.one(e.Object))
 	case is:
-		err = a.frames.send(watch.Added, a.view.one(e.Object))
+		kind = watch.Added
 	case was:
-		last := copyOf(e.Old)
-		if e.Type == watch.Deleted {
-			last = copyOf(e.Object)
+		if e.Type != watch.Deleted {
+			obj = e.Old
 		}
-		last.SetResourceVersion(strconv.FormatUint(e.Revision, 10))
-		err = a.frames.send(watch.Deleted, a.view.one(last))
+		kind, obj = watch.Deleted, copyOf(obj)
+		obj.SetResourceVersion(strconv.FormatUint(e.Revision, 10))
 	default:
 		return nil
 	}
 	a.reached = e.Revision
-	return err
+	return a.frames.send(kind, a.view.one(obj))
 }
 
 // bookmark tells the client a revision; end says that what was there at the beginning has been sent.

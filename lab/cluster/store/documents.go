@@ -154,8 +154,7 @@ func (d document) lineInFile(s string) int {
 	return d.line + n - 1
 }
 
-// unmarshalStrict decodes an object as API servers do, and returns what they would say: every field that does not
-// exist, or the first value of a wrong type. An unknown field comes with the fields that there are.
+// unmarshalStrict decodes an object, and returns all unknown fields, or the first value of a wrong type.
 func unmarshalStrict(text []byte, into Object) (mistakes []string) {
 	unknown, err := kjson.UnmarshalStrict(text, into, kjson.DisallowUnknownFields)
 	wrong := (*json.UnmarshalTypeError)(nil)

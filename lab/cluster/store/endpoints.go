@@ -41,12 +41,9 @@ func (tx *Tx) reconcileSlices(key Key) {
 	existing := tx.managedSlices(key)
 	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		t := discoveryv1.AddressType(f)
-		var mine []*discoveryv1.EndpointSlice
-		for _, s := range existing {
-			if s.AddressType == t {
-				mine = append(mine, s)
-			}
-		}
+		mine := slices.DeleteFunc(slices.Clone(existing), func(s *discoveryv1.EndpointSlice) bool {
+			return s.AddressType != t
+		})
 		if slices.Contains(families, f) {
 			tx.reconcileFamily(svc, t, tx.backends(svc, t, pods), mine)
 			continue

@@ -85,8 +85,8 @@ func (s *Store) Changed(after uint64) <-chan struct{} {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Watch yields what is there as Added events, in the order of Snapshot, then every change as it happens. No kinds means
-// all of them. It ends when the context does, or with an error: ErrTooOld if the consumer falls behind the history.
+// Watch yields the objects of the kinds, or of all, as Added events, then every change as it happens. It ends when the
+// context does, or with ErrTooOld if the consumer falls behind the history.
 func (s *Store) Watch(ctx context.Context, kinds ...Kind) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		initial, revision := s.existing(kinds)

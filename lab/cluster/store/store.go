@@ -3,8 +3,7 @@
 // Package store is the control plane of a lab, in memory: it decodes manifests, sets defaults, validates, allocates
 // ClusterIPs and NodePorts, and runs the controllers that turn Deployments into Pods and Services into EndpointSlices.
 //
-// Everything happens inside the call that causes it. When Apply returns, the derived pods and slices are there; there
-// is nothing to wait for except the caller that plays kubelet and reports pod addresses and readiness.
+// Everything happens inside the call that causes it: when Apply returns, the derived pods and slices are there.
 package store
 
 import (

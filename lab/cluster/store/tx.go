@@ -31,8 +31,8 @@ type Tx struct {
 	settling                         bool // the controllers are writing
 }
 
-// Do runs several operations as one: watchers, snapshots and controllers see all of them or, if do or any operation
-// returns an error, none. The Tx must not be used after do has returned, nor the Store by do.
+// Do runs several operations as one: if do or any of them returns an error, none of them happens. The Tx must not be
+// used after do has returned, nor the Store by do.
 func (s *Store) Do(do func(*Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
