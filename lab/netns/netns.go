@@ -5,9 +5,8 @@
 // A namespace here is only a file descriptor: no name under /run/netns, no mount, no process. The kernel deletes it
 // after its last descriptor, socket and process, so a harness that dies at any moment leaves nothing behind.
 //
-// A socket belongs to the namespace it was opened in for its whole life, whichever thread uses it later. So the rule of
-// this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only to open, and return
-// ordinary Go values. Do not start goroutines inside Do: they do not stay in the namespace.
+// A socket stays in the namespace it was opened in, whichever thread uses it. So the rule is "open inside, use
+// outside": Dial, Listen and Socket enter the namespace only to open. Do not start goroutines inside Do: they leave it.
 package netns
 
 import (
@@ -127,6 +126,8 @@ func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to n
 	return openIn(n, func() (net.Conn, error) { return d.DialContext(ctx, network, to.String()) })
 }
 
+var listen net.ListenConfig
+
 // openIn opens something in a namespace.
 func openIn[T any](n *NS, f func() (T, error)) (opened T, err error) {
 	err = n.Do(func() (err error) {
@@ -138,7 +139,7 @@ func openIn[T any](n *NS, f func() (T, error)) (opened T, err error) {
 
 // Listen opens a TCP listener in the namespace. Once its Close returns, the kernel accepts no more connections.
 func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	l, err := openIn(n, func() (net.Listener, error) { return (&net.ListenConfig{}).Listen(ctx, network, address) })
+	l, err := openIn(n, func() (net.Listener, error) { return listen.Listen(ctx, network, address) })
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener,
 
 // ListenPacket opens a datagram socket in the namespace.
 func (n *NS) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
-	return openIn(n, func() (net.PacketConn, error) { return (&net.ListenConfig{}).ListenPacket(ctx, network, address) })
+	return openIn(n, func() (net.PacketConn, error) { return listen.ListenPacket(ctx, network, address) })
 }
 
 // Socket opens a socket in the namespace and returns its descriptor, which is close-on-exec. The caller closes it.

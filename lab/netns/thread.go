@@ -19,8 +19,7 @@ var home = sync.OnceValues(func() (int, error) {
 	return unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
-// onThread runs f in a goroutine that is locked to a thread other than the main one. The main thread never moves,
-// because /proc/self shows it. The Go runtime ends the thread with the goroutine unless f unlocks it.
+// onThread runs f locked to a thread other than the main one, which /proc/self shows. It ends unless f unlocks it.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()

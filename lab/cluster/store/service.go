@@ -283,10 +283,11 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	}
 	health := path.Child("healthCheckNodePort")
 	if n := svc.Spec.HealthCheckNodePort; n != 0 {
-		if bad := s.claimNodePort(health, svc, n); len(bad) > 0 || !mine[n] {
-			return append(errs, bad...)
+		bad := s.claimNodePort(health, svc, n)
+		if len(bad) == 0 && mine[n] {
+			bad = invalid(health, n, "provided port is already allocated: it is a nodePort of this Service")
 		}
-		return append(errs, invalid(health, n, "provided port is already allocated: it is a nodePort of this Service")...)
+		return append(errs, bad...)
 	}
 	n, ok := s.freePort(KeyOf(svc).String()+" health", mine)
 	if !ok {
