@@ -7,15 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// workers is the number of machines built at the same time. All network configuration takes one kernel lock, so more
-// than two workers gain nothing.
+// workers is the number of machines built at a time. One kernel lock guards all network configuration anyway.
 const workers = 2
 
 // Build makes the network and returns when every path in it works. On failure it removes everything that it made.
@@ -42,7 +44,7 @@ func (l *Lab) build(ctx context.Context) error {
 	if l.settings, err = newSettings(l.underlay.NS, l.topology); err != nil {
 		return err
 	}
-	if err := l.underlay.SetSysctls(join(bridgeSettings("0", true), addressSettings(IPv4))...); err != nil {
+	if err := l.underlay.SetSysctls(slices.Concat(bridgeSettings("0", true), addressSettings(IPv4))...); err != nil {
 		return err
 	}
 	lan := link.Bridge{Dev: devSwitch, MAC: link.MAC{0x02, 2, 192, 168, 7, 0}, MTU: underlayMTU}
@@ -56,10 +58,9 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.buildMachines(ctx); err != nil {
 		return err
 	}
-	var ports []link.Op
-	for _, m := range machines(l.nodes) {
-		ports = append(ports, link.Port{Dev: switchPort(m.host), Bridge: devSwitch})
-	}
+	ports := each(machines(l.nodes), func(m machine) link.Op {
+		return link.Port{Dev: switchPort(m.host), Bridge: devSwitch}
+	})
 	if err := l.underlay.apply(ports...); err != nil {
 		return err
 	}
@@ -123,9 +124,7 @@ func (l *Lab) lanOps(m machine, nodes []*Node) []link.Op {
 func (l *Lab) newNode(number int) *Node {
 	n := &Node{number: number, network: l.Topology().PodNetwork, pods: map[int]*Pod{}}
 	n.addrs = n.lan().addrs(l.Stack())
-	for _, f := range l.Stack().Families() {
-		n.podCIDRs = append(n.podCIDRs, podCIDR(f, number))
-	}
+	n.podCIDRs = each(l.Stack().Families(), func(f Family) netip.Prefix { return podCIDR(f, number) })
 	return n
 }
 
@@ -157,8 +156,7 @@ func (l *Lab) buildNode(ctx context.Context, n *Node, spec NodeSpec, all []*Node
 	return l.buildPods(ctx, n, spec.Pods)
 }
 
-// masquerade installs the node's rule for pod traffic that leaves the cluster. The rule makes the kernel load
-// connection tracking, whose settings exist only from then on.
+// masquerade installs the rule for pod traffic that leaves the cluster. Only then do settings of conntrack exist.
 func (l *Lab) masquerade(n *Node, all []*Node) error {
 	var nodes []netip.Addr
 	for _, peer := range all {
@@ -195,9 +193,7 @@ func (l *Lab) buildPods(ctx context.Context, n *Node, specs []PodSpec) error {
 func (l *Lab) newPod(n *Node, host int) *Pod {
 	p := &Pod{node: n, host: host, serial: firstPod + n.podsMade}
 	n.podsMade++
-	for _, f := range l.Stack().Families() {
-		p.addrs = append(p.addrs, podAddr(f, n.number, host))
-	}
+	p.addrs = each(l.Stack().Families(), func(f Family) netip.Addr { return podAddr(f, n.number, host) })
 	return p
 }
 
@@ -253,3 +249,17 @@ func (n *Node) allReady(ctx context.Context) error {
 	}
 	return n.ready(ctx)
 }
+
+// growDescriptorTable makes the table of descriptors large beforehand. In a process with threads, each time that the
+// kernel doubles it costs an RCU grace period (4 to 11 ms).
+var growDescriptorTable = sync.OnceFunc(func() {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
+		return
+	}
+	const wanted = 4096 // enough for a lab of a thousand pods
+	high, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, int(min(limit.Cur, wanted))-1)
+	if err == nil {
+		unix.Close(high)
+	}
+})

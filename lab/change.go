@@ -15,8 +15,7 @@ import (
 // errClosed is the error of every change to a closed lab.
 var errClosed = errors.New("the lab is closed")
 
-// AddPod makes a pod on a node and returns when every path to and from it works. The pod gets the node's lowest free
-// address.
+// AddPod makes a pod on a node, at the lowest free address, and returns when every path to and from it works.
 func (l *Lab) AddPod(ctx context.Context, node string, spec PodSpec) (*Pod, error) {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -86,8 +85,8 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 	return errors.Join(p.ready(ctx), p.node.ready(ctx))
 }
 
-// RemovePod removes a pod, whatever still runs in it. When it returns, no packet reaches or leaves the pod, and another
-// pod may get its address. The pod's namespace is deleted later, in a batch.
+// RemovePod removes a pod, whatever still runs in it. No packet reaches or leaves it afterwards. The kernel deletes its
+// namespace later, in a batch.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()
@@ -121,10 +120,9 @@ func (l *Lab) disconnectPod(p *Pod) error {
 // manyRetired is how many removed pods are closed in one batch. Each takes some 300 KiB until then.
 const manyRetired = 128
 
-// retire keeps a disconnected pod until the node goes or the batch is full, because closing pods one by one is slow.
-// For every link of a node that goes down, the kernel searches the connection tracking table of all namespaces for 2 to
-// 10 ms (nf_nat_masq_schedule), unless the node goes too or 16 searches are already waiting. While it deletes
-// namespaces, every change of any network has to wait.
+// retire keeps a disconnected pod until the node goes or the batch is full. For every link of a node that goes down,
+// the kernel searches the conntrack table of all namespaces for 2 to 10 ms (nf_nat_masq_schedule), unless the node goes
+// too or 16 searches are waiting. Deleting namespaces delays every change of any network.
 func (n *Node) retire(p *Pod) error {
 	n.retired = append(n.retired, p)
 	if len(n.retired) < manyRetired {
@@ -134,33 +132,28 @@ func (n *Node) retire(p *Pod) error {
 }
 
 func (n *Node) closeRetired() error {
-	var errs []error
-	for _, p := range n.retired {
-		errs = append(errs, p.close())
-	}
+	errs := each(n.retired, (*Pod).close)
 	n.retired = nil
 	return errors.Join(errs...)
 }
 
-func removals(ops []link.Op) []link.Op {
-	out := make([]link.Op, len(ops))
-	for i, op := range ops {
-		out[i] = link.Remove(op)
+func removals(ops []link.Op) []link.Op { return each(ops, link.Remove) }
+
+// each returns f of every element.
+func each[A, B any](in []A, f func(A) B) []B {
+	out := make([]B, len(in))
+	for i, a := range in {
+		out[i] = f(a)
 	}
 	return out
 }
 
 // podList returns the node's pods, ordered by address. The caller holds n.mu or is the only user of n.
 func (n *Node) podList() []*Pod {
-	var out []*Pod
-	for _, host := range slices.Sorted(maps.Keys(n.pods)) {
-		out = append(out, n.pods[host])
-	}
-	return out
+	return each(slices.Sorted(maps.Keys(n.pods)), func(host int) *Pod { return n.pods[host] })
 }
 
-// AddNode makes a node with its pods and adds it to the configuration of all other machines. It gets the lowest free
-// number.
+// AddNode makes a node with its pods, at the lowest free number, and configures all other machines for it.
 func (l *Lab) AddNode(ctx context.Context, spec NodeSpec) (*Node, error) {
 	l.change.Lock()
 	defer l.change.Unlock()
@@ -236,8 +229,7 @@ func (l *Lab) RemoveNode(name string) error {
 	return errors.Join(l.disconnectNode(n), n.close())
 }
 
-// disconnectNode undoes connectNode. The node loses its link too, because deleting one end of a veth deletes the other.
-// Its namespace lives on while a process runs in it.
+// disconnectNode undoes connectNode, and deletes the node's link. Its namespace lives on while a process runs in it.
 func (l *Lab) disconnectNode(n *Node) error {
 	l.underlay.awaited = nil // left over by a node that could not be connected
 	errs := []error{l.underlay.apply(link.Delete{Dev: switchPort(n.lan().host)})}
@@ -246,7 +238,8 @@ func (l *Lab) disconnectNode(n *Node) error {
 	}
 	for _, peer := range l.nodes {
 		if peer != n {
-			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...), link.EndMasqueradeExemption(peer.NS, n.addrs...))
+			errs = append(errs, peer.apply(removals(l.peerOps(peer, n))...),
+				link.EndMasqueradeExemption(peer.NS, n.addrs...))
 		}
 	}
 	return errors.Join(errs...)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -21,9 +22,16 @@ type Host struct {
 	*netns.NS
 	addrs []netip.Addr
 
-	// awaited holds what ready has to wait for. While the host is made only its maker uses it; later the lock for the kind
-	// of change guards it.
+	// awaited holds what ready waits for. Its maker owns it at first, then the lock for the kind of change.
 	awaited []link.Condition
+}
+
+// close closes the host. It accepts one that is only partly made.
+func (h *Host) close() error {
+	if h.NS == nil {
+		return nil
+	}
+	return h.NS.Close()
 }
 
 // apply changes the host's network and records what ready has to wait for.
@@ -41,20 +49,16 @@ func (h *Host) ready(ctx context.Context) error {
 
 // Addr returns the host's primary address of a family, or the zero Addr if it has none.
 func (h *Host) Addr(f Family) netip.Addr {
-	for _, a := range h.addrs {
-		if FamilyOf(a) == f {
-			return a
-		}
+	if i := slices.IndexFunc(h.addrs, func(a netip.Addr) bool { return FamilyOf(a) == f }); i >= 0 {
+		return h.addrs[i]
 	}
 	return netip.Addr{}
 }
 
-// Addrs returns the addresses that the lab gave the host, of all families, primary ones first. It leaves out addresses
-// that were added to a device later; see LocalAddrs.
+// Addrs returns the addresses that the lab gave the host, primary ones first. LocalAddrs includes later ones.
 func (h *Host) Addrs() []netip.Addr { return h.addrs }
 
-// LocalAddrs asks the kernel for all addresses of the host that other machines can reach. It includes those of bridges
-// and tunnels, and leaves out loopback and link-local ones.
+// LocalAddrs asks the kernel for all addresses of the host but loopback and link-local ones, bridges included.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	var out []netip.Addr
 	// a request for both families at once takes the lock of all network configuration
@@ -72,25 +76,29 @@ func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// EgressAddr returns the source address of a packet toward dst that the host masquerades: the preferred source of the
-// device that the route leaves by. It returns the zero Addr if there is no route.
+// EgressAddr returns the source of a packet toward dst that the host masquerades, or the zero Addr without a route.
 func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
+	route, _ := h.routeTo(dst)
+	addr, _ := netip.AddrFromSlice(route.Src)
+	return addr.Unmap()
+}
+
+func (h *Host) routeTo(dst netip.Addr) (route netlink.Route, found bool) {
 	routes, err := h.Netlink().RouteGet(dst.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return netip.Addr{}
+		return netlink.Route{}, false
 	}
-	addr, _ := netip.AddrFromSlice(routes[0].Src)
-	return addr.Unmap()
+	return routes[0], true
 }
 
 // NextHop returns where the host sends a packet toward dst: the gateway, or dst itself if dst is on the link or local.
 // It returns the zero Addr if there is no route, or if the route has no gateway in dst's family.
 func (h *Host) NextHop(dst netip.Addr) netip.Addr {
-	routes, err := h.Netlink().RouteGet(dst.AsSlice())
-	if err != nil || len(routes) == 0 {
+	route, found := h.routeTo(dst)
+	if !found {
 		return netip.Addr{}
 	}
-	if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+	if gateway, ok := netip.AddrFromSlice(route.Gw); ok {
 		return gateway.Unmap()
 	}
 	return dst
@@ -120,8 +128,7 @@ func (n *Node) PodCIDRs() []netip.Prefix { return n.podCIDRs }
 // PodNetwork returns how the node's pods are wired.
 func (n *Node) PodNetwork() PodNetwork { return n.network }
 
-// Ports returns the names of the node's devices that lead to its pods, by pod address. Network plugins use such a map
-// to identify the pod that a packet comes from.
+// Ports returns the names of the node's devices that lead to its pods, by pod address.
 func (n *Node) Ports() map[netip.Addr]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -138,14 +145,8 @@ func (n *Node) lan() machine { return nodeMachine(n.number) }
 
 // close closes the node and its pods. It accepts a node that is only partly made.
 func (n *Node) close() error {
-	errs := []error{n.closeRetired()}
-	for _, p := range n.pods {
-		errs = append(errs, p.close())
-	}
-	if n.NS != nil {
-		errs = append(errs, n.NS.Close())
-	}
-	return errors.Join(errs...)
+	errs := each(n.podList(), (*Pod).close)
+	return errors.Join(append(errs, n.closeRetired(), n.Host.close())...)
 }
 
 // Pod is a pod on a node.
@@ -154,14 +155,6 @@ type Pod struct {
 	node   *Node
 	host   int // number in the node's range
 	serial int // counts all pods that the node ever had, from firstPod like host
-}
-
-// close closes the pod. It accepts a pod that is only partly made.
-func (p *Pod) close() error {
-	if p.NS == nil {
-		return nil
-	}
-	return p.NS.Close()
 }
 
 // Node returns the node that the pod runs on.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lab builds a cluster's network out of Linux namespaces: nodes, pods, a client outside the cluster and a
-// router, wired with veth pairs, bridges, routes and tunnels. It does not depend on Services, proxiers or test
-// frameworks.
+// router. It does not depend on Services, proxiers or test frameworks.
 //
 //	        client .201 (and .202 - .211)          router .1
 //	             |                                    |
@@ -21,13 +20,11 @@
 // them, but the kernel never chooses them as a source by itself. All default routes lead to the router, which knows
 // only the LAN: it answers packets to any other destination with "network unreachable".
 //
-// Pods and nodes talk without address translation. A pod that talks to anything else, such as the client, gets its
-// node's address, as with common network plugins. The rule is in a table of its own; see link.Masquerade.
+// Pods and nodes talk without address translation. Anything else sees a pod at its node's address: see link.Masquerade.
 //
-// A lab that has been built is ready: no first packet is late or lost. To that end Build waits for devices
-// (link.Ready), IPv6 addresses skip duplicate address detection, and neighbour entries are static, except that a Routed
-// pod resolves its gateway. MACs follow from addresses, so an address that is used again is reachable at once. An
-// address that a user adds later is resolved by ARP as on any LAN.
+// A lab that has been built is ready: no first packet is late or lost. Build waits for devices (link.Ready), IPv6
+// addresses skip duplicate address detection, and neighbour entries are static, except those of gateways of Routed pods
+// and of addresses that a user adds. An address that is used again keeps its MAC.
 package lab
 
 import (
@@ -40,8 +37,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Lab is a running network. File descriptors of this process hold it, so it ends with the process at the latest. Its
-// methods may be called from any goroutine.
+// Lab is a running network, which ends with this process at the latest. Its methods may be called from any goroutine.
 type Lab struct {
 	topology Topology
 	settings settings
@@ -51,7 +47,7 @@ type Lab struct {
 
 	underlay, router, client *Host
 
-	// change is held for reading while pods change and for writing while nodes change, because nodes concern all machines.
+	// change is held for reading while pods change, and for writing while nodes change, which concern all machines.
 	change sync.RWMutex
 	// mu guards the fields below. It is held only for single reads and writes.
 	mu     sync.Mutex
@@ -72,10 +68,8 @@ func (l *Lab) Nodes() []*Node {
 func (l *Lab) Node(name string) *Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, n := range l.nodes {
-		if n.Name() == name {
-			return n
-		}
+	if i := slices.IndexFunc(l.nodes, func(n *Node) bool { return n.Name() == name }); i >= 0 {
+		return l.nodes[i]
 	}
 	return nil
 }
@@ -100,8 +94,7 @@ func (l *Lab) Client() *Host { return l.client }
 // Router returns the default gateway of the nodes and the client.
 func (l *Lab) Router() *Host { return l.router }
 
-// Underlay returns the switch of the LAN: a namespace with a bridge, whose ports see all traffic of nodes, client and
-// router.
+// Underlay returns the switch of the LAN: a namespace with a bridge that sees all traffic between machines.
 func (l *Lab) Underlay() *netns.NS { return l.underlay.NS }
 
 // Stack returns the lab's IP families.
@@ -114,10 +107,11 @@ func (l *Lab) Topology() Topology { return l.topology }
 func (l *Lab) Overlay() (Overlay, string) { return l.overlay.kind(), l.reason }
 
 // ClusterCIDRs returns the ranges of all pods, one per family.
-func (l *Lab) ClusterCIDRs() []netip.Prefix { return clusterCIDRs(l.Stack()) }
+func (l *Lab) ClusterCIDRs() []netip.Prefix {
+	return each(l.Stack().Families(), clusterCIDR)
+}
 
-// Close takes the lab down; a second call does nothing. It returns at once. The kernel frees the rest in the
-// background, once no socket or process is left in the lab.
+// Close takes the lab down and returns at once. The kernel frees the rest when no socket or process is left.
 func (l *Lab) Close() error {
 	l.change.Lock()
 	defer l.change.Unlock()
@@ -127,10 +121,7 @@ func (l *Lab) Close() error {
 		return nil
 	}
 	l.closed = true
-	var errs []error
-	for _, n := range l.nodes {
-		errs = append(errs, n.close())
-	}
+	errs := each(l.nodes, (*Node).close)
 	for _, h := range []*Host{l.client, l.router, l.underlay} {
 		if h != nil {
 			errs = append(errs, h.Close())

@@ -31,26 +31,24 @@ func chooseOverlay(want Overlay, s Stack) (overlay, string, error) {
 	case Direct:
 		return direct{}, "asked for", nil
 	case IPIP:
-		return ipip{}, "asked for", wanting("ipip", missing(ipip{}, s))
+		return ipip{}, "asked for", unsupported(ipip{}, s)
 	case VXLAN:
-		return vxlan{}, "asked for", wanting("vxlan", missing(vxlan{}, s))
+		return vxlan{}, "asked for", unsupported(vxlan{}, s)
 	}
-	noIPIP := missing(ipip{}, s)
-	if noIPIP == nil {
+	switch {
+	case missing(ipip{}, s) == nil:
 		return ipip{}, "the kernel has it", nil
-	}
-	noVXLAN := missing(vxlan{}, s)
-	if noVXLAN == nil {
+	case missing(vxlan{}, s) == nil:
 		return vxlan{}, "this kernel has no ipip", nil
 	}
 	return direct{}, "this kernel has neither ipip nor vxlan", nil
 }
 
-func wanting(name string, missing error) error {
-	if missing == nil {
-		return nil
+func unsupported(o overlay, s Stack) error {
+	if err := missing(o, s); err != nil {
+		return fmt.Errorf("overlay %s: this kernel cannot do it: %w", o.kind(), err)
 	}
-	return fmt.Errorf("overlay %s: this kernel cannot do it: %w", name, missing)
+	return nil
 }
 
 // known holds the conclusive results of missing, by overlay and stack.
@@ -61,8 +59,7 @@ type ability struct {
 	stack   Stack
 }
 
-// missing returns an error that says what the kernel lacks for an overlay. It tries once, by making the overlay's
-// devices in a namespace of their own.
+// missing returns what the kernel lacks for an overlay, as an error. It tries once, in a namespace of its own.
 func missing(o overlay, s Stack) error {
 	of := ability{o.kind(), s}
 	if answer, ok := known.Load(of); ok {
@@ -89,11 +86,9 @@ func probe(o overlay, s Stack) error {
 
 // tunnelAddrs returns the changes that give a device the tunnel's addresses of the families.
 func tunnelAddrs(d link.Dev, node int, families ...Family) []link.Op {
-	var ops []link.Op
-	for _, f := range families {
-		ops = append(ops, link.Addr{Dev: d, Prefix: single(podAddr(f, node, tunnelPod))})
-	}
-	return ops
+	return each(families, func(f Family) link.Op {
+		return link.Addr{Dev: d, Prefix: single(podAddr(f, node, tunnelPod))}
+	})
 }
 
 // direct routes packets between pods as they are.
@@ -104,15 +99,12 @@ func (direct) mtu(Stack) int              { return underlayMTU }
 func (direct) prepare(*Node, Stack) error { return nil }
 
 func (direct) toward(_ *Node, peer int, s Stack) []link.Op {
-	var ops []link.Op
-	for _, f := range s.Families() {
-		ops = append(ops, link.Route{To: podCIDR(f, peer), Via: lanAddr(f, nodeHost+peer), Dev: devNIC})
-	}
-	return ops
+	return each(s.Families(), func(f Family) link.Op {
+		return link.Route{To: podCIDR(f, peer), Via: lanAddr(f, nodeHost+peer), Dev: devNIC}
+	})
 }
 
-// ipip wraps packets in another IP header: IPv4 in IPv4 on tunl0, with the node as the route's next hop, and IPv6 in
-// IPv6, where the route itself says where to wrap to.
+// ipip wraps IPv4 in IPv4 on tunl0, by the next hop of the route, and IPv6 in IPv6, where the route says where to.
 type ipip struct{}
 
 func (ipip) kind() Overlay { return IPIP }
@@ -145,19 +137,15 @@ func (o ipip) prepare(n *Node, s Stack) error {
 }
 
 func (ipip) toward(n *Node, peer int, s Stack) []link.Op {
-	var ops []link.Op
-	for _, f := range s.Families() {
-		r := link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v4, Via: lanAddr(f, nodeHost+peer), OnLink: true}
+	return each(s.Families(), func(f Family) link.Op {
 		if f == V6 {
-			r = link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v6, Outer: lanAddr(f, nodeHost+peer)}
+			return link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v6, Outer: lanAddr(f, nodeHost+peer)}
 		}
-		ops = append(ops, r)
-	}
-	return ops
+		return link.Route{To: podCIDR(f, peer), Dev: n.tunnel.v4, Via: lanAddr(f, nodeHost+peer), OnLink: true}
+	})
 }
 
-// vxlan wraps frames in UDP, as flannel does: one forwarding entry per node, no flooding, static neighbours. The outer
-// family is the lab's primary one.
+// vxlan wraps frames in UDP of the primary family, as flannel does: no flooding, static entries and neighbours.
 type vxlan struct{}
 
 const (

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/viplab/viplab/internal/lab/link"
+	"github.com/viplab/viplab/lab/netns"
 )
 
 // The address plan. A machine on the LAN is known by its host number there, a node by 1, 2, 3..., a pod by its host
@@ -55,14 +56,6 @@ func clusterCIDR(f Family) netip.Prefix {
 	return netip.MustParsePrefix("fd00:10:244::/48")
 }
 
-func clusterCIDRs(s Stack) []netip.Prefix {
-	var out []netip.Prefix
-	for _, f := range s.Families() {
-		out = append(out, clusterCIDR(f))
-	}
-	return out
-}
-
 // podCIDR returns the pod range of a node.
 func podCIDR(f Family, node int) netip.Prefix {
 	if f == V4 {
@@ -80,12 +73,10 @@ func podAddr(f Family, node, host int) netip.Addr {
 		14: hexHigh(host), 15: hexLow(host)})
 }
 
-// podMAC returns the MAC of a host number in the pod range of a node: 0a:58 and the IPv4 address, as the bridge CNI
-// plugin used to form it.
+// podMAC returns the MAC of a pod: 0a:58 and the IPv4 address, as the bridge CNI plugin used to form it.
 func podMAC(node, host int) link.MAC { return link.MAC{0x0a, 0x58, 10, 244, byte(node), byte(host)} }
 
-// hexHigh and hexLow write the decimal digits of a number below 1000 as hexadecimal ones, for IPv6 addresses: 201 is
-// 0x0201.
+// hexHigh and hexLow read the decimal digits of a number below 1000 as hexadecimal: 201 is 0x0201, as in fd00:7::201.
 func hexHigh(n int) byte { return byte(n / 100) }
 func hexLow(n int) byte  { return byte(n/10%10<<4 | n%10) }
 
@@ -100,8 +91,7 @@ func everywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// Devices have fixed indexes, far above those that the kernel assigns itself: tunnel modules may have put fallback
-// devices into a namespace before the lab uses it.
+// Devices have fixed indexes, far above those of fallback devices that tunnel modules put into namespaces.
 var (
 	devNIC     = link.Dev{Name: "eth0", Index: 100}
 	devSwitch  = link.Dev{Name: "lan0", Index: 100}
@@ -116,14 +106,87 @@ func switchPort(host int) link.Dev {
 	return link.Dev{Name: fmt.Sprintf("port%d", host), Index: 1000 + host}
 }
 
-// port returns the node's end of the pod's veth. In a lab without changes, veth5 leads to 10.244.n.5. A later pod with
-// the same address gets another device, because the device of the removed pod may still exist. Its index differs too:
-// when a device goes down, the kernel deletes the connections that it has masqueraded out of that index, but with a
-// delay (nf_nat_masq_schedule), and would delete those of the later pod as well.
+// port returns the node's end of the pod's veth: veth5 leads to 10.244.n.5, unless another pod had that address before.
+// A new device, as the old one may still exist, has a new index too: the kernel deletes the connections masqueraded out
+// of an index that goes down, but with a delay (nf_nat_masq_schedule).
 func (p *Pod) port() link.Dev {
 	prefix := "veth"
 	if p.node.network == Routed {
 		prefix = "cali"
 	}
 	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, p.serial), Index: 1000 + p.serial}
+}
+
+// machine is a machine on the LAN: its host number there and the numbers of its further addresses.
+type machine struct {
+	host   int
+	spares []int
+}
+
+func nodeMachine(number int) machine {
+	return machine{host: nodeHost + number, spares: []int{spareHost + number}}
+}
+
+func clientMachine() machine {
+	m := machine{host: clientHost}
+	for i := range clientSpare {
+		m.spares = append(m.spares, clientHost+1+i)
+	}
+	return m
+}
+
+func routerMachine() machine { return machine{host: routerHost} }
+
+// machines returns all machines on the switch.
+func machines(nodes []*Node) []machine {
+	return append([]machine{routerMachine(), clientMachine()}, each(nodes, (*Node).lan)...)
+}
+
+// addrs returns the machine's addresses: the primary one of each family, then the others.
+func (m machine) addrs(s Stack) []netip.Addr {
+	var out []netip.Addr
+	for _, host := range append([]int{m.host}, m.spares...) {
+		for _, f := range s.Families() {
+			out = append(out, lanAddr(f, host))
+		}
+	}
+	return out
+}
+
+// attach returns the changes that connect a namespace to the LAN as the machine: loopback, addresses and default route.
+func (m machine) attach(s Stack, underlay *netns.NS) []link.Op {
+	ops := []link.Op{
+		link.Up{Dev: link.Loopback},
+		link.Veth{
+			Dev: devNIC, MAC: lanMAC(m.host), MTU: underlayMTU,
+			Peer: link.Peer{Dev: switchPort(m.host), MAC: link.MAC{0x02, 1, 192, 168, 7, byte(m.host)}, NS: underlay},
+		},
+		link.Up{Dev: devNIC},
+	}
+	for _, f := range s.Families() {
+		if f == V6 {
+			ops = append(ops, linkLocal(devNIC, lanMAC(m.host)))
+		}
+		bits := lanPrefix(f).Bits()
+		ops = append(ops, link.Addr{Dev: devNIC, Prefix: netip.PrefixFrom(lanAddr(f, m.host), bits)})
+		for _, host := range m.spares {
+			ops = append(ops, link.Addr{Dev: devNIC, Prefix: netip.PrefixFrom(lanAddr(f, host), bits), Spare: true})
+		}
+		if m.host != routerHost {
+			ops = append(ops, link.Route{To: everywhere(f), Via: lanAddr(f, routerHost), Dev: devNIC})
+		}
+	}
+	return ops
+}
+
+// linkLocal returns the link-local address that the kernel would derive itself, but usable without delay.
+func linkLocal(d link.Dev, mac link.MAC) link.Addr {
+	return link.Addr{Dev: d, Prefix: netip.PrefixFrom(mac.LinkLocal(), 64)}
+}
+
+// neighbours returns the neighbour entries of the machine's addresses, for another machine on the LAN.
+func (m machine) neighbours(s Stack) []link.Op {
+	return each(m.addrs(s), func(a netip.Addr) link.Op {
+		return link.Neighbour{Addr: a, MAC: lanMAC(m.host), Dev: devNIC}
+	})
 }

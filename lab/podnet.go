@@ -78,9 +78,8 @@ func (bridged) portMAC(p *Pod) link.MAC {
 	return mac
 }
 
-// routed gives each pod a route of its own. All pods have the same gateway, an address that no machine has: the node
-// answers ARP for it on every port, because it has a route there. IPv6 needs no such trick, because a link-local
-// address may be the same on every link.
+// routed gives each pod a route of its own and the same gateway, which no machine has: the node answers ARP for it on
+// every port. IPv6 needs no such trick, because a link-local address may be the same on every link.
 type routed struct{}
 
 var (
@@ -89,11 +88,8 @@ var (
 )
 
 func (routed) prepare(n *Node, _ Stack) []link.Op {
-	var ops []link.Op
-	for _, p := range n.podCIDRs { // addresses without a pod must not leave by the default route
-		ops = append(ops, link.Route{To: p, Blackhole: true})
-	}
-	return ops
+	// Addresses without a pod must not leave by the default route.
+	return each(n.podCIDRs, func(p netip.Prefix) link.Op { return link.Route{To: p, Blackhole: true} })
 }
 
 func (routed) port(p *Pod, s Stack) []link.Op {
@@ -109,11 +105,8 @@ func (routed) unport(p *Pod, _ Stack) []link.Op { return removals(toPod(p)) }
 
 // toPod returns the routes and neighbour entries of a node for a pod of its Routed network.
 func toPod(p *Pod) []link.Op {
-	var ops []link.Op
-	for _, a := range p.Addrs() {
-		ops = append(ops, link.Route{To: single(a), Dev: p.port()})
-	}
-	return append(ops, neighbour(p.port(), p)...)
+	routes := each(p.Addrs(), func(a netip.Addr) link.Op { return link.Route{To: single(a), Dev: p.port()} })
+	return append(routes, neighbour(p.port(), p)...)
 }
 
 func (routed) pod(p *Pod, s Stack) []link.Op {
@@ -137,9 +130,7 @@ func (routed) portMAC(*Pod) link.MAC            { return routedMAC }
 
 // neighbour returns the neighbour entries for the pod on its link.
 func neighbour(d link.Dev, p *Pod) []link.Op {
-	var ops []link.Op
-	for _, a := range p.Addrs() {
-		ops = append(ops, link.Neighbour{Addr: a, MAC: podMAC(p.node.number, p.host), Dev: d})
-	}
-	return ops
+	return each(p.Addrs(), func(a netip.Addr) link.Op {
+		return link.Neighbour{Addr: a, MAC: podMAC(p.node.number, p.host), Dev: d}
+	})
 }

@@ -9,12 +9,10 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// A new namespace copies part of its IPv4 settings from the machine's first namespace (rp_filter, forwarding,
-// arp_*...), and an administrator may have changed those. So every setting that a packet can notice is written here,
-// not assumed.
+// A new namespace copies some IPv4 settings from the machine's first namespace (rp_filter, forwarding, arp_*...), where
+// an administrator may have changed them. So the lab sets everything that a packet can notice.
 
-// interfaceSettings are the per-device settings of IPv4, for "all", for devices to come, and for the existing loopback.
-// Where the kernel combines "all" with the device's own value, both must be right.
+// interfaceSettings are those of IPv4 devices: "all", later ones and the loopback. The kernel combines some with "all".
 var interfaceSettings = perInterface(
 	"rp_filter", "0", // asymmetric paths are ordinary in a cluster
 	"send_redirects", "0", // forwarding a packet out of the device it came by is intended here
@@ -39,9 +37,8 @@ func perInterface(pairs ...string) []netns.Setting {
 	return out
 }
 
-// promptSettings keep a host from delaying or suppressing ICMP errors, because tests look at every one. An empty mask
-// exempts all types from the kernel's two limits, per peer and per machine; 255 is an ICMPv6 type that does not exist.
-// They also keep a dead server's connections from holding its namespace for minutes.
+// promptSettings keep a host from delaying or suppressing ICMP errors. An empty mask exempts all types from both
+// limits; 255 is no ICMPv6 type. They also keep a dead server's connections from holding its namespace for minutes.
 func promptSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{
 		{Key: "net.ipv4.icmp_ratemask", Value: "0"},
@@ -53,9 +50,8 @@ func promptSettings(s Stack) []netns.Setting {
 	return out
 }
 
-// addressSettings leave IPv6 addresses to the lab. The kernel derives none for later devices, neither from the MAC nor
-// from router advertisements. So it sends no solicitations, and the links stay quiet. (addr_gen_mode is for nodes and
-// hosts. A pod's one device gets it when it is made, by link.Quiet, which is cheaper.)
+// addressSettings leave IPv6 addresses to the lab: the kernel derives none and sends no solicitations. (addr_gen_mode
+// is for nodes and hosts. The one device of a pod gets link.Quiet, which is cheaper.)
 func addressSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{{Key: "net.ipv6.conf.default.addr_gen_mode", Value: "1", Optional: true}}
 	if s != IPv4 {
@@ -71,9 +67,8 @@ func addressSettings(s Stack) []netns.Setting {
 // noRouterSolicitation stops a device from soliciting routers once it has a link-local address.
 var noRouterSolicitation = netns.Setting{Key: "net.ipv6.conf.default.accept_ra", Value: "0"}
 
-// forwardSettings make a router. They come first, because switching forwarding resets some of the others. Ports choose
-// between several paths. The defaults do not suit: for IPv6 the flow label, which Linux changes in the middle of a
-// connection whenever it retransmits a segment (sk_rethink_txhash); for IPv4 the addresses alone.
+// forwardSettings make a router. They come first, because forwarding resets some others. Paths are chosen by port, not
+// by addresses alone or the IPv6 flow label, which Linux changes at a retransmission (sk_rethink_txhash).
 func forwardSettings(s Stack) []netns.Setting {
 	out := []netns.Setting{
 		{Key: "net.ipv4.ip_forward", Value: "1"},
@@ -112,10 +107,10 @@ type settings struct{ node, tracking, router, client, pod []netns.Setting }
 
 // newSettings determines the settings in a fresh namespace, which has the same defaults.
 func newSettings(fresh *netns.NS, t Topology) (settings, error) {
-	host := join(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
+	host := slices.Concat(interfaceSettings, promptSettings(t.Stack), addressSettings(t.Stack))
 	s := settings{
 		client:   host,
-		router:   join(forwardSettings(t.Stack), host),
+		router:   slices.Concat(forwardSettings(t.Stack), host),
 		pod:      promptSettings(t.Stack),
 		tracking: trackingSettings,
 	}
@@ -124,7 +119,7 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 		if err := bridgeFilter(fresh); err != nil {
 			return settings{}, err
 		}
-		s.node = join(s.node, bridgeSettings("1", false))
+		s.node = slices.Concat(s.node, bridgeSettings("1", false))
 	}
 	if t.Stack != IPv4 {
 		s.pod = append(s.pod, noRouterSolicitation)
@@ -143,16 +138,8 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 // bridgeFilter returns an error if the kernel cannot show bridged packets to the IP rules.
 func bridgeFilter(ns *netns.NS) error {
 	if _, err := ns.Sysctl("net.bridge.bridge-nf-call-iptables"); err != nil {
-		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded (modprobe br_netfilter; routed pods "+
-			"do without): %w", err)
+		return fmt.Errorf("pods on a bridge: the kernel's br_netfilter is not loaded "+
+			"(modprobe br_netfilter; routed pods do without): %w", err)
 	}
 	return nil
-}
-
-func join(groups ...[]netns.Setting) []netns.Setting {
-	var out []netns.Setting
-	for _, g := range groups {
-		out = append(out, g...)
-	}
-	return out
 }

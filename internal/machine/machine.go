@@ -2,10 +2,9 @@
 
 // Package machine stretches limits on slow machines.
 //
-// The limits in question guard against hangs, and are generous. But what they wait for may be the work of a proxier
-// that starts programs: the ipvs mode of kube-proxy starts some sixty of them for each family at every change. A
-// program starts in a millisecond on a processor of its own and in a tenth of a second in a software-emulated one. A
-// limit that suits both would make everybody wait a quarter of an hour for the verdict on a proxier that hangs.
+// The limits guard against hangs, and are generous. But a proxier may start programs: the ipvs mode of kube-proxy
+// starts some sixty for each family at every change. Each takes a millisecond on a CPU of its own and a tenth of a
+// second on an emulated one. A limit for both would delay the verdict on a hanging proxier by a quarter of an hour.
 package machine
 
 import (
@@ -24,8 +23,7 @@ const most = 10
 // Limit returns the limit, or a longer one if programs start slowly here.
 func Limit(limit time.Duration) time.Duration { return stretch(limit, start()) }
 
-// Slow reports whether limits are stretched here. What is done side by side elsewhere, to save time, only takes longer
-// for each of those who do it.
+// Slow reports whether limits are stretched here. Then doing things concurrently only makes each of them slower.
 func Slow() bool { return start() > usual }
 
 // stretch makes a limit longer by as much as a start took longer than usual.
@@ -33,8 +31,7 @@ func stretch(limit, start time.Duration) time.Duration {
 	return time.Duration(float64(limit) * min(max(float64(start)/float64(usual), 1), most))
 }
 
-// start is how long a program takes to start: the first that starts as usual, or the quickest of a few. It is measured
-// once.
+// start measures, once, how long a program takes to start: the first that starts as usual, or the best of five.
 var start = sync.OnceValue(func() time.Duration {
 	best := time.Duration(math.MaxInt64)
 	for tries := 0; tries < 5 && best > usual; tries++ {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster joins a lab and a Kubernetes cluster's state: nodes of the lab register as Node objects, and what a
-// kubelet does for a Pod object is done in the lab. A pod gets a namespace and addresses, an echo server on each of its
-// container ports instead of containers (or a DNS server, see DNSImage), and a status that says so; from there the
-// state's own controllers go on to EndpointSlices. A pod with hostNetwork serves on its node's addresses.
+// Package cluster joins a lab and the state of a Kubernetes cluster. Nodes of the lab register as Node objects. A Pod
+// object gets a namespace and addresses, an echo server on each container port (or a DNS server, see DNSImage) and a
+// status. A pod with hostNetwork serves on its node's addresses.
 package cluster
 
 import (
@@ -30,14 +29,10 @@ type Cluster struct {
 	underway sync.WaitGroup // pods being started or taken down
 
 	mu      sync.Mutex
-	running map[podKey]*workload
-	failed  map[podKey]error
+	running map[store.Key]*workload
+	failed  map[store.Key]error
 	changed chan struct{}
 }
-
-type podKey struct{ namespace, name string }
-
-func (k podKey) String() string { return k.namespace + "/" + k.name }
 
 // New builds the lab, registers its nodes and starts the kubelet.
 func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
@@ -54,7 +49,7 @@ func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cluster{
 		lab: l, store: state, cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1),
-		running: map[podKey]*workload{}, failed: map[podKey]error{}, changed: make(chan struct{}),
+		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, changed: make(chan struct{}),
 	}
 	go c.kubelet(ctx)
 	return c, nil
@@ -93,7 +88,7 @@ func (c *Cluster) Store() *store.Store { return c.store }
 func (c *Cluster) Server(namespace, pod string) *traffic.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.running[podKey{namespace, pod}]; w != nil {
+	if w := c.running[store.Key{Namespace: namespace, Name: pod}]; w != nil {
 		return w.server
 	}
 	return nil
@@ -105,7 +100,7 @@ func (c *Cluster) Servers(namespace string) []*traffic.Server {
 	defer c.mu.Unlock()
 	var out []*traffic.Server
 	for k, w := range c.running {
-		if k.namespace == namespace && w.server != nil {
+		if k.Namespace == namespace && w.server != nil {
 			out = append(out, w.server)
 		}
 	}
@@ -137,12 +132,12 @@ func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
 
 // pendingLocked describes the kubelet's remaining work in a namespace. It is empty if there is none.
 func (c *Cluster) pendingLocked(namespace string) (string, error) {
-	want := map[podKey]bool{}
+	want := map[store.Key]bool{}
 	for _, p := range c.store.Snapshot().Pods {
 		if p.Namespace != namespace || !shallRun(p) {
 			continue
 		}
-		k := podKey{p.Namespace, p.Name}
+		k := store.KeyOf(p)
 		want[k] = true
 		if err := c.failed[k]; err != nil {
 			return "", err
@@ -152,7 +147,7 @@ func (c *Cluster) pendingLocked(namespace string) (string, error) {
 		}
 	}
 	for k := range c.running {
-		if k.namespace == namespace && !want[k] {
+		if k.Namespace == namespace && !want[k] {
 			return fmt.Sprintf("pod %s still runs", k), nil
 		}
 	}

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,22 +22,19 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-// DNSImage is the image of a container that is the cluster's DNS server instead of an echo server. Its server calls
-// itself after its pod, and listens on port 53 whatever the container's ports are.
+// DNSImage is the image of a DNS server, which has the name of its pod and listens on port 53.
 const DNSImage = "dns"
 
 // PauseImage is the image of a container that serves nothing, so that other servers may use the pod's ports.
 const PauseImage = "pause"
 
-// dnsService is the Service that pods ask for names. A pod whose own namespace has one of this name is served by that
-// one instead of the one in kube-system, so that namespaces can have a DNS of their own.
+// dnsService is the DNS of pods in kube-system, unless their own namespace has a Service of this name.
 const dnsNamespace, dnsService = "kube-system", "kube-dns"
 
-// Run runs a command in a pod as a container of it would be run: in its network, with the resolver's configuration and
-// the names of hosts that a kubelet would give it, and with the files of this machine otherwise. It waits for its end.
+// Run runs a command in a pod to its end, with a kubelet's /etc/resolv.conf and /etc/hosts, and this machine's files.
 func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
 	pod, ok := store.Get[*corev1.Pod](c.store, namespace, name)
-	host := c.lab.Pod(podKey{namespace, name}.String())
+	host := c.lab.Pod(store.Key{Namespace: namespace, Name: name}.String())
 	if !ok || host == nil {
 		return fmt.Errorf("pod %s/%s does not run", namespace, name)
 	}
@@ -69,8 +67,7 @@ func cover(folder string, files map[string]string) error {
 	return nil
 }
 
-// standIn makes an empty file where a symbolic link leads to nothing, as /etc/resolv.conf does in a sandbox, where
-// there is no systemd-resolved below /run.
+// standIn makes an empty file where a symbolic link leads nowhere, as /etc/resolv.conf does without /run/systemd.
 func standIn(path string) error {
 	to, err := os.Readlink(path)
 	if err != nil {
@@ -88,8 +85,7 @@ func standIn(path string) error {
 	return os.WriteFile(to, nil, 0o644)
 }
 
-// resolvConf returns /etc/resolv.conf as a kubelet writes it: the cluster's DNS, if there is one, and what the pod's
-// dnsConfig adds or, with dnsPolicy None, puts in its place.
+// resolvConf returns /etc/resolv.conf as a kubelet writes it, with the cluster's DNS and the pod's dnsConfig.
 func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 	var servers, searches, options []string
 	if pod.Spec.DNSPolicy != corev1.DNSNone {
@@ -125,7 +121,8 @@ func (c *Cluster) resolvConf(pod *corev1.Pod) string {
 // dnsServers returns the ClusterIPs of the DNS that serves a namespace.
 func (c *Cluster) dnsServers(namespace string) []string {
 	for _, ns := range []string{namespace, dnsNamespace} {
-		if s, ok := store.Get[*corev1.Service](c.store, ns, dnsService); ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
+		s, ok := store.Get[*corev1.Service](c.store, ns, dnsService)
+		if ok && s.Spec.ClusterIP != corev1.ClusterIPNone {
 			return s.Spec.ClusterIPs
 		}
 	}
@@ -134,10 +131,7 @@ func (c *Cluster) dnsServers(namespace string) []string {
 
 // hostsFile returns /etc/hosts as a kubelet writes it.
 func hostsFile(pod *corev1.Pod, host *lab.Host) string {
-	name := pod.Spec.Hostname
-	if name == "" {
-		name = pod.Name
-	}
+	name := cmp.Or(pod.Spec.Hostname, pod.Name)
 	text := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 	for _, a := range host.Addrs() {
 		text += fmt.Sprintf("%s\t%s\n", a, name)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 
@@ -26,17 +27,15 @@ type workload struct {
 	uid      types.UID
 	addrs    []netip.Addr
 	server   *traffic.Server // nil if the pod has no ports
-	dns      *dns.Server     // nil if the pod is no DNS server
-	sctp     *sctp.Server    // nil if the pod has no SCTP ports
+	closers  []io.Closer     // all servers of the pod
 	inLab    bool            // the lab has a pod for it; not so with hostNetwork
 	starting bool            // it is being started; nothing above but its uid is known yet
 	reported bool            // its status is in the cluster's state
 	ending   bool            // it is being taken down
 }
 
-// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes.
-// Starting a pod and taking one down are for the most part waiting for the kernel, so pods are started and ended side
-// by side, as far as the lab lets them: a node gets one at a time.
+// kubelet makes the lab's pods follow the cluster's state until the context ends. One kubelet serves all nodes. It
+// starts and ends pods concurrently, because most of that is waiting for the kernel; the lab admits one per node.
 func (c *Cluster) kubelet(ctx context.Context) {
 	defer close(c.done)
 	for ctx.Err() == nil {
@@ -52,15 +51,15 @@ func (c *Cluster) kubelet(ctx context.Context) {
 }
 
 func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
-	want := map[podKey]*corev1.Pod{}
+	want := map[store.Key]*corev1.Pod{}
 	for _, p := range snapshot.Pods {
 		if shallRun(p) {
-			want[podKey{p.Namespace, p.Name}] = p
+			want[store.KeyOf(p)] = p
 		}
 	}
-	for _, k := range c.obsolete(want) {
+	for k, w := range c.obsolete(want) {
 		c.underway.Go(func() {
-			c.note(k, nil, c.end(k))
+			c.note(k, nil, c.stop(w, k))
 			c.lookAgain() // a pod of the same name may be waiting
 		})
 	}
@@ -69,43 +68,36 @@ func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
 	}
 }
 
-// shallRun reports whether a pod has a network of its node's making: it has a node, and has not ended. What has ended
-// is what says so itself, and what is being deleted once its containers have ended, which its API object may outlive.
+// shallRun reports whether a pod shall have a network: it has a node and has not ended. A pod has ended if its phase
+// says so, or if it is being deleted and its containers have ended.
 func shallRun(p *corev1.Pod) bool {
+	lives := func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil }
+	containers := p.Status.ContainerStatuses
 	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed ||
-		p.DeletionTimestamp != nil && len(p.Status.ContainerStatuses) > 0 &&
-			!slices.ContainsFunc(p.Status.ContainerStatuses,
-				func(c corev1.ContainerStatus) bool { return c.State.Terminated == nil })
+		p.DeletionTimestamp != nil && len(containers) > 0 && !slices.ContainsFunc(containers, lives)
 	return p.Spec.NodeName != "" && !over
 }
 
-func (c *Cluster) get(k podKey) *workload {
+// obsolete returns the running pods that shall not run or have been replaced, for the caller to end. They count as
+// running until they have ended.
+func (c *Cluster) obsolete(want map[store.Key]*corev1.Pod) map[store.Key]*workload {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.running[k]
-}
-
-// obsolete returns the running pods that shall not run, or that another pod of the same name has replaced. The caller
-// ends them; they count as running until they have ended.
-func (c *Cluster) obsolete(want map[podKey]*corev1.Pod) []podKey {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []podKey
+	out := map[store.Key]*workload{}
 	for k, w := range c.running {
 		if p := want[k]; !w.starting && !w.ending && (p == nil || p.UID != w.uid) {
 			w.ending = true
-			out = append(out, k)
+			out[k] = w
 		}
 	}
 	return out
 }
 
-// missing returns the pods that should run and do not, and counts them as running, so that no other caller starts them
-// too. The caller starts them.
-func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
+// missing returns the pods that should run and do not, for the caller to start. They count as running from now on.
+func (c *Cluster) missing(want map[store.Key]*corev1.Pod) []store.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []podKey
+	var out []store.Key
 	for k, p := range want {
 		if c.running[k] == nil {
 			c.running[k] = &workload{uid: p.UID, starting: true}
@@ -116,7 +108,7 @@ func (c *Cluster) missing(want map[podKey]*corev1.Pod) []podKey {
 }
 
 // bringUp starts a pod and reports its status.
-func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
+func (c *Cluster) bringUp(ctx context.Context, k store.Key, p *corev1.Pod) {
 	w, err := c.start(ctx, p)
 	c.note(k, w, err)
 	if err == nil {
@@ -124,7 +116,7 @@ func (c *Cluster) bringUp(ctx context.Context, k podKey, p *corev1.Pod) {
 			c.note(k, w, err)
 		}
 	}
-	if now, ok := store.Get[*corev1.Pod](c.store, k.namespace, k.name); !ok || now.UID != p.UID || !shallRun(now) {
+	if now, ok := store.Get[*corev1.Pod](c.store, k.Namespace, k.Name); !ok || now.UID != p.UID || !shallRun(now) {
 		c.lookAgain() // catch up on changes that were ignored meanwhile
 	}
 }
@@ -138,7 +130,7 @@ func (c *Cluster) lookAgain() {
 }
 
 // note records the result for a pod and wakes the waiters.
-func (c *Cluster) note(k podKey, w *workload, err error) {
+func (c *Cluster) note(k store.Key, w *workload, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.running, k)
@@ -157,9 +149,7 @@ func (c *Cluster) wakeLocked() {
 	c.changed = make(chan struct{})
 }
 
-func (c *Cluster) end(k podKey) error { return c.stop(c.get(k), k) }
-
-func (c *Cluster) stop(w *workload, k podKey) error {
+func (c *Cluster) stop(w *workload, k store.Key) error {
 	errs := []error{w.close()}
 	if w.inLab {
 		errs = append(errs, c.lab.RemovePod(k.String()))
@@ -178,16 +168,16 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		if node == nil {
 			return nil, fmt.Errorf("node %s is not in the lab", p.Spec.NodeName)
 		}
-		ns, w.addrs = node.NS, primaryAddrs(&node.Host, c.lab.Stack())
+		ns, w.addrs = node.NS, c.primaryAddrs(node)
 	} else {
-		pod, err := c.lab.AddPod(ctx, p.Spec.NodeName, lab.PodSpec{Name: p.Namespace + "/" + p.Name})
+		pod, err := c.lab.AddPod(ctx, p.Spec.NodeName, lab.PodSpec{Name: store.KeyOf(p).String()})
 		if err != nil {
 			return nil, err
 		}
 		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
 	}
 	if err := w.serve(ctx, ns, p, c.store); err != nil {
-		return nil, errors.Join(err, c.stop(w, podKey{p.Namespace, p.Name}))
+		return nil, errors.Join(err, c.stop(w, store.KeyOf(p)))
 	}
 	return w, nil
 }
@@ -195,40 +185,41 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 // serve starts the servers that the pod's containers would run.
 func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state *store.Store) (err error) {
 	if slices.ContainsFunc(p.Spec.Containers, isDNS) {
-		if w.dns, err = dns.Serve(ctx, ns, p.Name, w.addrs, state); err != nil {
+		s, err := dns.Serve(ctx, ns, p.Name, w.addrs, state)
+		if err != nil {
 			return err
 		}
+		w.closers = append(w.closers, s)
 	}
-	name := p.Namespace + "/" + p.Name
+	name := store.KeyOf(p).String()
 	ports, sctpPorts := containerPorts(p)
 	if len(ports) > 0 {
-		w.server, err = traffic.Serve(ns, name, w.addrs, ports...)
+		if w.server, err = traffic.Serve(ns, name, w.addrs, ports...); err != nil {
+			return err
+		}
+		w.closers = append(w.closers, w.server)
 	}
-	if err == nil && len(sctpPorts) > 0 {
-		w.sctp, err = sctp.Serve(ns, name, w.addrs, sctpPorts...)
+	if len(sctpPorts) > 0 {
+		s, err := sctp.Serve(ns, name, w.addrs, sctpPorts...)
+		if err != nil {
+			return err
+		}
+		w.closers = append(w.closers, s)
 	}
-	return err
+	return nil
 }
 
 func isDNS(c corev1.Container) bool { return c.Image == DNSImage }
 
 // close stops everything that serve has started.
-func (w *workload) close() error {
-	var errs []error
-	if w.server != nil {
-		errs = append(errs, w.server.Close())
+func (w *workload) close() (err error) {
+	for _, c := range w.closers {
+		err = errors.Join(err, c.Close())
 	}
-	if w.dns != nil {
-		errs = append(errs, w.dns.Close())
-	}
-	if w.sctp != nil {
-		errs = append(errs, w.sctp.Close())
-	}
-	return errors.Join(errs...)
+	return err
 }
 
-// containerPorts returns the ports of all containers, those of echo servers and those of SCTP. Those of init containers
-// are of sidecars: others have ended when the pod runs, and have no use for ports.
+// containerPorts returns the ports of containers and sidecars, those of echo servers and those of SCTP.
 func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
 	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		if isDNS(container) || container.Image == PauseImage {
@@ -248,19 +239,11 @@ func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) 
 	return echo, associations
 }
 
-func primaryAddrs(h *lab.Host, stack lab.Stack) []netip.Addr {
-	var out []netip.Addr
-	for _, f := range stack.Families() {
-		out = append(out, h.Addr(f))
-	}
-	return out
-}
-
-// hostAddrs returns the addresses of a node.
-func (c *Cluster) hostAddrs(node string) []netip.Addr {
+// primaryAddrs returns a node's primary address of each family.
+func (c *Cluster) primaryAddrs(n *lab.Node) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range c.lab.Stack().Families() {
-		out = append(out, c.lab.Node(node).Addr(f))
+		out = append(out, n.Addr(f))
 	}
 	return out
 }
@@ -269,7 +252,7 @@ func (c *Cluster) hostAddrs(node string) []netip.Addr {
 // becomes ready when someone says so, any other at once.
 func (c *Cluster) report(p *corev1.Pod, w *workload) error {
 	running := store.ReportRunning(len(p.Spec.ReadinessGates) == 0, w.addrs...)
-	host := store.ReportHost(c.hostAddrs(p.Spec.NodeName)...)
+	host := store.ReportHost(c.primaryAddrs(c.lab.Node(p.Spec.NodeName))...)
 	err := store.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
 		if now.UID == p.UID {
 			running(now)

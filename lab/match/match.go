@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package match has Gomega matchers for what is observed in a lab: the answers of probes, the entries of conntrack and
-// the packets of captures.
+// Package match has Gomega matchers for answers of probes, conntrack entries and captured packets.
 //
 //	Expect(probe.Do(ctx)).To(match.ReplyFrom("a2"))
 //	Expect(probe.Do(ctx)).To(And(match.ReplyFrom("a2"), match.SeenAs(pod.Addr(lab.V4))))
@@ -102,7 +101,9 @@ func DNATTo(to netip.AddrPort) types.GomegaMatcher {
 
 // SNATTo matches a flow whose source is translated to an address, whatever the port.
 func SNATTo(to netip.Addr) types.GomegaMatcher {
-	return flow(fmt.Sprintf("SNAT to %s", to), func(f observe.Flow) bool { return f.SNAT() && f.Reply.Dst.Addr() == to })
+	return flow(fmt.Sprintf("SNAT to %s", to), func(f observe.Flow) bool {
+		return f.SNAT() && f.Reply.Dst.Addr() == to
+	})
 }
 
 // Untranslated matches a flow with neither DNAT nor SNAT.

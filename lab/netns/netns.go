@@ -2,13 +2,11 @@
 
 // Package netns creates network namespaces and opens sockets, files and processes in them.
 //
-// A namespace here is only a file descriptor: no name under /run/netns, no mount, no process. When the last descriptor,
-// socket and process that refer to it are gone, the kernel deletes it. So a harness that dies at any moment leaves
-// nothing behind.
+// A namespace here is only a file descriptor: no name under /run/netns, no mount, no process. The kernel deletes it
+// after its last descriptor, socket and process, so a harness that dies at any moment leaves nothing behind.
 //
-// A socket belongs to the namespace it was opened in for its whole life, whichever thread uses it later. So the rule of
-// this package is "open inside, use outside": Dial, Listen and Socket enter the namespace only to open, and return
-// ordinary Go values. Do not start goroutines inside Do: they do not stay in the namespace.
+// A socket stays in the namespace it was opened in, whichever thread uses it. So the rule is "open inside, use
+// outside": Dial, Listen and Socket enter the namespace only to open. Do not start goroutines inside Do: they leave it.
 package netns
 
 import (
@@ -36,8 +34,7 @@ type NS struct {
 	wire   wire
 }
 
-// New makes an empty namespace: a loopback device that is down, no addresses, no rules. The name appears in messages
-// only. New writes the settings at once, before any device can act on the defaults.
+// New makes an empty namespace and writes the settings before any device can act on the defaults.
 func New(name string, settings ...Setting) (*NS, error) {
 	ns := &NS{name: name, handle: netns.None(), wire: wire{fd: -1}}
 	err := away(func() error {
@@ -71,12 +68,10 @@ func (n *NS) open(settings []Setting) error {
 // Name returns the name of the namespace in messages.
 func (n *NS) Name() string { return n.name }
 
-// Fd returns the descriptor of the namespace, valid until Close. Libraries that open their own sockets in a namespace
-// (mdlayher/netlink, ti-mo/conntrack) take it as a number.
+// Fd returns the descriptor of the namespace, valid until Close, for libraries that open their own sockets.
 func (n *NS) Fd() int { return int(n.handle) }
 
-// List calls a function that lists links, addresses, routes or neighbours, and retries while the kernel reports a
-// change during the dump (netlink.ErrDumpInterrupted): such a list may lack entries or hold some twice.
+// List calls a function that lists links or the like, until no change interrupts it (netlink.ErrDumpInterrupted).
 func List[T any](list func() ([]T, error)) ([]T, error) {
 	for {
 		all, err := list()
@@ -108,8 +103,7 @@ func (n *NS) release() error {
 	return err
 }
 
-// Do runs f on a thread that is in the namespace. Only opening belongs in f: a socket, a file below /proc/sys/net, a
-// child process. A goroutine that f starts runs in the namespace of the process, not in this one.
+// Do runs f on a thread that is in the namespace. Only opening belongs in f: goroutines that it starts run elsewhere.
 func (n *NS) Do(f func() error) error {
 	return away(func() error {
 		if err := netns.Set(n.handle); err != nil {
@@ -119,8 +113,7 @@ func (n *NS) Do(f func() error) error {
 	})
 }
 
-// Dial connects from within the namespace to a literal address. With the zero from the kernel chooses the source; a
-// from with port 0 fixes the address only.
+// Dial connects to a literal address. The kernel chooses the source unless from is valid, and the port if from has 0.
 func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{}
 	if from.IsValid() {
@@ -130,21 +123,23 @@ func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to n
 			d.LocalAddr = net.TCPAddrFromAddrPort(from)
 		}
 	}
-	var c net.Conn
-	err := n.Do(func() (err error) {
-		c, err = d.DialContext(ctx, network, to.String())
+	return openIn(n, func() (net.Conn, error) { return d.DialContext(ctx, network, to.String()) })
+}
+
+var listen net.ListenConfig
+
+// openIn opens something in a namespace.
+func openIn[T any](n *NS, f func() (T, error)) (opened T, err error) {
+	err = n.Do(func() (err error) {
+		opened, err = f()
 		return err
 	})
-	return c, err
+	return opened, err
 }
 
 // Listen opens a TCP listener in the namespace. Once its Close returns, the kernel accepts no more connections.
 func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener, error) {
-	var l net.Listener
-	err := n.Do(func() (err error) {
-		l, err = (&net.ListenConfig{}).Listen(ctx, network, address)
-		return err
-	})
+	l, err := openIn(n, func() (net.Listener, error) { return listen.Listen(ctx, network, address) })
 	if err != nil {
 		return nil, err
 	}
@@ -153,29 +148,19 @@ func (n *NS) Listen(ctx context.Context, network, address string) (net.Listener,
 
 // ListenPacket opens a datagram socket in the namespace.
 func (n *NS) ListenPacket(ctx context.Context, network, address string) (net.PacketConn, error) {
-	var c net.PacketConn
-	err := n.Do(func() (err error) {
-		c, err = (&net.ListenConfig{}).ListenPacket(ctx, network, address)
-		return err
-	})
-	return c, err
+	return openIn(n, func() (net.PacketConn, error) { return listen.ListenPacket(ctx, network, address) })
 }
 
 // Socket opens a socket in the namespace and returns its descriptor, which is close-on-exec. The caller closes it.
 func (n *NS) Socket(domain, typ, proto int) (int, error) {
-	fd := -1
-	err := n.Do(func() (err error) {
-		fd, err = unix.Socket(domain, typ|unix.SOCK_CLOEXEC, proto)
-		return err
-	})
+	fd, err := openIn(n, func() (int, error) { return unix.Socket(domain, typ|unix.SOCK_CLOEXEC, proto) })
 	if err != nil {
 		return -1, fmt.Errorf("%s: socket: %w", n.name, err)
 	}
 	return fd, nil
 }
 
-// Start starts a command in the namespace. Everything else about cmd is as in os/exec; Wait may be called from any
-// goroutine. The sandbox's pid namespace ends the child when the harness ends.
+// Start starts a command in the namespace. The sandbox's pid namespace ends it when the harness ends.
 func (n *NS) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
 // Run runs a command in the namespace and waits for its end.
@@ -186,19 +171,13 @@ func (n *NS) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Sysctl reads a sysctl below net, for example "net.ipv4.ip_forward" or "net/ipv4/conf/eth0.5/forwarding" (the second
-// spelling is for names that contain a dot).
+// Sysctl reads a sysctl: "net.ipv4.ip_forward", or with slashes if a name has a dot, "net/ipv4/conf/eth0.5/forwarding".
 func (n *NS) Sysctl(key string) (string, error) {
-	var value []byte
-	err := n.Do(func() (err error) {
-		value, err = os.ReadFile(sysctlPath(key))
-		return err
-	})
+	value, err := openIn(n, func() ([]byte, error) { return os.ReadFile(sysctlPath(key)) })
 	return strings.TrimSpace(string(value)), err
 }
 
-// SetSysctls writes sysctls in the given order, entering the namespace once. A key that the kernel does not have is an
-// error that wraps fs.ErrNotExist, unless the setting is optional.
+// SetSysctls writes sysctls in order. A missing key wraps fs.ErrNotExist, unless the setting is optional.
 func (n *NS) SetSysctls(settings ...Setting) error {
 	if err := n.Do(func() error { return write(settings) }); err != nil {
 		return fmt.Errorf("%s: %w", n.name, err)
@@ -206,14 +185,14 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
-// UnmetSettings returns the settings that the namespace does not have yet. All new namespaces start alike, so a caller
-// that makes many needs to write only what one of them lacked. A write costs 20 microseconds.
+// UnmetSettings returns settings that the namespace lacks, as all new ones do. A write costs 20 microseconds.
 func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	var out []Setting
 	err := n.Do(func() error {
 		for _, s := range settings {
 			value, err := os.ReadFile(sysctlPath(s.Key))
-			if err == nil && strings.TrimSpace(string(value)) == s.Value || s.Optional && errors.Is(err, fs.ErrNotExist) {
+			met := err == nil && strings.TrimSpace(string(value)) == s.Value
+			if met || s.Optional && errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
 			out = append(out, s)
@@ -244,8 +223,7 @@ func write(settings []Setting) error {
 	return nil
 }
 
-// writeSysctl does the same as os.WriteFile, but does not register the descriptor, used only once, with the run-time
-// poller.
+// writeSysctl is os.WriteFile without registering the descriptor with the run-time poller.
 func writeSysctl(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

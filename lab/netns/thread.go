@@ -19,8 +19,7 @@ var home = sync.OnceValues(func() (int, error) {
 	return unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 })
 
-// onThread runs f in a goroutine that is locked to a thread other than the main one. The main thread never moves,
-// because /proc/self shows it. The Go runtime ends the thread with the goroutine unless f unlocks it.
+// onThread runs f locked to a thread other than the main one, which /proc/self shows. It ends unless f unlocks it.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
@@ -38,8 +37,7 @@ func onThread(f func()) {
 	}()
 }
 
-// away runs f on a thread that f may move to another network namespace, and moves the thread back. If that fails, it
-// leaves the goroutine locked, so that the Go runtime ends the thread with it.
+// away runs f on a thread that f may move to another network namespace, and moves it back, or else ends it.
 func away(f func() error) error {
 	back, err := home()
 	if err != nil {
@@ -58,8 +56,7 @@ func away(f func() error) error {
 	return <-done
 }
 
-// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, and moves the thread back. It
-// is for callers that open sockets in many namespaces at once, or must do so without changing threads.
+// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, to open sockets in many.
 func VisitMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {
@@ -69,4 +66,28 @@ func VisitMany(f func(enter func(*NS) error) error) error {
 			return nil
 		})
 	})
+}
+
+// WithMounts runs f on a thread in the namespace, with a mount namespace of its own that mount has changed. A child
+// that f starts inherits both. The mounts go with the thread and its children.
+func (n *NS) WithMounts(mount, f func() error) error {
+	done := make(chan error, 1)
+	onThread(func() { done <- n.withMounts(mount, f) }) // the thread is not unlocked, so it ends
+	return <-done
+}
+
+func (n *NS) withMounts(mount, f func() error) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("%s: enter network namespace: %w", n.name, err)
+	}
+	if err := mount(); err != nil {
+		return err
+	}
+	return f()
 }

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is a plain rtnetlink socket for requests of many messages. The kernel handles a request inside the system call
-// that sends it, so the answers are there when it returns and a blocking read never blocks a thread for long.
+// wire is a plain rtnetlink socket for large requests. The kernel answers inside the system call that sends one.
 type wire struct {
 	mu sync.Mutex
 	fd int
@@ -20,8 +19,7 @@ type wire struct {
 // answers holds buffers for replies. No datagram of a reply by the kernel is larger.
 var answers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// open opens the socket in the namespace that the thread is in. NETLINK_EXT_ACK makes the kernel explain refusals in
-// words; NETLINK_CAP_ACK keeps it from repeating the request.
+// open opens the socket in the namespace of the thread. The kernel explains refusals, and repeats no requests.
 func (w *wire) open() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -44,9 +42,8 @@ func (w *wire) close() error {
 	return unix.Close(fd)
 }
 
-// Exchange sends a request of one or more rtnetlink messages from within the namespace and passes every datagram of the
-// answer to reply, until reply returns last. At least one message must ask for an acknowledgement. Exchanges of one
-// namespace run one at a time. One request for many changes is several times faster than one request per change.
+// Exchange sends a request of one or more rtnetlink messages, of which one must ask for an acknowledgement, and passes
+// every datagram of the answer to reply, until that returns last. One request at a time is under way.
 func (n *NS) Exchange(request []byte, reply func(datagram []byte) (last bool, err error)) error {
 	n.wire.mu.Lock()
 	defer n.wire.mu.Unlock()

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package observe shows what happens in a network namespace: conntrack entries and their events, packets on devices,
+// packets that rules log, and generations of the nftables ruleset. Await waits for a state.
 package observe
 
 import (

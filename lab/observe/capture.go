@@ -16,12 +16,10 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// captureBuffer is the receive buffer of a capture: room for some ten thousand small packets while this process gets no
-// CPU. The kernel takes memory only as packets come.
+// captureBuffer is the receive buffer of a capture: some ten thousand small packets. Memory is taken as they come.
 const captureBuffer = 64 << 20 // bytes
 
-// Frame is a packet at a device, as AF_PACKET shows it: before netfilter's prerouting on the way in, after postrouting
-// on the way out.
+// Frame is a packet at a device: before netfilter's prerouting on the way in, after postrouting on the way out.
 type Frame struct {
 	// Device is the name of the device, or "if7" if the device was gone before its name was looked up.
 	Device string
@@ -31,9 +29,8 @@ type Frame struct {
 	At time.Time
 	// Ethernet reports whether Data begins with an Ethernet header. On devices like tunl0 it begins with the IP header.
 	Ethernet bool
-	// ChecksumPending reports that the transport checksum is not computed yet: veth leaves it to the network card, and a
-	// packet inside the machine never reaches one (see DisableOffloads). For the same reason a frame can be longer than
-	// the MTU.
+	// ChecksumPending reports that the transport checksum is still to be computed: veth leaves it to the network card
+	// (see DisableOffloads). For the same reason a frame can be longer than the MTU.
 	ChecksumPending bool
 	// Data is the packet, without a VLAN tag.
 	Data []byte
@@ -84,7 +81,7 @@ func StartCapture(ns *netns.NS) (*Capture, error) {
 		receiveBuffer(fd, captureBuffer),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
-		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last: a busy node fills the default buffer meanwhile
+		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: everything})) // last, or packets fill the default buffer
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: capture: %w", ns.Name(), err), unix.Close(fd))
 	}
@@ -108,8 +105,7 @@ func (c *Capture) read(raw syscall.RawConn) {
 	})
 }
 
-// receiveBuffer sets the size of a socket's buffer. Only root may exceed the machine's net.core.rmem_max. For other
-// users the buffer stays smaller and overruns sooner.
+// receiveBuffer sets the size of a socket's buffer, for users other than root up to net.core.rmem_max.
 func receiveBuffer(fd, size int) error {
 	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size)
 	if errors.Is(err, unix.EPERM) {
@@ -118,8 +114,7 @@ func receiveBuffer(fd, size int) error {
 	return err
 }
 
-// Close ends the recording and keeps the recorded frames. It takes some 10 ms, because the kernel waits until every CPU
-// has released the socket (packet_release).
+// Close ends the recording and keeps the frames. It takes some 10 ms, while all CPUs release the socket.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	if c.fd < 0 {
@@ -134,8 +129,7 @@ func (c *Capture) Close() error {
 	return err
 }
 
-// Packets returns all frames so far, in the order of recording. Frames that different CPUs processed at the same time
-// can be out of order by some microseconds; At is exact.
+// Packets returns all frames so far, as recorded: CPUs can be out of order by microseconds. At is exact.
 func (c *Capture) Packets() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()

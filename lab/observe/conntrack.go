@@ -22,12 +22,11 @@ const eventBuffer = 8 << 20 // bytes
 
 // Conntrack reads and changes the conntrack table of one namespace. Its methods may be called from any goroutine.
 //
-// A namespace tracks nothing until something requires it, such as a NAT rule or a match on the conntrack state: until
-// then its table stays empty, whatever the traffic.
+// A namespace tracks nothing until something requires it, such as a NAT rule or a match on the conntrack state.
 type Conntrack struct {
 	ns     *netns.NS
 	conn   *conntrack.Conn
-	lookup *lookup
+	single *nfnetlink // for look-ups of single entries
 
 	listing sync.Mutex // held while a listing is made
 	mu      sync.Mutex
@@ -40,15 +39,15 @@ func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: open conntrack: %w", ns.Name(), err)
 	}
-	lookup, err := newLookup(ns)
+	single, err := openNfnetlink(ns)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: open conntrack: %w", ns.Name(), err), conn.Close())
 	}
-	return &Conntrack{ns: ns, conn: conn, lookup: lookup}, nil
+	return &Conntrack{ns: ns, conn: conn, single: single}, nil
 }
 
 // Close closes the connection. The namespace may be closed before or after.
-func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.lookup.close()) }
+func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.single.close()) }
 
 // Flows lists the entries of both families that keep accepts, or all if keep is nil. The listing starts after the call.
 func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, error) {
@@ -65,13 +64,12 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// Flow looks up the entry whose original direction is orig, of a protocol with ports. It returns false if there is none
-// in zone 0. The lookup is cheap, while a listing takes tens of milliseconds.
+// Flow looks up the entry with orig as original direction, in zone 0, of a protocol with ports. Flows is slower.
 func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the protocol number
 	var found *conntrack.Flow
 	if err == nil {
-		found, err = c.lookup.get(tuple.Proto.Protocol, orig)
+		found, err = c.single.lookup(tuple.Proto.Protocol, orig)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -83,8 +81,7 @@ func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	return f, f.Orig == orig, nil // the kernel also finds an entry by its reply direction
 }
 
-// listing is one listing, shared by all callers that asked before it began. It costs tens of milliseconds of CPU even
-// for an empty table, because the kernel walks the table of all namespaces.
+// listing is shared by all callers that asked before it began: the kernel walks the table of all namespaces.
 type listing struct {
 	done  chan struct{} // closed when the other fields are set
 	flows []conntrack.Flow
@@ -120,8 +117,7 @@ func (c *Conntrack) make(l *listing) {
 	l.flows, l.err = c.dump()
 }
 
-// dumps is how often a dump is tried. The kernel breaks one off when the buffer is full or the table is resized
-// meanwhile.
+// dumps is how often a dump is tried, which the kernel aborts if the buffer is full or the table is resized.
 const dumps = 100
 
 func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {
@@ -137,11 +133,9 @@ func (c *Conntrack) dump() (flows []conntrack.Flow, err error) {
 // Delete removes an entry. It is no error if the entry is already gone.
 func (c *Conntrack) Delete(f Flow) error {
 	orig, err := f.tupleTo(f.Orig)
-	if err == nil {
-		var reply conntrack.Tuple
-		if reply, err = f.tupleTo(f.Reply); err == nil { // the library derives the family from both
-			err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, TupleReply: reply, Zone: f.Zone})
-		}
+	reply, replyErr := f.tupleTo(f.Reply) // the library derives the family from both
+	if err = errors.Join(err, replyErr); err == nil {
+		err = c.conn.Delete(conntrack.Flow{TupleOrig: orig, TupleReply: reply, Zone: f.Zone})
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: delete conntrack entry %s: %w", c.ns.Name(), f, err)
@@ -168,8 +162,7 @@ const (
 	FlowUpdated
 	// FlowGone is the end of an entry.
 	FlowGone
-	// FlowsLost reports that events were lost because the reader was slower than the kernel. It has no flow; call Flows to
-	// learn the present state.
+	// FlowsLost reports that the reader was too slow and events were lost. Call Flows to learn the present state.
 	FlowsLost
 )
 
@@ -183,8 +176,7 @@ type FlowEvent struct {
 	Flow   Flow
 }
 
-// Events reports every change of the table from now on. It closes the channel when the context ends. It reports an
-// error of the netlink socket as FlowsLost.
+// Events reports every change of the table until the context ends. FlowsLost also stands for a socket error.
 func (c *Conntrack) Events(ctx context.Context) (<-chan FlowEvent, error) {
 	l, err := c.listen()
 	if err != nil {

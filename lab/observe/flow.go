@@ -16,8 +16,7 @@ import (
 type Flow struct {
 	// Proto is "tcp", "udp", "sctp", "icmp", "icmpv6", or a protocol number.
 	Proto string
-	// Orig is the first packet of the flow as it came in, Reply is the expected reply as it comes in. Without translation
-	// each is the reverse of the other.
+	// Orig is the first packet as it came in, Reply the expected reply as it comes in: its reverse, if not translated.
 	Orig, Reply Tuple
 	// Mark is the connection mark (not the packet's).
 	Mark uint32
@@ -31,8 +30,7 @@ type Flow struct {
 	Timeout time.Duration
 }
 
-// Tuple is one direction of a flow. ICMP has no ports: for an echo, the source port is its id and the destination port
-// is type<<8 | code.
+// Tuple is one direction of a flow. An ICMP echo has its id as source port and type<<8 | code as destination port.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
 func (t Tuple) String() string { return fmt.Sprintf("%s -> %s", t.Src, t.Dst) }
@@ -85,7 +83,8 @@ func protoName(proto uint8) string {
 
 // tcpStates is enum tcp_conntrack (include/uapi/linux/netfilter/nf_conntrack_tcp.h).
 var tcpStates = [...]string{
-	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE", "SYN_SENT2",
+	"NONE", "SYN_SENT", "SYN_RECV", "ESTABLISHED", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE",
+	"SYN_SENT2",
 }
 
 func flowFrom(f *conntrack.Flow) Flow {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -14,12 +15,10 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// LogGroups receives the packets that rules of a namespace send to NFLOG groups. When the sending system call passes
-// the rule itself, the packet is there before the call returns.
+// LogGroups receives the packets that rules of a namespace send to NFLOG groups, before the sending call returns.
 type LogGroups struct {
-	ns  string
-	fd  int
-	buf []byte
+	ns     string
+	socket *nfnetlink
 }
 
 // Logged is a packet that a rule has logged.
@@ -42,15 +41,12 @@ const (
 
 // OpenLogGroups subscribes to NFLOG groups of a namespace. A group has one subscriber at a time.
 func OpenLogGroups(ns *netns.NS, groups ...uint16) (*LogGroups, error) {
-	fd, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
+	s, err := openNfnetlink(ns)
 	if err != nil {
 		return nil, fmt.Errorf("NFLOG: %w", err)
 	}
-	l := &LogGroups{ns: ns.Name(), fd: fd, buf: make([]byte, 64<<10)}
-	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // root may exceed net.core.rmem_max
-	if err != nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<20) // an ordinary user in a user namespace may not
-	}
+	l := &LogGroups{ns: ns.Name(), socket: s}
+	err = receiveBuffer(s.fd, eventBuffer)
 	for _, g := range groups {
 		err = errors.Join(err, l.bind(g))
 	}
@@ -62,49 +58,19 @@ func OpenLogGroups(ns *netns.NS, groups ...uint16) (*LogGroups, error) {
 
 // bind subscribes to a group, with delivery of each packet at once.
 func (l *LogGroups) bind(group uint16) error {
-	enc := netlink.NewAttributeEncoder()
-	enc.ByteOrder = binary.BigEndian
-	enc.Bytes(nflogCommand, []byte{nflogBind})
-	if err := l.configure(group, enc); err != nil {
+	h := netlink.Header{Type: nflogConfig, Flags: netlink.Acknowledge, Sequence: 1}
+	_, err := l.socket.ask(h, unix.AF_UNSPEC, group, func(e *netlink.AttributeEncoder) {
+		e.Bytes(nflogCommand, []byte{nflogBind})
+	})
+	if err != nil {
 		return fmt.Errorf("bind group %d: %w", group, err)
 	}
-	enc = netlink.NewAttributeEncoder()
-	enc.ByteOrder = binary.BigEndian
-	enc.Bytes(nflogMode, append(binary.BigEndian.AppendUint32(nil, nflogCopied), nflogCopyPacket, 0))
-	enc.Uint32(nflogThreshold, 1)
-	if err := l.configure(group, enc); err != nil {
+	_, err = l.socket.ask(h, unix.AF_UNSPEC, group, func(e *netlink.AttributeEncoder) {
+		e.Bytes(nflogMode, append(binary.BigEndian.AppendUint32(nil, nflogCopied), nflogCopyPacket, 0))
+		e.Uint32(nflogThreshold, 1)
+	})
+	if err != nil {
 		return fmt.Errorf("configure group %d: %w", group, err)
-	}
-	return nil
-}
-
-func (l *LogGroups) configure(group uint16, attributes *netlink.AttributeEncoder) error {
-	attrs, err := attributes.Encode()
-	if err != nil {
-		return err
-	}
-	header := binary.BigEndian.AppendUint16([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}, group) // struct nfgenmsg
-	m := netlink.Message{
-		Header: netlink.Header{Type: nflogConfig, Flags: netlink.Request | netlink.Acknowledge, Sequence: 1},
-		Data:   append(header, attrs...),
-	}
-	m.Header.Length = uint32(unix.NLMSG_HDRLEN + len(m.Data))
-	b, err := m.MarshalBinary()
-	if err != nil {
-		return err
-	}
-	if err := unix.Sendto(l.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return os.NewSyscallError("sendto", err)
-	}
-	n, _, err := unix.Recvfrom(l.fd, l.buf, 0)
-	if err != nil {
-		return os.NewSyscallError("recvfrom", err)
-	}
-	if n < unix.NLMSG_HDRLEN+4 {
-		return fmt.Errorf("answer of %d bytes", n)
-	}
-	if code := int32(binary.NativeEndian.Uint32(l.buf[unix.NLMSG_HDRLEN:])); code != 0 {
-		return unix.Errno(-code)
 	}
 	return nil
 }
@@ -113,7 +79,7 @@ func (l *LogGroups) configure(group uint16, attributes *netlink.AttributeEncoder
 func (l *LogGroups) Drain() ([]Logged, error) {
 	var out []Logged
 	for {
-		n, _, err := unix.Recvfrom(l.fd, l.buf, unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(l.socket.fd, l.socket.buffer[:], unix.MSG_DONTWAIT)
 		switch err {
 		case nil:
 		case unix.EINTR:
@@ -123,19 +89,19 @@ func (l *LogGroups) Drain() ([]Logged, error) {
 		default: // ENOBUFS: some were lost
 			return out, fmt.Errorf("%s: NFLOG: %w", l.ns, os.NewSyscallError("recvfrom", err))
 		}
-		for b := l.buf[:n]; len(b) >= unix.NLMSG_HDRLEN; {
-			size := int(binary.NativeEndian.Uint32(b))
-			if size < unix.NLMSG_HDRLEN || size > len(b) {
-				return out, fmt.Errorf("%s: NFLOG: a message of %d bytes in %d", l.ns, size, len(b))
+		messages, err := syscall.ParseNetlinkMessage(l.socket.buffer[:n])
+		if err != nil {
+			return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
+		}
+		for _, m := range messages {
+			if m.Header.Type != nflogPacket || len(m.Data) <= nfgenmsgSize {
+				continue
 			}
-			if binary.NativeEndian.Uint16(b[4:]) == nflogPacket && size > unix.NLMSG_HDRLEN+4 {
-				p, err := parseLogged(b[unix.NLMSG_HDRLEN+4 : size])
-				if err != nil {
-					return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
-				}
-				out = append(out, p)
+			p, err := parseLogged(m.Data[nfgenmsgSize:])
+			if err != nil {
+				return out, fmt.Errorf("%s: NFLOG: %w", l.ns, err)
 			}
-			b = b[min(len(b), (size+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1)):]
+			out = append(out, p)
 		}
 	}
 }
@@ -158,4 +124,4 @@ func parseLogged(attributes []byte) (Logged, error) {
 }
 
 // Close unsubscribes.
-func (l *LogGroups) Close() error { return unix.Close(l.fd) }
+func (l *LogGroups) Close() error { return l.socket.close() }

@@ -85,12 +85,12 @@ func (p *Packet) end(a netip.AddrPort) string {
 
 // Decode decodes the packet in a frame. The error is ErrNotIP for other frames.
 func Decode(f Frame) (*Packet, error) {
-	data := f.Data
-	if f.Ethernet {
-		var err error
-		if data, err = stripEthernet(data); err != nil {
-			return nil, err
-		}
+	if !f.Ethernet {
+		return DecodeIP(f.Data)
+	}
+	data, err := stripEthernet(f.Data)
+	if err != nil {
+		return nil, err
 	}
 	return DecodeIP(data)
 }
@@ -227,14 +227,8 @@ func (p *Packet) decodeTCP(b []byte) {
 		set  bool
 		name string
 	}{
-		{tcp.SYN, "SYN"},
-		{tcp.FIN, "FIN"},
-		{tcp.RST, "RST"},
-		{tcp.PSH, "PSH"},
-		{tcp.ACK, "ACK"},
-		{tcp.URG, "URG"},
-		{tcp.ECE, "ECE"},
-		{tcp.CWR, "CWR"},
+		{tcp.SYN, "SYN"}, {tcp.FIN, "FIN"}, {tcp.RST, "RST"}, {tcp.PSH, "PSH"},
+		{tcp.ACK, "ACK"}, {tcp.URG, "URG"}, {tcp.ECE, "ECE"}, {tcp.CWR, "CWR"},
 	} {
 		if f.set {
 			names = append(names, f.name)

@@ -13,8 +13,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// WritePcapng writes everything that several captures have recorded so far as one pcapng file, ordered by time, with an
-// interface for every device, named "n1/eth0". Every packet carries its direction.
+// WritePcapng writes what captures have recorded so far, by time, with an interface for each device ("n1/eth0").
 func WritePcapng(w io.Writer, captures ...*Capture) error {
 	if err := writePcapng(w, collect(captures)); err != nil {
 		return fmt.Errorf("write pcapng: %w", err)
@@ -46,18 +45,15 @@ func collect(captures []*Capture) []placedFrame {
 
 func writePcapng(w io.Writer, frames []placedFrame) error {
 	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "viplab"}}
-	if len(frames) == 0 { // the writer requires an interface even for an empty file
-		out, err := pcapgo.NewNgWriterInterface(w, ngInterface(place{"none", true}), options)
-		if err != nil {
-			return err
-		}
-		return out.Flush()
+	first := place{"none", true} // the writer requires an interface even for an empty file
+	if len(frames) > 0 {
+		first = frames[0].place
 	}
-	out, err := pcapgo.NewNgWriterInterface(w, ngInterface(frames[0].place), options)
+	out, err := pcapgo.NewNgWriterInterface(w, ngInterface(first), options)
 	if err != nil {
 		return err
 	}
-	ids := map[place]int{frames[0].place: 0}
+	ids := map[place]int{first: 0}
 	for _, f := range frames {
 		id, known := ids[f.place]
 		if !known {

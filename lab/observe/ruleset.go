@@ -4,6 +4,7 @@ package observe
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,23 +16,20 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// RulesetChanges ticks after every transaction on a namespace's nftables ruleset, which includes iptables-nft. It
-// closes the channel when the context ends. Transactions that come faster than they are received make one tick.
-// iptables-legacy has no such events.
+// RulesetChanges ticks after transactions on a namespace's nftables ruleset, which includes iptables-nft but not
+// iptables-legacy. It closes the channel when the context ends. A slow reader gets fewer ticks.
 func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
 	return ticks(ctx, ns, isNewGeneration)
 }
 
-// ChainChanges ticks after every transaction that writes or deletes a rule of one of the chains, in any table of the
-// protocol: unix.NFPROTO_IPV4 for iptables-nft. Otherwise it is like RulesetChanges.
+// ChainChanges is RulesetChanges for rules of some chains, in any table of the protocol (unix.NFPROTO_IPV4).
 func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
 	return ticks(ctx, ns, func(m netlink.Message) bool {
 		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })
 	})
 }
 
-// ticks ticks after each transaction with a message that matters. The kernel sends the messages once the transaction is
-// in force.
+// ticks ticks after each transaction with a message that matters, once the transaction is in force.
 func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool) (<-chan struct{}, error) {
 	conn, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})
 	if err != nil {
@@ -70,9 +68,6 @@ func ticks(ctx context.Context, ns *netns.NS, matters func(netlink.Message) bool
 	return ticks, nil
 }
 
-// nfgenmsgSize is the size of struct nfgenmsg, the header of nftables messages. It begins with the protocol.
-const nfgenmsgSize = 4
-
 // isNewGeneration reports whether m is NFT_MSG_NEWGEN, the last message of every transaction.
 func isNewGeneration(m netlink.Message) bool { return m.Header.Type == nftMessage(unix.NFT_MSG_NEWGEN) }
 
@@ -95,4 +90,30 @@ func isRuleOf(m netlink.Message, protocol uint8, chain func(string) bool) bool {
 
 func nftMessage(number int) netlink.HeaderType {
 	return netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | number)
+}
+
+// RulesetGeneration returns a number that every transaction on the nftables ruleset changes, iptables-nft included
+// (NFT_MSG_GETGEN in linux/netfilter/nf_tables.h).
+func RulesetGeneration(ns *netns.NS) (number uint32, err error) {
+	s, err := openNfnetlink(ns)
+	if err != nil {
+		return 0, fmt.Errorf("%s: open nftables: %w", ns.Name(), err)
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	h := netlink.Header{Type: nftMessage(unix.NFT_MSG_GETGEN)}
+	answer, err := s.ask(h, 0, 0, func(*netlink.AttributeEncoder) {})
+	if err != nil {
+		return 0, fmt.Errorf("%s: ask for the generation of the ruleset: %w", ns.Name(), err)
+	}
+	attributes, err := netlink.NewAttributeDecoder(answer.Data[min(nfgenmsgSize, len(answer.Data)):])
+	if err != nil {
+		return 0, fmt.Errorf("%s: generation of the ruleset: %w", ns.Name(), err)
+	}
+	attributes.ByteOrder = binary.BigEndian
+	for attributes.Next() {
+		if attributes.Type() == unix.NFTA_GEN_ID {
+			return attributes.Uint32(), attributes.Err()
+		}
+	}
+	return 0, fmt.Errorf("%s: the kernel does not tell the generation of the ruleset", ns.Name())
 }

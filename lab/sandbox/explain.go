@@ -32,38 +32,38 @@ func explain(step string, err error) error {
 
 // explainWith is explain with the settings below /proc/sys given by setting, which returns "" for a missing one.
 func explainWith(step string, err error, root bool, setting func(string) string) error {
-	refusal := &UnavailableError{Step: step, Err: err}
+	var cause, cure string
 	switch {
 	case setting("user/max_user_namespaces") == "0" && !root:
-		refusal.Cause = "user.max_user_namespaces is 0: no user may create a user namespace"
-		refusal.Cure = "run with sudo, or: sudo sysctl user.max_user_namespaces=15000"
+		cause = "user.max_user_namespaces is 0: no user may create a user namespace"
+		cure = "run with sudo, or: sudo sysctl user.max_user_namespaces=15000"
 	case setting("kernel/unprivileged_userns_clone") == "0" && !root:
-		refusal.Cause = "kernel.unprivileged_userns_clone is 0: only root may create a user namespace"
-		refusal.Cure = "run with sudo, or: sudo sysctl kernel.unprivileged_userns_clone=1"
+		cause = "kernel.unprivileged_userns_clone is 0: only root may create a user namespace"
+		cure = "run with sudo, or: sudo sysctl kernel.unprivileged_userns_clone=1"
 	case setting("kernel/apparmor_restrict_unprivileged_userns") == "1" && !root:
-		refusal.Cause = "kernel.apparmor_restrict_unprivileged_userns is 1: a user namespace is granted without its " +
+		cause = "kernel.apparmor_restrict_unprivileged_userns is 1: a user namespace is granted without its " +
 			"capabilities"
-		refusal.Cure = "run with sudo, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+		cure = "run with sudo, or: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
 	case errors.Is(err, unix.ENOSPC):
-		refusal.Cause = "a limit on namespaces is reached: user.max_*_namespaces, or 32 levels of nesting"
-		refusal.Cure = "see sysctl -a --pattern 'max_.*_namespaces'"
+		cause = "a limit on namespaces is reached: user.max_*_namespaces, or 32 levels of nesting"
+		cure = "see sysctl -a --pattern 'max_.*_namespaces'"
 	case step == "mount proc" && errors.Is(err, unix.EPERM):
-		refusal.Cause = "parts of /proc are masked here, as container engines do, and the kernel does not let a fresh " +
+		cause = "parts of /proc are masked here, as container engines do, and the kernel does not let a fresh " +
 			"/proc unmask them"
-		refusal.Cure = "docker run --privileged, or --security-opt systempaths=unconfined"
+		cure = "docker run --privileged, or --security-opt systempaths=unconfined"
 	case step == "mount tmpfs on /run" && errors.Is(err, unix.ENOENT):
-		refusal.Cause = "the root file system has no folder /run"
-		refusal.Cure = "mkdir /run"
+		cause = "the root file system has no folder /run"
+		cure = "mkdir /run"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		refusal.Cause = "a seccomp filter, a missing CAP_SYS_ADMIN or a security module forbids it, as container engines do"
-		refusal.Cure = "run with sudo; in a container: docker run --privileged"
+		cause = "a seccomp filter, a missing CAP_SYS_ADMIN or a security module forbids it, as container engines do"
+		cure = "run with sudo; in a container: docker run --privileged"
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-		refusal.Cause = "the kernel is built without one of the namespaces (pid, net, uts, ipc, user), or is older than 5.12"
-		refusal.Cure = "use a distribution's kernel: scripts/vm boots one"
+		cause = "the kernel is built without one of the namespaces (pid, net, uts, ipc, user), or is older than 5.12"
+		cure = "use a distribution's kernel: scripts/vm boots one"
 	default:
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	return refusal
+	return &UnavailableError{Step: step, Err: err, Cause: cause, Cure: cure}
 }
 
 func readSetting(name string) string {

@@ -77,3 +77,72 @@ func reapUntil(program int) int {
 		}
 	}
 }
+
+// makeWorld sets up the mounts and the loopback of the fresh namespaces.
+func makeWorld() error {
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"mount proc", mountProc},
+		{"make /sys read-only", protectSys},
+		{"mount tmpfs on /run", mountRun},
+		{"set host name", func() error { return unix.Sethostname([]byte(Hostname)) }},
+		{"set loopback up", LoopbackUp},
+		{"raise the limit of open files", raiseFileLimit},
+	} {
+		if err := step.do(); err != nil {
+			return explain(step.name, err)
+		}
+	}
+	return nil
+}
+
+func mountProc() error {
+	return unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+}
+
+// protectSys keeps root in the sandbox from writing settings that no namespace covers, such as the size of the
+// machine's conntrack table, which kube-proxy sets through /sys/module/nf_conntrack if /sys is writable.
+func protectSys() error {
+	return unix.MountSetattr(unix.AT_FDCWD, "/sys", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}
+
+// mountRun covers the machine's /run, with its sockets, locks and named namespaces, with an empty one.
+func mountRun() error {
+	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/run/netns", "/run/lock", StateDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LoopbackUp sets up the loopback device of the network namespace that the thread is in.
+func LoopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_LOOPBACK | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
+
+// raiseFileLimit makes room for a few descriptors per namespace. Children inherit a limit that package syscall sets.
+func raiseFileLimit() error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("getrlimit: %w", err)
+	}
+	limit.Cur = limit.Max
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+}

@@ -2,10 +2,9 @@
 
 // Package sandbox moves a whole program into Linux namespaces of its own before the program does anything.
 //
-// A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine
-// whenever it dies at the wrong moment. The sandbox contains nothing of the machine, and the kernel cleans up: every
-// process of the lab, however often it forked, ends with process 1 of the sandbox, and every namespace with its last
-// process and descriptor.
+// A harness that builds networks would otherwise leave links, rules, sysctls, mounts and daemons on the machine when it
+// dies at the wrong moment. Here the kernel cleans up: every process of the lab ends with process 1 of the sandbox, and
+// every namespace with its last process and descriptor.
 //
 // A sandbox consists of three processes, all of the same executable with the same arguments:
 //
@@ -13,15 +12,12 @@
 //	init         process 1 of the sandbox: sets up mounts and loopback, starts the program, reaps orphans
 //	program      the caller's code; Enter returns only here
 //
-// Each ends with the one before: init ends when the supervisor is gone (by Pdeathsig and by the end of a socket), and
-// with init the kernel ends everything in its process namespace.
+// Each ends with the one before: init by Pdeathsig and the end of a socket, and all others by the kernel.
 //
-// The new namespaces are pid, mount, net, uts and ipc. A user who is not root also gets a user namespace with one user,
-// root.
+// The new namespaces are pid, mount, net, uts and ipc, and for a user who is not root a user namespace.
 //
-// A command calls Enter, a test binary calls Main. In every other process, importing the package changes nothing. In
-// process 1 the package takes over as soon as it is initialised: process 1 needs none of the program's other packages,
-// and their initialisation is most of the cost of a start.
+// A command calls Enter, a test binary Main. In process 1 the package takes over as soon as it is initialised, without
+// the other packages of the program, whose initialisation is most of the cost of a start.
 package sandbox
 
 import (
@@ -35,15 +31,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StateDir is a directory that only this sandbox sees. It is empty at the start and gone at the end. It lies on the
-// tmpfs that covers /run.
+// StateDir is a directory of this sandbox alone, on the tmpfs that covers /run. It is empty at the start.
 const StateDir = "/run/viplab"
 
 // Hostname is the sandbox's host name (uname -n).
 const Hostname = "viplab"
 
-// marker is the environment variable that holds the stage of the next process. Enter removes it, so that children of
-// the program can make a sandbox of their own.
+// marker is the variable that holds the stage of the next process. Enter removes it, so that sandboxes can be nested.
 const marker = "VIPLAB_SANDBOX"
 
 type stage string
@@ -73,12 +67,10 @@ func init() {
 // Inside reports whether this process is the program in a sandbox of this package.
 func Inside() bool { return self.stage == stageProgram }
 
-// Rootless reports whether the sandbox has a user namespace of its own, whose root is an ordinary user of the machine.
-// It returns false outside a sandbox.
+// Rootless reports whether the sandbox has a user namespace, whose root is an ordinary user of the machine.
 func Rootless() bool { return self.rootless }
 
-// TempDir makes a directory whose name begins with prefix. It makes it in StateDir, so that it goes with the sandbox,
-// or outside a sandbox in the machine's directory for temporary files.
+// TempDir makes a temporary directory: in StateDir, or outside a sandbox in that of the machine.
 func TempDir(prefix string) (string, error) {
 	if Inside() {
 		return os.MkdirTemp(StateDir, prefix)
@@ -86,8 +78,7 @@ func TempDir(prefix string) (string, error) {
 	return os.MkdirTemp("", "viplab-"+prefix)
 }
 
-// Door returns the prefix that runs a command on the machine in this sandbox, as root or as the user who owns the
-// sandbox. It returns "" outside a sandbox.
+// Door returns the prefix that runs a command in this sandbox from the machine, or "" outside a sandbox.
 func Door() string {
 	if !Inside() {
 		return ""
@@ -108,13 +99,12 @@ func Main(m interface{ Run() int }) {
 	os.Exit(m.Run())
 }
 
-// Enter returns nil inside the sandbox, and an error if it cannot make one. Otherwise it does not return on the machine
-// itself: it waits for the program inside and exits with its code, or with 128 plus the number of the signal that ended
-// it. Call it before any visible effect: the code before it runs twice.
+// Enter returns nil inside the sandbox, and an error if it cannot make one. On the machine itself it does not return,
+// but exits with the code of the program inside, or 128 plus the number of the signal that ended it. Call it before any
+// visible effect: the code before it runs twice.
 //
-// The first interrupt (Ctrl-C) goes to the program, which may end in its own time; the second ends the sandbox at once.
-// The program is not in the terminal's foreground group, so that it gets each interrupt exactly once. For the same
-// reason /dev/null replaces a terminal as standard input. Pipes and files pass through.
+// The first interrupt (Ctrl-C) goes to the program; the second ends the sandbox at once. The program is not in the
+// foreground group, so that it gets each interrupt once, and /dev/null replaces a terminal as its standard input.
 func Enter() error {
 	if Inside() {
 		return os.Unsetenv(marker)
@@ -128,8 +118,7 @@ func Enter() error {
 	return nil
 }
 
-// identify parses a marker. It ignores one that does not come from a supervisor outside, such as an exported variable:
-// the network namespace that the marker names must differ from this process's own.
+// identify parses a marker. It ignores one without a supervisor outside: the network namespaces must differ.
 func identify(value string) identity {
 	fields := strings.Split(value, ",")
 	if len(fields) != 4 || fields[1] == networkNamespace() {
@@ -158,8 +147,7 @@ func environ(next identity) []string {
 	return append(env, fmt.Sprintf("%s=%s,%s,%s,%s", marker, next.stage, next.outside, user, next.init))
 }
 
-// withSbin adds the sbin directories to a PATH that lacks them, such as that of an ordinary user, who is root in the
-// sandbox. It leaves an empty PATH alone, which asks for no programs at all.
+// withSbin adds the sbin directories to the PATH of an ordinary user. It leaves an empty PATH alone.
 func withSbin(path string) string {
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
 		if path != "" && !slices.Contains(filepath.SplitList(path), dir) {

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is the client's end of a connection: a TCP connection, or a UDP socket that is connected to one address. It may
-// be used from any goroutine.
+// Conn is the client's end of a TCP connection, or a connected UDP socket. It may be used from any goroutine.
 type Conn struct {
 	probe Probe
 	tcp   bool
@@ -82,9 +81,8 @@ func (c *Conn) Close() error {
 	return errors.Join(errs...)
 }
 
-// Exchange sends one request and returns its outcome. After Silence the next exchange may still succeed: TCP also
-// retransmits the old request, at its own pace (after 0.2 s, 0.4 s, ...), and sends nothing new until that has been
-// acknowledged. Exchange skips the answers to older requests.
+// Exchange sends one request and returns its outcome. After Silence the next exchange may still succeed: TCP
+// retransmits the old request at its own pace, and Exchange skips the answers to older requests.
 func (c *Conn) Exchange(ctx context.Context) Answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,9 +165,8 @@ func (c *Conn) attempt() Answer {
 	return c.look()
 }
 
-// provable is how many bytes of payload can be expected to cross a TCP connection at once, within the first window. A
-// larger payload may be waiting for a timer (the delayed acknowledgement of RFC 1122 4.2.3.2), and no fence can order a
-// timer.
+// provable is the payload that can cross a TCP connection within the first window. The rest may wait for a timer (the
+// delayed acknowledgement of RFC 1122 4.2.3.2), which no fence can order.
 const provable = 8 << 10
 
 // prove returns attempt with a proof of silence, as far as there can be one.
@@ -238,4 +235,48 @@ func (c *Conn) remarks() string {
 		s += "connected; "
 	}
 	return s
+}
+
+// wait continues the exchange until the context ends. describe returns the Detail of a silence.
+func (c *Conn) wait(ctx context.Context, describe func(waited time.Duration) string) Answer {
+	start := time.Now()
+	release := c.until(ctx)
+	defer release()
+
+	var a Answer
+	err := error(nil)
+	if !c.up || len(c.out) > 0 {
+		err = c.raw.Write(func(uintptr) bool {
+			a = c.attempt()
+			return a.decided() || c.up && len(c.out) == 0
+		})
+	}
+	if err == nil && !a.decided() {
+		err = c.raw.Read(func(uintptr) bool { a = c.look(); return a.decided() })
+	}
+	switch {
+	case a.decided():
+		return a
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return Answer{Fault: fmt.Errorf("wait for an answer: %w", err)}
+	case errors.Is(ctx.Err(), context.Canceled):
+		return Answer{Fault: ctx.Err()}
+	}
+	return Answer{Outcome: Silence, Detail: describe(time.Since(start).Round(time.Millisecond))}
+}
+
+// until makes the poller give up when the context ends.
+func (c *Conn) until(ctx context.Context) (release func()) {
+	deadline, _ := ctx.Deadline()
+	_ = c.file.SetDeadline(deadline) // a zero time is no deadline; fails only if the file is closed
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.file.SetDeadline(time.Unix(1, 0))
+		close(ended)
+	})
+	return func() {
+		if !stop() {
+			<-ended // otherwise it would cut the next exchange short
+		}
+	}
 }

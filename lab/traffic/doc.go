@@ -25,11 +25,10 @@
 // packet and every answer of the kernel to it have advanced by at least one hop too. Once enough echoes have been
 // answered, everything that the probe caused in the kernel has happened.
 //
-// The kernel's queues do not cover what a server of this process does with a request that has reached it. Therefore all
-// servers of the process share one event loop, which a probe can run itself: after the fences it lets the loop serve
-// every request that is in a socket, and learns whether its own was among them.
+// The kernel's queues do not cover the servers of this process. Therefore all of them share one event loop, which a
+// probe can run itself: after the fences it serves every request that is in a socket, and learns whether its own was
+// among them.
 //
-// A fence proves nothing about packets that are held back on purpose: by a relaying process (a userspace proxy), by a
-// delaying queue discipline, or by the resolution of an absent neighbour (the kernel reports its failure after 3 s).
-// Probe.Patience is for those.
+// A fence proves nothing about packets that are held back on purpose: by a userspace proxy, a delaying queue, or the
+// resolution of an absent neighbour (the kernel gives up after 3 s). Probe.Patience is for those.
 package traffic

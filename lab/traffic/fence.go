@@ -5,9 +5,15 @@ package traffic
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -16,10 +22,9 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// The proof of silence takes promptEchoes echoes in a row that were answered when the sending system call returned: the
-// kernel then empties its queue inside the call. When the kernel leaves the queue to its own thread (ksoftirqd, under
-// load, before Linux 6.5), only the order of the queue remains. The proof then takes patientEchoes echoes, so that even
-// the nearest fence's path, walked there and back that often, is longer than any path of a probe.
+// The proof of silence takes promptEchoes echoes in a row that were answered when the sending call returned, as the
+// kernel empties its queue inside the call. If its thread does (ksoftirqd, under load, before Linux 6.5), only the
+// order of the queue remains: then it takes patientEchoes, whose path together is longer than any of a probe.
 const promptEchoes, patientEchoes = 4, 32
 
 // echoAgain is the time after which an unanswered echo is sent again.
@@ -68,7 +73,7 @@ func onCPU(cpu int, f func(cpus)) error {
 		f(allowed)
 	}
 	if err := unix.SchedSetaffinity(0, &allowed.set); err != nil {
-		return fmt.Errorf("sched_setaffinity: %w", err) // the goroutine stays locked, so that no other one gets this thread
+		return fmt.Errorf("sched_setaffinity: %w", err) // the goroutine stays locked to this thread
 	}
 	runtime.UnlockOSThread()
 	return err
@@ -117,8 +122,7 @@ func (c *Conn) fence(ctx context.Context, done func() bool) error {
 	return nil
 }
 
-// echo sends an echo request until it is answered, and reports whether the answer was there when the sending call
-// returned.
+// echo sends an echo request until it is answered. atOnce means before the sending call returned.
 func (c *Conn) echo(ctx context.Context, to netip.Addr) (atOnce bool, err error) {
 	c.echoSeq++
 	c.echoFrom, c.echoed = to, false
@@ -174,7 +178,7 @@ func (c *Conn) takeEcho(m icmpMessage) {
 // pollIn waits until fd is readable, at most for the given time.
 func pollIn(fd int, wait time.Duration) {
 	timeout := unix.NsecToTimespec(int64(wait))
-	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks in any case
+	_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) // the caller looks anyway
 }
 
 func echoRequest(to netip.Addr, id, seq uint16) []byte {
@@ -201,4 +205,35 @@ func checksum(b []byte) uint16 {
 		sum = sum>>16 + sum&0xffff
 	}
 	return ^uint16(sum)
+}
+
+// errDropped means that silence proves nothing: the queue of a CPU overflowed and packets were lost.
+var errDropped = errors.New(
+	"too busy to tell: meanwhile a CPU's queue was full and packets were thrown away (net.core.netdev_max_backlog)")
+
+// softnet has a line for each CPU: packets processed, dropped, ... in hexadecimal. All namespaces show the same.
+var softnet = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/net/softnet_stat") })
+
+// droppedPackets returns how many packets the kernel has dropped because the queue of a CPU was full.
+func droppedPackets() (total uint64, err error) {
+	f, err := softnet()
+	if err != nil {
+		return 0, err
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, 0, 1<<20))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			return 0, fmt.Errorf("%s: no column of dropped packets in %q", f.Name(), line)
+		}
+		n, err := strconv.ParseUint(fields[1], 16, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		total += n
+	}
+	return total, nil
 }

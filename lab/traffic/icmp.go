@@ -23,21 +23,15 @@ const (
 	icmp6PortUnreachable                           = 4
 )
 
-// While the kernel is busy with a socket (in connect, say), it drops an ICMP error that arrives for it
-// (LockDroppedIcmps in /proc/net/netstat). The client then learns of the error only from the answer to the next SYN, a
-// second later. A raw socket of the same namespace gets every ICMP message, before the transport protocol does.
+// While the kernel is busy with a socket (in connect, say), it drops an ICMP error for it (LockDroppedIcmps in
+// /proc/net/netstat), and the client learns of it only a second later. A raw socket gets every ICMP message.
 
 // echoID gives the echoes of each probe an id of their own.
 var echoID atomic.Uint32
 
-// openICMP opens a raw socket in the namespace of the calling thread. It receives the errors and echo replies of the
-// whole namespace.
+// openICMP opens a raw socket that receives the errors and echo replies of the namespace of the thread.
 func openICMP(domain int) (int, error) {
-	proto := unix.IPPROTO_ICMP
-	if domain == unix.AF_INET6 {
-		proto = unix.IPPROTO_ICMPV6
-	}
-	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
+	fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, icmpOf(domain))
 	if err != nil {
 		return -1, fmt.Errorf("raw ICMP socket: %w", err)
 	}
@@ -45,6 +39,14 @@ func openICMP(domain int) (int, error) {
 		return -1, errors.Join(fmt.Errorf("filter of the raw ICMP socket: %w", err), unix.Close(fd))
 	}
 	return fd, nil
+}
+
+// icmpOf returns the ICMP of an address family.
+func icmpOf(domain int) int {
+	if domain == unix.AF_INET6 {
+		return unix.IPPROTO_ICMPV6
+	}
+	return unix.IPPROTO_ICMP
 }
 
 func filterICMP(fd, domain int) error {

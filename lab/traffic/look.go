@@ -44,8 +44,7 @@ func (c *Conn) send() Answer {
 	return Answer{}
 }
 
-// look checks the sockets without waiting. It reads the ICMP socket last: an error that arrives after that finds the
-// other socket unlocked and makes it readable.
+// look checks the sockets without waiting, ICMP last: a later error finds the other socket unlocked.
 func (c *Conn) look() (a Answer) {
 	if c.up {
 		a = c.receive()
@@ -157,7 +156,7 @@ func (c *Conn) fromError(doing string, err error) Answer {
 	case unix.ECONNRESET, unix.EPIPE:
 		return Answer{Outcome: Reset, Detail: "RST"}
 	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL:
-		// Routes of type unreachable, prohibit and blackhole give the last three (fib_props in net/ipv4/fib_semantics.c).
+		// Routes of type unreachable, prohibit and blackhole give the last three (fib_props in fib_semantics.c).
 		return Answer{Outcome: Unreachable, Detail: fmt.Sprintf("%s: %v", doing, err)}
 	case unix.EMSGSIZE:
 		// A datagram that must not be fragmented exceeded an MTU: ICMP fragmentation needed, ICMPv6 packet too big.

@@ -96,8 +96,7 @@ func (l *loop) start() error {
 	return nil
 }
 
-// serve answers every request that is in a socket now, and returns when the answers have been sent. It returns false if
-// the process has no servers.
+// serve answers every request that is in a socket now. It returns false if the process has no servers.
 func (l *loop) serve() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,29 +20,26 @@ import (
 type Probe struct {
 	// From is the client's namespace. It is required.
 	From *netns.NS
-	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the port is one that
-	// this process has not used lately, so that no old conntrack entry applies to a new probe.
+	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the probe a port
+	// that this process has not used lately, to which no old conntrack entry applies.
 	Source netip.AddrPort
-	// Low chooses the port below 1024, unless Source fixes it. When the kernel tracks a connection that it does not
-	// translate, and a translated flow already has the same addresses and ports, it gives the connection another source
-	// port. For masqueraded flows of clients with higher ports it uses none of these (nf_nat_l4proto_unique_tuple in
-	// net/netfilter/nf_nat_core.c).
+	// Low chooses the port below 1024, unless Source fixes it. The kernel changes the source port of an untranslated
+	// connection if a translated flow has the same addresses and ports, but masquerades clients with higher ports to
+	// none of these (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
 	Low bool
 	// To is the destination of the request. It is required.
 	To netip.AddrPort
 	// Proto is "tcp" or "udp". It is required.
 	Proto string
-	// Fences are addresses that answer ICMP echo over an allowed path, of the family of To. They prove silence at once.
-	// Without them the probe assumes silence when the context ends. After a TCP handshake, and for UDP, they are used only
-	// if this process runs servers; see the package comment.
+	// Fences are addresses of the family of To that answer ICMP echo over an allowed path. They prove silence at once;
+	// without them the probe waits for the context. After a TCP handshake, and for UDP, they need servers in this
+	// process; see the package comment.
 	Fences []netip.Addr
 	// FencesFrom is the namespace that sends the echoes, if replies could not reach From. Nil means From.
 	FencesFrom *netns.NS
-	// Patience is how much longer to listen after silence has been proved, for answers that a relay or a queue may delay.
-	// Zero means not at all.
+	// Patience is how much longer to listen after a proof of silence, for answers that a relay or a queue may delay.
 	Patience time.Duration
-	// IfAccepted limits Patience to TCP connections that were accepted: the peer may be a relay, whose silence is not
-	// proved. If the handshake itself meets silence, there is nothing to wait for.
+	// IfAccepted limits Patience to accepted TCP connections, whose peer may be a relay with an unproved silence.
 	IfAccepted bool
 	// Payload is how many bytes to send with the request and to get back.
 	Payload int
@@ -98,18 +95,20 @@ func (p Probe) prepare() (*Conn, error) {
 			return nil, fmt.Errorf("fence %s is of another family", f)
 		}
 	}
-	typ, err := sockType(p.Proto)
-	if err != nil {
-		return nil, err
+	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: p.Proto == "tcp", icmp: -1, fences: -1}
+	if err := c.open(netns.Domain(p.To.Addr())); err != nil {
+		return nil, errors.Join(err, c.Close())
 	}
-	c := &Conn{probe: p, echoID: uint16(echoID.Add(1)), tcp: typ == unix.SOCK_STREAM, icmp: -1, fences: -1}
-	domain := netns.Domain(p.To.Addr())
-	fd := -1
-	err = p.From.Do(func() (err error) {
-		if fd, err = unix.Socket(domain, typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-			return fmt.Errorf("socket: %w", err)
+	return c, nil
+}
+
+// open opens the sockets. The caller closes the Conn after an error.
+func (c *Conn) open(domain int) error {
+	p, fd := c.probe, -1
+	err := p.From.Do(func() (err error) {
+		if fd, err = openSocket(p.Proto, domain); err == nil {
+			c.icmp, err = openICMP(domain)
 		}
-		c.icmp, err = openICMP(domain)
 		return err
 	})
 	if fd >= 0 {
@@ -127,50 +126,31 @@ func (p Probe) prepare() (*Conn, error) {
 	if err == nil {
 		err = p.bind(fd)
 	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return c, nil
+	return err
 }
 
 func (p Probe) configure(fd, domain int) error {
+	var options []option
 	if domain == unix.AF_INET6 {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
-			return fmt.Errorf("set IPV6_V6ONLY: %w", err)
-		}
+		options = append(options, v6Only)
 	}
 	if p.Mark != 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
-			return fmt.Errorf("set SO_MARK: %w", err)
-		}
+		options = append(options, option{unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark), "SO_MARK"})
 	}
-	if p.Proto == "tcp" {
-		// RST on close: no TIME_WAIT keeps the port, and conntrack deletes the flow within seconds.
-		if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
-			return fmt.Errorf("set SO_LINGER: %w", err)
-		}
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-			return fmt.Errorf("set TCP_NODELAY: %w", err)
-		}
-		return nil
+	if p.Proto == "udp" {
+		return setOptions(fd, append(options, icmpErrors(domain))...)
 	}
-	// Without this a UDP socket reports port unreachable only, and ignores every other ICMP error.
-	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
-	if domain == unix.AF_INET6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
+	if err := resetOnClose(fd, true); err != nil { // and conntrack deletes the flow within seconds
+		return err
 	}
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-		return fmt.Errorf("set IP_RECVERR: %w", err)
-	}
-	return nil
+	return setOptions(fd, append(options, noDelay)...)
 }
 
 // The range that a probe chooses its port from: the kernel's default ephemeral range, which leaves NodePorts
 // (30000-32767) alone. The first port is random, so that a process does not reuse the ports of the one before.
 const firstPort, portCount = 32768, 60999 - 32768 + 1
 
-// The range for Low: the one from which the kernel itself chooses for a connection from a privileged port above 511
-// (nf_nat_core.c).
+// The range for Low, from which the kernel chooses for privileged ports above 511 (nf_nat_core.c).
 const firstLowPort, lowPortCount = 600, 1023 - 600 + 1
 
 var portCounter, lowPortCounter atomic.Uint32
@@ -187,8 +167,8 @@ func (p Probe) bind(fd int) error {
 	}
 	if p.Source.Port() != 0 {
 		if p.Proto == "tcp" {
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-				return fmt.Errorf("set SO_REUSEADDR: %w", err)
+			if err := setOptions(fd, reuseAddr); err != nil {
+				return err
 			}
 		}
 		at := netip.AddrPortFrom(from, p.Source.Port())

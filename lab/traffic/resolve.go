@@ -18,13 +18,11 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Resolve asks all neighbours on a device for an address, by ARP or by neighbour discovery, and returns the link
-// address of the first that claims it. It returns nil if none does. To prove that, it asks for the fences afterwards:
-// addresses known to be on the same link, of the same family, at least one. It neither reads nor changes the neighbour
-// table.
+// Resolve asks all neighbours on a device for an address, by ARP or neighbour discovery, and returns the link address
+// of the first that claims it, or nil. To prove that none does, it asks for the fences afterwards: addresses known to
+// be on the link, of the same family, at least one. It neither reads nor changes the neighbour table.
 //
-// A neighbour that answers for others may delay its answer (proxy_delay, 0.8 s by default). Resolve misses such an
-// answer.
+// Resolve misses the answer of a neighbour that delays it (proxy_delay, 0.8 s by default).
 func Resolve(ctx context.Context, ns *netns.NS, device string, target netip.Addr,
 	fences ...netip.Addr) (net.HardwareAddr, error) {
 	r, err := newResolver(ns, device, target)
@@ -163,13 +161,11 @@ func (r *resolver) ask(target netip.Addr) error {
 	if target.Is6() {
 		frame = r.solicitation
 	}
-	buf := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buf, options, frame(target)...); err != nil {
+	packet, err := serialize(frame(target)...)
+	if err != nil {
 		return err
 	}
-	to := &unix.SockaddrLinklayer{Ifindex: r.index}
-	if err := unix.Sendto(r.fd, buf.Bytes(), 0, to); err != nil {
+	if err := unix.Sendto(r.fd, packet, 0, &unix.SockaddrLinklayer{Ifindex: r.index}); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	return nil
@@ -186,8 +182,7 @@ func (r *resolver) arpRequest(target netip.Addr) []gopacket.SerializableLayer {
 	}
 }
 
-// solicitation returns the layers of a request to the multicast group of all addresses that end like the target's (RFC
-// 4861 4.3).
+// solicitation returns a request to the multicast group of addresses that end like the target's (RFC 4861 4.3).
 func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer {
 	t := target.As16()
 	group := netip.MustParseAddr("ff02::1:ff00:0").As16()
@@ -199,7 +194,8 @@ func (r *resolver) solicitation(target netip.Addr) []gopacket.SerializableLayer 
 	_ = icmp.SetNetworkLayerForChecksum(ip) // fails only for other layers
 	return []gopacket.SerializableLayer{
 		&layers.Ethernet{
-			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...), EthernetType: layers.EthernetTypeIPv6,
+			SrcMAC: r.mac, DstMAC: append(net.HardwareAddr{0x33, 0x33}, group[12:]...),
+			EthernetType: layers.EthernetTypeIPv6,
 		},
 		ip, icmp,
 		&layers.ICMPv6NeighborSolicitation{

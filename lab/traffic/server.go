@@ -27,9 +27,8 @@ type Server struct {
 	log   []Seen
 }
 
-// Serve starts a server that listens on every port at each of the addresses, so that an answer comes from the address
-// that the client reached. Without addresses it listens on the wildcard addresses of both families, or of the only
-// family that the namespace has.
+// Serve starts a server that listens on every port at each of the addresses, so that answers come from the right one.
+// Without addresses it listens on the wildcard addresses of the families that the namespace has.
 func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Server, error) {
 	wildcard := len(addrs) == 0
 	if wildcard {
@@ -59,8 +58,7 @@ func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Serve
 // Name returns the server's name, as in its greetings.
 func (s *Server) Name() string { return s.name }
 
-// Seen returns everything that has reached the server so far, in order: each request with its nonce, and each accepted
-// TCP connection with an empty one.
+// Seen returns what has reached the server so far, in order: requests, and TCP connections with an empty nonce.
 func (s *Server) Seen() []Seen {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
@@ -88,13 +86,9 @@ func (s *Server) Close() error {
 
 // listen opens one listening socket in the namespace of the calling thread and adds it to the loop.
 func (s *Server) listen(at netip.AddrPort, proto string) error {
-	typ, err := sockType(proto)
+	fd, err := openSocket(proto, netns.Domain(at.Addr()))
 	if err != nil {
 		return err
-	}
-	fd, err := unix.Socket(netns.Domain(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("socket: %w", err)
 	}
 	m, err := s.prepare(fd, at, proto)
 	if err == nil {
@@ -110,18 +104,14 @@ func (s *Server) listen(at netip.AddrPort, proto string) error {
 }
 
 func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error) {
-	if at.Addr().Is6() {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
-			return nil, fmt.Errorf("set IPV6_V6ONLY: %w", err)
-		}
+	options := []option{reuseAddr} // connections of a former server may be in TIME_WAIT
+	if proto == "udp" {
+		options = []option{askForDestination(at.Addr())}
 	}
-	if proto == "tcp" {
-		// A server may come back while connections of its predecessor are in TIME_WAIT. On Linux, two listeners still exclude
-		// each other.
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-			return nil, fmt.Errorf("set SO_REUSEADDR: %w", err)
-		}
-	} else if err := askForDestination(fd, at.Addr()); err != nil {
+	if at.Addr().Is6() {
+		options = append(options, v6Only)
+	}
+	if err := setOptions(fd, options...); err != nil {
 		return nil, err
 	}
 	if err := unix.Bind(fd, netns.Sockaddr(at)); err != nil {

@@ -4,9 +4,11 @@ package traffic
 
 import (
 	"bytes"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,10 +38,8 @@ func (l *listener) accept(fd int, peer netip.AddrPort) {
 		_ = unix.Close(fd)
 		return
 	}
-	// RST on close: no TIME_WAIT stays behind. It is switched off if the client has closed the connection in an orderly
-	// way.
-	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	_ = resetOnClose(fd, true)
+	_ = setOptions(fd, noDelay)
 	c := &stream{server: l.server, fd: fd, peer: peer, local: local, waits: unix.EPOLLIN}
 	if servers.add(fd, c) != nil {
 		_ = unix.Close(fd)
@@ -74,15 +74,14 @@ func (c *stream) drop() {
 	servers.remove(c.fd)
 }
 
-// ready sends the queued answers, and only then reads more: it does not read from a client that does not fetch its
-// answers.
+// ready sends the queued answers, and reads more only from a client that has fetched them.
 func (c *stream) ready() {
 	for range 16 { // times 64 KiB: one busy stream must not starve the others
 		if !c.flush() {
 			return
 		}
 		if c.ended {
-			_ = unix.SetsockoptLinger(c.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+			_ = resetOnClose(c.fd, false)
 			c.drop()
 			return
 		}
@@ -147,8 +146,7 @@ func (c *stream) answer() {
 	servers.answered(g)
 }
 
-// flush sends the queued answers, and reports whether all are sent. If not, the loop calls ready again when the socket
-// has room.
+// flush sends the queued answers, and reports whether all are sent. If not, ready is called again later.
 func (c *stream) flush() bool {
 	for len(c.out) > 0 || c.more > 0 {
 		if len(c.out) == 0 {
@@ -182,4 +180,27 @@ func (c *stream) nextPayload(n int) []byte {
 	b := make([]byte, n)
 	_, _ = c.payload.Read(b) // never fails
 	return b
+}
+
+// isHTTP reports whether a line begins an HTTP GET request (RFC 9112 3): GET /path HTTP/1.1.
+func isHTTP(line []byte) bool {
+	return bytes.HasPrefix(line, []byte("GET ")) && bytes.Contains(line, []byte(" HTTP/1."))
+}
+
+// takeHTTP handles a line of a request's head, and answers after the last one, which is empty.
+func (c *stream) takeHTTP(line []byte) {
+	if c.http == "" {
+		c.http = strings.Fields(string(line))[1]
+		return
+	}
+	if len(bytes.TrimSpace(line)) > 0 {
+		return
+	}
+	g := c.server.greet("tcp", c.peer, c.local, request{nonce: c.http}, 0)
+	body := g.line()
+	c.out = append(c.out, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n",
+		len(body))...)
+	c.out = append(c.out, body...)
+	c.http = ""
+	c.flush()
 }

@@ -4,7 +4,6 @@ package traffic
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
 	"net/netip"
 
@@ -21,17 +20,12 @@ type datagrams struct {
 	oob    [128]byte
 }
 
-// askForDestination makes every datagram come with its destination address, from which the answer has to come. A socket
-// bound to the wildcard address would not know it otherwise.
-func askForDestination(fd int, a netip.Addr) error {
-	level, option := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
+// askForDestination makes datagrams come with their destination address, from which the answer has to come.
+func askForDestination(a netip.Addr) option {
 	if a.Is4() {
-		level, option = unix.IPPROTO_IP, unix.IP_PKTINFO
+		return option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1, "IP_PKTINFO"}
 	}
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-		return fmt.Errorf("set PKTINFO: %w", err)
-	}
-	return nil
+	return option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, "IPV6_RECVPKTINFO"}
 }
 
 func (d *datagrams) ready() {

@@ -15,17 +15,14 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Volley fires many probes at once and reports which target answered each, in the time of a few single probes. It does
-// not check contents: a target answers only with its number.
+// Volley fires many probes in the time of a few. A target answers only with its number; contents are not checked.
 //
-// A connection consists of its handshake alone, and the datagrams of one sender share a socket, because packets and
-// system calls are what a volley costs. A connection ends without a packet, so nodes that track connections consider it
-// open afterwards.
+// A connection is only its handshake, and the datagrams of one sender share a socket, because packets and system calls
+// are what a volley costs. A connection ends without a packet, so nodes that track it consider it open.
 //
-// The senders are distributed over the CPUs. All probes of one sender leave from one CPU. So all their effects there
-// have happened once the fences that follow on that CPU have been answered (see Silence in the package comment).
-// Targets answer on the threads of the volley, each of which sends fences after its answers too, so no other thread
-// takes part.
+// The senders are distributed over the CPUs. All probes of one sender leave from one CPU, so all their effects have
+// happened once the fences that follow on that CPU are answered (see Silence in the package comment). Targets answer on
+// the threads of the volley, which send fences after their answers too.
 type Volley struct {
 	fence   *netns.NS
 	fences  []netip.Addr
@@ -89,8 +86,7 @@ func (v *Volley) Close() error {
 	return errors.Join(errs...)
 }
 
-// volleyPort is the source port of all senders of a volley. Each volley uses the next one, so that no old conntrack
-// entry applies to a new shot.
+// volleyPort is the source port of all senders. Each volley has another, which no old conntrack entry matches.
 var volleyPort atomic.Uint32
 
 // Fire sends the shots, and returns when no packet that they caused is under way any more.
@@ -183,7 +179,8 @@ func (v *Volley) openFence() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{probe: Probe{From: v.fence, Fences: v.fences}, echoID: uint16(echoID.Add(1)), icmp: icmp, fences: -1}, nil
+	p := Probe{From: v.fence, Fences: v.fences}
+	return &Conn{probe: p, echoID: uint16(echoID.Add(1)), icmp: icmp, fences: -1}, nil
 }
 
 // answer makes every target answer all requests that have reached it, and reports whether there were any.

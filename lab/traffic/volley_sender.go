@@ -85,18 +85,10 @@ func (s *sender) datagram(at netip.AddrPort) (int, error) {
 		return -1, err
 	}
 	s.datagrams[domain] = fd
-	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
-	if domain == unix.AF_INET6 {
-		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
-	}
-	if err := unix.SetsockoptInt(fd, level, option, 1); err != nil {
-		return -1, fmt.Errorf("take ICMP errors: %w", err)
-	}
-	return fd, nil
+	return fd, setOptions(fd, icmpErrors(domain))
 }
 
-// sendDatagram sends a request. The kernel reports an error of an earlier datagram once, instead of sending. So an
-// error belongs to this datagram only if it comes again.
+// sendDatagram sends a request. The kernel reports errors of earlier datagrams once, so only a repeated one counts.
 func sendDatagram(fd int, to netip.AddrPort) (err error) {
 	for range 3 {
 		if err = unix.Sendto(fd, []byte("?"), 0, netns.Sockaddr(to)); err == nil {

@@ -19,9 +19,9 @@ type target struct {
 	datagrams []int
 }
 
-// A connection is over once it is established, after three packets. So the target puts its number into the maximum
-// segment size of its SYN-ACK. All these sizes are below those of the networks in use. The client sees that size minus
-// the TCP options of each segment, which take 12 bytes for time stamps or none, so the steps are wider than 12.
+// A connection is over once it is established. So the target puts its number into the maximum segment size of its
+// SYN-ACK, below those of the networks in use. The client sees it less up to 12 bytes of TCP options, so the steps are
+// wider.
 const firstSegment, segmentStep, maxTargets = 600, 16, 40
 
 // listenAsTarget opens the sockets of a target in the namespace of the thread.
@@ -72,16 +72,12 @@ func connectedTo(fd int) (number int, failed error) {
 
 // bound opens a socket in the namespace of the thread. Several connections of one volley leave from one port.
 func bound(proto string, at netip.AddrPort) (int, error) {
-	typ, err := sockType(proto)
+	fd, err := openSocket(proto, netns.Domain(at.Addr()))
 	if err != nil {
 		return -1, err
 	}
-	fd, err := unix.Socket(netns.Domain(at.Addr()), typ|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("socket: %w", err)
-	}
 	if proto == "tcp" {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		err = setOptions(fd, reuseAddr)
 	}
 	if err == nil {
 		err = unix.Bind(fd, netns.Sockaddr(at))
@@ -92,8 +88,7 @@ func bound(proto string, at netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// answer answers the datagrams that have come, and reports whether there were any. The kernel answers connections by
-// itself.
+// answer answers the datagrams that have come, and reports whether there were any.
 func (t *target) answer() bool {
 	some := false
 	var request [16]byte
@@ -123,10 +118,9 @@ func (t *target) hangUp() {
 	}
 }
 
-// forget closes the socket of a connection without a packet: neither FIN nor RST, nor TIME_WAIT to keep the port. It
-// uses the repair mode, by which a socket is moved to another machine.
+// forget closes a connection without a packet or TIME_WAIT, by the repair mode for moving sockets.
 func forget(fd int) {
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) // without this, closing sends a RST
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON) // or closing sends a RST
 	_ = unix.Close(fd)
 }
 

@@ -42,9 +42,8 @@ func (e Ending) String() string {
 	return fmt.Sprintf("%v to %v after %v", e.Signal, e.Victim, e.After)
 }
 
-// Check runs a command that enters a sandbox, ends it, and compares the machine before and after. The kernel takes
-// namespaces apart in the background, so the comparison is repeated until it holds or ctx ends. It returns how long
-// that took, counted from the end of the command.
+// Check runs a command that enters a sandbox, ends it, and compares the machine before and after, until the comparison
+// holds or ctx ends. It returns how long that took after the end of the command.
 func Check(ctx context.Context, cmd *exec.Cmd, ending Ending) (time.Duration, error) {
 	before, err := Take()
 	if err != nil {
@@ -114,9 +113,8 @@ func strike(ctx context.Context, supervisor int, ending Ending) error {
 	return syscall.Kill(pid, ending.Signal)
 }
 
-// child returns the process that a supervisor or an init has started, 0 if there is none yet. The Go runtime of the
-// supervisor starts short-lived children to try the kernel, so its true one is known by being process 1 of a namespace.
-// The children that init adopts are younger than the one it starts.
+// child returns the process that a supervisor or an init has started, 0 if there is none yet. It tells init from what
+// the Go runtime starts by its being process 1, and the program from adopted orphans by its lower number.
 func child(parent int, who Victim) (int, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
 	if err != nil || len(files) == 0 {
@@ -145,7 +143,7 @@ func isProcessOne(pid int) bool {
 	}
 	for line := range strings.Lines(string(status)) {
 		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			return strings.HasSuffix(strings.TrimSpace(numbers), "\t1") // its number in each namespace, the innermost last
+			return strings.HasSuffix(strings.TrimSpace(numbers), "\t1") // in the innermost namespace
 		}
 	}
 	return false

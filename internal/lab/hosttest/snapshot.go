@@ -2,8 +2,7 @@
 
 // Package hosttest proves that a program leaves the machine as it found it, whichever way it ends.
 //
-// The machine is whatever the caller runs on. Tests run it inside a sandbox of their own, so that nothing else changes
-// the machine meanwhile; this package itself only reads.
+// The machine is whatever the caller runs on. Tests run in a sandbox, where nothing else changes it.
 package hosttest
 
 import (
@@ -24,8 +23,7 @@ import (
 // Snapshot is what of a machine a lab could change: for each kind of thing ("links", "mounts", ...) its lines.
 type Snapshot map[string][]string
 
-// commands print the network state of the namespace they run in. A program that is not installed cannot have been used
-// by the lab either. The numbers that count packets are left out by the options.
+// commands print the network state, without packet counters. A lab cannot have used a program that is missing.
 var commands = map[string][]string{
 	"links":            {"ip", "-details", "link", "show"},
 	"addresses":        {"ip", "address", "show"},
@@ -55,22 +53,17 @@ func Take() (Snapshot, error) {
 		s[name] = lines(out)
 	}
 	for name, read := range map[string]func() ([]string, error){
-		"sysctls": sysctls, "mounts": mounts, "named namespaces": namedNamespaces,
+		"sysctls": sysctls, "mounts": mounts, "named namespaces": namedNamespaces, "host name": hostname,
 	} {
 		var err error
 		if s[name], err = read(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, err
-	}
-	s["host name"] = []string{host}
 	return s, s.addProcesses()
 }
 
-// Diff tells what is in one snapshot only: "-" lines were there before, "+" lines are there after.
+// Diff returns what is in one snapshot only: "-" lines were there before, "+" lines are there after.
 func (s Snapshot) Diff(after Snapshot) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -106,22 +99,17 @@ func sysctls() ([]string, error) {
 	return out, err
 }
 
+func hostname() ([]string, error) {
+	name, err := os.Hostname()
+	return []string{name}, err
+}
+
 func mounts() ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	return lines(table), err
 }
 
-func namedNamespaces() ([]string, error) {
-	entries, err := os.ReadDir("/run/netns")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.Name())
-	}
-	return out, err
-}
+func namedNamespaces() ([]string, error) { return filepath.Glob("/run/netns/*") }
 
 // addProcesses lists the processes other than this one, and the network namespaces that they are in.
 func (s Snapshot) addProcesses() error {

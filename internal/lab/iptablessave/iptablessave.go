@@ -97,8 +97,7 @@ func (r Rule) WithoutComment() Rule {
 	return Rule(strings.Join(words, " "))
 }
 
-// words splits the rule at blanks outside of double quotes. Quoted words keep their quotes, so a comment is never taken
-// for an option.
+// words splits the rule at blanks outside of double quotes, and keeps the quotes, so a comment is never an option.
 func (r Rule) words() []string {
 	var words []string
 	start, quoted := 0, false

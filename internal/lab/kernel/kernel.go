@@ -2,10 +2,9 @@
 
 // Package kernel finds out what this machine can do for a lab, by doing it in a throwaway network namespace.
 //
-// Whether a kernel has a feature is not written anywhere that can be trusted: its configuration may be missing, a
-// module may load only for root, a container may forbid what the kernel can, and some interfaces answer a request for a
-// missing feature with success. So each probe makes the thing and looks at it. Where that loads a kernel module, the
-// module stays loaded, as after any other use.
+// No record of what a kernel can do is reliable: its configuration may be missing, a module may load only for root, a
+// container may forbid it, and some interfaces report success for a missing feature. So each probe makes the thing and
+// looks at it. Kernel modules that this loads stay loaded.
 package kernel
 
 import (
@@ -14,8 +13,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
@@ -48,8 +47,7 @@ type Probe struct {
 	Module, Package, Cure string
 	// Required says that without it not even the main job can be done: to judge the built-in iptables proxier.
 	Required bool
-	// try returns nil if the feature works, with a detail such as a version; a *lack if the machine does not have it;
-	// another error if that could not be found out.
+	// try returns a detail such as a version if the feature works, a *lack if it is missing, or another error.
 	try func(ctx context.Context, ns *netns.NS) (detail string, err error)
 	// bare probes need no namespace.
 	bare bool
@@ -73,11 +71,11 @@ type lack struct{ why string }
 
 func (l *lack) Error() string { return l.why }
 
-// lacking makes an answer of an error: those errors with which kernels reply to a request for what they do not have
-// mean no, all others (above all EPERM) mean unknown.
+// lacking turns the errors for a missing feature into a *lack. Others, such as EPERM, leave it unknown.
 func lacking(err error) error {
 	for _, no := range []error{
-		unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOPROTOOPT, unix.ENOENT, unix.ENOSYS, unix.ENODEV,
+		unix.EOPNOTSUPP, unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.ENOPROTOOPT,
+		unix.ENOENT, unix.ENOSYS, unix.ENODEV,
 	} {
 		if errors.Is(err, no) {
 			return &lack{err.Error()}
@@ -94,16 +92,15 @@ func Programs() []Probe {
 // Examine asks questions, several at once. Findings are in the order of the probes.
 func Examine(ctx context.Context, probes []Probe) []Finding {
 	findings := make([]Finding, len(probes))
-	var all sync.WaitGroup
-	slots := make(chan struct{}, 4)
+	var all errgroup.Group
+	all.SetLimit(4)
 	for i, p := range probes {
-		all.Go(func() {
-			slots <- struct{}{}
+		all.Go(func() error {
 			findings[i] = p.Run(ctx)
-			<-slots
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // a finding holds its error
 	return findings
 }
 

@@ -148,8 +148,8 @@ func conntrackEvents(_ context.Context, ns *netns.NS) (string, error) {
 		return "", lacking(err)
 	}
 	defer writer.Close()
-	flow := conntrack.NewFlow(unix.IPPROTO_UDP, 0, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), 1,
-		2, 60, 0)
+	from, to := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	flow := conntrack.NewFlow(unix.IPPROTO_UDP, 0, from, to, 1, 2, 60, 0)
 	if err := writer.Create(flow); err != nil {
 		return "", lacking(fmt.Errorf("make an entry: %w", err))
 	}
@@ -172,9 +172,8 @@ func nftTrace(ctx context.Context, ns *netns.NS) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := runIn(ctx, ns, "table inet probe { chain c { type filter hook output priority 0; meta nftrace set 1; "+
-		"}; }",
-		"nft", "-f", "-"); err != nil {
+	const traced = "table inet probe { chain c { type filter hook output priority 0; meta nftrace set 1; }; }"
+	if _, err := runIn(ctx, ns, traced, "nft", "-f", "-"); err != nil {
 		return "", refused(err)
 	}
 	trace, err := netfilter.Dial(&netlink.Config{NetNS: ns.Fd()})

@@ -40,13 +40,14 @@ func Probes() []Probe {
 			device(&netlink.Bridge{LinkAttrs: named()})},
 		{"br_netfilter", "br_netfilter", false, "pods on a bridge", bridgeNetfilter},
 		{"vxlan", "vxlan", false, "overlay vxlan", device(&netlink.Vxlan{LinkAttrs: named(), VxlanId: 1, Port: 4789})},
-		{"ipip", "ipip", false, "overlay ipip", device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)})},
+		{"ipip", "ipip", false, "overlay ipip",
+			device(&netlink.Iptun{LinkAttrs: named(), Local: net.IPv4(192, 0, 2, 1)})},
 		{"ip6tnl", "ip6_tunnel", false, "overlay ipip for IPv6",
 			device(&netlink.Ip6tnl{LinkAttrs: named(), Local: net.ParseIP("2001:db8::1")})},
 		{"dummy", "dummy", false, "proxier ipvs", device(&netlink.Dummy{LinkAttrs: named()})},
 		{"ip_vs", "ip_vs", false, "proxier ipvs", virtualServer},
-		{"sctp", "sctp", false, "protocol SCTP", sctpSocket},
-		{"packet sockets", "af_packet", true, "captures, proofs of silence", packetSocket},
+		{"sctp", "sctp", false, "protocol SCTP", socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)},
+		{"packet sockets", "af_packet", true, "captures, proofs of silence", socket(unix.AF_PACKET, unix.SOCK_RAW, 0)},
 		{"conntrack events", "nf_conntrack_netlink", true, "proofs by conntrack entry", conntrackEvents},
 		{"nf_tables nat", "nft_chain_nat", false, "proxier nftables", nftNAT},
 		{"nftrace", "nf_tables", false, "trace", nftTrace},
@@ -73,8 +74,10 @@ func Probes() []Probe {
 		{"ip", "iproute2", false, "looking around in a lab"},
 		{"qemu-system-x86_64", "qemu-system-x86", false, "the virtual machine"},
 	} {
-		all = append(all, Probe{Feature: Feature(p.program), Package: p.pkg, Required: p.required, For: p.purpose, bare: true,
-			try: func(ctx context.Context, _ *netns.NS) (string, error) { return programVersion(ctx, p.program) }})
+		all = append(all, Probe{
+			Feature: Feature(p.program), Package: p.pkg, Required: p.required, For: p.purpose, bare: true,
+			try: func(ctx context.Context, _ *netns.NS) (string, error) { return programVersion(ctx, p.program) },
+		})
 	}
 	return all
 }
@@ -92,8 +95,7 @@ func device(l netlink.Link) try {
 	return func(_ context.Context, ns *netns.NS) (string, error) { return "", lacking(ns.Netlink().LinkAdd(l)) }
 }
 
-// bridgeNetfilter looks for the settings that the module adds to a namespace. Nothing loads it by itself but the match
-// physdev of iptables, so that is tried first.
+// bridgeNetfilter looks for the settings of the module. The match physdev of iptables makes the kernel load it.
 func bridgeNetfilter(ctx context.Context, ns *netns.NS) (string, error) {
 	const setting = "net.bridge.bridge-nf-call-iptables"
 	if _, err := ns.Sysctl(setting); err == nil {
@@ -105,20 +107,15 @@ func bridgeNetfilter(ctx context.Context, ns *netns.NS) (string, error) {
 	return "", lacking(err)
 }
 
-func sctpSocket(_ context.Context, ns *netns.NS) (string, error) {
-	fd, err := ns.Socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)
-	if err != nil {
-		return "", lacking(err)
+// socket opens a socket.
+func socket(domain, typ, proto int) try {
+	return func(_ context.Context, ns *netns.NS) (string, error) {
+		fd, err := ns.Socket(domain, typ, proto)
+		if err != nil {
+			return "", lacking(err)
+		}
+		return "", unix.Close(fd)
 	}
-	return "", unix.Close(fd)
-}
-
-func packetSocket(_ context.Context, ns *netns.NS) (string, error) {
-	fd, err := ns.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
-	if err != nil {
-		return "", lacking(err)
-	}
-	return "", unix.Close(fd)
 }
 
 // userNamespace starts a process in one.
@@ -135,8 +132,7 @@ func userNamespace(ctx context.Context, _ *netns.NS) (string, error) {
 	return "", err
 }
 
-// programVersion asks a program for its version: the first line that it prints. One that does not tell (ipvsadm wants
-// its kernel module first) is there all the same.
+// programVersion returns the first line of a program's version. One that tells none (ipvsadm) is there all the same.
 func programVersion(ctx context.Context, name string) (string, error) {
 	path, err := lookUp(name)
 	if err != nil {

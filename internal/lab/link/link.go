@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link changes the network of a namespace: devices, addresses, routes, neighbours and tunnels. A change is a
-// small value, an Op; Apply hands a list of them to the kernel in one request, which is what makes a lab of a hundred
-// namespaces a matter of a tenth of a second. What the kernel refuses comes back as an error that names the change.
+// Package link changes the network of a namespace: devices, addresses, routes, neighbours and tunnels. Apply sends a
+// list of changes in one request, which makes a lab of a hundred namespaces in a tenth of a second.
 //
 // The messages are encoded here for speed: a lab of ten nodes with ten pods each takes 1.0 to 1.4 times what the kernel
 // itself needs, and 1.7 times with one request per change of a netlink library.
@@ -29,8 +28,7 @@ type Op interface {
 	encode(r *request)
 }
 
-// Dev is a network device: the kernel goes by the index, people by the name. Indexes are chosen when a device is made
-// (Veth, Bridge, VXLAN), so that changes to it can be in the same request.
+// Dev is a network device. Its maker chooses the index, so that changes to it can be in the same request.
 type Dev struct {
 	Name  string
 	Index int
@@ -66,8 +64,7 @@ func (r removal) encode(q *request) {
 	header.setFlags(unix.NLM_F_REQUEST | header.flags()&unix.NLM_F_ACK)
 }
 
-// Apply makes the changes in the order given. It tries all of them, and returns the first that was refused, since the
-// ones after it usually only follow from it.
+// Apply makes the changes in order. It tries all of them, and returns the first refusal, from which others may follow.
 func Apply(ns *netns.NS, ops ...Op) error {
 	for len(ops) > 0 {
 		n, err := apply(ns, ops)
@@ -79,8 +76,7 @@ func Apply(ns *netns.NS, ops ...Op) error {
 	return nil
 }
 
-// requestSize is where a request is cut. A socket takes about 200 KiB (net.core.wmem_default), and the answers to what
-// may go wrong must fit its receive buffer.
+// requestSize limits a request, so that it fits the send buffer (200 KiB) and all refusals fit the receive buffer.
 const requestSize = 48 << 10
 
 var (
@@ -89,8 +85,7 @@ var (
 	sequence atomic.Uint32
 )
 
-// apply sends as many of the changes as fit one request, and says how many those were. Only the last asks for an
-// acknowledgement: refusals are reported unasked.
+// apply sends as many changes as fit one request, and returns their number. Only the last is acknowledged.
 func apply(ns *netns.NS, ops []Op) (int, error) {
 	r := requests.Get().(*request)
 	defer requests.Put(r)
@@ -106,7 +101,7 @@ func apply(ns *netns.NS, ops []Op) (int, error) {
 	r.number(first)
 	var refused error
 	err := ns.Exchange(r.b, func(datagram []byte) (bool, error) {
-		return eachMessage(datagram, func(m reply) (bool, error) {
+		return eachMessage(datagram, func(m nlmsg) (bool, error) {
 			index := m.seq() - first
 			if m.typ() != unix.NLMSG_ERROR || index >= uint32(count) {
 				return false, nil

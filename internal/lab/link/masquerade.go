@@ -3,10 +3,10 @@
 package link
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +27,7 @@ import (
 // and the same for IPv6. The table is the lab's own, and its priority puts it after those of Service proxies, whichever
 // of them comes and goes, so it never decides about a packet that they want to masquerade themselves.
 type Masquerade struct {
-	// Pods and Cluster are the pod ranges of the node and of all nodes, family by family; their lengths are whole bytes.
+	// Pods and Cluster are the pod ranges of the node and of all nodes, by family, in whole bytes.
 	Pods, Cluster []netip.Prefix
 	// Nodes are the addresses of the nodes. ExemptFromMasquerade and EndMasqueradeExemption change them later.
 	Nodes []netip.Addr
@@ -35,8 +35,7 @@ type Masquerade struct {
 
 const masqueradeTable = "viplab"
 
-// Install writes the rules. The messages are encoded here: an nft process for each node (20 ms) takes longer than the
-// node itself.
+// Install writes the rules. An nft process for each node (20 ms) would take longer than making the node.
 func (m Masquerade) Install(ns *netns.NS) error {
 	return transact(ns, "masquerade pods", func(r *request) {
 		r.nft(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func() {
@@ -97,12 +96,7 @@ func nodeSet(like netip.Addr) string {
 // nftElements changes the sets of node addresses, those of one family after those of the other.
 func (r *request) nftElements(typ, flags uint16, nodes []netip.Addr) {
 	for _, v4 := range []bool{true, false} {
-		var of []netip.Addr
-		for _, a := range nodes {
-			if a.Is4() == v4 {
-				of = append(of, a)
-			}
-		}
+		of := slices.DeleteFunc(slices.Clone(nodes), func(a netip.Addr) bool { return a.Is4() != v4 })
 		if len(of) == 0 {
 			continue
 		}
@@ -120,8 +114,7 @@ func (r *request) nftElements(typ, flags uint16, nodes []netip.Addr) {
 	}
 }
 
-// nftRule is: meta nfproto, source in pods, destination not in cluster, destination not in the set, masquerade. A
-// prefix of whole bytes is compared by loading just those bytes.
+// nftRule masquerades what comes from pods and goes neither to the cluster nor to the nodes in the set.
 func (r *request) nftRule(pods, cluster netip.Prefix, set uint32) {
 	proto, source, destination, size := byte(unix.NFPROTO_IPV4), uint32(12), uint32(16), uint32(4)
 	if pods.Addr().Is6() {
@@ -180,30 +173,26 @@ func (r *request) nftExpr(name string, body func()) {
 
 // nft adds one message about the inet family.
 func (r *request) nft(typ, flags uint16, body func()) {
-	m := r.begin(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags)
-	r.b = append(r.b, unix.NFPROTO_INET, 0, 0, 0) // struct nfgenmsg
-	body()
-	r.end(m)
+	r.message(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags, func() {
+		r.b = append(r.b, unix.NFPROTO_INET, 0, 0, 0) // struct nfgenmsg
+		body()
+	})
 }
 
-func (r *request) nest(typ uint16, body func()) {
-	at := r.open(typ | unix.NLA_F_NESTED)
-	body()
-	r.shut(at)
-}
-
-func (r *request) u32be(typ uint16, value uint32) {
-	r.bytes(typ, binary.BigEndian.AppendUint32(nil, value))
-}
-
-// transact sends messages to nf_tables as one transaction: all of them happen, or none.
+// transact sends messages to nf_tables as one transaction.
 func transact(ns *netns.NS, what string, messages func(*request)) error {
-	fail := func(err error) error { return fmt.Errorf("%s: %s: %w", ns.Name(), what, err) }
+	if err := commit(ns, messages); err != nil {
+		return fmt.Errorf("%s: %s: %w", ns.Name(), what, err)
+	}
+	return nil
+}
+
+func commit(ns *netns.NS, messages func(*request)) error {
 	r := &request{}
 	bracket := func(typ uint16) {
-		m := r.begin(typ, 0)
-		r.b = append(r.b, 0, 0, 0, unix.NFNL_SUBSYS_NFTABLES) // struct nfgenmsg, the subsystem in network order
-		r.end(m)
+		r.message(typ, 0, func() {
+			r.b = append(r.b, 0, 0, 0, unix.NFNL_SUBSYS_NFTABLES) // struct nfgenmsg, the subsystem in network order
+		})
 	}
 	bracket(unix.NFNL_MSG_BATCH_BEGIN)
 	messages(r)
@@ -218,11 +207,11 @@ func transact(ns *netns.NS, what string, messages func(*request)) error {
 
 	socket, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return fail(err)
+		return err
 	}
 	defer unix.Close(socket)
 	if _, err := unix.Write(socket, r.b); err != nil {
-		return fail(err)
+		return err
 	}
 	var refused error
 	var buf [16 << 10]byte
@@ -232,23 +221,19 @@ func transact(ns *netns.NS, what string, messages func(*request)) error {
 			continue
 		}
 		if err != nil {
-			return fail(err)
+			return err
 		}
-		done, err := eachMessage(buf[:n], func(m reply) (bool, error) {
+		done, err := eachMessage(buf[:n], func(m nlmsg) (bool, error) {
 			if m.typ() == unix.NLMSG_ERROR && refused == nil {
 				refused = m.err()
 			}
-			// A transaction that fails as a whole is answered on its first message.
-			return m.seq() == final || m.seq() == first, nil
+			return m.seq() == final || m.seq() == first, nil // the first is answered if the whole transaction fails
 		})
 		if err != nil {
-			return fail(err)
-		}
-		if done && refused != nil {
-			return fail(refused)
+			return err
 		}
 		if done {
-			return nil
+			return refused
 		}
 	}
 }

@@ -17,18 +17,16 @@ var host = binary.NativeEndian
 // request is a buffer of netlink messages.
 type request struct{ b []byte }
 
-// begin starts a message; end must follow. The flags are added to NLM_F_REQUEST.
-func (r *request) begin(typ, flags uint16) int {
+// message appends a message, whose body follows its header. The flags are added to NLM_F_REQUEST.
+func (r *request) message(typ, flags uint16, body func()) {
 	start := len(r.b)
 	r.b = host.AppendUint32(r.b, 0)
 	r.b = host.AppendUint16(r.b, typ)
 	r.b = host.AppendUint16(r.b, flags|unix.NLM_F_REQUEST)
 	r.b = append(r.b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence number, port
-	return start
+	body()
+	host.PutUint32(r.b[start:], uint32(len(r.b)-start)) // attributes have aligned it to four bytes
 }
-
-// end closes the message that began at start. Everything in it is already aligned to four bytes.
-func (r *request) end(start int) { host.PutUint32(r.b[start:], uint32(len(r.b)-start)) }
 
 // number gives the messages consecutive sequence numbers.
 func (r *request) number(seq uint32) {
@@ -38,53 +36,46 @@ func (r *request) number(seq uint32) {
 	}
 }
 
-// link adds a struct ifinfomsg.
-func (r *request) link(family byte, index int, flags, change uint32) {
+// ifinfo appends a struct ifinfomsg.
+func (r *request) ifinfo(family byte, index int, flags, change uint32) {
 	r.b = append(r.b, family, 0, 0, 0)
 	r.b = host.AppendUint32(r.b, uint32(index))
 	r.b = host.AppendUint32(r.b, flags)
 	r.b = host.AppendUint32(r.b, change)
 }
 
-// open starts an attribute whose length is set by shut.
-func (r *request) open(typ uint16) int {
+// attribute appends an attribute, aligned to four bytes.
+func (r *request) attribute(typ uint16, value func()) {
 	start := len(r.b)
 	r.b = host.AppendUint16(r.b, 0)
 	r.b = host.AppendUint16(r.b, typ)
-	return start
-}
-
-func (r *request) shut(start int) {
+	value()
 	host.PutUint16(r.b[start:], uint16(len(r.b)-start))
 	for len(r.b)%4 != 0 {
 		r.b = append(r.b, 0)
 	}
 }
 
+// nest appends an attribute that consists of attributes.
+func (r *request) nest(typ uint16, attributes func()) { r.attribute(typ|unix.NLA_F_NESTED, attributes) }
+
 func (r *request) bytes(typ uint16, value []byte) {
-	at := r.open(typ)
-	r.b = append(r.b, value...)
-	r.shut(at)
+	r.attribute(typ, func() { r.b = append(r.b, value...) })
 }
 
 func (r *request) text(typ uint16, value string) {
-	at := r.open(typ)
-	r.b = append(append(r.b, value...), 0)
-	r.shut(at)
-}
-
-func (r *request) u8(typ uint16, value byte) { r.bytes(typ, []byte{value}) }
-
-func (r *request) u16be(typ uint16, value uint16) {
-	r.bytes(typ, []byte{byte(value >> 8), byte(value)})
+	r.attribute(typ, func() { r.b = append(append(r.b, value...), 0) })
 }
 
 func (r *request) u32(typ uint16, value uint32) {
-	at := r.open(typ)
-	r.b = host.AppendUint32(r.b, value)
-	r.shut(at)
+	r.attribute(typ, func() { r.b = host.AppendUint32(r.b, value) })
 }
 
+func (r *request) u32be(typ uint16, value uint32) {
+	r.attribute(typ, func() { r.b = binary.BigEndian.AppendUint32(r.b, value) })
+}
+
+func (r *request) u8(typ uint16, value byte)         { r.bytes(typ, []byte{value}) }
 func (r *request) addr(typ uint16, value netip.Addr) { r.bytes(typ, value.AsSlice()) }
 
 // header returns the struct nlmsghdr at an offset.
@@ -99,13 +90,9 @@ func (m nlmsg) flags() uint16     { return host.Uint16(m[6:]) }
 func (m nlmsg) setFlags(f uint16) { host.PutUint16(m[6:], f) }
 func (m nlmsg) seq() uint32       { return host.Uint32(m[8:]) }
 
-// reply is one message that the kernel sent, of its exact length.
-type reply struct{ nlmsg }
-
-// err is what an NLMSG_ERROR says: nil for an acknowledgement, else the errno with the kernel's own words where it has
-// any (NETLINK_EXT_ACK).
-func (m reply) err() error {
-	code := -int32(host.Uint32(m.nlmsg[16:]))
+// err returns nil for an acknowledgement, else the errno, with the kernel's explanation if it has one.
+func (m nlmsg) err() error {
+	code := -int32(host.Uint32(m[16:]))
 	if code == 0 {
 		return nil
 	}
@@ -115,9 +102,9 @@ func (m reply) err() error {
 	}
 	at := 20 + 16 // error code, then the header of the refused message; NETLINK_CAP_ACK leaves the rest of it out
 	if m.flags()&unix.NLM_F_CAPPED == 0 {
-		at = 20 + int(host.Uint32(m.nlmsg[20:]))
+		at = 20 + int(host.Uint32(m[20:]))
 	}
-	for typ, value := range attrs(m.nlmsg[min(at, len(m.nlmsg)):]) {
+	for typ, value := range attrs(m[min(at, len(m)):]) {
 		if typ == unix.NLMSGERR_ATTR_MSG {
 			return fmt.Errorf("%s: %w", strings.TrimRight(string(value), "\x00."), errno)
 		}
@@ -142,13 +129,13 @@ func attrs(b []byte) func(yield func(uint16, []byte) bool) {
 }
 
 // eachMessage hands the messages of a datagram to f until f says it was the last.
-func eachMessage(b []byte, f func(reply) (last bool, err error)) (bool, error) {
+func eachMessage(b []byte, f func(nlmsg) (last bool, err error)) (bool, error) {
 	for len(b) >= unix.SizeofNlMsghdr {
 		size := int(host.Uint32(b))
 		if size < unix.SizeofNlMsghdr || size > len(b) {
 			return false, errors.New("netlink answer is cut short")
 		}
-		if last, err := f(reply{nlmsg(b[:size])}); last || err != nil {
+		if last, err := f(nlmsg(b[:size])); last || err != nil {
 			return last, err
 		}
 		b = b[min((size+3)&^3, len(b)):]

@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Condition is something that the kernel brings about a while after it has acknowledged the change that leads to it.
+// Condition is an effect that a change has only some time after the kernel has acknowledged it.
 type Condition interface {
 	// String says what is wanted: "eth0 carries packets".
 	fmt.Stringer
@@ -25,8 +25,7 @@ type Condition interface {
 // readyLimit bounds the wait for conditions, which is a matter of milliseconds unless something is wrong.
 const readyLimit = 2 * time.Minute
 
-// Ready returns when all conditions hold. It asks for each in turn, and only then waits for the kernel's events. What
-// does not hold after two minutes is an error.
+// Ready returns when all conditions hold. It waits for events only if one does not, and for two minutes at most.
 func Ready(ctx context.Context, ns *netns.NS, conditions ...Condition) error {
 	var late []Condition
 	for _, c := range conditions {
@@ -71,12 +70,11 @@ func Consequences(ops ...Op) []Condition {
 	return out
 }
 
-// Carries is the condition that a veth end, or a bridge with such a port, carries packets: ask for the ports of a
-// bridge before the bridge. Tunnels have no carrier to wait for.
+// Carries is the condition that a veth end, or a bridge after its ports, carries packets. Tunnels need no such wait.
 //
-// That a device is up does not mean so. The kernel notices a carrier in a work queue that it lets run once a second at
-// most ("linkwatch"), and until then the device swallows what it is sent: the classic first packet that is a second
-// late. A question about one device makes a newer kernel do that work at once; an older one tells when it got to it.
+// A device that is up may not carry packets yet. The kernel notices a carrier in a work queue that runs once a second
+// at most ("linkwatch"), and until then the device drops what it should send: the classic first packet that is a
+// second late. A query for the device makes a newer kernel do that work at once; an older one sends an event later.
 type Carries struct{ Dev }
 
 func (c Carries) String() string { return c.Name + " carries packets" }
@@ -86,9 +84,8 @@ func (c Carries) holds(ns *netns.NS) (bool, error) {
 	return s.flags&unix.IFF_UP != 0 && s.operstate == operUp, err
 }
 
-// Local is the condition that the namespace answers to an IPv6 address of a device. IPv4 needs no such wait. The kernel
-// leaves the route that makes an IPv6 address local to a work queue, even where it skips duplicate address detection,
-// and until then it drops or forwards what is sent there.
+// Local is the condition that the namespace answers to an IPv6 address. The kernel leaves the route that makes it local
+// to a work queue, and until then drops or forwards packets to it. IPv4 needs no such wait.
 type Local struct {
 	Dev
 	Addr netip.Addr
@@ -98,13 +95,13 @@ func (l Local) String() string { return fmt.Sprintf("%s dev %s is local", l.Addr
 
 func (l Local) holds(ns *netns.NS) (bool, error) {
 	r := &request{}
-	m := r.begin(unix.RTM_GETROUTE, 0)
-	r.b = append(r.b, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // struct rtmsg
-	r.addr(unix.RTA_DST, l.Addr)
-	r.u32(unix.RTA_OIF, uint32(l.Index))
-	r.end(m)
+	r.message(unix.RTM_GETROUTE, 0, func() {
+		r.b = append(r.b, unix.AF_INET6, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) // struct rtmsg
+		r.addr(unix.RTA_DST, l.Addr)
+		r.u32(unix.RTA_OIF, uint32(l.Index))
+	})
 	local := false
-	err := ask(ns, r, func(m reply) { local = m.nlmsg[unix.SizeofNlMsghdr+7] == unix.RTN_LOCAL })
+	err := ask(ns, r, func(m nlmsg) { local = m[unix.SizeofNlMsghdr+7] == unix.RTN_LOCAL })
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
 		return false, nil
 	}
@@ -127,17 +124,17 @@ const (
 // query asks for one device, by index, or by name where that is 0.
 func query(ns *netns.NS, d Dev) (state, error) {
 	r := &request{}
-	m := r.begin(unix.RTM_GETLINK, 0)
-	r.link(0, d.Index, 0, 0)
-	if d.Index == 0 {
-		r.text(unix.IFLA_IFNAME, d.Name)
-	}
-	r.u32(unix.IFLA_EXT_MASK, filterNoCounts)
-	r.end(m)
+	r.message(unix.RTM_GETLINK, 0, func() {
+		r.ifinfo(0, d.Index, 0, 0)
+		if d.Index == 0 {
+			r.text(unix.IFLA_IFNAME, d.Name)
+		}
+		r.u32(unix.IFLA_EXT_MASK, filterNoCounts)
+	})
 	var found state
-	err := ask(ns, r, func(m reply) {
-		found.index, found.flags = int(host.Uint32(m.nlmsg[20:])), host.Uint32(m.nlmsg[24:])
-		for typ, value := range attrs(m.nlmsg[32:]) {
+	err := ask(ns, r, func(m nlmsg) {
+		found.index, found.flags = int(host.Uint32(m[20:])), host.Uint32(m[24:])
+		for typ, value := range attrs(m[32:]) {
 			if typ == unix.IFLA_OPERSTATE && len(value) == 1 {
 				found.operstate = value[0]
 			}
@@ -147,11 +144,11 @@ func query(ns *netns.NS, d Dev) (state, error) {
 }
 
 // ask sends one question and hands the answer to read.
-func ask(ns *netns.NS, r *request, read func(reply)) error {
+func ask(ns *netns.NS, r *request, read func(nlmsg)) error {
 	seq := sequence.Add(1)
 	r.number(seq)
 	return ns.Exchange(r.b, func(datagram []byte) (bool, error) {
-		return eachMessage(datagram, func(m reply) (bool, error) {
+		return eachMessage(datagram, func(m nlmsg) (bool, error) {
 			switch {
 			case m.seq() != seq:
 				return false, nil
@@ -164,8 +161,7 @@ func ask(ns *netns.NS, r *request, read func(reply)) error {
 	})
 }
 
-// await waits for conditions with the help of the kernel's events, of which none is missed: it asks again after it has
-// subscribed.
+// await waits for conditions. It checks them again after it has subscribed to events, so that it misses none.
 func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	events, err := ns.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -194,8 +190,8 @@ func await(ctx context.Context, ns *netns.NS, conditions []Condition) error {
 	return nil
 }
 
-// nextEvent returns when something was reported since the last call, or when it is time to ask once more: the kernel
-// does not tell of everything that makes a route usable. What was reported does not matter, since the caller asks.
+// nextEvent returns after an event, whatever it is, or after a short time, because the kernel has no event for some of
+// what makes a route usable. The caller checks its condition again.
 func nextEvent(ctx context.Context, events int) error {
 	const heartbeat = 100 // ms
 	var buf [32 << 10]byte

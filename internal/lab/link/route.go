@@ -3,6 +3,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -18,7 +19,7 @@ type Route struct {
 	// Via is the next hop; without one the destination is on the link.
 	Via netip.Addr
 	Dev Dev
-	// OnLink routes do not ask whether the next hop is reachable over the device: that of a tunnel never is.
+	// OnLink skips the check that the next hop is reachable over the device: that of a tunnel never is.
 	OnLink bool
 	// Outer, for the device of a Tunnel6, is the address to wrap packets to.
 	Outer netip.Addr
@@ -43,7 +44,6 @@ func (t Route) String() string {
 }
 
 func (t Route) encode(r *request) {
-	m := r.begin(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	scope, kind, flags := byte(unix.RT_SCOPE_UNIVERSE), byte(unix.RTN_UNICAST), uint32(0)
 	if !t.Via.IsValid() && t.To.Addr().Is4() {
 		scope = unix.RT_SCOPE_LINK
@@ -54,25 +54,26 @@ func (t Route) encode(r *request) {
 	if t.OnLink {
 		flags = unix.RTNH_F_ONLINK
 	}
-	// struct rtmsg
-	r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC,
-		scope, kind)
-	r.b = host.AppendUint32(r.b, flags)
-	r.addr(unix.RTA_DST, t.To.Addr())
-	if t.Via.IsValid() {
-		r.addr(unix.RTA_GATEWAY, t.Via)
-	}
-	if !t.Blackhole {
-		r.u32(unix.RTA_OIF, uint32(t.Dev.Index))
-	}
-	if t.Outer.IsValid() {
-		r.bytes(unix.RTA_ENCAP_TYPE, []byte{lwtunnelEncapIP6, 0})
-		encap := r.open(unix.RTA_ENCAP | unix.NLA_F_NESTED)
-		r.addr(lwtunnelIP6Dst, t.Outer)
-		r.u8(lwtunnelIP6HopLimit, 64)
-		r.shut(encap)
-	}
-	r.end(m)
+	r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, func() {
+		// struct rtmsg
+		r.b = append(r.b, byte(netns.Domain(t.To.Addr())), byte(t.To.Bits()), 0, 0)
+		r.b = append(r.b, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, scope, kind)
+		r.b = host.AppendUint32(r.b, flags)
+		r.addr(unix.RTA_DST, t.To.Addr())
+		if t.Via.IsValid() {
+			r.addr(unix.RTA_GATEWAY, t.Via)
+		}
+		if !t.Blackhole {
+			r.u32(unix.RTA_OIF, uint32(t.Dev.Index))
+		}
+		if t.Outer.IsValid() {
+			r.bytes(unix.RTA_ENCAP_TYPE, []byte{lwtunnelEncapIP6, 0})
+			r.nest(unix.RTA_ENCAP, func() {
+				r.addr(lwtunnelIP6Dst, t.Outer)
+				r.u8(lwtunnelIP6HopLimit, 64)
+			})
+		}
+	})
 }
 
 // From include/uapi/linux/lwtunnel.h.
@@ -82,8 +83,8 @@ const (
 	lwtunnelIP6HopLimit = 4
 )
 
-// Neighbour writes down which MAC an address has on a link, for good: nobody needs to ask, and the entry does not count
-// against the neighbour table's limit, which all namespaces of a machine share (net.ipv4.neigh.default.gc_thresh3).
+// Neighbour is a permanent neighbour entry. It needs no resolution and does not count against the limit of the
+// neighbour table, which all namespaces of a machine share (net.ipv4.neigh.default.gc_thresh3).
 type Neighbour struct {
 	Addr netip.Addr
 	MAC  MAC
@@ -95,14 +96,10 @@ func (n Neighbour) String() string {
 }
 
 func (n Neighbour) encode(r *request) {
-	m := r.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	r.neigh(byte(netns.Domain(n.Addr)), n.Dev, 0)
-	r.addr(unix.NDA_DST, n.Addr)
-	r.bytes(unix.NDA_LLADDR, n.MAC[:])
-	r.end(m)
+	r.neighbour(byte(netns.Domain(n.Addr)), 0, n)
 }
 
-// Forward is an entry in the forwarding table of a VXLAN device: frames to the MAC are wrapped to the address.
+// Forward is an entry in the forwarding table of a VXLAN device, which sends frames for the MAC to the address.
 type Forward struct {
 	MAC MAC
 	To  netip.Addr
@@ -114,17 +111,93 @@ func (f Forward) String() string {
 }
 
 func (f Forward) encode(r *request) {
-	m := r.begin(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-	r.neigh(unix.AF_BRIDGE, f.Dev, unix.NTF_SELF)
-	r.addr(unix.NDA_DST, f.To)
-	r.bytes(unix.NDA_LLADDR, f.MAC[:])
-	r.end(m)
+	r.neighbour(unix.AF_BRIDGE, unix.NTF_SELF, Neighbour{f.To, f.MAC, f.Dev})
 }
 
-// neigh adds a struct ndmsg.
-func (r *request) neigh(family byte, d Dev, flags byte) {
-	r.b = append(r.b, family, 0, 0, 0)
-	r.b = host.AppendUint32(r.b, uint32(d.Index))
-	r.b = host.AppendUint16(r.b, unix.NUD_PERMANENT)
-	r.b = append(r.b, flags, 0)
+func (r *request) neighbour(family, flags byte, n Neighbour) {
+	r.message(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, func() {
+		r.b = append(r.b, family, 0, 0, 0) // struct ndmsg
+		r.b = host.AppendUint32(r.b, uint32(n.Dev.Index))
+		r.b = host.AppendUint16(r.b, unix.NUD_PERMANENT)
+		r.b = append(r.b, flags, 0)
+		r.addr(unix.NDA_DST, n.Addr)
+		r.bytes(unix.NDA_LLADDR, n.MAC[:])
+	})
+}
+
+// VXLAN makes a device that wraps frames in UDP, and sets it up. It learns no MACs, but needs Forward entries.
+type VXLAN struct {
+	Dev
+	MAC  MAC
+	MTU  int
+	ID   int
+	Port uint16
+	// Local is the outer source address.
+	Local netip.Addr
+}
+
+func (v VXLAN) String() string { return fmt.Sprintf("vxlan device %s, id %d", v.Name, v.ID) }
+
+func (v VXLAN) encode(r *request) {
+	local := uint16(unix.IFLA_VXLAN_LOCAL)
+	if v.Local.Is6() {
+		local = unix.IFLA_VXLAN_LOCAL6
+	}
+	r.newLink(v.Dev, unix.IFF_UP, "vxlan", func() { r.hardware(v.MAC, v.MTU) }, func() {
+		r.u32(unix.IFLA_VXLAN_ID, uint32(v.ID))
+		r.u8(unix.IFLA_VXLAN_LEARNING, 0)
+		r.bytes(unix.IFLA_VXLAN_PORT, []byte{byte(v.Port >> 8), byte(v.Port)})
+		r.addr(local, v.Local)
+	})
+}
+
+// Tunnel4 makes an IPIP device that wraps to the next hop of the route. Use Ensure: the kernel may have one already.
+type Tunnel4 struct{ Dev }
+
+func (t Tunnel4) String() string { return "ipip device " + t.Name }
+
+// encode sends no parameters, so that the device is the same as the kernel's own fallback device tunl0.
+func (t Tunnel4) encode(r *request) {
+	r.newLink(t.Dev, 0, "ipip", nil, nil)
+}
+
+// Tunnel6 makes an IPv6-in-IPv6 device without endpoints of its own: the Outer of a route says where a packet is
+// wrapped to. IPv6 has no next hops over a tunnel as IPv4 has: it refuses one that another device leads to.
+type Tunnel6 struct{ Dev }
+
+func (t Tunnel6) String() string { return "ip6tnl device " + t.Name }
+
+func (t Tunnel6) encode(r *request) {
+	r.newLink(t.Dev, 0, "ip6tnl", nil, func() { r.bytes(iptunCollectMetadata, nil) })
+}
+
+const iptunCollectMetadata = 19 // IFLA_IPTUN_COLLECT_METADATA, include/uapi/linux/if_tunnel.h
+
+// Tune sets a device up with an MTU.
+type Tune struct {
+	Dev
+	MTU int
+}
+
+func (t Tune) String() string { return fmt.Sprintf("%s up, mtu %d", t.Name, t.MTU) }
+
+func (t Tune) encode(r *request) {
+	r.setUp(t.Dev, func() { r.u32(unix.IFLA_MTU, uint32(t.MTU)) })
+}
+
+// Ensure makes the change unless a device of that name exists, and returns the device. Tunnel modules put a fallback
+// device into every namespace (unless net.core.fb_tunnels_only_for_init_net forbids), some while they are loaded.
+func Ensure(ns *netns.NS, d Dev, op Op) (Dev, error) {
+	err := Apply(ns, op)
+	if err == nil {
+		return d, nil
+	}
+	if !errors.Is(err, unix.EEXIST) {
+		return Dev{}, err
+	}
+	state, err := query(ns, Dev{Name: d.Name})
+	if err != nil {
+		return Dev{}, fmt.Errorf("%s: device %s: %w", ns.Name(), d.Name, err)
+	}
+	return Dev{Name: d.Name, Index: state.index}, nil
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nstest has what tests build small networks of: namespaces that end with the test, and devices, addresses,
-// routes and rules in them, each in a line. What cannot be had ends the test.
+// Package nstest builds small networks for tests: namespaces that end with the test, and what belongs into them.
 package nstest
 
 import (
@@ -68,8 +67,7 @@ func Veth(t testing.TB, a *netns.NS, aName string, b *netns.NS, bName string) {
 	Up(t, b, bName)
 }
 
-// Address gives a device an address with a prefix of a length. It can be used at once: nobody is asked whether it is
-// taken.
+// Address gives a device an address, which is usable at once: there is no duplicate address detection.
 func Address(t testing.TB, ns *netns.NS, device string, a netip.Addr, length int) {
 	t.Helper()
 	ip, err := netlink.ParseAddr(netip.PrefixFrom(a, length).String())

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
@@ -109,23 +110,14 @@ type Answer struct {
 	Source netip.AddrPort
 }
 
-// ports are given to clients one after another, so that no old conntrack entry can answer for a new one.
-var ports = struct {
-	sync.Mutex
-	next uint16
-}{next: uint16(32768 + rand.IntN(20000))}
+// ports are given to clients in turn, so that no old conntrack entry can answer for a new client.
+var ports atomic.Uint32
 
-func nextPort() uint16 {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.next++; ports.next < 32768 || ports.next > 60999 {
-		ports.next = 32768
-	}
-	return ports.next
-}
+func init() { ports.Store(rand.Uint32N(20000)) }
 
-// Do opens an association, which takes two answers from the address that was dialled, and ends it. No answer is an
-// error.
+func nextPort() uint16 { return uint16(32768 + ports.Add(1)%(60999-32768+1)) }
+
+// Do opens an association, which takes two answers from the dialled address, and ends it. No answer is an error.
 func (d Dial) Do(ctx context.Context) (Answer, error) {
 	a, err := d.do(ctx)
 	if err != nil {

@@ -19,14 +19,11 @@ import (
 	"time"
 )
 
-// newToken returns a random bearer token that cannot be guessed.
-func newToken() string { return rand.Text() }
-
 // authorized reports whether a request carries the token.
 func (s *Server) authorized(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)),
-		[]byte(s.token)) == 1
+	return strings.EqualFold(scheme, "Bearer") &&
+		subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)), []byte(s.token)) == 1
 }
 
 // authority signs the certificates of listeners. Its key is never written anywhere.
@@ -55,7 +52,8 @@ func newAuthority() *authority {
 	if err != nil {
 		panic(err) // just made
 	}
-	return &authority{certificate: certificate, key: key, pem: encodePEM(der)}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return &authority{certificate: certificate, key: key, pem: text}
 }
 
 // issue makes a certificate for a listener on an address.
@@ -96,8 +94,4 @@ func newKey() *ecdsa.PrivateKey {
 		panic(err) // the system has no random numbers
 	}
 	return key
-}
-
-func encodePEM(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

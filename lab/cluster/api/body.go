@@ -29,8 +29,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// strictness is what becomes of fields that do not exist or are given twice: the values of the parameter
-// fieldValidation. Clients that do not say get a warning.
+// strictness is a value of fieldValidation: how to treat unknown and duplicate fields. The default is a warning.
 type strictness string
 
 // check turns the mistakes that a decoder found into an error, warnings or nothing.
@@ -57,8 +56,8 @@ func warn(w http.ResponseWriter, text string) {
 }
 
 // decodeBody reads an object of a known kind from the body of a request.
-func decodeBody(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionKind, s strictness) (runtime.Object,
-	error) {
+func decodeBody(w http.ResponseWriter, r *http.Request, gvk schema.GroupVersionKind,
+	s strictness) (runtime.Object, error) {
 	info, err := bodyFormat(r)
 	if err != nil {
 		return nil, err
@@ -95,9 +94,9 @@ func decode(w http.ResponseWriter, d runtime.Decoder, data []byte, want schema.G
 // undecodable says it as the API server does.
 func undecodable(err error, want schema.GroupVersionKind, got *schema.GroupVersionKind) error {
 	if got != nil && got.Kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version,
-			want.Kind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
+			got.Kind, got.Version, want.Kind, err))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v", want.Kind,
-		err))
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v",
+		want.Kind, err))
 }

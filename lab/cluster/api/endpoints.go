@@ -19,25 +19,19 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// endpointsReader serves Endpoints to those who know no slices, such as kube-proxy in its userspace mode: the
-// hand-written ones of the store, and for other Services what their EndpointSlices say. The revisions are those of the
-// store.
+// endpointsReader serves Endpoints to clients that know no slices, such as kube-proxy in its userspace mode: those of
+// the store, which are hand-written, and for other Services a summary of their EndpointSlices.
 type endpointsReader struct{ store *store.Store }
 
 func (r endpointsReader) list() ([]store.Object, uint64) {
 	s := r.store.Snapshot()
 	v := newEndpointsView(s)
-	keys := slices.Collect(maps.Keys(v.slices))
-	for k := range v.own {
-		if v.slices[k] == nil {
-			keys = append(keys, k)
-		}
-	}
+	keys := slices.Concat(slices.Collect(maps.Keys(v.slices)), slices.Collect(maps.Keys(v.own)))
 	slices.SortFunc(keys, func(a, b store.Key) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	var out []store.Object
-	for _, k := range keys {
+	for _, k := range slices.Compact(keys) {
 		if e := v.at(k); e != nil {
 			out = append(out, e)
 		}
@@ -50,11 +44,10 @@ func (r endpointsReader) get(k store.Key) (store.Object, bool) {
 	return e, e != nil
 }
 
-// endpointsWriter writes Endpoints that are in the store. What slices say can be changed there alone.
+// endpointsWriter writes Endpoints that are in the store. It refuses those that summarise slices.
 type endpointsWriter struct{ stored }
 
-func (w endpointsWriter) edit(k store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
-	error) {
+func (w endpointsWriter) edit(k store.Key, how manner, change edit) (store.Object, error) {
 	_, own := w.get(k)
 	if derived, ok := (endpointsReader{w.store}).get(k); ok && !own {
 		return nil, apierrors.NewForbidden(corev1.Resource("endpoints"), derived.GetName(),
@@ -75,11 +68,7 @@ func (r endpointsReader) follow(after uint64) (cursor, error) {
 		if e.Revision > s.Revision {
 			continue // newer than the snapshot
 		}
-		now := e.Object
-		if e.Type == watch.Deleted {
-			now = nil
-		}
-		v.replace(now, e.Old)
+		v.replace(e.After(), e.Old)
 	}
 	of := []store.Kind{store.KindEndpoints, store.KindEndpointSlice}
 	return &endpointsCursor{view: v, storeCursor: storeCursor{store: r.store, kinds: of, at: after}}, nil
@@ -109,8 +98,7 @@ type endpointsView struct {
 }
 
 func newEndpointsView(s *store.Snapshot) *endpointsView {
-	v := &endpointsView{own: map[store.Key]*corev1.Endpoints{},
-		slices: map[store.Key]map[string]*discoveryv1.EndpointSlice{}}
+	v := &endpointsView{map[store.Key]*corev1.Endpoints{}, map[store.Key]map[string]*discoveryv1.EndpointSlice{}}
 	for _, e := range s.Endpoints {
 		v.replace(nil, e)
 	}
@@ -120,8 +108,7 @@ func newEndpointsView(s *store.Snapshot) *endpointsView {
 	return v
 }
 
-// replace takes one object out of the view and puts another in its place; either may be nil. Objects of other kinds are
-// nothing to it.
+// replace replaces one object by another; either may be nil. It ignores objects of other kinds.
 func (v *endpointsView) replace(old, obj store.Object) {
 	switch o := old.(type) {
 	case *corev1.Endpoints:
@@ -148,26 +135,23 @@ func (v *endpointsView) replace(old, obj store.Object) {
 	}
 }
 
-func serviceOf(s *discoveryv1.EndpointSlice) store.Key {
-	return store.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+// serviceOf returns the Service that Endpoints or a slice belong to. Its name is empty if there is none.
+func serviceOf(o store.Object) store.Key {
+	switch o := o.(type) {
+	case *corev1.Endpoints:
+		return store.KeyOf(o)
+	case *discoveryv1.EndpointSlice:
+		return store.Key{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}
+	}
+	return store.Key{}
 }
 
-// change moves the view past a change of the store and says what that changes in Endpoints.
+// change moves the view past a change of the store, and returns what that changes in Endpoints.
 func (v *endpointsView) change(e store.Event) []store.Event {
-	now := e.Object
-	if e.Type == watch.Deleted {
-		now = nil
-	}
+	now := e.After()
 	var keys []store.Key // two if a slice goes from one Service to another
 	for _, o := range []store.Object{e.Old, now} {
-		k := store.Key{}
-		switch o := o.(type) {
-		case *corev1.Endpoints:
-			k = store.KeyOf(o)
-		case *discoveryv1.EndpointSlice:
-			k = serviceOf(o)
-		}
-		if k.Name != "" && !slices.Contains(keys, k) {
+		if k := serviceOf(o); k.Name != "" && !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
@@ -178,7 +162,7 @@ func (v *endpointsView) change(e store.Event) []store.Event {
 	v.replace(e.Old, now)
 	var out []store.Event
 	for i, k := range keys {
-		// Who resumes after the first of two must be given both: its revision is that of the change before.
+		// A watch that resumes after the first of two must get the second too, so the first has the revision before.
 		revision := e.Revision - uint64(len(keys)-1-i)
 		if c, ok := endpointsChange(before[i], v.at(k), revision); ok {
 			out = append(out, c)
@@ -193,14 +177,11 @@ func endpointsChange(old, obj *corev1.Endpoints, revision uint64) (store.Event, 
 	case old == nil && obj == nil:
 		return e, false
 	case old == nil:
-		e.Type, e.Object = watch.Added, obj
+		e.Type, e.Object = watch.Added, obj.DeepCopy()
 	case obj == nil:
 		e.Type, e.Object, e.Old = watch.Deleted, old.DeepCopy(), old
 	default:
-		e.Type, e.Object, e.Old = watch.Modified, obj, old
-	}
-	if e.Type != watch.Deleted {
-		e.Object = copyOf(e.Object)
+		e.Type, e.Object, e.Old = watch.Modified, obj.DeepCopy(), old
 	}
 	e.Object.SetResourceVersion(strconv.FormatUint(revision, 10))
 	return e, true
@@ -221,8 +202,7 @@ func (v *endpointsView) at(k store.Key) *corev1.Endpoints {
 	return endpointsOf(k, all)
 }
 
-// endpointsOf says in one object what the slices of a Service say. Endpoints have room for one address family: IPv4 if
-// there is any of it.
+// endpointsOf sums up the slices of a Service. Endpoints have room for one address family: IPv4 if there is any of it.
 func endpointsOf(k store.Key, all []*discoveryv1.EndpointSlice) *corev1.Endpoints {
 	out := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
 		Namespace: k.Namespace, Name: k.Name, UID: all[0].UID, CreationTimestamp: all[0].CreationTimestamp,

@@ -3,11 +3,14 @@
 package api
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strconv"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,8 +22,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// memory holds the objects of a resource that means nothing to the cluster. It has revisions of its own, which is
-// allowed: only those of one resource are ever compared.
+// memory holds the objects of a resource that means nothing to the cluster, with revisions of its own.
 type memory struct {
 	gvk   schema.GroupVersionKind
 	gr    schema.GroupResource
@@ -91,8 +93,7 @@ func (c *memoryCursor) next() ([]store.Event, error) {
 	return slices.Clone(c.m.history[uint64(len(c.m.history))-missing:]), nil
 }
 
-func (m *memory) edit(key store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object,
-	error) {
+func (m *memory) edit(key store.Key, how manner, change edit) (store.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var old store.Object
@@ -150,7 +151,7 @@ func (m *memory) complete(obj, old store.Object) store.Object {
 		obj.SetCreationTimestamp(old.GetCreationTimestamp())
 		return obj
 	}
-	obj.SetUID(types.UID(newToken()))
+	obj.SetUID(types.UID(rand.Text()))
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	return obj
 }
@@ -160,10 +161,91 @@ func (m *memory) record(t watch.EventType, obj, old store.Object) {
 	if len(m.history) >= 4*m.limit {
 		m.history = slices.Clone(m.history[len(m.history)-2*m.limit:])
 	}
-	m.history = append(m.history, store.Event{Revision: m.now, Type: t, Kind: store.Kind(m.gvk.Kind), Object: obj,
-		Old: old})
+	kind := store.Kind(m.gvk.Kind)
+	m.history = append(m.history, store.Event{Revision: m.now, Type: t, Kind: kind, Object: obj, Old: old})
 	close(m.wake)
 	m.wake = make(chan struct{})
 }
 
 func copyOf(o store.Object) store.Object { return o.DeepCopyObject().(store.Object) }
+
+// newerEvents serves the Events of the core group as those of events.k8s.io: Kubernetes has one set of Events.
+type newerEvents struct{ *memory }
+
+func (n newerEvents) list() ([]store.Object, uint64) {
+	objs, revision := n.memory.list()
+	for i, o := range objs {
+		objs[i] = toNewer(o)
+	}
+	return objs, revision
+}
+
+func (n newerEvents) get(k store.Key) (store.Object, bool) {
+	o, ok := n.memory.get(k)
+	if !ok {
+		return nil, false
+	}
+	return toNewer(o), true
+}
+
+func (n newerEvents) follow(after uint64) (cursor, error) {
+	c, err := n.memory.follow(after)
+	return newerCursor{c}, err
+}
+
+type newerCursor struct{ cursor }
+
+func (c newerCursor) next() ([]store.Event, error) {
+	events, err := c.cursor.next()
+	for i := range events {
+		events[i].Object, events[i].Old = toNewer(events[i].Object), toNewer(events[i].Old)
+	}
+	return events, err
+}
+
+func (n newerEvents) edit(k store.Key, how manner, change edit) (store.Object, error) {
+	o, err := n.memory.edit(k, how, func(old store.Object) (store.Object, error) {
+		o, err := change(toNewer(old))
+		return toCore(o), err
+	})
+	return toNewer(o), err
+}
+
+func toNewer(o store.Object) store.Object {
+	if o == nil {
+		return nil
+	}
+	e := o.(*corev1.Event)
+	out := &eventsv1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime,
+		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
+		Action: e.Action, Reason: e.Reason, Type: e.Type,
+		Regarding: e.InvolvedObject, Related: e.Related, Note: e.Message,
+		DeprecatedSource: e.Source, DeprecatedCount: e.Count,
+		DeprecatedFirstTimestamp: e.FirstTimestamp, DeprecatedLastTimestamp: e.LastTimestamp,
+	}
+	if e.Series != nil {
+		out.Series = &eventsv1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	out.SetGroupVersionKind(eventsv1.SchemeGroupVersion.WithKind("Event"))
+	return out
+}
+
+func toCore(o store.Object) store.Object {
+	if o == nil {
+		return nil
+	}
+	e := o.(*eventsv1.Event)
+	out := &corev1.Event{
+		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime,
+		ReportingController: e.ReportingController, ReportingInstance: e.ReportingInstance,
+		Action: e.Action, Reason: e.Reason, Type: e.Type,
+		InvolvedObject: e.Regarding, Related: e.Related, Message: e.Note,
+		Source: e.DeprecatedSource, Count: e.DeprecatedCount,
+		FirstTimestamp: e.DeprecatedFirstTimestamp, LastTimestamp: e.DeprecatedLastTimestamp,
+	}
+	if e.Series != nil {
+		out.Series = &corev1.EventSeries{Count: e.Series.Count, LastObservedTime: e.Series.LastObservedTime}
+	}
+	return out
+}

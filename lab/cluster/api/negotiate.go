@@ -4,6 +4,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"mime"
 	"net/http"
 	"slices"
@@ -64,15 +65,7 @@ func accepted(r *http.Request) []clause {
 		}
 		out = append(out, c)
 	}
-	slices.SortStableFunc(out, func(a, b clause) int {
-		switch {
-		case a.quality > b.quality:
-			return -1
-		case a.quality < b.quality:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(out, func(a, b clause) int { return cmp.Compare(b.quality, a.quality) })
 	return out
 }
 
@@ -111,14 +104,18 @@ func (k kindOfView) fits(info runtime.SerializerInfo) bool {
 }
 
 func notAcceptable() error {
-	var known []string
-	for _, info := range mediaTypes() {
-		known = append(known, info.MediaType)
-	}
 	return &statusError{
 		code: http.StatusNotAcceptable, reason: metav1.StatusReasonNotAcceptable,
-		message: "only the following media types are accepted: " + strings.Join(known, ", "),
+		message: "only the following media types are accepted: " + strings.Join(knownMediaTypes(), ", "),
 	}
+}
+
+func knownMediaTypes() []string {
+	var out []string
+	for _, info := range mediaTypes() {
+		out = append(out, info.MediaType)
+	}
+	return out
 }
 
 // statusError is an error for which apimachinery has no constructor.
@@ -156,19 +153,11 @@ func bodyFormat(r *http.Request) (runtime.SerializerInfo, error) {
 	if header == "" {
 		return mediaTypes()[0], nil
 	}
-	mediaType, _, err := mime.ParseMediaType(header)
-	if err == nil {
-		for _, info := range mediaTypes() {
-			if info.MediaType == mediaType {
-				return info, nil
-			}
-		}
+	mediaType, _, _ := mime.ParseMediaType(header) // a header that does not parse is not known either
+	if info, ok := runtime.SerializerInfoForMediaType(mediaTypes(), mediaType); ok && mediaType != "" {
+		return info, nil
 	}
-	var known []string
-	for _, info := range mediaTypes() {
-		known = append(known, info.MediaType)
-	}
-	return runtime.SerializerInfo{}, unsupportedMediaType(header, known)
+	return runtime.SerializerInfo{}, unsupportedMediaType(header, knownMediaTypes())
 }
 
 func unsupportedMediaType(got string, known []string) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,8 +31,9 @@ type patch struct {
 	w      http.ResponseWriter // for warnings
 }
 
-var patchTypes = []types.PatchType{
-	types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType,
+var patchTypes = []string{
+	string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+	string(types.ApplyYAMLPatchType),
 }
 
 // applyWarning says how this is less than server-side apply.
@@ -42,12 +44,8 @@ func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
 	mediaType, _, _ := mime.ParseMediaType(header) // what cannot be parsed is not known either
 	p := &patch{kind: types.PatchType(mediaType), w: w}
 	how, strict, err := writeOptions(r, p.kind)
-	if !p.known() {
-		var known []string
-		for _, t := range patchTypes {
-			known = append(known, string(t))
-		}
-		return nil, how, unsupportedMediaType(header, known)
+	if !slices.Contains(patchTypes, mediaType) {
+		return nil, how, unsupportedMediaType(header, patchTypes)
 	}
 	if err != nil {
 		return nil, how, err
@@ -66,15 +64,6 @@ func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
 		}
 	}
 	return p, how, p.duplicates()
-}
-
-func (p *patch) known() bool {
-	for _, t := range patchTypes {
-		if p.kind == t {
-			return true
-		}
-	}
-	return false
 }
 
 // duplicates looks for fields that the patch itself gives twice.
@@ -117,10 +106,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 		}
 		return out, sameKey(out, r.key)
 	})
-	if err != nil {
-		return err
-	}
-	return answer(w, r, code, result)
+	return answer(w, r, code, result, err)
 }
 
 // apply makes a new object of the old one.
@@ -145,7 +131,8 @@ func (p *patch) apply(old runtime.Object, gvk schema.GroupVersionKind) (runtime.
 		err = fmt.Errorf("it makes a %s of a %s", got.Kind, gvk.Kind)
 	}
 	if err != nil {
-		return nil, p.invalid(string(p.text), err)
+		wrong := field.Invalid(field.NewPath("patch"), string(p.text), err.Error())
+		return nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{wrong})
 	}
 	return obj, nil
 }
@@ -182,13 +169,7 @@ func (p *patch) operations(before []byte) ([]byte, error) {
 	}
 	after, err := operations.Apply(before)
 	if err != nil {
-		return nil, &statusError{code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid,
-			message: err.Error()}
+		return nil, &statusError{http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error()}
 	}
 	return after, nil
-}
-
-func (p *patch) invalid(value string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), value,
-		err.Error())})
 }

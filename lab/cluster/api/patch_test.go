@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/viplab/viplab/lab/cluster/store"
 )
@@ -135,7 +136,7 @@ func summary(s *corev1.Service) string {
 func jsonLabels(m map[string]string) string { return "map[" + pairsWith(m, ":") + "]" }
 
 func pairsWith(m map[string]string, colon string) string {
-	return strings.ReplaceAll(pairs(m), "=", colon)
+	return strings.ReplaceAll(labels.FormatLabels(m), "=", colon)
 }
 
 func jsonOf(v any) string {

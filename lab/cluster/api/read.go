@@ -20,11 +20,7 @@ func (s *Server) read(w http.ResponseWriter, r *request) error {
 	if r.key.Name != "" {
 		return s.get(w, r)
 	}
-	o, err := parameters(r)
-	if err != nil {
-		return err
-	}
-	which, err := selectionOf(r, o)
+	o, which, err := selectionOf(r)
 	if err != nil {
 		return err
 	}
@@ -35,28 +31,15 @@ func (s *Server) read(w http.ResponseWriter, r *request) error {
 }
 
 func (s *Server) get(w http.ResponseWriter, r *request) error {
-	f, err := negotiate(r.Request, false)
-	if err != nil {
-		return err
-	}
 	obj, ok := r.resource.get(r.key)
 	if !ok {
 		return notFound(r.resource.gr(), r.key.Name)
 	}
-	view, err := viewOf(r, f)
-	if err != nil {
-		return err
-	}
-	f.write(w, http.StatusOK, view.one(obj))
-	return nil
+	return answer(w, r, http.StatusOK, obj, nil)
 }
 
 func (s *Server) list(w http.ResponseWriter, r *request, o *metav1.ListOptions, which selection) error {
-	f, err := negotiate(r.Request, false)
-	if err != nil {
-		return err
-	}
-	view, err := viewOf(r, f)
+	view, err := viewOf(r, false)
 	if err != nil {
 		return err
 	}
@@ -64,18 +47,11 @@ func (s *Server) list(w http.ResponseWriter, r *request, o *metav1.ListOptions, 
 	if err := reachable(o, revision); err != nil {
 		return err
 	}
-	var objs []store.Object
-	for _, obj := range all {
-		if which.matches(obj) {
-			objs = append(objs, obj)
-		}
-	}
-	f.write(w, http.StatusOK, view.many(objs, revision))
+	view.write(w, http.StatusOK, view.many(which.of(all), revision))
 	return nil
 }
 
-// reachable tells whether a list at the present revision is what the client asks for. It is always the newest: neither
-// pages nor the state at an older revision are to be had.
+// reachable returns an error unless the client asks for a list of the present revision. There are no others, nor pages.
 func reachable(o *metav1.ListOptions, now uint64) error {
 	if o.Continue != "" {
 		return apierrors.NewResourceExpired("the provided continue parameter is too old: lists are not paged here")
@@ -86,12 +62,14 @@ func reachable(o *metav1.ListOptions, now uint64) error {
 	}
 	if asked > now {
 		err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, now), 1)
-		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge,
-			Message: "Too large resource version"}}
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{
+			{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"},
+		}
 		return err
 	}
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact && asked != now {
-		return apierrors.NewResourceExpired(fmt.Sprintf("The provided resource version is too old: %d (now %d)", asked, now))
+		return apierrors.NewResourceExpired(
+			fmt.Sprintf("The provided resource version is too old: %d (now %d)", asked, now))
 	}
 	return nil
 }
@@ -109,13 +87,18 @@ func parseRevision(s string) (uint64, error) {
 
 // view turns objects into what the client wants to see.
 type view struct {
+	format
 	resource *resource
-	as       kindOfView
 	rows     metav1.IncludeObjectPolicy // what the rows of a table hold besides their cells
 }
 
-func viewOf(r *request, f format) (view, error) {
-	v := view{resource: r.resource, as: f.as, rows: metav1.IncludeMetadata}
+// viewOf returns the view of an answer, or of the frames of a watch.
+func viewOf(r *request, stream bool) (view, error) {
+	f, err := negotiate(r.Request, stream)
+	if err != nil {
+		return view{}, err
+	}
+	v := view{format: f, resource: r.resource, rows: metav1.IncludeMetadata}
 	switch policy := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject")); policy {
 	case "":
 	case metav1.IncludeNone, metav1.IncludeMetadata, metav1.IncludeObject:

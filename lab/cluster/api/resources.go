@@ -129,7 +129,8 @@ func (s *Server) addResources() {
 		reader: newerEvents{s.events}, writer: newerEvents{s.events},
 	})
 
-	leases := newMemory(coordinationv1.SchemeGroupVersion.WithKind("Lease"), coordinationv1.Resource("leases"), maxLeases)
+	lease := coordinationv1.SchemeGroupVersion.WithKind("Lease")
+	leases := newMemory(lease, coordinationv1.Resource("leases"), maxLeases)
 	s.add(&resource{gvk: leases.gvk, plural: "leases", namespaced: true, upsert: true, reader: leases, writer: leases})
 
 	// Deployments have no ReplicaSets here, but clients ask for those of a Deployment.
@@ -168,4 +169,19 @@ func (s *Server) groupVersions() []schema.GroupVersion {
 		}
 	}
 	return out
+}
+
+// serviceCIDRs serves the ranges of ClusterIPs as one object of a fixed name, which never changes.
+func serviceCIDRs(state *store.Store) *memory {
+	m := newMemory(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), networkingv1.Resource("servicecidrs"), 1)
+	o := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, p := range state.ServiceCIDRs() {
+		o.Spec.CIDRs = append(o.Spec.CIDRs, p.String())
+	}
+	m.put(-1, m.complete(o, nil), nil)
+	o.Status.Conditions = []metav1.Condition{{
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
+		LastTransitionTime: o.CreationTimestamp, Message: "Kubernetes default Service CIDR is ready",
+	}}
+	return m
 }

@@ -68,8 +68,7 @@ func (s *Server) page(path string) http.HandlerFunc {
 	}
 }
 
-// cutGroupVersion splits "/apis/apps/v1/deployments" into the group and version, and the rest. "/apis/apps" has no
-// version.
+// cutGroupVersion splits "/apis/apps/v1/deployments" into the group, the version (none in "/apis/apps") and the rest.
 func cutGroupVersion(path string) (gv schema.GroupVersion, rest string, ok bool) {
 	if after, core := strings.CutPrefix(path, "/api/"); core {
 		gv.Version, rest, _ = strings.Cut(after, "/")

@@ -23,8 +23,10 @@ func scaleOf(o store.Object) *autoscalingv1.Scale {
 			Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion,
 			CreationTimestamp: d.CreationTimestamp,
 		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: *d.Spec.Replicas},
-		Status: autoscalingv1.ScaleStatus{Replicas: d.Status.Replicas, Selector: metav1.FormatLabelSelector(d.Spec.Selector)},
+		Spec: autoscalingv1.ScaleSpec{Replicas: *d.Spec.Replicas},
+		Status: autoscalingv1.ScaleStatus{
+			Replicas: d.Status.Replicas, Selector: metav1.FormatLabelSelector(d.Spec.Selector),
+		},
 	}
 	out.SetGroupVersionKind(scaleKind)
 	return out

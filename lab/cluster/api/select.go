@@ -5,6 +5,7 @@ package api
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,11 @@ func (s selection) matches(o store.Object) bool {
 		(s.fields.Empty() || s.fields.Matches(fieldsOf(o)))
 }
 
+// of returns the objects that match.
+func (s selection) of(all []store.Object) []store.Object {
+	return slices.DeleteFunc(slices.Clone(all), func(o store.Object) bool { return !s.matches(o) })
+}
+
 // parameters reads the options of a list or watch from the query of a URL.
 func parameters(r *request) (*metav1.ListOptions, error) {
 	var o metav1.ListOptions
@@ -64,23 +70,28 @@ func decodeQuery(r *request, into runtime.Object) error {
 	return nil
 }
 
-// selectionOf reads the selectors of a list or watch.
-func selectionOf(r *request, o *metav1.ListOptions) (selection, error) {
+// selectionOf reads the options and the selectors of a list or watch.
+func selectionOf(r *request) (*metav1.ListOptions, selection, error) {
 	s := selection{namespace: r.key.Namespace}
-	var err error
+	o, err := parameters(r)
+	if err != nil {
+		return nil, s, err
+	}
 	if s.labels, err = labels.Parse(o.LabelSelector); err != nil {
-		return s, apierrors.NewBadRequest(fmt.Sprintf("unable to parse label selector %q: %v", o.LabelSelector, err))
+		err = fmt.Errorf("unable to parse label selector %q: %w", o.LabelSelector, err)
+		return nil, s, apierrors.NewBadRequest(err.Error())
 	}
 	if s.fields, err = fields.ParseSelector(o.FieldSelector); err != nil {
-		return s, apierrors.NewBadRequest(fmt.Sprintf("unable to parse field selector %q: %v", o.FieldSelector, err))
+		err = fmt.Errorf("unable to parse field selector %q: %w", o.FieldSelector, err)
+		return nil, s, apierrors.NewBadRequest(err.Error())
 	}
 	known := fieldsOf(r.resource.new())
 	for _, q := range s.fields.Requirements() {
 		if _, ok := known[q.Field]; !ok {
-			return s, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
+			return nil, s, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", q.Field))
 		}
 	}
-	return s, nil
+	return o, s, nil
 }
 
 // fieldsOf returns the fields that selectors can name, with their values. Which there are depends on the kind alone.

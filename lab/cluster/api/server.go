@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api serves a store as the Kubernetes API, for programs that know nothing of this lab: kube-proxy, kubectl,
-// any client of Kubernetes.
+// Package api serves a store as the Kubernetes API, for kube-proxy, kubectl and any other client of Kubernetes.
 //
-// What is served and how is told by a table of resources (resources.go). A request is routed to a resource and a verb
-// (routes.go); reading and watching go through a reader, writing through a writer, so that resources that are not in
-// the store (Leases, Events) or that are derived from it (Endpoints, ServiceCIDRs) are served by the same code. Objects
-// are encoded by the serializers of k8s.io/apimachinery, as in the API server.
+// A table of resources (resources.go) says what is served. A request is routed to a resource and a verb (routes.go),
+// reads through a reader and writes through a writer, so that resources outside the store (Leases, Events) and derived
+// ones (Endpoints, ServiceCIDRs) are served by the same code.
 package api
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
 	"net/http"
 	"sync"
 
@@ -19,10 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
 )
 
-// Server serves the Kubernetes API of one store, to any number of listeners. It is an http.Handler that wants the
-// bearer token of Token with every request.
+// Server serves the Kubernetes API of one store. It is an http.Handler that wants a bearer token with every request.
 type Server struct {
 	store     *store.Store
 	resources map[schema.GroupVersionResource]*resource
@@ -45,7 +50,7 @@ func New(state *store.Store) *Server {
 		store:     state,
 		resources: map[schema.GroupVersionResource]*resource{},
 		authority: newAuthority(),
-		token:     newToken(),
+		token:     rand.Text(),
 		listening: map[*http.Server]struct{}{},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -77,4 +82,94 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	s.running.Wait()
 	return errors.Join(errs...)
+}
+
+// Endpoint is what a client needs to reach the API.
+type Endpoint struct {
+	URL   string
+	CA    []byte // PEM
+	Token string
+}
+
+// Serve listens for HTTPS on an address inside a namespace until the context ends or Close. Port 0 is the kernel's
+// choice.
+func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoint, error) {
+	return s.ServeThrough(ctx, ns, addr, s)
+}
+
+// ServeThrough is Serve with a handler that looks at each request before it hands it to the Server, or does not.
+func (s *Server) ServeThrough(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
+	l, err := ns.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: serve the Kubernetes API on %s: %w", ns.Name(), addr, err)
+	}
+	return s.serveOn(ctx, l, h)
+}
+
+func (s *Server) serveOn(ctx context.Context, l net.Listener, through http.Handler) (*Endpoint, error) {
+	host, _, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	certificate, err := s.authority.issue(host)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	h := &http.Server{
+		Handler:     through,
+		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    log.New(io.Discard, "", 0), // of clients that end in the middle of a handshake
+	}
+	if !s.open(h) {
+		return nil, errors.Join(errors.New("the API is closed"), l.Close())
+	}
+	stopped := context.AfterFunc(ctx, func() { _ = h.Close() })
+	go func() {
+		defer s.forget(h)
+		defer stopped()
+		_ = h.ServeTLS(l, "", "") // returns when h is closed, and closes l
+	}()
+	return &Endpoint{URL: "https://" + l.Addr().String(), CA: s.authority.pem, Token: s.token}, nil
+}
+
+// open counts a listener as running, unless the server is closed already.
+func (s *Server) open(h *http.Server) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return false
+	}
+	s.listening[h] = struct{}{}
+	s.running.Add(1)
+	return true
+}
+
+func (s *Server) forget(h *http.Server) {
+	s.mu.Lock()
+	delete(s.listening, h)
+	s.mu.Unlock()
+	s.running.Done()
+}
+
+// Kubeconfig returns a kubeconfig file with this endpoint as its only cluster, user and context.
+func (e *Endpoint) Kubeconfig() []byte {
+	return fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters:
+- name: viplab
+  cluster:
+    server: %s
+    certificate-authority-data: %s
+users:
+- name: viplab
+  user:
+    token: %s
+contexts:
+- name: viplab
+  context:
+    cluster: viplab
+    user: viplab
+current-context: viplab
+`, e.URL, base64.StdEncoding.EncodeToString(e.CA), e.Token)
 }

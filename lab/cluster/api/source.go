@@ -3,6 +3,8 @@
 package api
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -19,7 +21,7 @@ type reader interface {
 
 // cursor reads the changes of a resource, in order.
 type cursor interface {
-	// next returns the changes since it was last called. It does not wait. store.ErrTooOld says that some are forgotten.
+	// next returns the changes since the last call, without waiting, or store.ErrTooOld if some are forgotten.
 	next() ([]store.Event, error)
 	// revision is how far next has read.
 	revision() uint64
@@ -29,10 +31,13 @@ type cursor interface {
 
 // writer changes the objects of a resource.
 type writer interface {
-	// edit puts what change makes of an object in its place, in one step. The old object is nil if there is none, and must
-	// not be changed; the new one is nil to delete it. It returns the object as it was stored, or that was deleted.
-	edit(key store.Key, how manner, change func(old store.Object) (store.Object, error)) (store.Object, error)
+	// edit replaces an object by what change returns. It returns the object as it was stored, or that was deleted.
+	edit(key store.Key, how manner, change edit) (store.Object, error)
 }
+
+// edit returns what shall replace an object, or nil to delete it. The old object is nil if there is none; edit must not
+// change it.
+type edit = func(old store.Object) (store.Object, error)
 
 // manner is how an edit is to be done.
 type manner struct {
@@ -79,10 +84,8 @@ func (c *storeCursor) next() ([]store.Event, error) {
 	var out []store.Event
 	for _, e := range events {
 		c.at = e.Revision
-		for _, k := range c.kinds {
-			if e.Kind == k {
-				out = append(out, e)
-			}
+		if slices.Contains(c.kinds, e.Kind) {
+			out = append(out, e)
 		}
 	}
 	return out, nil
@@ -93,7 +96,7 @@ type errDryRun struct{}
 
 func (errDryRun) Error() string { return "dry run" }
 
-func (t stored) edit(key store.Key, how manner, change func(store.Object) (store.Object, error)) (store.Object, error) {
+func (t stored) edit(key store.Key, how manner, change edit) (store.Object, error) {
 	var result store.Object
 	err := t.store.Do(func(tx *store.Tx) error {
 		old, ok := tx.Object(t.kind, key.Namespace, key.Name)
@@ -104,10 +107,10 @@ func (t stored) edit(key store.Key, how manner, change func(store.Object) (store
 		switch {
 		case err != nil:
 			return err
-		case obj == nil && how.orphan:
-			tx.Orphan(old)
-			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		case obj == nil:
+			if how.orphan {
+				tx.Orphan(old)
+			}
 			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		default:
 			result, err = t.put(tx, obj, old, how)

@@ -12,10 +12,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// subsetsOf returns the subsets of Endpoints that say what slices of a family say, in the form in which Kubernetes' own
-// controller writes them (RepackSubsets in pkg/api/v1/endpoints): a port is in one subset, with every address that
-// serves it, whatever the number of slices, and ports with the same addresses share a subset. There are readers that
-// rely on it.
+// subsetsOf sums up slices of a family as the subsets that Kubernetes' own controller writes (RepackSubsets in
+// pkg/api/v1/endpoints), because clients rely on it: a port is in one subset, with every address that serves it, and
+// ports with the same addresses share a subset.
 func subsetsOf(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType) []corev1.EndpointSubset {
 	ports := map[string]*servedPort{}
 	for _, s := range all {
@@ -25,7 +24,7 @@ func subsetsOf(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType)
 		for _, p := range portsOf(s) {
 			key := portKey(p)
 			if ports[key] == nil {
-				ports[key] = &servedPort{port: p, addresses: map[string]corev1.EndpointAddress{}, notReady: map[string]bool{}}
+				ports[key] = &servedPort{p, map[string]corev1.EndpointAddress{}, map[string]bool{}}
 			}
 			ports[key].add(s.Endpoints)
 		}
@@ -103,8 +102,8 @@ func portsOf(s *discoveryv1.EndpointSlice) []corev1.EndpointPort {
 	var out []corev1.EndpointPort
 	for _, p := range s.Ports {
 		out = append(out, corev1.EndpointPort{
-			Name: ptr.Deref(p.Name, ""), Port: ptr.Deref(p.Port, 0), Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
-			AppProtocol: p.AppProtocol,
+			Name: ptr.Deref(p.Name, ""), Port: ptr.Deref(p.Port, 0), AppProtocol: p.AppProtocol,
+			Protocol: ptr.Deref(p.Protocol, corev1.ProtocolTCP),
 		})
 	}
 	return out

@@ -5,7 +5,6 @@ package api
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -95,14 +94,4 @@ func few(words []string) string {
 		return fmt.Sprintf("%s + %d more...", strings.Join(words[:3], ","), len(words)-3)
 	}
 	return strings.Join(words, ",")
-}
-
-// pairs writes labels as kubectl does.
-func pairs(m map[string]string) string {
-	var out []string
-	for k, v := range m {
-		out = append(out, k+"="+v)
-	}
-	slices.Sort(out)
-	return orNone(strings.Join(out, ","))
 }

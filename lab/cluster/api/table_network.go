@@ -12,8 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 func nodeCells(n *corev1.Node) []any {
@@ -82,7 +81,7 @@ func serviceCells(s *corev1.Service) []any {
 	}
 	return []any{
 		s.Name, string(s.Spec.Type), clusterIP, externalAddresses(s), orNone(strings.Join(ports, ",")), age(s),
-		pairs(s.Spec.Selector),
+		labels.FormatLabels(s.Spec.Selector),
 	}
 }
 
@@ -106,6 +105,9 @@ func externalAddresses(s *corev1.Service) string {
 }
 
 func endpointsCells(e *corev1.Endpoints) []any {
+	if len(e.Subsets) == 0 {
+		return []any{e.Name, none, age(e)}
+	}
 	var all []string
 	for _, s := range e.Subsets {
 		for _, a := range s.Addresses {
@@ -118,9 +120,6 @@ func endpointsCells(e *corev1.Endpoints) []any {
 				all = append(all, net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
 			}
 		}
-	}
-	if len(e.Subsets) == 0 {
-		return []any{e.Name, none, age(e)}
 	}
 	return []any{e.Name, few(all), age(e)}
 }
@@ -141,12 +140,4 @@ func sliceCells(s *discoveryv1.EndpointSlice) []any {
 		addresses = append(addresses, e.Addresses...)
 	}
 	return []any{s.Name, string(s.AddressType), cmp.Or(few(ports), unset), cmp.Or(few(addresses), unset), age(s)}
-}
-
-func policyCells(p *networkingv1.NetworkPolicy) []any {
-	return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), age(p)}
-}
-
-func cidrCells(c *networkingv1.ServiceCIDR) []any {
-	return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c)}
 }

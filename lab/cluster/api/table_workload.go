@@ -16,13 +16,16 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // The columns are those of Kubernetes, whose source is pkg/printers/internalversion/printers.go.
 var printers = map[schema.GroupKind]printer{
-	core("Namespace"): {columns("Status", "Age"), typed(namespaceCells)},
+	core("Namespace"): {columns("Status", "Age"), typed(func(n *corev1.Namespace) []any {
+		return []any{n.Name, string(n.Status.Phase), age(n)}
+	})},
 	core("Node"): {columns("Status", "Roles", "Age", "Version", "|",
 		"Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"), typed(nodeCells)},
 	core("Pod"): {columns("Ready", "Status", "Restarts", "Age", "|",
@@ -38,9 +41,18 @@ var printers = map[schema.GroupKind]printer{
 		"Containers", "Images", "Selector"), typed(deploymentCells)},
 	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}: {columns("AddressType", "Ports", "Endpoints", "Age"),
 		typed(sliceCells)},
-	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {columns("Pod-Selector", "Age"), typed(policyCells)},
-	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}:   {columns("CIDRs", "Age"), typed(cidrCells)},
-	{Group: coordinationv1.GroupName, Kind: "Lease"}:       {columns("Holder", "Age"), typed(leaseCells)},
+	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {columns("Pod-Selector", "Age"),
+		typed(func(p *networkingv1.NetworkPolicy) []any {
+			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), age(p)}
+		})},
+	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}: {columns("CIDRs", "Age"),
+		typed(func(c *networkingv1.ServiceCIDR) []any {
+			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c)}
+		})},
+	{Group: coordinationv1.GroupName, Kind: "Lease"}: {columns("Holder", "Age"),
+		typed(func(l *coordinationv1.Lease) []any {
+			return []any{l.Name, ptr.Deref(l.Spec.HolderIdentity, ""), age(l)}
+		})},
 }
 
 func core(kind string) schema.GroupKind { return schema.GroupKind{Kind: kind} }
@@ -49,16 +61,11 @@ func typed[T store.Object](cells func(T) []any) func(store.Object) []any {
 	return func(o store.Object) []any { return cells(o.(T)) }
 }
 
-func namespaceCells(n *corev1.Namespace) []any {
-	return []any{n.Name, string(n.Status.Phase), age(n)}
-}
-
 func podCells(p *corev1.Pod) []any {
-	ip := p.Status.PodIP
 	return []any{
 		p.Name, fmt.Sprintf("%d/%d", readyContainers(p), len(p.Spec.Containers)), podStatus(p), fmt.Sprint(restarts(p)),
 		age(p),
-		orNone(ip), orNone(p.Spec.NodeName), orNone(p.Status.NominatedNodeName), readinessGates(p),
+		orNone(p.Status.PodIP), orNone(p.Spec.NodeName), orNone(p.Status.NominatedNodeName), readinessGates(p),
 	}
 }
 
@@ -136,14 +143,6 @@ func deploymentCells(d *appsv1.Deployment) []any {
 	}
 }
 
-func leaseCells(l *coordinationv1.Lease) []any {
-	holder := ""
-	if l.Spec.HolderIdentity != nil {
-		holder = *l.Spec.HolderIdentity
-	}
-	return []any{l.Name, holder, age(l)}
-}
-
 var eventColumns = []metav1.TableColumnDefinition{
 	{Name: "Last Seen", Type: "string"},
 	{Name: "Type", Type: "string"},
@@ -175,7 +174,7 @@ func eventCells(e *corev1.Event) []any {
 		source += ", " + host
 	}
 	return []any{
-		since(store.LastSeen(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source, strings.TrimSpace(e.Message),
-		since(first), int64(count), e.Name,
+		since(store.LastSeen(e)), e.Type, e.Reason, target, e.InvolvedObject.FieldPath, source,
+		strings.TrimSpace(e.Message), since(first), int64(count), e.Name,
 	}
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// bookmarkEvery is after how many changes of other objects a client is told the present revision, so that it can resume
-// although it has seen nothing of them.
+// bookmarkEvery is after how many changes of other objects a client gets a bookmark, from which it can resume.
 const bookmarkEvery = 1000
 
 // watcher is one watch of one client.
@@ -34,11 +33,7 @@ type watcher struct {
 
 // watch sends the changes of a resource until the client leaves, its time is up or the server closes.
 func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions, which selection) error {
-	f, err := negotiate(r.Request, true)
-	if err != nil {
-		return err
-	}
-	view, err := viewOf(r, f)
+	view, err := viewOf(r, true)
 	if err != nil {
 		return err
 	}
@@ -48,8 +43,7 @@ func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions,
 	}
 	ctx, cancel := s.watchContext(r, o)
 	defer cancel()
-	a := &watcher{view: view, which: which, marks: o.AllowWatchBookmarks}
-	a.frames = newFrames(w, f)
+	a := &watcher{frames: newFrames(w, view.format), view: view, which: which, marks: o.AllowWatchBookmarks}
 	if err := a.run(ctx, from, o); err != nil && !errors.Is(err, errGone) {
 		_ = a.frames.send(watch.Error, statusOf(err))
 		_ = a.frames.flush() // who is gone by now needs no answer
@@ -69,7 +63,7 @@ func (s *Server) watchContext(r *request, o *metav1.ListOptions) (context.Contex
 
 func (a *watcher) run(ctx context.Context, from uint64, o *metav1.ListOptions) error {
 	r := a.view.resource
-	// A watch from nowhere begins with all there is. sendInitialEvents asks for it expressly, and for a mark at its end.
+	// A watch without a revision begins with the present objects. sendInitialEvents also asks for a mark after them.
 	asked := ptr.Deref(o.SendInitialEvents, false)
 	if asked || from == 0 && o.SendInitialEvents == nil {
 		objs, revision := r.list()
@@ -136,29 +130,26 @@ func (a *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// event sends a change as it looks through the selectors: an object that no longer matches is gone, with its last state
-// that did; one that begins to match is new.
+// event sends a change as a selector shows it: what stops matching is deleted, what begins to match is added.
 func (a *watcher) event(e store.Event) error {
 	was := e.Type != watch.Added && a.which.matches(e.Old)
 	is := e.Type != watch.Deleted && a.which.matches(e.Object)
-	var err error
+	kind, obj := watch.Modified, e.Object
 	switch {
 	case is && was:
-		err = a.frames.send(watch.Modified, a.view.one(e.Object))
 	case is:
-		err = a.frames.send(watch.Added, a.view.one(e.Object))
+		kind = watch.Added
 	case was:
-		last := copyOf(e.Old)
-		if e.Type == watch.Deleted {
-			last = copyOf(e.Object)
+		if e.Type != watch.Deleted {
+			obj = e.Old
 		}
-		last.SetResourceVersion(strconv.FormatUint(e.Revision, 10))
-		err = a.frames.send(watch.Deleted, a.view.one(last))
+		kind, obj = watch.Deleted, copyOf(obj)
+		obj.SetResourceVersion(strconv.FormatUint(e.Revision, 10))
 	default:
 		return nil
 	}
 	a.reached = e.Revision
-	return err
+	return a.frames.send(kind, a.view.one(obj))
 }
 
 // bookmark tells the client a revision; end says that what was there at the beginning has been sent.
@@ -193,8 +184,7 @@ type frames struct {
 // errGone says that the client does not read any more.
 var errGone = errors.New("the client is gone")
 
-// newFrames prepares the answer. The client gets its header with the first flush: what it does from then on, the watch
-// is to show, so there is none before it is known where the watch begins.
+// newFrames prepares the answer. The first flush, after the beginning of the watch is known, sends the header.
 func newFrames(w http.ResponseWriter, f format) *frames {
 	contentType := f.MediaType
 	if !f.EncodesAsText {

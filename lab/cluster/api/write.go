@@ -35,11 +35,7 @@ func invalidOptions(kind string, errs field.ErrorList) error {
 }
 
 func (s *Server) create(w http.ResponseWriter, r *request) error {
-	how, strict, err := writeOptions(r, "")
-	if err != nil {
-		return err
-	}
-	obj, err := objectInBody(w, r, strict)
+	obj, how, err := objectInBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -55,31 +51,32 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 		}
 		return obj, nil
 	})
-	if err != nil {
-		return err
-	}
-	return answer(w, r, http.StatusCreated, result)
+	return answer(w, r, http.StatusCreated, result, err)
 }
 
 // objectInBody reads the object that a request carries, and puts it into the namespace of the URL.
-func objectInBody(w http.ResponseWriter, r *request, strict strictness) (store.Object, error) {
+func objectInBody(w http.ResponseWriter, r *request) (store.Object, manner, error) {
+	how, strict, err := writeOptions(r, "")
+	if err != nil {
+		return nil, how, err
+	}
 	in, err := decodeBody(w, r.Request, r.resource.gvk, strict)
 	if err != nil {
-		return nil, err
+		return nil, how, err
 	}
 	obj := in.(store.Object)
 	if obj.GetNamespace() == "" {
 		obj.SetNamespace(r.key.Namespace)
 	}
-	return obj, sameKey(obj, store.Key{Namespace: r.key.Namespace, Name: obj.GetName()})
+	return obj, how, sameKey(obj, store.Key{Namespace: r.key.Namespace, Name: obj.GetName()})
 }
 
 // sameKey checks that a request does not say one thing in its URL and another in its body.
 func sameKey(o store.Object, url store.Key) error {
 	if o.GetNamespace() != url.Namespace {
 		return apierrors.NewBadRequest(fmt.Sprintf(
-			"the namespace of the provided object does not match the namespace sent on the request (%q, %q)", o.GetNamespace(),
-			url.Namespace))
+			"the namespace of the provided object does not match the namespace sent on the request (%q, %q)",
+			o.GetNamespace(), url.Namespace))
 	}
 	if o.GetName() != url.Name {
 		return apierrors.NewBadRequest(fmt.Sprintf(
@@ -89,11 +86,7 @@ func sameKey(o store.Object, url store.Key) error {
 }
 
 func (s *Server) update(w http.ResponseWriter, r *request) error {
-	how, strict, err := writeOptions(r, "")
-	if err != nil {
-		return err
-	}
-	obj, err := objectInBody(w, r, strict)
+	obj, how, err := objectInBody(w, r)
 	if err != nil {
 		return err
 	}
@@ -110,28 +103,24 @@ func (s *Server) update(w http.ResponseWriter, r *request) error {
 		}
 		return obj, nil
 	})
-	if err != nil {
-		return err
-	}
-	return answer(w, r, code, result)
+	return answer(w, r, code, result, err)
 }
 
-// answer sends the object that a write has stored.
-func answer(w http.ResponseWriter, r *request, code int, obj store.Object) error {
-	f, err := negotiate(r.Request, false)
+// answer sends an object, unless there is an error.
+func answer(w http.ResponseWriter, r *request, code int, obj store.Object, err error) error {
 	if err != nil {
 		return err
 	}
-	v, err := viewOf(r, f)
+	v, err := viewOf(r, false)
 	if err != nil {
 		return err
 	}
-	f.write(w, code, v.one(obj))
+	v.write(w, code, v.one(obj))
 	return nil
 }
 
-// delete removes an object at once, and what belongs to it unless that is to be orphaned. There is no grace period: the
-// kubelet of a lab ends a pod when its object is gone. Nobody waits for finalizers.
+// delete removes an object at once, and what belongs to it unless that is to be orphaned. There is no grace period,
+// since the kubelet of a lab ends a pod when its object is gone, and finalizers delay nothing.
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	o, err := deleteOptions(w, r)
 	if err != nil {
@@ -207,11 +196,7 @@ func deleteOptions(w http.ResponseWriter, r *request) (*metav1.DeleteOptions, er
 
 // deleteCollection deletes what selectors select, one by one.
 func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
-	list, err := parameters(r)
-	if err != nil {
-		return err
-	}
-	which, err := selectionOf(r, list)
+	_, which, err := selectionOf(r)
 	if err != nil {
 		return err
 	}
@@ -219,20 +204,13 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	f, err := negotiate(r.Request, false)
-	if err != nil {
-		return err
-	}
-	v, err := viewOf(r, f)
+	v, err := viewOf(r, false)
 	if err != nil {
 		return err
 	}
 	all, _ := r.resource.list()
 	var gone []store.Object
-	for _, obj := range all {
-		if !which.matches(obj) {
-			continue
-		}
+	for _, obj := range which.of(all) {
 		old, err := r.remove(store.KeyOf(obj), o)
 		if apierrors.IsNotFound(err) {
 			continue // it went with another, or someone was faster
@@ -243,6 +221,6 @@ func (s *Server) deleteCollection(w http.ResponseWriter, r *request) error {
 		gone = append(gone, old)
 	}
 	_, revision := r.resource.list()
-	f.write(w, http.StatusOK, v.many(gone, revision))
+	v.write(w, http.StatusOK, v.many(gone, revision))
 	return nil
 }

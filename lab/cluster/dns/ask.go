@@ -4,9 +4,7 @@ package dns
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -38,7 +36,7 @@ type Reply struct {
 	Code dnsmessage.RCode
 	// Truncated says that the whole answer is to be had over TCP.
 	Truncated bool
-	// Records are the answers in words, sorted: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
+	// Records are the sorted answers: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
 	Records []string
 }
 
@@ -132,16 +130,14 @@ func (q Question) overTCP(ctx context.Context, packed []byte) ([]byte, netip.Add
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...)); err != nil {
+	if err := writeMessage(c, packed); err != nil {
 		return nil, q.Server, err
 	}
-	var length [2]byte
-	if _, err := io.ReadFull(c, length[:]); err != nil {
+	answer, err := readMessage(c)
+	if err != nil {
 		return nil, q.Server, fmt.Errorf("no reply: %w", err)
 	}
-	answer := make([]byte, binary.BigEndian.Uint16(length[:]))
-	_, err = io.ReadFull(c, answer)
-	return answer, q.Server, err
+	return answer, q.Server, nil
 }
 
 func inWords(r dnsmessage.Resource) string {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dns is the DNS of a cluster: it answers for the names of Services and pods as "Kubernetes DNS-Based Service
-// Discovery" (github.com/kubernetes/dns, docs/specification.md) wants it, out of the state of the cluster, and refuses
-// everything else.
+// Package dns is the DNS of a cluster: it answers for Services and pods as "Kubernetes DNS-Based Service Discovery"
+// (github.com/kubernetes/dns, docs/specification.md) says, and refuses everything else.
 //
 //	web.shop.svc.cluster.local               A, AAAA: the ClusterIPs; of a headless Service: its ready endpoints
 //	                                         CNAME: the external name
@@ -51,16 +50,19 @@ func lookup(state *store.Store, q dnsmessage.Question) answer {
 	labels := strings.Split(inside, ".")
 	slices.Reverse(labels) // svc, NAMESPACE, SERVICE, then what belongs to the Service
 	if labels[0] != "svc" {
-		return answer{code: dnsmessage.RCodeNameError}
+		return noSuchName
 	}
 	snapshot := state.Snapshot()
 	if len(labels) < 3 {
-		return emptyIf(len(labels) == 1 || slices.ContainsFunc(snapshot.Namespaces,
-			func(n *corev1.Namespace) bool { return n.Name == labels[1] }))
+		named := func(n *corev1.Namespace) bool { return n.Name == labels[1] }
+		if len(labels) == 1 || slices.ContainsFunc(snapshot.Namespaces, named) {
+			return answer{}
+		}
+		return noSuchName
 	}
 	svc, ok := store.Get[*corev1.Service](state, labels[1], labels[2])
 	if !ok {
-		return answer{code: dnsmessage.RCodeNameError}
+		return noSuchName
 	}
 	s := service{svc, snapshot, q}
 	switch rest := labels[3:]; {
@@ -73,16 +75,11 @@ func lookup(state *store.Store, q dnsmessage.Question) answer {
 	case len(rest) == 2 && strings.HasPrefix(rest[0], "_") && strings.HasPrefix(rest[1], "_"):
 		return s.ports(rest[1][1:], rest[0][1:])
 	default:
-		return answer{code: dnsmessage.RCodeNameError}
+		return noSuchName
 	}
 }
 
-func emptyIf(exists bool) answer {
-	if exists {
-		return answer{}
-	}
-	return answer{code: dnsmessage.RCodeNameError}
-}
+var noSuchName = answer{code: dnsmessage.RCodeNameError}
 
 // service answers questions about one Service.
 type service struct {
@@ -109,7 +106,7 @@ func (s service) name(prefix string) dnsmessage.Name {
 func (s service) alias(rest []string) answer {
 	target, err := dnsmessage.NewName(strings.TrimSuffix(s.Spec.ExternalName, ".") + ".")
 	if err != nil || len(rest) > 0 {
-		return answer{code: dnsmessage.RCodeNameError}
+		return noSuchName
 	}
 	return answer{records: []dnsmessage.Resource{resource(s.question.Name, &dnsmessage.CNAMEResource{CNAME: target})}}
 }
@@ -131,7 +128,7 @@ func (s service) addresses(host string) answer {
 		}
 	}
 	if len(all) == 0 {
-		return answer{code: dnsmessage.RCodeNameError}
+		return noSuchName
 	}
 	return answer{records: addressRecords(s.question.Name, all, s.question.Type)}
 }
@@ -152,7 +149,8 @@ func (s service) ports(port, proto string) answer {
 	if s.headless() {
 		for _, e := range s.endpoints() {
 			for _, p := range e.ports {
-				if ptr.Deref(p.Name, "") == port && strings.EqualFold(string(ptr.Deref(p.Protocol, corev1.ProtocolTCP)), proto) {
+				protocol := ptr.Deref(p.Protocol, corev1.ProtocolTCP)
+				if ptr.Deref(p.Name, "") == port && strings.EqualFold(string(protocol), proto) {
 					add(e.host, uint16(ptr.Deref(p.Port, 0)), e.addr)
 				}
 			}
@@ -170,7 +168,7 @@ func (s service) ports(port, proto string) answer {
 	}
 	switch {
 	case len(a.records) == 0:
-		return answer{code: dnsmessage.RCodeNameError}
+		return noSuchName
 	case s.question.Type != dnsmessage.TypeSRV:
 		return answer{}
 	}

@@ -3,13 +3,13 @@
 package dns
 
 import (
+	"slices"
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// respond returns the reply to a message, at most limit bytes long; limit 0 leaves that to the client, as over UDP.
-// What is no question has no reply.
+// respond returns the reply to a question, at most limit bytes long (0: as long as the client says), or nil.
 func (s *Server) respond(message []byte, limit int) []byte {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(message)
@@ -38,7 +38,8 @@ func (s *Server) respond(message []byte, limit int) []byte {
 
 // answer fills in what there is to say to a question.
 func (s *Server) answer(reply *dnsmessage.Message, q dnsmessage.Question) {
-	if q.Class == dnsmessage.ClassCHAOS && q.Type == dnsmessage.TypeTXT && strings.EqualFold(q.Name.String(), serverName) {
+	if q.Class == dnsmessage.ClassCHAOS && q.Type == dnsmessage.TypeTXT &&
+		strings.EqualFold(q.Name.String(), serverName) {
 		r := resource(q.Name, &dnsmessage.TXTResource{TXT: []string{s.name}})
 		r.Header.Class, r.Header.TTL = dnsmessage.ClassCHAOS, 0
 		reply.Answers = []dnsmessage.Resource{r}
@@ -58,7 +59,8 @@ func (s *Server) answer(reply *dnsmessage.Message, q dnsmessage.Question) {
 func authority() dnsmessage.Resource {
 	zone := dnsmessage.MustNewName(Domain + ".")
 	return resource(zone, &dnsmessage.SOAResource{
-		NS: dnsmessage.MustNewName("ns.dns." + Domain + "."), MBox: dnsmessage.MustNewName("hostmaster." + Domain + "."),
+		NS:     dnsmessage.MustNewName("ns.dns." + Domain + "."),
+		MBox:   dnsmessage.MustNewName("hostmaster." + Domain + "."),
 		Serial: 1, Refresh: 7200, Retry: 1800, Expire: 86400, MinTTL: ttl,
 	})
 }
@@ -98,13 +100,9 @@ func pack(m dnsmessage.Message, limit int) []byte {
 		return b
 	}
 	m.Truncated, m.Answers, m.Authorities = true, nil, nil
-	var kept []dnsmessage.Resource
-	for _, r := range m.Additionals {
-		if r.Header.Type == dnsmessage.TypeOPT {
-			kept = append(kept, r)
-		}
-	}
-	m.Additionals = kept
+	m.Additionals = slices.DeleteFunc(m.Additionals, func(r dnsmessage.Resource) bool {
+		return r.Header.Type != dnsmessage.TypeOPT
+	})
 	b, err = m.Pack()
 	if err != nil {
 		return nil

@@ -20,8 +20,7 @@ import (
 // Port is where DNS servers listen.
 const Port = 53
 
-// serverName is the question, of class CHAOS and type TXT, that a server answers with its own name (RFC 4892). It tells
-// servers behind one address apart.
+// serverName is what a server answers with its own name (class CHAOS, type TXT, RFC 4892).
 const serverName = "id.server."
 
 // plainSize is how large an answer over UDP may be if the client says nothing about it (RFC 1035 2.3.4).
@@ -44,8 +43,7 @@ type Server struct {
 	running sync.WaitGroup
 }
 
-// Serve starts a server with a name of its own in a namespace. It listens on Port at each of the addresses, so that
-// answers come from the address that was asked.
+// Serve starts a named server that listens on Port at each address, so that answers come from the right one.
 func Serve(ctx context.Context, ns *netns.NS, name string, addrs []netip.Addr, state *store.Store) (*Server, error) {
 	s := &Server{name: name, store: state, open: map[io.Closer]struct{}{}}
 	for _, a := range addrs {
@@ -127,24 +125,33 @@ func (s *Server) accept(l net.Listener) {
 	}
 }
 
-// serveTCP answers questions that come one after another, each after its length (RFC 1035 4.2.2).
+// serveTCP answers questions that come one after another.
 func (s *Server) serveTCP(c net.Conn) {
 	for {
 		_ = c.SetDeadline(time.Now().Add(idle)) // fails on a closed connection, as the read will
-		var length [2]byte
-		if _, err := io.ReadFull(c, length[:]); err != nil {
-			return
-		}
-		question := make([]byte, binary.BigEndian.Uint16(length[:]))
-		if _, err := io.ReadFull(c, question); err != nil {
+		question, err := readMessage(c)
+		if err != nil {
 			return
 		}
 		reply := s.respond(question, streamSize)
-		if reply == nil {
-			return
-		}
-		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
+		if reply == nil || writeMessage(c, reply) != nil {
 			return
 		}
 	}
+}
+
+// readMessage reads a message over TCP, which comes after its length (RFC 1035 4.2.2).
+func readMessage(r io.Reader) ([]byte, error) {
+	var length [2]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.BigEndian.Uint16(length[:]))
+	_, err := io.ReadFull(r, message)
+	return message, err
+}
+
+func writeMessage(w io.Writer, message []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(message))), message...))
+	return err
 }

@@ -13,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// admit completes an object with defaults and allocations and says everything that is wrong with it. old is the object
-// it replaces, or nil.
+// admit sets defaults, allocates and validates. old is the object that is replaced, or nil.
 func (tx *Tx) admit(obj, old Object) field.ErrorList {
 	errs := tx.validateMeta(obj)
 	switch o := obj.(type) {
@@ -98,5 +97,5 @@ func immutable[T comparable](path *field.Path, now, was T) field.ErrorList {
 	if now == was {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path, now, fmt.Sprintf("field is immutable (it is %v)", was))}
+	return invalid(path, now, fmt.Sprintf("field is immutable (it is %v)", was))
 }

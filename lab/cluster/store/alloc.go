@@ -14,13 +14,6 @@ import (
 // PortRange is a range of port numbers, both ends included.
 type PortRange struct{ First, Last int32 }
 
-func (r PortRange) orDefault() PortRange {
-	if r == (PortRange{}) {
-		return PortRange{30000, 32767}
-	}
-	return r
-}
-
 // Contains reports whether a port is in the range.
 func (r PortRange) Contains(port int32) bool { return port >= r.First && port <= r.Last }
 
@@ -29,12 +22,9 @@ func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last
 
 func (r PortRange) size() uint32 { return uint32(max(0, r.Last-r.First+1)) }
 
-// What is allocated depends on the name that asks, not on who asked first, so that a lab comes out the same every time,
-// however concurrently it is built. The low end of a range is left to people who choose for themselves, as in
-// Kubernetes.
+// Allocations depend on names, not on their order, so that labs come out alike. People choose from the low end.
 
-// pick returns the first free number below size, starting at a place that the name determines. Numbers below reserved
-// are taken last.
+// pick returns the first free number below size from a place that the name determines, those below reserved last.
 func pick(name string, size, reserved uint32, free func(uint32) bool) (uint32, bool) {
 	if open := size - reserved; open > 0 {
 		start := hash(name) % open
@@ -68,8 +58,7 @@ func (s *Store) freePort(name string, mine map[int32]bool) (int32, bool) {
 	return s.nodeRange.First + int32(n), ok
 }
 
-// freeAddress picks a ClusterIP. Only the first 65534 addresses of a range are given out by themselves, so that a
-// Service that gets an address of each family usually gets two that look alike.
+// freeAddress picks a ClusterIP, of the first 65534 of a range, so that those of two families usually look alike.
 func (s *Store) freeAddress(name string, family corev1.IPFamily) (netip.Addr, bool) {
 	prefix := s.ranges[family]
 	hostBits := min(16, prefix.Addr().BitLen()-prefix.Bits())

@@ -10,7 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // reconcileDeployment makes as many pods of the present template as the Deployment wants. Pods of an older template
@@ -30,11 +30,7 @@ func (tx *Tx) reconcileDeployment(key Key) {
 		}
 	}
 	want := int(*d.Spec.Replicas)
-	slices.SortStableFunc(current, betterToKeep)
-	for len(current) > want {
-		tx.removePod(current[len(current)-1])
-		current = current[:len(current)-1]
-	}
+	current = tx.keepBest(current, want)
 	for len(current) < want {
 		current = append(current, tx.newPod(d, template))
 	}
@@ -42,11 +38,7 @@ func (tx *Tx) reconcileDeployment(key Key) {
 	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
 		keep = 0
 	}
-	slices.SortStableFunc(outdated, betterToKeep)
-	for len(outdated) > keep {
-		tx.removePod(outdated[len(outdated)-1])
-		outdated = outdated[:len(outdated)-1]
-	}
+	outdated = tx.keepBest(outdated, keep)
 	tx.reportDeployment(d, current, outdated)
 }
 
@@ -59,12 +51,22 @@ func (tx *Tx) podsOf(d *appsv1.Deployment) []*corev1.Pod {
 		}
 	}
 	var out []*corev1.Pod
-	for _, k := range keys.sorted() {
+	for _, k := range sorted(keys) {
 		if p := tx.s.pods.objects[k]; p.DeletionTimestamp == nil && !isOver(p) {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// keepBest removes all but the best n pods.
+func (tx *Tx) keepBest(pods []*corev1.Pod, n int) []*corev1.Pod {
+	slices.SortStableFunc(pods, betterToKeep)
+	for len(pods) > n {
+		tx.removeRef(ref{KindPod, KeyOf(pods[len(pods)-1])})
+		pods = pods[:len(pods)-1]
+	}
+	return pods
 }
 
 // betterToKeep orders ready pods before others and older pods before younger, so that the last is the one to give up.
@@ -87,8 +89,6 @@ func countReady(pods []*corev1.Pod) int {
 	}
 	return n
 }
-
-func (tx *Tx) removePod(p *corev1.Pod) { tx.removeRef(ref{KindPod, KeyOf(p)}) }
 
 // newPod makes one more pod. Its name depends on the Deployment, the template and how many pods there have been.
 func (tx *Tx) newPod(d *appsv1.Deployment, template string) *corev1.Pod {
@@ -139,15 +139,14 @@ func (tx *Tx) reportDeployment(d *appsv1.Deployment, current, outdated []*corev1
 	tx.put(ResourceOf(d), c)
 }
 
-// schedule gives every pod without a node the node that has the fewest pods of the same controller, then the fewest
-// pods, then the first name. Taints and node selectors are obeyed; affinity is not looked at.
+// scheduleAll gives pods the node with the fewest pods of the same controller, then the fewest pods, then by name.
 func (tx *Tx) scheduleAll() {
 	nodes := tx.s.nodes.list()
 	if len(nodes) == 0 {
 		return
 	}
 	r := ResourceOf((*corev1.Pod)(nil))
-	for _, k := range tx.s.index.unscheduled.sorted() {
+	for _, k := range sorted(tx.s.index.podsByNode[""]) {
 		p := tx.s.pods.objects[k]
 		if n := tx.bestNode(nodes, p); n != nil && p.DeletionTimestamp == nil && !isOver(p) {
 			c := copyOf(p)
@@ -201,9 +200,73 @@ func tolerates(p *corev1.Pod, t corev1.Taint) bool {
 }
 
 func ownerDeployment(p *corev1.Pod) (Key, bool) {
-	if c := metav1.GetControllerOfNoCopy(p); c != nil && c.Kind == string(KindDeployment) &&
-		ptr.Deref(c.Controller, false) {
+	if c := metav1.GetControllerOfNoCopy(p); c != nil && c.Kind == string(KindDeployment) {
 		return Key{p.Namespace, c.Name}, true
 	}
 	return Key{}, false
+}
+
+// setDeploymentConditions sets conditions in the words of Kubernetes' controller (deployment_util.go).
+func (tx *Tx) setDeploymentConditions(d *appsv1.Deployment) {
+	st, want := &d.Status, *d.Spec.Replicas
+	available := appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse,
+		Reason: "MinimumReplicasUnavailable", Message: "Deployment does not have minimum availability.",
+	}
+	if st.AvailableReplicas >= want-maxUnavailable(d) {
+		available.Status = corev1.ConditionTrue
+		available.Reason, available.Message = "MinimumReplicasAvailable", "Deployment has minimum availability."
+	}
+	progressing := appsv1.DeploymentCondition{
+		Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue,
+		Reason: "ReplicaSetUpdated", Message: "Pods of the present template are starting.",
+	}
+	if st.UpdatedReplicas == want && st.Replicas == want && st.AvailableReplicas == want {
+		progressing.Reason, progressing.Message = "NewReplicaSetAvailable",
+			"All pods are of the present template, and available."
+	}
+	tx.setDeploymentCondition(st, available)
+	tx.setDeploymentCondition(st, progressing)
+}
+
+func (tx *Tx) setDeploymentCondition(st *appsv1.DeploymentStatus, now appsv1.DeploymentCondition) {
+	now.LastUpdateTime, now.LastTransitionTime = tx.now, tx.now
+	i := slices.IndexFunc(st.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == now.Type })
+	if i < 0 {
+		st.Conditions = append(st.Conditions, now)
+		return
+	}
+	was := &st.Conditions[i]
+	if was.Status == now.Status {
+		if was.Reason == now.Reason {
+			return
+		}
+		now.LastTransitionTime = was.LastTransitionTime
+	}
+	*was = now
+}
+
+// maxUnavailable returns how many of the replicas a Deployment may lack and still count as available.
+func maxUnavailable(d *appsv1.Deployment) int32 {
+	update, want := d.Spec.Strategy.RollingUpdate, int(*d.Spec.Replicas)
+	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || update == nil || want == 0 {
+		return 0
+	}
+	unavailable := scaled(update.MaxUnavailable, want, false)
+	if unavailable == 0 && scaled(update.MaxSurge, want, true) == 0 {
+		unavailable = 1 // else nothing could ever be replaced
+	}
+	return int32(min(unavailable, want))
+}
+
+// scaled returns a number, or a percentage of the whole. An invalid value counts as 0.
+func scaled(v *intstr.IntOrString, whole int, up bool) int {
+	if v == nil {
+		return 0
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(v, whole, up)
+	if err != nil {
+		return 0
+	}
+	return n
 }

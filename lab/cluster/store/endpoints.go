@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
@@ -23,8 +24,7 @@ const (
 	endpointsPerSlice = 100
 )
 
-// reconcileSlices makes the slices of a Service say which pods back it. Endpoints stay in the slice they are in, so
-// that a change of one pod is a change of one slice.
+// reconcileSlices makes slices of the pods that a Service selects. A change of one pod changes one slice.
 func (tx *Tx) reconcileSlices(key Key) {
 	svc := tx.s.services.objects[key]
 	if svc == nil {
@@ -41,12 +41,9 @@ func (tx *Tx) reconcileSlices(key Key) {
 	existing := tx.managedSlices(key)
 	for _, f := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 		t := discoveryv1.AddressType(f)
-		var mine []*discoveryv1.EndpointSlice
-		for _, s := range existing {
-			if s.AddressType == t {
-				mine = append(mine, s)
-			}
-		}
+		mine := slices.DeleteFunc(slices.Clone(existing), func(s *discoveryv1.EndpointSlice) bool {
+			return s.AddressType != t
+		})
 		if slices.Contains(families, f) {
 			tx.reconcileFamily(svc, t, tx.backends(svc, t, pods), mine)
 			continue
@@ -60,7 +57,7 @@ func (tx *Tx) reconcileSlices(key Key) {
 // managedSlices lists the slices of a Service that the controller made.
 func (tx *Tx) managedSlices(svc Key) []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
-	for _, k := range tx.s.index.slicesByService[svc].sorted() {
+	for _, k := range sorted(tx.s.index.slicesByService[svc]) {
 		if s := tx.s.slices.objects[k]; s.Labels[discoveryv1.LabelManagedBy] == sliceManager {
 			out = append(out, s)
 		}
@@ -68,7 +65,7 @@ func (tx *Tx) managedSlices(svc Key) []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// backends is the endpoints of one address family that share a set of ports: pods may resolve a named port differently.
+// backends are the endpoints of a family with the same ports: pods may resolve a named port differently.
 type backends struct {
 	ports     []discoveryv1.EndpointPort
 	endpoints []discoveryv1.Endpoint
@@ -103,8 +100,7 @@ func (tx *Tx) backends(svc *corev1.Service, t discoveryv1.AddressType, pods []*c
 	return out
 }
 
-// endpoint returns what a slice says of a pod; false if the pod is none: it has no address of the family, it is over,
-// or its node does not exist.
+// endpoint returns the endpoint of a pod; false if it has no address of the family, is over, or has no node.
 func (tx *Tx) endpoint(svc *corev1.Service, t discoveryv1.AddressType, p *corev1.Pod) (discoveryv1.Endpoint, bool) {
 	var addresses []string
 	for _, a := range p.Status.PodIPs {
@@ -234,28 +230,22 @@ func (tx *Tx) reconcileFamily(svc *corev1.Service, t discoveryv1.AddressType, wa
 
 // takeThoseOf moves the wanted endpoints of the pods that are in old out of b, in the order of old.
 func (b *backends) takeThoseOf(old []discoveryv1.Endpoint) []discoveryv1.Endpoint {
-	at := map[any]int{}
-	for i, e := range b.endpoints {
-		at[e.TargetRef.UID] = i
+	wanted := map[types.UID]discoveryv1.Endpoint{}
+	for _, e := range b.endpoints {
+		wanted[e.TargetRef.UID] = e
 	}
-	taken := make([]bool, len(b.endpoints))
 	var out []discoveryv1.Endpoint
 	for _, e := range old {
-		if e.TargetRef == nil {
-			continue
-		}
-		if i, ok := at[e.TargetRef.UID]; ok && !taken[i] {
-			taken[i] = true
-			out = append(out, b.endpoints[i])
+		uid := ptr.Deref(e.TargetRef, corev1.ObjectReference{}).UID
+		if e, ok := wanted[uid]; ok {
+			out = append(out, e)
+			delete(wanted, uid)
 		}
 	}
-	rest := b.endpoints[:0:0]
-	for i, e := range b.endpoints {
-		if !taken[i] {
-			rest = append(rest, e)
-		}
-	}
-	b.endpoints = rest
+	b.endpoints = slices.DeleteFunc(b.endpoints, func(e discoveryv1.Endpoint) bool {
+		_, left := wanted[e.TargetRef.UID]
+		return !left
+	})
 	return out
 }
 

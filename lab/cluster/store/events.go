@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
@@ -19,9 +21,16 @@ type Event struct {
 	Kind     Kind
 	// Object is the object after the change; of a deleted one, its last state with the revision of the deletion.
 	Object Object
-	// Old is the object before the change, nil if Added. A filtered watch needs it: an object that no longer matches
-	// must look deleted.
+	// Old is the object before the change, nil if Added. For a selector, an object that stops matching is deleted.
 	Old Object
+}
+
+// After returns the object after the change, nil if it was deleted.
+func (e Event) After() Object {
+	if e.Type == watch.Deleted {
+		return nil
+	}
+	return e.Object
 }
 
 // ErrTooOld reports that the history no longer reaches back to a revision: the client must list again (HTTP 410 Gone).
@@ -64,8 +73,7 @@ func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	return s.view.events(events), err
 }
 
-// Changed returns a channel that is closed when the store's revision is beyond after, the revision of a snapshot or
-// event seen before.
+// Changed returns a channel that is closed once the revision is beyond after, that of a snapshot or event.
 func (s *Store) Changed(after uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +85,8 @@ func (s *Store) Changed(after uint64) <-chan struct{} {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Watch yields what is there as Added events, in the order of Snapshot, then every change as it happens. No kinds means
-// all of them. It ends when the context does, or with an error: ErrTooOld if the consumer falls behind the history.
+// Watch yields the objects of the kinds, or of all, as Added events, then every change as it happens. It ends when the
+// context does, or with ErrTooOld if the consumer falls behind the history.
 func (s *Store) Watch(ctx context.Context, kinds ...Kind) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		initial, revision := s.existing(kinds)
@@ -109,8 +117,7 @@ func (s *Store) existing(kinds []Kind) ([]Event, uint64) {
 	return out, s.revision
 }
 
-// WatchFrom yields every change after a revision, as it happens. No kinds means all of them. It ends when the context
-// does, or with an error: ErrTooOld if the history does not reach back that far.
+// WatchFrom yields every change of the kinds, or of all, after a revision. It ends as Watch does.
 func (s *Store) WatchFrom(ctx context.Context, revision uint64, kinds ...Kind) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -139,4 +146,25 @@ func (s *Store) WatchFrom(ctx context.Context, revision uint64, kinds ...Kind) i
 
 func wanted(kinds []Kind, k Kind) bool {
 	return k != "" && len(kinds) == 0 || slices.Contains(kinds, k)
+}
+
+// EventLine formats an Event as one line: when it was last seen (UTC), type, object, reason and message.
+func EventLine(e *corev1.Event) string {
+	regards := e.InvolvedObject.Kind + " " + Key{Namespace: e.InvolvedObject.Namespace,
+		Name: e.InvolvedObject.Name}.String()
+	return fmt.Sprintf("%s %s %s %s: %s", LastSeen(e).UTC().Format("15:04:05"), e.Type, regards, e.Reason, e.Message)
+}
+
+// LastSeen returns when an Event was last seen.
+func LastSeen(e *corev1.Event) time.Time {
+	switch {
+	case e.Series != nil:
+		return e.Series.LastObservedTime.Time
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp.Time
+	case !e.EventTime.IsZero():
+		return e.EventTime.Time
+	default:
+		return e.CreationTimestamp.Time
+	}
 }

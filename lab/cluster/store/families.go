@@ -12,8 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// setFamilies settles ipFamilyPolicy and ipFamilies from what the Service asks for, the addresses it names and what the
-// cluster has. Afterwards there is one family per ClusterIP the Service shall have.
+// setFamilies sets ipFamilyPolicy and ipFamilies from the wishes and addresses of a Service and the families of the
+// cluster. Afterwards there is one family per ClusterIP.
 func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 	if !needsClusterIP(svc) {
 		return nil
@@ -28,16 +28,15 @@ func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 	if len(errs) > 0 {
 		return errs
 	}
-	if spec.IPFamilyPolicy == nil {
-		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
-	}
+	setDefault(&spec.IPFamilyPolicy, ptr.To(corev1.IPFamilyPolicySingleStack))
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{s.families[0]}
 	}
 	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && len(s.families) == 2 {
 		spec.IPFamilies = append(slices.Clip(spec.IPFamilies), otherFamily(spec.IPFamilies[0]))
 	}
-	if old != nil && needsClusterIP(old) && len(old.Spec.IPFamilies) > 0 && spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
+	if old != nil && needsClusterIP(old) && len(old.Spec.IPFamilies) > 0 &&
+		spec.IPFamilies[0] != old.Spec.IPFamilies[0] {
 		errs = append(errs, field.Invalid(field.NewPath("spec", "ipFamilies").Index(0), spec.IPFamilies[0],
 			fmt.Sprintf("may not change once set (it is %s)", old.Spec.IPFamilies[0])))
 	}
@@ -49,9 +48,7 @@ func (s *Store) setFamiliesFreely(spec *corev1.ServiceSpec) {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{s.families[0]}
 	}
-	if spec.IPFamilyPolicy == nil {
-		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
-	}
+	setDefault(&spec.IPFamilyPolicy, ptr.To(corev1.IPFamilyPolicyRequireDualStack))
 	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 {
 		spec.IPFamilies = append(slices.Clip(spec.IPFamilies), otherFamily(spec.IPFamilies[0]))
 	}
@@ -80,10 +77,7 @@ func (s *Store) checkFamilies(spec *corev1.ServiceSpec) field.ErrorList {
 			errs = append(errs, field.Duplicate(families.Index(i), f))
 		}
 	}
-	if len(spec.IPFamilies) > 2 {
-		errs = append(errs, field.TooMany(families, len(spec.IPFamilies), 2))
-	}
-	return errs
+	return append(errs, atMost(families, len(spec.IPFamilies), 2)...)
 }
 
 // inferFamilies learns families from the addresses the Service names, or finds that the two disagree.

@@ -13,27 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-type keyset map[Key]struct{}
+type keyset = map[Key]struct{}
 
-func (s keyset) sorted() []Key { return slices.SortedFunc(maps.Keys(s), compareKeys) }
+func sorted(s keyset) []Key { return slices.SortedFunc(maps.Keys(s), compareKeys) }
 
-// multimap holds sets of keys, and drops a set when it becomes empty.
-type multimap[K comparable] map[K]keyset
+// multimap holds sets, and drops a set when it becomes empty.
+type multimap[K, V comparable] map[K]map[V]struct{}
 
-func (m multimap[K]) add(at K, k Key) {
-	set := m[at]
-	if set == nil {
-		set = keyset{}
-		m[at] = set
+// file adds (sign +1) or removes (sign -1) a value.
+func (m multimap[K, V]) file(at K, v V, sign int) {
+	if sign < 0 {
+		delete(m[at], v)
+		if len(m[at]) == 0 {
+			delete(m, at)
+		}
+		return
 	}
-	set[k] = struct{}{}
-}
-
-func (m multimap[K]) remove(at K, k Key) {
-	delete(m[at], k)
-	if len(m[at]) == 0 {
-		delete(m, at)
+	if m[at] == nil {
+		m[at] = map[V]struct{}{}
 	}
+	m[at][v] = struct{}{}
 }
 
 // label is a label of an object in a namespace.
@@ -51,29 +50,26 @@ type group struct {
 	owner     types.UID
 }
 
-// index answers in constant time what the controllers and allocators ask. It is a function of the tables alone: every
-// write goes through replace, so undoing a write is another write.
+// index answers the controllers and allocators in constant time. Every write to the tables goes through replace.
 type index struct {
-	podsByLabel     multimap[label]
-	servicesByLabel multimap[label] // each Service with a selector is filed under one of its pairs
-	slicesByService multimap[Key]
-	podsByNode      multimap[string]
-	unscheduled     keyset
+	podsByLabel     multimap[label, Key]
+	servicesByLabel multimap[label, Key] // each Service with a selector is filed under one of its pairs
+	slicesByService multimap[Key, Key]
+	podsByNode      multimap[string, Key]    // those without a node under ""
 	spread          map[group]map[string]int // pods per node
-	owned           map[types.UID]map[ref]struct{}
+	owned           multimap[types.UID, ref]
 	addresses       map[netip.Addr]Key // ClusterIPs and the Services that hold them
 	nodePorts       map[int32]Key      // NodePorts and healthCheckNodePorts, of any protocol
 }
 
 func newIndex() *index {
 	return &index{
-		podsByLabel:     multimap[label]{},
-		servicesByLabel: multimap[label]{},
-		slicesByService: multimap[Key]{},
-		podsByNode:      multimap[string]{},
-		unscheduled:     keyset{},
+		podsByLabel:     multimap[label, Key]{},
+		servicesByLabel: multimap[label, Key]{},
+		slicesByService: multimap[Key, Key]{},
+		podsByNode:      multimap[string, Key]{},
 		spread:          map[group]map[string]int{},
-		owned:           map[types.UID]map[ref]struct{}{},
+		owned:           multimap[types.UID, ref]{},
 		addresses:       map[netip.Addr]Key{},
 		nodePorts:       map[int32]Key{},
 	}
@@ -93,7 +89,7 @@ func (x *index) replace(k Kind, old, obj Object) {
 func (x *index) each(k Kind, o Object, sign int) {
 	key := KeyOf(o)
 	for _, r := range o.GetOwnerReferences() {
-		x.own(r.UID, ref{k, key}, sign)
+		x.owned.file(r.UID, ref{k, key}, sign)
 	}
 	switch o := o.(type) {
 	case *corev1.Pod:
@@ -102,46 +98,19 @@ func (x *index) each(k Kind, o Object, sign int) {
 		x.service(key, o, sign)
 	case *discoveryv1.EndpointSlice:
 		if name := o.Labels[discoveryv1.LabelServiceName]; name != "" {
-			file(x.slicesByService, Key{o.Namespace, name}, key, sign)
+			x.slicesByService.file(Key{o.Namespace, name}, key, sign)
 		}
 	}
-}
-
-func file[K comparable](m multimap[K], at K, k Key, sign int) {
-	if sign > 0 {
-		m.add(at, k)
-	} else {
-		m.remove(at, k)
-	}
-}
-
-func (x *index) own(owner types.UID, r ref, sign int) {
-	if sign < 0 {
-		delete(x.owned[owner], r)
-		if len(x.owned[owner]) == 0 {
-			delete(x.owned, owner)
-		}
-		return
-	}
-	if x.owned[owner] == nil {
-		x.owned[owner] = map[ref]struct{}{}
-	}
-	x.owned[owner][r] = struct{}{}
 }
 
 func (x *index) pod(key Key, p *corev1.Pod, sign int) {
 	for k, v := range p.Labels {
-		file(x.podsByLabel, label{p.Namespace, k, v}, key, sign)
+		x.podsByLabel.file(label{p.Namespace, k, v}, key, sign)
 	}
+	x.podsByNode.file(p.Spec.NodeName, key, sign)
 	if p.Spec.NodeName == "" {
-		if sign > 0 {
-			x.unscheduled[key] = struct{}{}
-		} else {
-			delete(x.unscheduled, key)
-		}
 		return
 	}
-	file(x.podsByNode, p.Spec.NodeName, key, sign)
 	g := groupOf(p)
 	if x.spread[g] == nil {
 		x.spread[g] = map[string]int{}
@@ -165,7 +134,7 @@ func groupOf(p *corev1.Pod) group {
 
 func (x *index) service(key Key, svc *corev1.Service, sign int) {
 	if len(svc.Spec.Selector) > 0 {
-		file(x.servicesByLabel, filedUnder(svc), key, sign)
+		x.servicesByLabel.file(filedUnder(svc), key, sign)
 	}
 	for _, s := range svc.Spec.ClusterIPs {
 		if ip, err := netip.ParseAddr(s); err == nil {
@@ -207,7 +176,7 @@ func (s *Store) podsSelectedBy(svc *corev1.Service) []*corev1.Pod {
 		}
 	}
 	var out []*corev1.Pod
-	for _, k := range fewest.sorted() {
+	for _, k := range sorted(fewest) {
 		if p := s.pods.objects[k]; selects(svc, p) {
 			out = append(out, p)
 		}

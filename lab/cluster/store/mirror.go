@@ -11,13 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 )
 
-// Endpoints is the older way to write by hand where the traffic of a Service without a selector goes. Proxiers read
-// EndpointSlices alone, so, as in Kubernetes, slices mirror it.
+// Proxiers read EndpointSlices alone, so slices mirror hand-written Endpoints, as in Kubernetes.
 
 const mirrorManager = "endpointslicemirroring-controller.k8s.io"
 
@@ -44,11 +42,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 		}
 		for j, p := range s.Ports {
 			at := at.Child("ports").Index(j)
-			if p.Name != "" {
-				errs = append(errs, invalid(at.Child("name"), p.Name, validation.IsDNS1123Label(p.Name))...)
-			} else if len(s.Ports) > 1 {
-				errs = append(errs, field.Required(at.Child("name"), "ports have names when there are several"))
-			}
+			errs = append(errs, validatePortName(at.Child("name"), p.Name, len(s.Ports) > 1)...)
 			errs = append(errs, validatePort(at.Child("port"), p.Port)...)
 			errs = append(errs, oneOf(at.Child("protocol"), p.Protocol, protocols...)...)
 		}
@@ -63,7 +57,7 @@ func (tx *Tx) mirror(key Key) {
 	if e != nil && svc != nil && len(svc.Spec.Selector) == 0 && e.Labels[discoveryv1.LabelSkipMirror] != "true" {
 		want = mirrorSlices(e)
 	}
-	for _, k := range tx.s.index.slicesByService[key].sorted() {
+	for _, k := range sorted(tx.s.index.slicesByService[key]) {
 		if s := tx.s.slices.objects[k]; s.Labels[discoveryv1.LabelManagedBy] == mirrorManager && want[k.Name] == nil {
 			tx.removeRef(ref{KindEndpointSlice, k})
 		}

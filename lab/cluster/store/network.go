@@ -20,13 +20,8 @@ import (
 
 func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
 	for i := range s.Ports {
-		p := &s.Ports[i]
-		if p.Name == nil {
-			p.Name = ptr.To("")
-		}
-		if p.Protocol == nil {
-			p.Protocol = ptr.To(corev1.ProtocolTCP)
-		}
+		setDefault(&s.Ports[i].Name, ptr.To(""))
+		setDefault(&s.Ports[i].Protocol, ptr.To(corev1.ProtocolTCP))
 	}
 }
 
@@ -39,30 +34,21 @@ const (
 
 func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	path := field.NewPath("addressType")
-	errs := oneOf(path, s.AddressType, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6,
-		discoveryv1.AddressTypeFQDN)
+	errs := oneOf(path, s.AddressType,
+		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN)
 	if old != nil {
 		errs = append(errs, immutable(path, s.AddressType, old.AddressType)...)
 	}
-	if len(s.Endpoints) > maxEndpoints {
-		errs = append(errs, field.TooMany(field.NewPath("endpoints"), len(s.Endpoints), maxEndpoints))
-	}
+	errs = append(errs, atMost(field.NewPath("endpoints"), len(s.Endpoints), maxEndpoints)...)
 	for i := range s.Endpoints {
 		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, field.NewPath("endpoints").Index(i))...)
 	}
-	if len(s.Ports) > maxPorts {
-		errs = append(errs, field.TooMany(field.NewPath("ports"), len(s.Ports), maxPorts))
-	}
+	errs = append(errs, atMost(field.NewPath("ports"), len(s.Ports), maxPorts)...)
 	names := map[string]bool{}
 	for i, p := range s.Ports {
 		at := field.NewPath("ports").Index(i)
-		if names[*p.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), *p.Name))
-		}
-		names[*p.Name] = true
-		if *p.Name != "" {
-			errs = append(errs, invalid(at.Child("name"), *p.Name, validation.IsDNS1123Label(*p.Name))...)
-		}
+		errs = append(errs, once(at.Child("name"), names, *p.Name, *p.Name)...)
+		errs = append(errs, checkSet(at.Child("name"), *p.Name, validation.IsDNS1123Label)...)
 		errs = append(errs, oneOf(at.Child("protocol"), *p.Protocol, protocols...)...)
 		if p.Port != nil {
 			errs = append(errs, validatePort(at.Child("port"), *p.Port)...)
@@ -76,17 +62,16 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 	addresses := path.Child("addresses")
 	if len(e.Addresses) == 0 {
 		errs = append(errs, field.Required(addresses, "must contain at least 1 address"))
-	} else if len(e.Addresses) > maxAddresses {
-		errs = append(errs, field.TooMany(addresses, len(e.Addresses), maxAddresses))
 	}
+	errs = append(errs, atMost(addresses, len(e.Addresses), maxAddresses)...)
 	for i, a := range e.Addresses {
 		errs = append(errs, validateEndpointAddress(addresses.Index(i), a, t)...)
 	}
 	if e.NodeName != nil {
-		errs = append(errs, invalid(path.Child("nodeName"), *e.NodeName, validation.IsDNS1123Subdomain(*e.NodeName))...)
+		errs = append(errs, check(path.Child("nodeName"), *e.NodeName, validation.IsDNS1123Subdomain)...)
 	}
 	if e.Hostname != nil {
-		errs = append(errs, invalid(path.Child("hostname"), *e.Hostname, validation.IsDNS1123Label(*e.Hostname))...)
+		errs = append(errs, check(path.Child("hostname"), *e.Hostname, validation.IsDNS1123Label)...)
 	}
 	return errs
 }
@@ -123,9 +108,7 @@ func defaultNetworkPolicy(p *networkingv1.NetworkPolicy) {
 
 func defaultPolicyPorts(ports []networkingv1.NetworkPolicyPort) {
 	for i := range ports {
-		if ports[i].Protocol == nil {
-			ports[i].Protocol = ptr.To(corev1.ProtocolTCP)
-		}
+		setDefault(&ports[i].Protocol, ptr.To(corev1.ProtocolTCP))
 	}
 }
 
@@ -161,25 +144,26 @@ func validatePolicyPorts(ports []networkingv1.NetworkPolicyPort, path *field.Pat
 	for i, p := range ports {
 		at := path.Index(i)
 		errs = append(errs, oneOf(at.Child("protocol"), *p.Protocol, protocols...)...)
+		numeric := p.Port != nil && p.Port.Type == intstr.Int
+		switch {
+		case numeric:
+			errs = append(errs, validatePort(at.Child("port"), p.Port.IntVal)...)
+		case p.Port != nil:
+			errs = append(errs, check(at.Child("port"), p.Port.StrVal, validation.IsValidPortName)...)
+		}
+		if p.EndPort == nil {
+			continue
+		}
+		end := at.Child("endPort")
 		switch {
 		case p.Port == nil:
-			if p.EndPort != nil {
-				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort,
-					"may not be specified when `port` is not specified"))
-			}
-		case p.Port.Type == intstr.String:
-			errs = append(errs, invalid(at.Child("port"), p.Port.StrVal, validation.IsValidPortName(p.Port.StrVal))...)
-			if p.EndPort != nil {
-				errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort,
-					"may not be specified when `port` is non-numeric"))
-			}
+			errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is not specified"))
+		case !numeric:
+			errs = append(errs, field.Invalid(end, *p.EndPort, "may not be specified when `port` is non-numeric"))
 		default:
-			errs = append(errs, validatePort(at.Child("port"), p.Port.IntVal)...)
-			if p.EndPort != nil {
-				errs = append(errs, validatePort(at.Child("endPort"), *p.EndPort)...)
-				if *p.EndPort < p.Port.IntVal {
-					errs = append(errs, field.Invalid(at.Child("endPort"), *p.EndPort, "must be greater than or equal to `port`"))
-				}
+			errs = append(errs, validatePort(end, *p.EndPort)...)
+			if *p.EndPort < p.Port.IntVal {
+				errs = append(errs, field.Invalid(end, *p.EndPort, "must be greater than or equal to `port`"))
 			}
 		}
 	}

@@ -83,10 +83,11 @@ var resources = []*Resource{
 }
 
 func resource[T any](k Kind, group, version, plural string, namespaced bool) *Resource {
-	t := reflect.TypeFor[T]()
-	_, status := t.FieldByName("Status")
-	return &Resource{Kind: k, Group: group, Version: version, Plural: plural, Namespaced: namespaced, Status: status,
-		typ: t}
+	_, status := reflect.TypeFor[T]().FieldByName("Status")
+	return &Resource{
+		Kind: k, Group: group, Version: version, Plural: plural, Namespaced: namespaced, Status: status,
+		typ: reflect.TypeFor[*T](),
+	}
 }
 
 // Resources lists the kinds the store knows.
@@ -98,7 +99,7 @@ func (r *Resource) APIVersion() string {
 }
 
 // New returns an empty object of the kind.
-func (r *Resource) New() Object { return reflect.New(r.typ).Interface().(Object) }
+func (r *Resource) New() Object { return reflect.New(r.typ.Elem()).Interface().(Object) }
 
 func (r *Resource) groupKind() schema.GroupKind {
 	return schema.GroupKind{Group: r.Group, Kind: string(r.Kind)}
@@ -113,13 +114,6 @@ func (r *Resource) rank() int { return slices.Index(resources, r) }
 // ResourceOf returns the resource of an object, or nil if the store does not know its type.
 func ResourceOf(o Object) *Resource {
 	t := reflect.TypeOf(o)
-	if t == nil || t.Kind() != reflect.Pointer {
-		return nil
-	}
-	return resourceOfType(t.Elem())
-}
-
-func resourceOfType(t reflect.Type) *Resource {
 	for _, r := range resources {
 		if r.typ == t {
 			return r
@@ -141,8 +135,8 @@ func ResourceNamed(name string) (*Resource, error) {
 }
 
 func setTypeMeta(o Object, r *Resource) {
-	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: r.Group, Version: r.Version,
-		Kind: string(r.Kind)})
+	gv := schema.GroupVersion{Group: r.Group, Version: r.Version}
+	o.GetObjectKind().SetGroupVersionKind(gv.WithKind(string(r.Kind)))
 }
 
 // copyOf returns a deep copy of the same type.
@@ -168,8 +162,7 @@ func samePart(a, b Object, in func(field string) bool) bool {
 		if !in(va.Type().Field(i).Name) {
 			continue
 		}
-		// The plain comparison is several times faster, and parts are mostly equal; the other knows that no list and an
-		// empty list are the same.
+		// The plain comparison is several times faster; the other takes no list and an empty list for equal.
 		fa, fb := va.Field(i).Addr().Interface(), vb.Field(i).Addr().Interface()
 		if !reflect.DeepEqual(fa, fb) && !equality.Semantic.DeepEqual(fa, fb) {
 			return false

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,8 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// admitService prepares a Service for storage: it keeps or defaults omitted fields, validates the whole, and allocates
-// addresses and ports.
+// admitService sets the omitted fields of a Service, validates it, and allocates addresses and ports.
 func (tx *Tx) admitService(svc, old *corev1.Service) field.ErrorList {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -77,16 +77,12 @@ func nodePortsOf(svc *corev1.Service) []int32 {
 // keepAllocated fills the open fields of the new Service with the old one's allocated values.
 func keepAllocated(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
-	if spec.Type == "" {
-		spec.Type = corev1.ServiceTypeClusterIP
-	}
+	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	if needsClusterIP(svc) && needsClusterIP(old) {
 		if spec.ClusterIP == "" && len(spec.ClusterIPs) == 0 {
 			spec.ClusterIP, spec.ClusterIPs = was.ClusterIP, slices.Clone(was.ClusterIPs)
 		}
-		if spec.IPFamilyPolicy == nil {
-			spec.IPFamilyPolicy = was.IPFamilyPolicy
-		}
+		setDefault(&spec.IPFamilyPolicy, was.IPFamilyPolicy)
 		if len(spec.IPFamilies) == 0 {
 			spec.IPFamilies = slices.Clone(was.IPFamilies)
 		}
@@ -99,8 +95,8 @@ func keepAllocated(svc, old *corev1.Service) {
 	if mayHaveNodePorts(svc) && mayHaveNodePorts(old) {
 		keepNodePorts(spec.Ports, was.Ports)
 	}
-	if needsHealthPort(svc) && needsHealthPort(old) && spec.HealthCheckNodePort == 0 {
-		spec.HealthCheckNodePort = was.HealthCheckNodePort
+	if needsHealthPort(svc) && needsHealthPort(old) {
+		setDefault(&spec.HealthCheckNodePort, was.HealthCheckNodePort)
 	}
 }
 
@@ -123,8 +119,7 @@ func keepNodePorts(ports, was []corev1.ServicePort) {
 	}
 }
 
-// dropForType empties fields that mattered to the old type, mean nothing to the new one and were left as they were:
-// changing the type alone is enough.
+// dropForType empties unchanged fields that mean nothing to the new type, so that changing the type alone is enough.
 func dropForType(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	if needsClusterIP(old) && !needsClusterIP(svc) && spec.ClusterIP == was.ClusterIP &&
@@ -192,31 +187,27 @@ func defaultService(svc *corev1.Service) {
 	if isExternal(svc) {
 		setDefault(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 	}
-	if needsClusterIP(svc) && spec.InternalTrafficPolicy == nil {
-		spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	if needsClusterIP(svc) {
+		setDefault(&spec.InternalTrafficPolicy, ptr.To(corev1.ServiceInternalTrafficPolicyCluster))
 	}
-	if spec.Type == corev1.ServiceTypeLoadBalancer && spec.AllocateLoadBalancerNodePorts == nil {
-		spec.AllocateLoadBalancerNodePorts = ptr.To(true)
+	if spec.Type == corev1.ServiceTypeLoadBalancer {
+		setDefault(&spec.AllocateLoadBalancerNodePorts, ptr.To(true))
 	}
 	defaultServiceStatus(svc)
 }
 
 func defaultServiceStatus(svc *corev1.Service) {
 	for i := range svc.Status.LoadBalancer.Ingress {
-		if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" && in.IPMode == nil {
-			in.IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
+		if in := &svc.Status.LoadBalancer.Ingress[i]; in.IP != "" {
+			setDefault(&in.IPMode, ptr.To(corev1.LoadBalancerIPModeVIP))
 		}
 	}
 }
 
-func setDefault[T ~string](p *T, v T) {
-	if *p == "" {
-		*p = v
-	}
-}
+// setDefault sets what has the zero value.
+func setDefault[T comparable](p *T, v T) { *p = cmp.Or(*p, v) }
 
-// allocate gives a valid Service its ClusterIPs and ports, or reserves those it asks for. What it
-// already holds is its own to keep.
+// allocate gives a valid Service its ClusterIPs and ports, or reserves those it asks for. It keeps those it holds.
 func (s *Store) allocate(svc *corev1.Service) field.ErrorList {
 	if !needsClusterIP(svc) {
 		return nil
@@ -237,15 +228,13 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 	path := field.NewPath("spec", "clusterIPs")
 	for i, family := range svc.Spec.IPFamilies {
 		if i < len(svc.Spec.ClusterIPs) {
-			if err := s.claimAddress(path.Index(i), svc, svc.Spec.ClusterIPs[i]); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, s.claimAddress(path.Index(i), svc, svc.Spec.ClusterIPs[i])...)
 			continue
 		}
 		ip, ok := s.freeAddress(KeyOf(svc).String(), family)
 		if !ok {
-			errs = append(errs, field.InternalError(path.Index(i), fmt.Errorf("no free address is left in %s",
-				s.ranges[family])))
+			err := fmt.Errorf("no free address is left in %s", s.ranges[family])
+			errs = append(errs, field.InternalError(path.Index(i), err))
 			continue
 		}
 		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, ip.String())
@@ -257,18 +246,18 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 }
 
 // claimAddress checks an address that the Service asks for or already holds.
-func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address string) *field.Error {
+func (s *Store) claimAddress(path *field.Path, svc *corev1.Service, address string) field.ErrorList {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
-		return field.Invalid(path, address, err.Error())
+		return invalid(path, address, err.Error())
 	}
 	r := s.ranges[familyOf(ip)]
 	if !r.Contains(ip) || ip == r.Addr() {
-		return field.Invalid(path, address, fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is "+
-			"%s", r))
+		return invalid(path, address,
+			fmt.Sprintf("provided IP is not in the valid range. The range of valid IPs is %s", r))
 	}
 	if owner, taken := s.index.addresses[ip]; taken && owner != KeyOf(svc) {
-		return field.Invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
+		return invalid(path, address, fmt.Sprintf("provided IP is already allocated: Service %q has it", owner))
 	}
 	return nil
 }
@@ -282,15 +271,11 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 			continue
 		}
 		mine[p.NodePort] = true
-		if err := s.claimNodePort(path.Child("ports").Index(i).Child("nodePort"), svc, p.NodePort); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, s.claimNodePort(path.Child("ports").Index(i).Child("nodePort"), svc, p.NodePort)...)
 	}
 	if wantsNodePorts(svc) {
 		for i := range svc.Spec.Ports {
-			if err := s.openNodePort(svc, i, mine); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, s.openNodePort(svc, i, mine)...)
 		}
 	}
 	if !needsHealthPort(svc) {
@@ -298,12 +283,11 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	}
 	health := path.Child("healthCheckNodePort")
 	if n := svc.Spec.HealthCheckNodePort; n != 0 {
-		if err := s.claimNodePort(health, svc, n); err != nil {
-			errs = append(errs, err)
-		} else if mine[n] {
-			errs = append(errs, field.Invalid(health, n, "provided port is already allocated: it is a nodePort of this Service"))
+		bad := s.claimNodePort(health, svc, n)
+		if len(bad) == 0 && mine[n] {
+			bad = invalid(health, n, "provided port is already allocated: it is a nodePort of this Service")
 		}
-		return errs
+		return append(errs, bad...)
 	}
 	n, ok := s.freePort(KeyOf(svc).String()+" health", mine)
 	if !ok {
@@ -313,9 +297,8 @@ func (s *Store) allocateNodePorts(svc *corev1.Service) field.ErrorList {
 	return errs
 }
 
-// openNodePort gives the i-th port a NodePort if it has none: that of a port with the same number, unless the NodePort
-// is taken for the protocol too, else a free one.
-func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *field.Error {
+// openNodePort gives the i-th port a NodePort: that of a port with its number and another protocol, or a free one.
+func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) field.ErrorList {
 	port := &svc.Spec.Ports[i]
 	if port.NodePort != 0 {
 		return nil
@@ -331,7 +314,8 @@ func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *f
 	}
 	n, ok := s.freePort(fmt.Sprintf("%s %s/%d", KeyOf(svc), port.Protocol, port.Port), mine)
 	if !ok {
-		return field.InternalError(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.noPortLeft())
+		path := field.NewPath("spec", "ports").Index(i).Child("nodePort")
+		return field.ErrorList{field.InternalError(path, s.noPortLeft())}
 	}
 	port.NodePort = n
 	mine[n] = true
@@ -340,13 +324,13 @@ func (s *Store) openNodePort(svc *corev1.Service, i int, mine map[int32]bool) *f
 
 func (s *Store) noPortLeft() error { return fmt.Errorf("no free port is left in %s", s.nodeRange) }
 
-func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) *field.Error {
+func (s *Store) claimNodePort(path *field.Path, svc *corev1.Service, port int32) field.ErrorList {
 	if !s.nodeRange.Contains(port) {
-		return field.Invalid(path, port, fmt.Sprintf("provided port is not in the valid range. The range of valid ports "+
-			"is %s", s.nodeRange))
+		return invalid(path, port,
+			fmt.Sprintf("provided port is not in the valid range. The range of valid ports is %s", s.nodeRange))
 	}
 	if owner, taken := s.index.nodePorts[port]; taken && owner != KeyOf(svc) {
-		return field.Invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))
+		return invalid(path, port, fmt.Sprintf("provided port is already allocated: Service %q has it", owner))
 	}
 	return nil
 }

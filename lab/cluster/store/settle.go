@@ -3,6 +3,8 @@
 package store
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -13,24 +15,22 @@ import (
 func (tx *Tx) settle() {
 	tx.settling = true
 	for tx.schedule || len(tx.deployments)+len(tx.services)+len(tx.endpoints) > 0 {
-		deployments := tx.deployments.sorted()
-		clear(tx.deployments)
-		for _, k := range deployments {
-			tx.reconcileDeployment(k)
-		}
+		drain(tx.deployments, tx.reconcileDeployment)
 		if tx.schedule {
 			tx.schedule = false
 			tx.scheduleAll()
 		}
-		services := tx.services.sorted()
-		clear(tx.services)
-		for _, k := range services {
-			tx.reconcileSlices(k)
-		}
-		for _, k := range tx.endpoints.sorted() {
-			tx.mirror(k)
-		}
-		clear(tx.endpoints)
+		drain(tx.services, tx.reconcileSlices)
+		drain(tx.endpoints, tx.mirror)
+	}
+}
+
+// drain reconciles what the set held at the beginning, and empties the set.
+func drain(set keyset, reconcile func(Key)) {
+	keys := sorted(set)
+	clear(set)
+	for _, k := range keys {
+		reconcile(k)
 	}
 }
 
@@ -79,14 +79,11 @@ func (tx *Tx) touchedPod(p *corev1.Pod, exists bool) {
 // touchedNode looks at pods that may fit now, and at the slices that name the zone of the node.
 func (tx *Tx) touchedNode(old, obj Object) {
 	tx.schedule = true
-	if old != nil && obj != nil && old.GetLabels()[corev1.LabelTopologyZone] == obj.GetLabels()[corev1.LabelTopologyZone] {
+	zone := corev1.LabelTopologyZone
+	if old != nil && obj != nil && old.GetLabels()[zone] == obj.GetLabels()[zone] {
 		return
 	}
-	o := obj
-	if o == nil {
-		o = old
-	}
-	for k := range tx.s.index.podsByNode[o.GetName()] {
+	for k := range tx.s.index.podsByNode[cmp.Or(obj, old).GetName()] {
 		for _, svc := range tx.s.servicesSelecting(tx.s.pods.objects[k]) {
 			tx.services[svc] = struct{}{}
 		}

@@ -3,11 +3,11 @@
 // Package store is the control plane of a lab, in memory: it decodes manifests, sets defaults, validates, allocates
 // ClusterIPs and NodePorts, and runs the controllers that turn Deployments into Pods and Services into EndpointSlices.
 //
-// Everything happens inside the call that causes it. When Apply returns, the derived pods and slices are there; there
-// is nothing to wait for except the caller that plays kubelet and reports pod addresses and readiness.
+// Everything happens inside the call that causes it: when Apply returns, the derived pods and slices are there.
 package store
 
 import (
+	"cmp"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -25,8 +25,7 @@ import (
 type Config struct {
 	// Stack is the IP families of the cluster.
 	Stack lab.Stack
-	// ServiceCIDRs are the ranges of ClusterIPs, one per family, the primary family first. None means 10.96.0.0/16,
-	// fd00:10:96::/112 or both, as Stack says.
+	// ServiceCIDRs are the ranges of ClusterIPs, the primary family first. None means 10.96.0.0/16, fd00:10:96::/112.
 	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of NodePorts. The zero value means 30000-32767.
 	NodePorts PortRange
@@ -73,10 +72,10 @@ type state struct {
 func New(c Config) *Store {
 	s := &Store{state: &state{
 		ranges:      map[corev1.IPFamily]netip.Prefix{},
-		nodeRange:   c.NodePorts.orDefault(),
+		nodeRange:   cmp.Or(c.NodePorts, PortRange{30000, 32767}),
 		now:         c.Now,
 		changed:     make(chan struct{}),
-		history:     history{limit: c.History},
+		history:     history{limit: cmp.Or(c.History, 100_000)},
 		index:       newIndex(),
 		serials:     map[Key]uint64{},
 		namespaces:  newTable[*corev1.Namespace](),
@@ -94,9 +93,6 @@ func New(c Config) *Store {
 	}
 	if s.now == nil {
 		s.now = time.Now
-	}
-	if s.history.limit == 0 {
-		s.history.limit = 100_000
 	}
 	s.setRanges(c)
 	for _, name := range []string{"default", "kube-system"} {
@@ -138,20 +134,24 @@ func (s *Store) NodePorts() PortRange { return s.nodeRange }
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.newest == nil || s.newest.Revision != s.revision {
-		s.newest = &Snapshot{
+	newest := &s.newest
+	if s.view != nil {
+		newest = &s.view.newest
+	}
+	if *newest == nil || (*newest).Revision != s.revision {
+		*newest = &Snapshot{
 			Revision:        s.revision,
-			Namespaces:      s.namespaces.list(),
-			Nodes:           s.nodes.list(),
-			Pods:            s.pods.list(),
-			Deployments:     s.deployments.list(),
-			Services:        s.services.list(),
-			Endpoints:       s.endpoints.list(),
-			EndpointSlices:  s.slices.list(),
-			NetworkPolicies: s.policies.list(),
+			Namespaces:      visible(s.view, s.namespaces),
+			Nodes:           visible(s.view, s.nodes),
+			Pods:            visible(s.view, s.pods),
+			Deployments:     visible(s.view, s.deployments),
+			Services:        visible(s.view, s.services),
+			Endpoints:       visible(s.view, s.endpoints),
+			EndpointSlices:  visible(s.view, s.slices),
+			NetworkPolicies: visible(s.view, s.policies),
 		}
 	}
-	return s.view.snapshot(s.newest)
+	return *newest
 }
 
 // Get returns an object of the store, which must not be changed. Namespace is ignored for Namespaces and Nodes.
@@ -170,18 +170,22 @@ func Get[T Object](s *Store, namespace, name string) (T, bool) {
 
 // Object returns Get for a kind that is known only as the program runs.
 func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
-	r, err := ResourceNamed(string(kind))
-	if err != nil {
-		return nil, false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, ok := s.tables[r.Kind].get(r.key(namespace, name))
+	o, ok := s.find(kind, namespace, name)
 	if !ok {
 		return nil, false
 	}
 	o = s.view.object(o)
 	return o, o != nil
+}
+
+func (s *state) find(kind Kind, namespace, name string) (Object, bool) {
+	r, err := ResourceNamed(string(kind))
+	if err != nil {
+		return nil, false
+	}
+	return s.tables[r.Kind].get(r.key(namespace, name))
 }
 
 // key returns the key of an object of this resource. An empty namespace means "default".

@@ -31,8 +31,8 @@ type Tx struct {
 	settling                         bool // the controllers are writing
 }
 
-// Do runs several operations as one: watchers, snapshots and controllers see all of them or, if do or any operation
-// returns an error, none. The Tx must not be used after do has returned, nor the Store by do.
+// Do runs several operations as one: if do or any of them returns an error, none of them happens. The Tx must not be
+// used after do has returned, nor the Store by do.
 func (s *Store) Do(do func(*Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,12 +64,8 @@ func (s *Store) Do(do func(*Tx) error) error {
 
 func (tx *Tx) rollback() {
 	for _, e := range slices.Backward(tx.events) {
-		now := e.Object
-		if e.Type == watch.Deleted {
-			now = nil
-		}
 		tx.s.tables[e.Kind].set(KeyOf(e.Object), e.Old)
-		tx.s.index.replace(e.Kind, now, e.Old)
+		tx.s.index.replace(e.Kind, e.After(), e.Old)
 	}
 	tx.s.revision = tx.base
 }
@@ -82,8 +78,7 @@ func (tx *Tx) fail(err error) error {
 	return err
 }
 
-// put writes an object into the tables. It is the only way in. An object equal to the one that is there changes
-// nothing.
+// put writes an object into the tables, unless it equals the stored one. There is no other way in.
 func (tx *Tx) put(r *Resource, obj Object) {
 	key := KeyOf(obj)
 	setTypeMeta(obj, r)
@@ -130,10 +125,7 @@ func (tx *Tx) write(e Event) {
 	tx.s.revision++
 	e.Revision = tx.s.revision
 	e.Object.SetResourceVersion(strconv.FormatUint(e.Revision, 10))
-	now := e.Object
-	if e.Type == watch.Deleted {
-		now = nil
-	}
+	now := e.After()
 	tx.s.tables[e.Kind].set(KeyOf(e.Object), now)
 	tx.s.index.replace(e.Kind, e.Old, now)
 	tx.events = append(tx.events, e)
@@ -185,8 +177,7 @@ func (tx *Tx) Apply(objs ...Object) error {
 	return tx.fail(errors.Join(errs...))
 }
 
-// compareApplyOrder orders objects after those they refer to, and Services that ask for a certain address or port
-// before those that take any free one.
+// compareApplyOrder orders objects after those they refer to, and Services that ask for an address or port first.
 func compareApplyOrder(a, b Object) int {
 	rank := func(o Object) int {
 		n := 2 * ResourceOf(o).rank()
@@ -240,8 +231,7 @@ func keepMeta(o, old Object) {
 
 // save defaults, validates and stores an object; old is the one it replaces, or nil.
 func (tx *Tx) save(r *Resource, obj, old Object) error {
-	errs := tx.admit(obj, old)
-	if len(errs) > 0 {
+	if errs := tx.admit(obj, old); len(errs) > 0 {
 		return apierrors.NewInvalid(r.groupKind(), KeyOf(obj).String(), errs)
 	}
 	tx.put(r, obj)
@@ -271,7 +261,7 @@ func (tx *Tx) Delete(kind Kind, namespace, name string) error {
 			return tx.fail(err)
 		}
 	case KindNode:
-		for _, k := range tx.s.index.podsByNode[name].sorted() {
+		for _, k := range sorted(tx.s.index.podsByNode[name]) {
 			tx.removeRef(ref{KindPod, k})
 		}
 	}
@@ -293,7 +283,8 @@ func (tx *Tx) Orphan(owner Object) {
 
 func (tx *Tx) emptyNamespace(name string) error {
 	if name == "default" || name == "kube-system" {
-		return apierrors.NewForbidden(corev1.Resource("namespaces"), name, errors.New("this namespace may not be deleted"))
+		return apierrors.NewForbidden(corev1.Resource("namespaces"), name,
+			errors.New("this namespace may not be deleted"))
 	}
 	for _, r := range resources {
 		for _, k := range tx.s.tables[r.Kind].inNamespace(name) {

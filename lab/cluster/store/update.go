@@ -3,13 +3,14 @@
 package store
 
 import (
-	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Editor is where objects can be changed: a *Store, or a *Tx inside Store.Do.
@@ -88,19 +89,57 @@ func (tx *Tx) Terminate(namespace, pod string, serving bool) error {
 	}
 	p := copyOf(found.(*corev1.Pod))
 	if p.DeletionTimestamp == nil {
-		grace := int64(30)
-		if p.Spec.TerminationGracePeriodSeconds != nil {
-			grace = *p.Spec.TerminationGracePeriodSeconds
-		}
-		end := metav1.NewTime(tx.now.Add(seconds(grace)))
+		grace := ptr.Deref(p.Spec.TerminationGracePeriodSeconds, 30)
+		end := metav1.NewTime(tx.now.Add(time.Duration(grace) * time.Second))
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &end, &grace
 	}
 	if !serving {
 		setCondition(p, corev1.PodReady, corev1.ConditionFalse, tx.now)
 	} else if !isReady(p) {
-		return tx.fail(fmt.Errorf("Pod %q: %w", KeyOf(p),
-			errors.New("it is not ready, so it cannot go on serving while it terminates")))
+		return tx.fail(fmt.Errorf("Pod %q: it is not ready, so it cannot go on serving while it terminates", KeyOf(p)))
 	}
 	tx.put(r, p)
 	return nil
+}
+
+// Object returns Store.Object inside a change: it includes the changes made so far.
+func (tx *Tx) Object(kind Kind, namespace, name string) (Object, bool) {
+	return tx.s.find(kind, namespace, name)
+}
+
+// ApplyStatus stores only the status of an object. A resourceVersion, if given, must be the present one.
+func (tx *Tx) ApplyStatus(in Object) error {
+	r := ResourceOf(in)
+	if r == nil || !r.Status {
+		return tx.fail(fmt.Errorf("type %T has no status", in))
+	}
+	key := r.key(in.GetNamespace(), in.GetName())
+	old, ok := tx.s.tables[r.Kind].get(key)
+	if !ok {
+		return tx.fail(apierrors.NewNotFound(r.groupResource(), key.String()))
+	}
+	if err := samePreconditions(r, in, old); err != nil {
+		return tx.fail(err)
+	}
+	obj := copyOf(old)
+	copyStatus(obj, in)
+	if errs := admitStatus(obj); len(errs) > 0 {
+		return tx.fail(apierrors.NewInvalid(r.groupKind(), key.String(), errs))
+	}
+	tx.put(r, obj)
+	return nil
+}
+
+// samePreconditions checks the resourceVersion and uid that a caller gives, if any, against those of the stored object.
+func samePreconditions(r *Resource, in, old Object) error {
+	var conflict error
+	if want, is := in.GetResourceVersion(), old.GetResourceVersion(); want != "" && want != is {
+		conflict = fmt.Errorf("the object has been modified: it is at resourceVersion %s, not %s", is, want)
+	} else if want, is := in.GetUID(), old.GetUID(); want != "" && want != is {
+		conflict = fmt.Errorf("uid %s is not %s", want, is)
+	}
+	if conflict == nil {
+		return nil
+	}
+	return apierrors.NewConflict(r.groupResource(), KeyOf(old).String(), conflict)
 }

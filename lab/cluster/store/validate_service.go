@@ -5,6 +5,7 @@ package store
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// validateService checks a defaulted Service by itself and against the one it replaces; whether its addresses and
-// ports can be had is the allocators' to say.
+// validateService checks a defaulted Service, but not whether its addresses and ports are free.
 func validateService(svc, old *corev1.Service) field.ErrorList {
 	spec, path := &svc.Spec, field.NewPath("spec")
 	errs := oneOf(path.Child("type"), spec.Type,
@@ -37,10 +37,8 @@ func validateService(svc, old *corev1.Service) field.ErrorList {
 
 // oneOf checks an enumeration.
 func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
+	if slices.Contains(allowed, value) {
+		return nil
 	}
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
@@ -48,11 +46,41 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 var protocols = []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}
 
 func validatePort(path *field.Path, port int32) field.ErrorList {
-	return invalid(path, port, validation.IsValidPortNum(int(port)))
+	return invalid(path, port, validation.IsValidPortNum(int(port))...)
 }
 
-// invalid turns the messages of the string validators into errors.
-func invalid(path *field.Path, value any, messages []string) field.ErrorList {
+// check checks a string with one of the string validators.
+func check(path *field.Path, s string, validator func(string) []string) field.ErrorList {
+	return invalid(path, s, validator(s)...)
+}
+
+// checkSet is check for a string that may be empty.
+func checkSet(path *field.Path, s string, validator func(string) []string) field.ErrorList {
+	if s == "" {
+		return nil
+	}
+	return check(path, s, validator)
+}
+
+// once finds values that are given twice. The value stands in the error for the key.
+func once[K comparable](path *field.Path, seen map[K]bool, key K, value any) field.ErrorList {
+	if seen[key] {
+		return field.ErrorList{field.Duplicate(path, value)}
+	}
+	seen[key] = true
+	return nil
+}
+
+// atMost limits the length of a list.
+func atMost(path *field.Path, n, most int) field.ErrorList {
+	if n <= most {
+		return nil
+	}
+	return field.ErrorList{field.TooMany(path, n, most)}
+}
+
+// invalid returns an error for each message of a validator.
+func invalid(path *field.Path, value any, messages ...string) field.ErrorList {
 	var errs field.ErrorList
 	for _, m := range messages {
 		errs = append(errs, field.Invalid(path, value, m))
@@ -64,7 +92,8 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 	var errs field.ErrorList
 	ports := svc.Spec.Ports
 	if len(ports) == 0 && !isHeadless(svc) && needsClusterIP(svc) {
-		errs = append(errs, field.Required(path, "a Service needs a port unless it is headless or of type ExternalName"))
+		errs = append(errs,
+			field.Required(path, "a Service needs a port unless it is headless or of type ExternalName"))
 	}
 	type number struct {
 		protocol corev1.Protocol
@@ -74,37 +103,25 @@ func validateServicePorts(svc *corev1.Service, path *field.Path) field.ErrorList
 	for i, p := range ports {
 		at := path.Index(i)
 		errs = append(errs, validateServicePort(svc, p, at, len(ports) > 1)...)
-		if p.Name != "" && names[p.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+		if p.Name != "" {
+			errs = append(errs, once(at.Child("name"), names, p.Name, p.Name)...)
 		}
-		names[p.Name] = true
-		if n := (number{p.Protocol, p.Port}); numbers[n] {
-			errs = append(errs, field.Duplicate(at, fmt.Sprintf("port %d/%s", p.Port, p.Protocol)))
-		} else {
-			numbers[n] = true
-		}
-		if n := (number{p.Protocol, p.NodePort}); p.NodePort != 0 && nodePorts[n] {
-			errs = append(errs, field.Duplicate(at.Child("nodePort"), p.NodePort))
-		} else {
-			nodePorts[n] = true
+		name := fmt.Sprintf("port %d/%s", p.Port, p.Protocol)
+		errs = append(errs, once(at, numbers, number{p.Protocol, p.Port}, name)...)
+		if p.NodePort != 0 {
+			errs = append(errs, once(at.Child("nodePort"), nodePorts, number{p.Protocol, p.NodePort}, p.NodePort)...)
 		}
 	}
 	return errs
 }
 
 func validateServicePort(svc *corev1.Service, p corev1.ServicePort, path *field.Path, named bool) field.ErrorList {
-	var errs field.ErrorList
-	if p.Name != "" {
-		errs = append(errs, invalid(path.Child("name"), p.Name, validation.IsDNS1123Label(p.Name))...)
-	} else if named {
-		errs = append(errs, field.Required(path.Child("name"), "ports have names when there are several"))
-	}
+	errs := validatePortName(path.Child("name"), p.Name, named)
 	errs = append(errs, validatePort(path.Child("port"), p.Port)...)
 	errs = append(errs, oneOf(path.Child("protocol"), p.Protocol, protocols...)...)
 	switch {
 	case p.TargetPort.Type == intstr.String:
-		errs = append(errs, invalid(path.Child("targetPort"), p.TargetPort.StrVal,
-			validation.IsValidPortName(p.TargetPort.StrVal))...)
+		errs = append(errs, check(path.Child("targetPort"), p.TargetPort.StrVal, validation.IsValidPortName)...)
 	case p.TargetPort.IntVal != p.Port: // the default: one error for one mistake
 		errs = append(errs, validatePort(path.Child("targetPort"), p.TargetPort.IntVal)...)
 	}
@@ -113,9 +130,17 @@ func validateServicePort(svc *corev1.Service, p corev1.ServicePort, path *field.
 			fmt.Sprintf("may not be used when `type` is '%s': it needs NodePort or LoadBalancer", svc.Spec.Type)))
 	}
 	if p.AppProtocol != nil {
-		errs = append(errs, invalid(path.Child("appProtocol"), *p.AppProtocol, validation.IsQualifiedName(*p.AppProtocol))...)
+		errs = append(errs, check(path.Child("appProtocol"), *p.AppProtocol, validation.IsQualifiedName)...)
 	}
 	return errs
+}
+
+// validatePortName checks the name of a port, which it needs unless the port is the only one.
+func validatePortName(path *field.Path, name string, needed bool) field.ErrorList {
+	if name == "" && needed {
+		return field.ErrorList{field.Required(path, "ports have names when there are several")}
+	}
+	return checkSet(path, name, validation.IsDNS1123Label)
 }
 
 func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
@@ -126,13 +151,15 @@ func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
 			errs = append(errs, field.Forbidden(path.Child("clusterIPs"), "may not be set for ExternalName services"))
 		}
 		if len(spec.IPFamilies) > 0 || spec.IPFamilyPolicy != nil {
-			errs = append(errs, field.Forbidden(path.Child("ipFamilies"), "families may not be set for ExternalName services"))
+			errs = append(errs,
+				field.Forbidden(path.Child("ipFamilies"), "families may not be set for ExternalName services"))
 		}
 		return errs
 	}
-	errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), ptr.Deref(spec.IPFamilyPolicy,
-		corev1.IPFamilyPolicySingleStack),
-		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack)...)
+	policy := ptr.Deref(spec.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack)
+	errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), policy,
+		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack)...)
 	if isHeadless(svc) && mayHaveNodePorts(svc) {
 		errs = append(errs, field.Invalid(path.Child("clusterIP"), spec.ClusterIP,
 			fmt.Sprintf("may not be 'None' for %s services", spec.Type)))
@@ -156,14 +183,12 @@ func validateClusterIPList(spec *corev1.ServiceSpec, path *field.Path) field.Err
 		return nil
 	}
 	if spec.ClusterIP == "" {
-		return field.ErrorList{field.Invalid(path, ips, "clusterIPs must be empty when `clusterIP` is not specified")}
+		return invalid(path, ips, "clusterIPs must be empty when `clusterIP` is not specified")
 	}
 	if ips[0] != spec.ClusterIP {
 		errs = append(errs, field.Invalid(path.Index(0), ips[0], "first value must match `clusterIP`"))
 	}
-	if len(ips) > 2 {
-		errs = append(errs, field.TooMany(path, len(ips), 2))
-	}
+	errs = append(errs, atMost(path, len(ips), 2)...)
 	for i, ip := range ips {
 		if ip == corev1.ClusterIPNone {
 			if len(ips) > 1 {
@@ -184,7 +209,7 @@ func validateExternalName(svc *corev1.Service) field.ErrorList {
 	case name == "":
 		return field.ErrorList{field.Required(path, "the name that an ExternalName service stands for")}
 	default:
-		return invalid(path, name, validation.IsDNS1123Subdomain(strings.TrimSuffix(name, ".")))
+		return invalid(path, name, validation.IsDNS1123Subdomain(strings.TrimSuffix(name, "."))...)
 	}
 }
 
@@ -214,11 +239,11 @@ func validateTrafficPolicies(svc *corev1.Service) field.ErrorList {
 		errs = append(errs, oneOf(path.Child("externalTrafficPolicy"), p,
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
-	if p := spec.InternalTrafficPolicy; p != nil {
+	if p, at := spec.InternalTrafficPolicy, path.Child("internalTrafficPolicy"); p != nil {
 		if !needsClusterIP(svc) {
-			errs = append(errs, field.Forbidden(path.Child("internalTrafficPolicy"), "may not be set for ExternalName services"))
+			errs = append(errs, field.Forbidden(at, "may not be set for ExternalName services"))
 		} else {
-			errs = append(errs, oneOf(path.Child("internalTrafficPolicy"), *p,
+			errs = append(errs, oneOf(at, *p,
 				corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 		}
 	}
@@ -242,15 +267,15 @@ func validateLoadBalancer(svc, old *corev1.Service) field.ErrorList {
 	only("loadBalancerClass", spec.LoadBalancerClass != nil)
 	for i, cidr := range spec.LoadBalancerSourceRanges {
 		// People leave spaces around the commas of the annotation this field grew out of.
-		errs = append(errs, validation.IsValidCIDRForLegacyField(path.Child("loadBalancerSourceRanges").Index(i),
-			strings.TrimSpace(cidr), true, nil)...)
+		errs = append(errs, validateCIDR(path.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr))...)
 	}
 	if c := spec.LoadBalancerClass; c != nil {
-		errs = append(errs, invalid(path.Child("loadBalancerClass"), *c, validation.IsQualifiedName(*c))...)
+		errs = append(errs, check(path.Child("loadBalancerClass"), *c, validation.IsQualifiedName)...)
 	}
 	if old != nil && old.Spec.Type == spec.Type && spec.Type == corev1.ServiceTypeLoadBalancer &&
 		!ptr.Equal(old.Spec.LoadBalancerClass, spec.LoadBalancerClass) {
-		errs = append(errs, field.Invalid(path.Child("loadBalancerClass"), spec.LoadBalancerClass, "may not change once set"))
+		errs = append(errs,
+			field.Invalid(path.Child("loadBalancerClass"), spec.LoadBalancerClass, "may not change once set"))
 	}
 	health := path.Child("healthCheckNodePort")
 	switch p := spec.HealthCheckNodePort; {
@@ -258,8 +283,7 @@ func validateLoadBalancer(svc, old *corev1.Service) field.ErrorList {
 		errs = append(errs, field.Invalid(health, p,
 			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"))
 	case old != nil && needsHealthPort(old) && needsHealthPort(svc) && p != old.Spec.HealthCheckNodePort:
-		errs = append(errs, field.Invalid(health, p, fmt.Sprintf("field is immutable (it is %d)",
-			old.Spec.HealthCheckNodePort)))
+		errs = append(errs, immutable(health, p, old.Spec.HealthCheckNodePort)...)
 	}
 	return errs
 }
@@ -282,9 +306,7 @@ func validateServiceStatus(svc *corev1.Service) field.ErrorList {
 			errs = append(errs, oneOf(at.Child("ipMode"), *in.IPMode, corev1.LoadBalancerIPModeVIP,
 				corev1.LoadBalancerIPModeProxy)...)
 		}
-		if in.Hostname != "" {
-			errs = append(errs, invalid(at.Child("hostname"), in.Hostname, validation.IsDNS1123Subdomain(in.Hostname))...)
-		}
+		errs = append(errs, checkSet(at.Child("hostname"), in.Hostname, validation.IsDNS1123Subdomain)...)
 	}
 	return errs
 }
@@ -300,16 +322,18 @@ func validateOrdinaryIP(path *field.Path, s string) field.ErrorList {
 	if err != nil || len(errs) > 0 {
 		return errs
 	}
+	reason := ""
 	switch {
 	case ip.IsUnspecified():
-		return field.ErrorList{field.Invalid(path, s, fmt.Sprintf("may not be unspecified (%s)", ip))}
+		reason = fmt.Sprintf("may not be unspecified (%s)", ip)
 	case ip.IsLoopback():
-		return field.ErrorList{field.Invalid(path, s, "may not be in the loopback range (127.0.0.0/8, ::1/128)")}
+		reason = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
 	case ip.IsLinkLocalUnicast():
-		return field.ErrorList{field.Invalid(path, s, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
+		reason = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
 	case ip.IsLinkLocalMulticast():
-		return field.ErrorList{field.Invalid(path, s,
-			"may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+		reason = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+	default:
+		return nil
 	}
-	return nil
+	return invalid(path, s, reason)
 }

@@ -33,7 +33,8 @@ func validateNode(n, old *corev1.Node) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("podCIDRs").Index(0), spec.PodCIDRs[0], "must match `podCIDR`"))
 	}
 	if old != nil && old.Spec.PodCIDR != "" && !slices.Equal(spec.PodCIDRs, old.Spec.PodCIDRs) {
-		errs = append(errs, field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDRs except from none"))
+		errs = append(errs,
+			field.Forbidden(path.Child("podCIDRs"), "node updates may not change podCIDRs except from none"))
 	}
 	for i, t := range spec.Taints {
 		at := path.Child("taints").Index(i)
@@ -73,8 +74,8 @@ func (tx *Tx) admitPod(p, old *corev1.Pod) field.ErrorList {
 		}
 	}
 	if old != nil && !samePodSpec(&p.Spec, &old.Spec) {
-		errs = append(errs, field.Forbidden(path, "pod updates may not change fields other than the images of containers, "+
-			"`spec.activeDeadlineSeconds`, `spec.terminationGracePeriodSeconds` and `spec.tolerations`"))
+		errs = append(errs, field.Forbidden(path, "pod updates may not change fields other than the images of "+
+			"containers, `spec.activeDeadlineSeconds`, `spec.terminationGracePeriodSeconds` and `spec.tolerations`"))
 	}
 	return append(errs, validatePodStatus(p)...)
 }
@@ -115,7 +116,8 @@ func validatePodStatus(p *corev1.Pod) field.ErrorList {
 		}
 		f := familyOf(netip.MustParseAddr(a.IP))
 		if families[f] {
-			errs = append(errs, field.Invalid(path.Index(i), a.IP, "may specify no more than one IP for each IP family"))
+			errs = append(errs,
+				field.Invalid(path.Index(i), a.IP, "may specify no more than one IP for each IP family"))
 		}
 		families[f] = true
 	}
@@ -150,7 +152,7 @@ func validateSelector(spec *appsv1.DeploymentSpec, path *field.Path) field.Error
 		return field.ErrorList{field.Required(at, "which pods belong to the Deployment")}
 	}
 	if len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
-		return field.ErrorList{field.Invalid(at, spec.Selector, "empty selector is invalid for deployment")}
+		return invalid(at, spec.Selector, "empty selector is invalid for deployment")
 	}
 	errs := metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)
 	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
@@ -172,24 +174,18 @@ func validatePodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, oneOf(path.Child("restartPolicy"), spec.RestartPolicy,
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)...)
-	for _, f := range []struct{ name, value string }{{"hostname", spec.Hostname}, {"subdomain", spec.Subdomain}} {
-		if f.value != "" {
-			errs = append(errs, invalid(path.Child(f.name), f.value, validation.IsDNS1123Label(f.value))...)
-		}
-	}
+	errs = append(errs, checkSet(path.Child("hostname"), spec.Hostname, validation.IsDNS1123Label)...)
+	errs = append(errs, checkSet(path.Child("subdomain"), spec.Subdomain, validation.IsDNS1123Label)...)
 	volumes := map[string]bool{}
 	for i, v := range spec.Volumes {
 		at := path.Child("volumes").Index(i).Child("name")
-		errs = append(errs, invalid(at, v.Name, validation.IsDNS1123Label(v.Name))...)
-		if volumes[v.Name] {
-			errs = append(errs, field.Duplicate(at, v.Name))
-		}
-		volumes[v.Name] = true
+		errs = append(errs, check(at, v.Name, validation.IsDNS1123Label)...)
+		errs = append(errs, once(at, volumes, v.Name, v.Name)...)
 	}
 	names := map[string]bool{}
 	for i := range spec.InitContainers {
-		errs = append(errs, validateContainer(&spec.InitContainers[i], path.Child("initContainers").Index(i), names,
-			volumes)...)
+		at := path.Child("initContainers").Index(i)
+		errs = append(errs, validateContainer(&spec.InitContainers[i], at, names, volumes)...)
 	}
 	hostPorts := map[string]bool{}
 	for i := range spec.Containers {
@@ -201,11 +197,8 @@ func validatePodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 func validateContainer(c *corev1.Container, path *field.Path, names, volumes map[string]bool) field.ErrorList {
-	errs := invalid(path.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
-	if names[c.Name] {
-		errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
-	}
-	names[c.Name] = true
+	errs := check(path.Child("name"), c.Name, validation.IsDNS1123Label)
+	errs = append(errs, once(path.Child("name"), names, c.Name, c.Name)...)
 	if c.Image == "" {
 		errs = append(errs, field.Required(path.Child("image"), ""))
 	}
@@ -215,11 +208,8 @@ func validateContainer(c *corev1.Container, path *field.Path, names, volumes map
 	for i, p := range c.Ports {
 		at := path.Child("ports").Index(i)
 		if p.Name != "" {
-			errs = append(errs, invalid(at.Child("name"), p.Name, validation.IsValidPortName(p.Name))...)
-			if ports[p.Name] {
-				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
-			}
-			ports[p.Name] = true
+			errs = append(errs, check(at.Child("name"), p.Name, validation.IsValidPortName)...)
+			errs = append(errs, once(at.Child("name"), ports, p.Name, p.Name)...)
 		}
 		errs = append(errs, validatePort(at.Child("containerPort"), p.ContainerPort)...)
 		errs = append(errs, oneOf(at.Child("protocol"), p.Protocol, protocols...)...)
@@ -242,10 +232,7 @@ func validateHostPorts(ports []corev1.ContainerPort, path *field.Path, taken map
 		at := path.Index(i).Child("hostPort")
 		errs = append(errs, validatePort(at, p.HostPort)...)
 		name := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
-		if taken[name] {
-			errs = append(errs, field.Duplicate(at, p.HostPort))
-		}
-		taken[name] = true
+		errs = append(errs, once(at, taken, name, p.HostPort)...)
 	}
 	return errs
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -15,15 +14,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
-
 func defaultDeployment(d *appsv1.Deployment) {
-	if d.Spec.Replicas == nil {
-		d.Spec.Replicas = ptr.To[int32](1)
-	}
-	if d.Spec.Strategy.Type == "" {
-		d.Spec.Strategy.Type = appsv1.RollingUpdateDeploymentStrategyType
-	}
+	setDefault(&d.Spec.Replicas, ptr.To[int32](1))
+	setDefault(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
 	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType && d.Spec.Strategy.RollingUpdate == nil {
 		quarter := intstr.FromString("25%")
 		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: &quarter, MaxSurge: &quarter}
@@ -35,12 +28,8 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 	setDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	setDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	setDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
-	if spec.TerminationGracePeriodSeconds == nil {
-		spec.TerminationGracePeriodSeconds = ptr.To[int64](corev1.DefaultTerminationGracePeriodSeconds)
-	}
-	if spec.EnableServiceLinks == nil {
-		spec.EnableServiceLinks = ptr.To(corev1.DefaultEnableServiceLinks)
-	}
+	setDefault(&spec.TerminationGracePeriodSeconds, ptr.To[int64](corev1.DefaultTerminationGracePeriodSeconds))
+	setDefault(&spec.EnableServiceLinks, ptr.To(corev1.DefaultEnableServiceLinks))
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			defaultContainer(&list[i], spec.HostNetwork)
@@ -53,8 +42,8 @@ func defaultContainer(c *corev1.Container, hostNetwork bool) {
 	for i := range c.Ports {
 		p := &c.Ports[i]
 		setDefault(&p.Protocol, corev1.ProtocolTCP)
-		if hostNetwork && p.HostPort == 0 {
-			p.HostPort = p.ContainerPort
+		if hostNetwork {
+			setDefault(&p.HostPort, p.ContainerPort)
 		}
 	}
 }
@@ -79,8 +68,7 @@ func defaultPodStatus(p *corev1.Pod) {
 	}
 }
 
-// ReportRunning returns a kubelet's report of a running pod: its addresses, the primary one first, and whether it is
-// ready. Use it with UpdateStatus.
+// ReportRunning returns a kubelet's report of a running pod, for UpdateStatus. The primary address comes first.
 func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodRunning

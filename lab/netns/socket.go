@@ -3,13 +3,13 @@
 package netns
 
 import (
+	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
 
-// Domain returns the socket domain of an address: AF_INET, or AF_INET6, also for an IPv4 address that is mapped into
-// IPv6.
+// Domain returns AF_INET, or AF_INET6, also for an IPv4 address that is mapped into IPv6.
 func Domain(a netip.Addr) int {
 	if a.Is4() {
 		return unix.AF_INET
@@ -35,3 +35,17 @@ func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
+
+// listener accepts no connection once Close has returned. A child that is just being started holds a copy of every
+// descriptor, so the kernel would go on accepting connections, and reset them later.
+type listener struct{ *net.TCPListener }
+
+func (l listener) Close() error {
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = raw.Control(hangUp) // fails only on a closed socket, which Close reports
+	}
+	return l.TCPListener.Close()
+}
+
+// hangUp shuts a listening socket down, even if other processes hold it.
+func hangUp(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }
