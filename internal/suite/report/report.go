@@ -78,7 +78,8 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 	for _, x := range results {
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
-			Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(), Known: x.Known, NotAsked: x.NotAsked, Probed: x.Probed,
+			Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(),
+			Known: x.Known, NotAsked: x.NotAsked, Probed: x.Probed,
 			Missing: append([]spec.Feature{}, x.Missing...), Files: append([]string{}, x.Files...), // [] in JSON, not null
 			scenario: x.Scenario,
 		})
