@@ -92,10 +92,16 @@ func everywhere(f Family) netip.Prefix {
 }
 
 // Devices have fixed indexes, far above those of fallback devices that tunnel modules put into namespaces.
+// BridgeDevice is the name of a node's bridge, if its pods are on one.
+const BridgeDevice = "cni0"
+
+// RoutedPrefix begins the names of the devices on the node that lead to routed pods.
+const RoutedPrefix = "cali"
+
 var (
 	devNIC     = link.Dev{Name: "eth0", Index: 100}
 	devSwitch  = link.Dev{Name: "lan0", Index: 100}
-	devBridge  = link.Dev{Name: "cni0", Index: 101}
+	devBridge  = link.Dev{Name: BridgeDevice, Index: 101}
 	devVXLAN   = link.Dev{Name: "vxlan0", Index: 102}
 	devTunnel4 = link.Dev{Name: "tunl0", Index: 103}
 	devTunnel6 = link.Dev{Name: "tunl6", Index: 104}
@@ -112,7 +118,7 @@ func switchPort(host int) link.Dev {
 func (p *Pod) port() link.Dev {
 	prefix := "veth"
 	if p.node.network == Routed {
-		prefix = "cali"
+		prefix = RoutedPrefix
 	}
 	return link.Dev{Name: fmt.Sprintf("%s%d", prefix, p.serial), Index: 1000 + p.serial}
 }

@@ -33,12 +33,12 @@ func (f *expectFlags) add(flags *pflag.FlagSet) {
 // programOf returns the name of the program that a proxier is a mode of, and what decides which expectations apply.
 func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
 	run := expect.Run{With: map[string]string{"ip": cluster.ip, "pods": cluster.pods, "overlay": cluster.overlay}}
-	mode, version, ok := kubeproxy.Release(p)
+	mode, version, detect, ok := kubeproxy.Release(p)
 	if !ok {
 		return p.Name(), run
 	}
 	run.Mode, run.Version = string(mode), version
-	run.With["detect-local-mode"] = "ClusterCIDR"
+	run.With["detect-local-mode"] = string(detect)
 	return "kube-proxy", run
 }
 

@@ -31,6 +31,7 @@ type proxierFlags struct {
 	features         string
 	kubeProxyVersion string
 	kubeProxyBinary  string
+	detectLocal      string
 	enforcerName     string
 
 	given func(flag string) bool // reports whether the command line has the flag
@@ -49,11 +50,18 @@ func (f *proxierFlags) add(cmd *cobra.Command, defaults ...string) {
 	flags.StringVar(&f.kubeProxyVersion, "kube-proxy-version", "",
 		"release of kube-proxy to build and judge (default "+kubeproxy.DefaultVersion+")")
 	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
+	flags.StringVar(&f.detectLocal, "detect-local-mode", string(kubeproxy.ClusterCIDR),
+		"how kube-proxy tells the node's own pods from other senders: "+strings.Join(detections(), ", "))
 	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node: "+
 		strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
 	f.given = flags.Changed
 	complete(cmd, "proxier", proxierNames()...)
 	complete(cmd, "enforcer", enforcerNames()...)
+	complete(cmd, "detect-local-mode", detections()...)
+}
+
+func detections() []string {
+	return each(kubeproxy.Detections, func(d kubeproxy.Detection) string { return string(d) })
 }
 
 // filter reports whether the command line says which proxiers or enforcer to judge.
@@ -94,7 +102,14 @@ func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
 	} else if f.name != "" || f.features != "" {
 		errs = append(errs, errors.New("--name and --features require --exec"))
 	}
+	if f.given("detect-local-mode") && !slices.ContainsFunc(found, isKubeProxy) {
+		errs = append(errs, errors.New("--detect-local-mode is for kube-proxy: --proxier "+kubeProxyPrefix+"iptables"))
+	}
 	return found, errors.Join(errs...)
+}
+
+func isKubeProxy(p spec.Proxier) bool {
+	return p != nil && strings.HasPrefix(p.Name(), kubeProxyPrefix)
 }
 
 // proxier returns the built-in one, or the mode of kube-proxy, of that name.
@@ -103,7 +118,8 @@ func (f *proxierFlags) proxier(name string) (spec.Proxier, error) {
 		return nil, fmt.Errorf("unknown proxier %q: there are %s", name, strings.Join(proxierNames(), ", "))
 	}
 	if mode, ok := strings.CutPrefix(name, kubeProxyPrefix); ok {
-		return kubeproxy.New(kubeproxy.Mode(mode), f.kubeProxyVersion, f.kubeProxyBinary)
+		return kubeproxy.New(kubeproxy.Mode(mode), f.kubeProxyVersion, f.kubeProxyBinary,
+			kubeproxy.Detection(f.detectLocal))
 	}
 	builtIn, err := proxiers.Find(name)
 	if err != nil {
@@ -155,11 +171,14 @@ func (f *proxierFlags) arguments(p spec.Proxier) []string {
 		if f.features != "" {
 			flags = append(flags, "--features", f.features)
 		}
-	case !strings.HasPrefix(p.Name(), kubeProxyPrefix):
+	case !isKubeProxy(p):
 	case f.kubeProxyBinary != "":
 		flags = append(flags, "--kube-proxy-binary", f.kubeProxyBinary)
 	case f.kubeProxyVersion != "":
 		flags = append(flags, "--kube-proxy-version", f.kubeProxyVersion)
+	}
+	if f.given("detect-local-mode") && isKubeProxy(p) {
+		flags = append(flags, "--detect-local-mode", f.detectLocal)
 	}
 	if f.enforcerName != "" {
 		flags = append(flags, "--enforcer", f.enforcerName)

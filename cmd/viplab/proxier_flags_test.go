@@ -34,6 +34,7 @@ func TestTheCommandToRunAgainNamesTheSameProxier(t *testing.T) {
 		{[]string{"--proxier", "iptables,none"}, []string{"iptables", "none"}},
 		{[]string{"--proxier", "nftables", "--enforcer", "policy-nftables"}, []string{"nftables"}},
 		{[]string{"--proxier", "kube-proxy-userspace", "--kube-proxy-version", "v1.25.9"}, []string{"kube-proxy-userspace"}},
+		{[]string{"--proxier", "kube-proxy-nftables", "--detect-local-mode", "NodeCIDR"}, []string{"kube-proxy-nftables"}},
 		{[]string{"--exec", "sh -c 'exec my-proxy \"{{.Kubeconfig}}\"'"}, []string{"sh"}},
 		{[]string{"--exec", "/bin/my-proxy", "--name", "mine", "--features", "-sctp,+iptables", "--proxier", "iptables"},
 			[]string{"iptables", "mine"}},
@@ -73,6 +74,8 @@ func TestMistakesInWhatToJudge(t *testing.T) {
 		{[]string{"--exec", "/bin/p", "--features", "sctp"}, "want +sctp or -sctp"},
 		{[]string{"--enforcer", "calico"}, `unknown enforcer "calico": there are policy-nftables`},
 		{[]string{"--name", "mine"}, "--name and --features require --exec"},
+		{[]string{"--detect-local-mode", "NodeCIDR"}, "--detect-local-mode is for kube-proxy"},
+		{[]string{"--proxier", "kube-proxy-ipvs", "--detect-local-mode", "x"}, `local detection "x": want one of`},
 	} {
 		_, _, err := parse(t, c.words...)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

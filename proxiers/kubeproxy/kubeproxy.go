@@ -5,6 +5,7 @@
 package kubeproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,15 +50,16 @@ type proxier struct {
 	mode    Mode
 	version string
 	binary  string
+	detect  Detection
 	args    []string // in addition to those of the mode
 	built   bool     // Prepare may build the binary
 }
 
 // New returns kube-proxy in a mode. If binary is empty, it is that of the release version ("" means DefaultVersion).
-// Otherwise it is the given binary, and New asks it for its version. args are appended to the arguments that viplab
-// needs.
-func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error) {
-	p := &proxier{mode: mode, version: version, built: binary == ""}
+// Otherwise it is the given binary, and New asks it for its version. detect may be empty for ClusterCIDR. args are
+// appended to the arguments that viplab needs.
+func New(mode Mode, version, binary string, detect Detection, args ...string) (spec.Proxier, error) {
+	p := &proxier{mode: mode, version: version, built: binary == "", detect: cmp.Or(detect, ClusterCIDR)}
 	name := "kube-proxy-" + string(mode)
 	var err error
 	switch {
@@ -77,7 +79,7 @@ func New(mode Mode, version, binary string, args ...string) (spec.Proxier, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if err := mode.exists(minorOf(p.version)); err != nil {
+	if err := cmp.Or(mode.exists(minorOf(p.version)), p.detect.check()); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", name, p.version, err)
 	}
 	p.binary, p.args = binary, args
@@ -89,8 +91,8 @@ func (p *proxier) assemble() (err error) {
 	minor := minorOf(p.version)
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      "kube-proxy-" + string(p.mode),
-		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.args),
-		Features:  p.mode.features(minor),
+		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.detect.arguments(), p.args),
+		Features:  p.features(),
 		Configure: configure,
 		Rounds:    p.mode.rounds(),
 		Cleanup:   []string{p.binary, "--cleanup"},
@@ -99,6 +101,15 @@ func (p *proxier) assemble() (err error) {
 		KeepFileLimit: p.mode == Userspace,
 	})
 	return err
+}
+
+// features returns the features of the mode that the local detection leaves.
+func (p *proxier) features() spec.FeatureSet {
+	set := p.mode.features(minorOf(p.version))
+	if p.detect != ClusterCIDR && p.detect != NodeCIDR {
+		set = set.Without(spec.PodsByAddress)
+	}
+	return set
 }
 
 // Other implements spec.Proxier. It returns the same binary in another mode.
@@ -158,19 +169,22 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 		return nil, &spec.UnusableError{Missing: "the flag --iptables-localhost-nodeports",
 			Cure: "judge v1.26 or newer"}
 	}
+	if err := p.detect.fits(node); err != nil {
+		return nil, err
+	}
 	return p.Proxier.Start(ctx, node)
 }
 
 var printedVersion = regexp.MustCompile(`v1\.[0-9]+\.[0-9]+`)
 
-// Release returns the mode and the version of a kube-proxy that New returned, as in "iptables" and "v1.36.3". It
-// reports whether p is one.
-func Release(p spec.Proxier) (mode Mode, version string, ok bool) {
+// Release returns the mode, the version and the local detection of a kube-proxy that New returned, as in "iptables",
+// "v1.36.3" and "ClusterCIDR". It reports whether p is one.
+func Release(p spec.Proxier) (mode Mode, version string, detect Detection, ok bool) {
 	k, ok := p.(*proxier)
 	if !ok {
-		return "", "", false
+		return "", "", "", false
 	}
-	return k.mode, k.version, true
+	return k.mode, k.version, k.detect, true
 }
 
 // versionOf returns the version that a binary reports.

@@ -34,7 +34,7 @@ func TestNew(t *testing.T) {
 		{IPTables, "", "/nowhere/kube-proxy", "no such file"},
 		{IPTables, "", "/bin/true", "no release of Kubernetes"},
 	} {
-		p, err := New(c.mode, c.version, c.binary)
+		p, err := New(c.mode, c.version, c.binary, "")
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s %s %s: %v, want %q", c.mode, c.version, c.binary, err, c.want)
@@ -52,21 +52,24 @@ func TestABinaryThatIsThere(t *testing.T) {
 	if err := os.WriteFile(binary, []byte("#!/bin/sh\necho Kubernetes v1.29.1-foo\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p, err := New(NFTables, "", binary)
+	p, err := New(NFTables, "", binary, NodeCIDR)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := Prepare(t.Context(), p, nil); err != nil {
 		t.Errorf("there is nothing to prepare: %v", err)
 	}
-	if got := p.(*proxier).version; got != "v1.29.1" {
-		t.Errorf("version %s", got)
+	if mode, version, detect, ok := Release(p); mode != NFTables || version != "v1.29.1" || detect != NodeCIDR || !ok {
+		t.Errorf("%s %s %s %t", mode, version, detect, ok)
+	}
+	if _, err := New(NFTables, "", binary, "Guess"); err == nil || !strings.Contains(err.Error(), "ClusterCIDR NodeCIDR") {
+		t.Errorf("an unknown local detection: %v", err)
 	}
 }
 
 func TestABinaryThatIsNotBuilt(t *testing.T) {
 	t.Setenv("VIPLAB_CACHE", t.TempDir())
-	p, err := New(IPTables, "", "")
+	p, err := New(IPTables, "", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +115,7 @@ func TestFeatures(t *testing.T) {
 func TestABuildWithoutGo(t *testing.T) {
 	t.Setenv("PATH", "/nowhere")
 	t.Setenv("VIPLAB_CACHE", t.TempDir())
-	p, err := New(IPTables, "", "")
+	p, err := New(IPTables, "", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,7 @@ func TestWhatCannotBeConfigured(t *testing.T) {
 		{IPTables, spec.Node{Families: dual, Config: spec.ProxyConfig{NoLocalhostNodePorts: true}},
 			"--iptables-localhost-nodeports"},
 	} {
-		p, err := New(c.mode, "v1.25.9", "")
+		p, err := New(c.mode, "v1.25.9", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,8 +39,6 @@ func (m Mode) arguments(minor int) []string {
 		"--kubeconfig={{.Kubeconfig}}",
 		"--hostname-override={{.NodeName}}",
 		"--proxy-mode=" + string(m),
-		"--detect-local-mode=ClusterCIDR",
-		"--cluster-cidr={{.ClusterCIDR}}",
 		// The conntrack table's size belongs to the machine, not to the node: kube-proxy would fail to set it, and
 		// exit.
 		"--conntrack-max-per-core=0",

@@ -68,8 +68,6 @@ func itplocal() []spec.Scenario {
 					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
 					{From: "client", To: spec.NodePortAt("n3", "web", 80), Times: 3, Want: spec.Silence},
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
-					{From: "c3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
-					{From: "n3", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}},
 					{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
 					{From: "n3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
 				},

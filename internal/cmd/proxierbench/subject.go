@@ -68,6 +68,6 @@ func newSubject(name string) (subject, error) {
 		}
 		args = append(args, flag)
 	}
-	p, err := kubeproxy.New(kubeproxy.Mode(mode), "", "", args...)
+	p, err := kubeproxy.New(kubeproxy.Mode(mode), "", "", "", args...)
 	return subject{name: name, proxier: p, outside: true}, err
 }
