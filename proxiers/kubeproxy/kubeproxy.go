@@ -160,7 +160,8 @@ func (p *proxier) Usable(ctx context.Context, families ...lab.Family) error {
 }
 
 // Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address.
-// Releases before v1.26 cannot disable NodePorts on 127.0.0.1 alone.
+// Releases before v1.26 cannot disable NodePorts on 127.0.0.1 alone. For releases before v1.25, Start also makes the
+// kubelet's rules.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
@@ -171,6 +172,11 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 	}
 	if err := p.detect.fits(node); err != nil {
 		return nil, err
+	}
+	if minorOf(p.version) < ownRules {
+		if err := actAsKubelet(ctx, node); err != nil {
+			return nil, err
+		}
 	}
 	return p.Proxier.Start(ctx, node)
 }
