@@ -85,8 +85,8 @@ func (l *Lab) connectPod(ctx context.Context, p *Pod) error {
 	return errors.Join(p.ready(ctx), p.node.ready(ctx))
 }
 
-// RemovePod removes a pod, whatever still runs in it. No packet reaches or leaves it afterwards. The kernel deletes its
-// namespace later, in a batch.
+// RemovePod removes a pod, even if programs still run in it. No packet reaches or leaves it afterwards. The kernel
+// deletes its namespace later, in a batch.
 func (l *Lab) RemovePod(name string) error {
 	l.change.RLock()
 	defer l.change.RUnlock()

@@ -58,7 +58,8 @@ func (h *Host) Addr(f Family) netip.Addr {
 // Addrs returns the addresses that the lab gave the host, primary ones first. LocalAddrs includes later ones.
 func (h *Host) Addrs() []netip.Addr { return h.addrs }
 
-// LocalAddrs asks the kernel for all addresses of the host but loopback and link-local ones, bridges included.
+// LocalAddrs returns all addresses that the host's devices have now, bridges included, except loopback and link-local
+// ones.
 func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	var out []netip.Addr
 	// a request for both families at once takes the lock of all network configuration
@@ -76,7 +77,8 @@ func (h *Host) LocalAddrs() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// EgressAddr returns the source of a packet toward dst that the host masquerades, or the zero Addr without a route.
+// EgressAddr returns the source address that the host gives to packets toward dst that it masquerades. It returns the
+// zero Addr if there is no route.
 func (h *Host) EgressAddr(dst netip.Addr) netip.Addr {
 	route, _ := h.routeTo(dst)
 	addr, _ := netip.AddrFromSlice(route.Src)
@@ -91,8 +93,8 @@ func (h *Host) routeTo(dst netip.Addr) (route netlink.Route, found bool) {
 	return routes[0], true
 }
 
-// NextHop returns where the host sends a packet toward dst: the gateway, or dst itself if dst is on the link or local.
-// It returns the zero Addr if there is no route, or if the route has no gateway in dst's family.
+// NextHop returns the next hop of a packet toward dst: the gateway, or dst itself if dst is on the link or local. It
+// returns the zero Addr if there is no route, or if the route has no gateway in dst's family.
 func (h *Host) NextHop(dst netip.Addr) netip.Addr {
 	route, found := h.routeTo(dst)
 	if !found {

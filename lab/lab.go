@@ -16,11 +16,12 @@
 //
 // The address plan is fixed. IPv6 addresses read like the IPv4 ones: fd00:7::11 is node 1, fd00:10:244:1::2 its first
 // pod. The n-th node has the pod ranges 10.244.n.0/24 and fd00:10:244:n::/64 out of 10.244.0.0/16 and fd00:10:244::/48.
-// A node has a second address on the same device, and the client has ten more. They answer, and a sender may ask for
-// them, but the kernel never chooses them as a source by itself. All default routes lead to the router, which knows
-// only the LAN: it answers packets to any other destination with "network unreachable".
+// A node has a second address on the same device, and the client has ten more. They answer packets, and a socket may
+// bind to them, but the kernel never chooses them as a source by itself. All default routes lead to the router, which
+// knows only the LAN: it answers packets to any other destination with "network unreachable".
 //
-// Pods and nodes talk without address translation. Anything else sees a pod at its node's address: see link.Masquerade.
+// Pods and nodes talk without address translation. To all other hosts, a pod's packets come from its node's address:
+// see link.Masquerade.
 //
 // A lab that has been built is ready: no first packet is late or lost. Build waits for devices (link.Ready), IPv6
 // addresses skip duplicate address detection, and neighbour entries are static, except those of gateways of Routed pods
@@ -100,10 +101,10 @@ func (l *Lab) Underlay() *netns.NS { return l.underlay.NS }
 // Stack returns the lab's IP families.
 func (l *Lab) Stack() Stack { return l.topology.Stack }
 
-// Topology returns what the lab was built from.
+// Topology returns the topology that the lab was built from.
 func (l *Lab) Topology() Topology { return l.topology }
 
-// Overlay returns how pod traffic crosses between nodes, which is never Auto, and why that was chosen.
+// Overlay returns the overlay in use, which is never Auto, and the reason for the choice.
 func (l *Lab) Overlay() (Overlay, string) { return l.overlay.kind(), l.reason }
 
 // ClusterCIDRs returns the ranges of all pods, one per family.
@@ -111,7 +112,7 @@ func (l *Lab) ClusterCIDRs() []netip.Prefix {
 	return each(l.Stack().Families(), clusterCIDR)
 }
 
-// Close takes the lab down and returns at once. The kernel frees the rest when no socket or process is left.
+// Close removes the lab. It does not wait for the kernel, which frees each namespace with its last socket and process.
 func (l *Lab) Close() error {
 	l.change.Lock()
 	defer l.change.Unlock()

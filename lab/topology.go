@@ -67,13 +67,13 @@ const (
 // String returns "bridge" or "routed", the words that ParsePodNetwork reads.
 func (p PodNetwork) String() string { return podNetworks.name(p) }
 
-// ParsePodNetwork returns the pod network of "bridge" or "routed". Any other word is an error.
+// ParsePodNetwork returns the pod network named "bridge" or "routed". Any other word is an error.
 func ParsePodNetwork(s string) (PodNetwork, error) { return podNetworks.parse("pod network", s) }
 
 // String returns "auto", "ipip", "vxlan" or "direct", the words that ParseOverlay reads.
 func (o Overlay) String() string { return overlays.name(o) }
 
-// ParseOverlay returns the overlay of "auto", "ipip", "vxlan" or "direct". Any other word is an error.
+// ParseOverlay returns the overlay named "auto", "ipip", "vxlan" or "direct". Any other word is an error.
 func ParseOverlay(s string) (Overlay, error) { return overlays.parse("overlay", s) }
 
 var (
@@ -155,7 +155,7 @@ func (s Stack) Families() []Family {
 // String returns "4", "6" or "dual", the words that ParseStack reads.
 func (s Stack) String() string { return stacks.name(s) }
 
-// ParseStack returns the stack of "4", "6" or "dual". Any other word is an error.
+// ParseStack returns the stack named "4", "6" or "dual". Any other word is an error.
 func ParseStack(s string) (Stack, error) { return stacks.parse("IP stack", s) }
 
 var stacks = names[Stack]{"4", "6", "dual"}

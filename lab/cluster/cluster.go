@@ -84,7 +84,7 @@ func (c *Cluster) Lab() *lab.Lab { return c.lab }
 // Store returns the cluster's state.
 func (c *Cluster) Store() *store.Store { return c.store }
 
-// Server returns the echo server of a running pod, nil if the pod does not run or serves nothing.
+// Server returns the echo server of a pod, or nil if the pod does not run or has none.
 func (c *Cluster) Server(namespace, pod string) *traffic.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +107,7 @@ func (c *Cluster) Servers(namespace string) []*traffic.Server {
 	return out
 }
 
-// WaitPods returns when the pods of a namespace that should run do, and no other pod of it does.
+// WaitPods waits until all pods of a namespace that should run do, and no others.
 func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
 	for {
 		c.mu.Lock()
@@ -154,7 +154,7 @@ func (c *Cluster) pendingLocked(namespace string) (string, error) {
 	return "", nil
 }
 
-// Close ends the pods and takes the lab down.
+// Close ends the pods and closes the lab.
 func (c *Cluster) Close() error {
 	c.cancel()
 	<-c.done

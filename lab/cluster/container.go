@@ -22,16 +22,17 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-// DNSImage is the image of a DNS server, which has the name of its pod and listens on port 53.
+// DNSImage is the image of a DNS server that listens on port 53. The server has the name of its pod.
 const DNSImage = "dns"
 
-// PauseImage is the image of a container that serves nothing, so that other servers may use the pod's ports.
+// PauseImage is the image of a container without an echo server, so that other servers can use the pod's ports.
 const PauseImage = "pause"
 
 // dnsService is the DNS of pods in kube-system, unless their own namespace has a Service of this name.
 const dnsNamespace, dnsService = "kube-system", "kube-dns"
 
-// Run runs a command in a pod to its end, with a kubelet's /etc/resolv.conf and /etc/hosts, and this machine's files.
+// Run runs a command in a pod and waits until it exits. The command sees a kubelet's /etc/resolv.conf and /etc/hosts,
+// and otherwise this machine's files.
 func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
 	pod, ok := store.Get[*corev1.Pod](c.store, namespace, name)
 	host := c.lab.Pod(store.Key{Namespace: namespace, Name: name}.String())

@@ -7,7 +7,7 @@
 //	Expect(flow).To(match.DNATTo(backend))
 //	Expect(recording.Packets()).To(ContainElement(And(match.From(client), match.Flags("SYN"))))
 //
-// A failure prints what was wanted above what was observed. A probe that did not work (traffic.Answer.Fault) is an
+// A failure prints the wanted value above the observed one. A probe that did not work (traffic.Answer.Fault) is an
 // error for every matcher, so that neither To nor NotTo passes.
 package match
 
@@ -48,28 +48,28 @@ func answer(want string, match func(traffic.Answer) bool) types.GomegaMatcher {
 	return matcher[traffic.Answer]{want, func(a traffic.Answer) (bool, error) { return match(a), a.Fault }}
 }
 
-// ReplyFrom matches an answer of the server of that name (see traffic.Serve).
+// ReplyFrom matches an answer from the server of that name (see traffic.Serve).
 func ReplyFrom(server string) types.GomegaMatcher {
 	return answer("Reply by "+server, func(a traffic.Answer) bool {
 		return a.Outcome == traffic.Reply && a.Server == server
 	})
 }
 
-// SeenAs matches an answer whose server saw the client at an address.
+// SeenAs matches an answer whose server saw the given client address.
 func SeenAs(client netip.Addr) types.GomegaMatcher {
 	return answer(fmt.Sprintf("Reply, seen as %s", client), func(a traffic.Answer) bool {
 		return a.Outcome == traffic.Reply && a.Peer.Addr() == client
 	})
 }
 
-// ReachedAt matches an answer whose server was reached at an address and port of its own.
+// ReachedAt matches an answer whose server received the request at the given address and port.
 func ReachedAt(local netip.AddrPort) types.GomegaMatcher {
 	return answer(fmt.Sprintf("Reply at %s", local), func(a traffic.Answer) bool {
 		return a.Outcome == traffic.Reply && a.Local == local
 	})
 }
 
-// Replied matches an answer of any server.
+// Replied matches an answer from any server.
 func Replied() types.GomegaMatcher { return Outcome(traffic.Reply) }
 
 // Refused matches a probe that the addressed port refused: a RST to the SYN, or an ICMP port unreachable.
@@ -131,7 +131,7 @@ func Proto(name string) types.GomegaMatcher {
 	return packet(name+" packet", func(p *observe.Packet) bool { return p.Proto == name })
 }
 
-// From matches a packet with a source address and port.
+// From matches a packet from a source address and port.
 func From(src netip.AddrPort) types.GomegaMatcher {
 	return packet(fmt.Sprintf("packet from %s", src), func(p *observe.Packet) bool { return p.Src == src })
 }

@@ -71,7 +71,8 @@ func (n *NS) Name() string { return n.name }
 // Fd returns the descriptor of the namespace, valid until Close, for libraries that open their own sockets.
 func (n *NS) Fd() int { return int(n.handle) }
 
-// List calls a function that lists links or the like, until no change interrupts it (netlink.ErrDumpInterrupted).
+// List calls a function that lists kernel objects such as links, and retries while a concurrent change interrupts it
+// (netlink.ErrDumpInterrupted).
 func List[T any](list func() ([]T, error)) ([]T, error) {
 	for {
 		all, err := list()
@@ -113,7 +114,8 @@ func (n *NS) Do(f func() error) error {
 	})
 }
 
-// Dial connects to a literal address. The kernel chooses the source unless from is valid, and the port if from has 0.
+// Dial connects to a literal address. If from is not valid, the kernel chooses the source address and port; if its port
+// is 0, the kernel chooses the port.
 func (n *NS) Dial(ctx context.Context, network string, from netip.AddrPort, to netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{}
 	if from.IsValid() {
@@ -163,7 +165,7 @@ func (n *NS) Socket(domain, typ, proto int) (int, error) {
 // Start starts a command in the namespace. The sandbox's pid namespace ends it when the harness ends.
 func (n *NS) Start(cmd *exec.Cmd) error { return n.Do(cmd.Start) }
 
-// Run runs a command in the namespace and waits for its end.
+// Run runs a command in the namespace and waits until it exits.
 func (n *NS) Run(cmd *exec.Cmd) error {
 	if err := n.Start(cmd); err != nil {
 		return err
@@ -171,7 +173,8 @@ func (n *NS) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// Sysctl reads a sysctl: "net.ipv4.ip_forward", or with slashes if a name has a dot, "net/ipv4/conf/eth0.5/forwarding".
+// Sysctl returns the value of a sysctl. A key is separated by dots, "net.ipv4.ip_forward", or by slashes if a name has
+// a dot, "net/ipv4/conf/eth0.5/forwarding".
 func (n *NS) Sysctl(key string) (string, error) {
 	value, err := openIn(n, func() ([]byte, error) { return os.ReadFile(sysctlPath(key)) })
 	return strings.TrimSpace(string(value)), err
@@ -185,7 +188,8 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
-// UnmetSettings returns settings that the namespace lacks, as all new ones do. A write costs 20 microseconds.
+// UnmetSettings returns the settings whose sysctls do not have the wanted values. It omits optional ones that the
+// kernel lacks.
 func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
 	var out []Setting
 	err := n.Do(func() error {

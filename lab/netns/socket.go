@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Domain returns AF_INET, or AF_INET6, also for an IPv4 address that is mapped into IPv6.
+// Domain returns the socket domain of an address: AF_INET, or AF_INET6, also for an IPv4-mapped IPv6 address.
 func Domain(a netip.Addr) int {
 	if a.Is4() {
 		return unix.AF_INET
@@ -17,7 +17,7 @@ func Domain(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// Sockaddr returns an address and port as system calls take them.
+// Sockaddr returns an address and port in the form that system calls take.
 func Sockaddr(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}

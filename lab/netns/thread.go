@@ -56,7 +56,7 @@ func away(f func() error) error {
 	return <-done
 }
 
-// VisitMany runs f on one thread, which f moves from namespace to namespace with enter, to open sockets in many.
+// VisitMany runs f on one thread. f opens sockets in several namespaces by moving the thread between them with enter.
 func VisitMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {
@@ -68,8 +68,8 @@ func VisitMany(f func(enter func(*NS) error) error) error {
 	})
 }
 
-// WithMounts runs f on a thread in the namespace, with a mount namespace of its own that mount has changed. A child
-// that f starts inherits both. The mounts go with the thread and its children.
+// WithMounts runs mount and then f on a thread that is in the namespace and in a new mount namespace. A child that f
+// starts inherits both. The mounts end with the thread and its children.
 func (n *NS) WithMounts(mount, f func() error) error {
 	done := make(chan error, 1)
 	onThread(func() { done <- n.withMounts(mount, f) }) // the thread is not unlocked, so it ends

@@ -43,7 +43,7 @@ func (w *wire) close() error {
 }
 
 // Exchange sends a request of one or more rtnetlink messages, of which one must ask for an acknowledgement, and passes
-// every datagram of the answer to reply, until that returns last. One request at a time is under way.
+// every datagram of the answer to reply, until that returns last. Concurrent calls run one after another.
 func (n *NS) Exchange(request []byte, reply func(datagram []byte) (last bool, err error)) error {
 	n.wire.mu.Lock()
 	defer n.wire.mu.Unlock()

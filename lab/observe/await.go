@@ -15,8 +15,8 @@ const firstPause, lastPause = 5 * time.Millisecond, 250 * time.Millisecond
 
 // Await calls ask until it returns nil: at once, and again on each event. Without events (nil) it retries after a pause
 // that grows from 5 ms to 250 ms; with events it also retries every 250 ms, in case one was missed. When the context
-// ends, Await returns the last error with the number of tries and the time they took. It prefers an error from before
-// the context ended to one that the end of the context caused.
+// ends, Await returns the last error with the number of tries and the time they took. It ignores an error that the end
+// of the context caused, unless it has no other.
 func Await(ctx context.Context, events <-chan struct{}, ask func(context.Context) error) error {
 	start := time.Now()
 	pause := firstPause

@@ -62,7 +62,7 @@ type Capture struct {
 	oob    [512]byte
 }
 
-// StartCapture starts recording at all devices of the namespace, including those that come later.
+// StartCapture starts recording at all devices of the namespace, including devices that are added later.
 func StartCapture(ns *netns.NS) (*Capture, error) {
 	c := &Capture{ns: ns, fd: -1, names: map[int]string{}}
 	links, err := netns.List(c.ns.Netlink().LinkList)
@@ -114,7 +114,7 @@ func receiveBuffer(fd, size int) error {
 	return err
 }
 
-// Close ends the recording and keeps the frames. It takes some 10 ms, while all CPUs release the socket.
+// Close ends the recording and keeps the frames. It takes some 10 ms, until all CPUs have released the socket.
 func (c *Capture) Close() error {
 	c.mu.Lock()
 	if c.fd < 0 {
@@ -137,7 +137,7 @@ func (c *Capture) Packets() []Frame {
 	return c.frames[:len(c.frames):len(c.frames)]
 }
 
-// Take drains the recording: it returns the frames since the last call, ordered as in Packets, and does not keep them.
+// Take returns the frames since the last call, in the order of Packets, and removes them from the recording.
 func (c *Capture) Take() []Frame {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -49,7 +49,8 @@ func NewConntrack(ns *netns.NS) (*Conntrack, error) {
 // Close closes the connection. The namespace may be closed before or after.
 func (c *Conntrack) Close() error { return errors.Join(c.conn.Close(), c.single.close()) }
 
-// Flows lists the entries of both families that keep accepts, or all if keep is nil. The listing starts after the call.
+// Flows returns the entries of both families that keep accepts, or all if keep is nil. The listing starts after the
+// call.
 func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, error) {
 	all, err := c.list(ctx)
 	if err != nil {
@@ -64,7 +65,8 @@ func (c *Conntrack) Flows(ctx context.Context, keep func(Flow) bool) ([]Flow, er
 	return out, nil
 }
 
-// Flow looks up the entry with orig as original direction, in zone 0, of a protocol with ports. Flows is slower.
+// Flow returns the entry in zone 0 whose original direction is orig, and reports whether it exists. The protocol must
+// have ports. Flow is faster than Flows.
 func (c *Conntrack) Flow(proto string, orig Tuple) (Flow, bool, error) {
 	tuple, err := Flow{Proto: proto}.tupleTo(orig) // for the protocol number
 	var found *conntrack.Flow
@@ -176,7 +178,7 @@ type FlowEvent struct {
 	Flow   Flow
 }
 
-// Events reports every change of the table until the context ends. FlowsLost also stands for a socket error.
+// Events reports every change of the table until the context ends. It reports a socket error as FlowsLost, too.
 func (c *Conntrack) Events(ctx context.Context) (<-chan FlowEvent, error) {
 	l, err := c.listen()
 	if err != nil {

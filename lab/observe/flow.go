@@ -44,7 +44,7 @@ func (f Flow) SNAT() bool { return f.Status.SrcNAT() }
 // DNAT reports whether the destination of the flow is translated.
 func (f Flow) DNAT() bool { return f.Status.DstNAT() }
 
-// Assured reports whether the kernel keeps the entry when the table is full, because it has seen enough traffic.
+// Assured reports whether the kernel has seen enough traffic to keep the entry when the table is full.
 func (f Flow) Assured() bool { return f.Status.Assured() }
 
 // Replied reports whether the kernel has seen a packet in the reply direction.

@@ -15,13 +15,14 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// LogGroups receives the packets that rules of a namespace send to NFLOG groups, before the sending call returns.
+// LogGroups receives the packets that rules of a namespace send to NFLOG groups. A packet has been received when the
+// call that sent it returns.
 type LogGroups struct {
 	ns     string
 	socket *nfnetlink
 }
 
-// Logged is a packet that a rule has logged.
+// Logged is a packet that a rule has logged, with the rule's prefix.
 type Logged struct {
 	Prefix string
 	Packet []byte // from the IP header on, truncated
@@ -123,5 +124,5 @@ func parseLogged(attributes []byte) (Logged, error) {
 	return p, d.Err()
 }
 
-// Close unsubscribes.
+// Close ends the subscription.
 func (l *LogGroups) Close() error { return l.socket.close() }

@@ -16,13 +16,15 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// RulesetChanges ticks after transactions on a namespace's nftables ruleset, which includes iptables-nft but not
-// iptables-legacy. It closes the channel when the context ends. A slow reader gets fewer ticks.
+// RulesetChanges returns a channel that receives a value after transactions on a namespace's nftables ruleset, which
+// includes iptables-nft but not iptables-legacy. One value can stand for several transactions. The channel is closed
+// when the context ends.
 func RulesetChanges(ctx context.Context, ns *netns.NS) (<-chan struct{}, error) {
 	return ticks(ctx, ns, isNewGeneration)
 }
 
-// ChainChanges is RulesetChanges for rules of some chains, in any table of the protocol (unix.NFPROTO_IPV4).
+// ChainChanges is RulesetChanges limited to changes of rules in the named chains, in any table of the protocol (such as
+// unix.NFPROTO_IPV4).
 func ChainChanges(ctx context.Context, ns *netns.NS, protocol uint8, chains ...string) (<-chan struct{}, error) {
 	return ticks(ctx, ns, func(m netlink.Message) bool {
 		return isRuleOf(m, protocol, func(chain string) bool { return slices.Contains(chains, chain) })

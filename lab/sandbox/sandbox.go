@@ -90,7 +90,7 @@ func Door() string {
 	return door
 }
 
-// Main is for TestMain: it runs the tests inside a sandbox and does not return.
+// Main runs the tests inside a sandbox and does not return. Call it from TestMain.
 func Main(m interface{ Run() int }) {
 	if err := Enter(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

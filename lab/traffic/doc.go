@@ -2,7 +2,7 @@
 
 // Package traffic provides the servers and clients whose packets show what a network does.
 //
-// A server reports whom it saw: it answers every request with a Greeting that names the server, the peer address it
+// A server reports what it saw: it answers every request with a Greeting that names the server, the peer address it
 // saw, the address it was reached at, and the nonce of the request. A probe sends one request and sums up the result in
 // one word, an Outcome. The protocol can be used by hand:
 //

@@ -82,7 +82,7 @@ func serialize(parts ...gopacket.SerializableLayer) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// SendRaw sends an IP packet by way of routing and the hooks for outgoing packets, whatever its source.
+// SendRaw sends an IP packet with any source address through routing and netfilter's output hooks.
 func SendRaw(ns *netns.NS, packet []byte) error {
 	if len(packet) < 20 {
 		return fmt.Errorf("%s: send raw packet: %d bytes are not an IP packet", ns.Name(), len(packet))

@@ -32,18 +32,19 @@ type Probe struct {
 	// Proto is "tcp" or "udp". It is required.
 	Proto string
 	// Fences are addresses of the family of To that answer ICMP echo over an allowed path. They prove silence at once;
-	// without them the probe waits for the context. After a TCP handshake, and for UDP, they need servers in this
-	// process; see the package comment.
+	// without them the probe waits until the context ends. After a TCP handshake, and for UDP, they need servers in
+	// this process; see the package comment.
 	Fences []netip.Addr
 	// FencesFrom is the namespace that sends the echoes, if replies could not reach From. Nil means From.
 	FencesFrom *netns.NS
-	// Patience is how much longer to listen after a proof of silence, for answers that a relay or a queue may delay.
+	// Patience is how much longer to wait for an answer after the fences, because a relay or a queue may delay it.
 	Patience time.Duration
-	// IfAccepted limits Patience to accepted TCP connections, whose peer may be a relay with an unproved silence.
+	// IfAccepted limits Patience to TCP connections that were accepted, because a userspace relay may have accepted
+	// them.
 	IfAccepted bool
-	// Payload is how many bytes to send with the request and to get back.
+	// Payload is how many bytes to send with the request. The server sends as many back.
 	Payload int
-	// Keep makes Open leave the socket open whatever the outcome of the first exchange, unless that is a fault.
+	// Keep makes Open leave the socket open after every outcome, not only Reply, unless the probe has a fault.
 	Keep bool
 	// Mark is the mark of the client's packets (SO_MARK). Packets lose it at the edge of the client's namespace.
 	Mark uint32
@@ -56,7 +57,7 @@ func (p Probe) String() string {
 	return fmt.Sprintf("%s: %s to %s", p.From.Name(), p.Proto, p.To)
 }
 
-// Do sends one request on a connection of its own.
+// Do sends one request on a new connection.
 func (p Probe) Do(ctx context.Context) Answer {
 	c, a := p.Open(ctx)
 	if c != nil {

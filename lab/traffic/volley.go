@@ -48,7 +48,7 @@ type Shot struct {
 type Hit struct {
 	// Outcome is Reply, Refused, Unreachable, Reset or Silence.
 	Outcome Outcome
-	// By is the number of the target that answered. For an answer from elsewhere it is a number that no target has.
+	// By is the index of the target that answered. If the answer came from another host, no target has this index.
 	By int
 	// Port is the port that the shot was sent from.
 	Port uint16

@@ -2,9 +2,9 @@
 
 // Package api serves a store as the Kubernetes API, for kube-proxy, kubectl and any other client of Kubernetes.
 //
-// A table of resources (resources.go) says what is served. A request is routed to a resource and a verb (routes.go),
-// reads through a reader and writes through a writer, so that resources outside the store (Leases, Events) and derived
-// ones (Endpoints, ServiceCIDRs) are served by the same code.
+// A table (resources.go) lists the served resources. A request is routed to a resource and a verb (routes.go), reads
+// through a reader and writes through a writer, so that resources outside the store (Leases, Events) and derived ones
+// (Endpoints, ServiceCIDRs) are served by the same code.
 package api
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Server serves the Kubernetes API of one store. It is an http.Handler that wants a bearer token with every request.
+// Server serves the Kubernetes API of one store. It is an http.Handler that requires a bearer token with every request.
 type Server struct {
 	store     *store.Store
 	resources map[schema.GroupVersionResource]*resource
@@ -44,7 +44,7 @@ type Server struct {
 	running   sync.WaitGroup
 }
 
-// New prepares to serve a store. Nothing listens until Serve.
+// New returns a server for a store. It does not listen until Serve.
 func New(state *store.Store) *Server {
 	s := &Server{
 		store:     state,
@@ -58,10 +58,10 @@ func New(state *store.Store) *Server {
 	return s
 }
 
-// Token returns the bearer token that opens the API.
+// Token returns the bearer token that requests must carry.
 func (s *Server) Token() string { return s.token }
 
-// Events returns the newest Events that clients have posted, the oldest of them first, one line each.
+// Events returns the most recent Events that clients have posted, one line each, the oldest first.
 func (s *Server) Events() []string {
 	objs, _ := s.events.list()
 	var out []string
@@ -71,7 +71,7 @@ func (s *Server) Events() []string {
 	return out
 }
 
-// Close ends all watches and closes all listeners and connections. The store remains.
+// Close ends all watches and closes all listeners and connections. It does not affect the store.
 func (s *Server) Close() error {
 	s.stop()
 	s.mu.Lock()
@@ -91,13 +91,13 @@ type Endpoint struct {
 	Token string
 }
 
-// Serve listens for HTTPS on an address inside a namespace until the context ends or Close. Port 0 is the kernel's
-// choice.
+// Serve listens for HTTPS on an address inside a namespace until the context ends or Close. For port 0 the kernel
+// chooses a port.
 func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoint, error) {
 	return s.ServeThrough(ctx, ns, addr, s)
 }
 
-// ServeThrough is Serve with a handler that looks at each request before it hands it to the Server, or does not.
+// ServeThrough is Serve with h as the handler of all requests. h may pass requests on to the Server.
 func (s *Server) ServeThrough(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
 	l, err := ns.Listen(ctx, "tcp", addr)
 	if err != nil {

@@ -17,30 +17,30 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Question is what to ask, and of whom.
+// Question is a DNS question, its client and its server.
 type Question struct {
-	// From is the client's namespace, Server where the question goes.
+	// From is the client's namespace, and Server the address of the server.
 	From   *netns.NS
 	Server netip.AddrPort
 	// Proto is "udp" or "tcp".
 	Proto string
-	// Name is taken as it is, with or without a dot at its end; no search path is tried.
+	// Name is a full name, with or without a dot at its end. Do tries no search path.
 	Name string
 	Type dnsmessage.Type
 }
 
-// Reply is what came back.
+// Reply is a reply to a question.
 type Reply struct {
-	// From is whom it came from.
+	// From is the address that sent the reply.
 	From netip.AddrPort
 	Code dnsmessage.RCode
-	// Truncated says that the whole answer is to be had over TCP.
+	// Truncated is the TC bit (RFC 1035 4.1.1): only a reply over TCP contains all records.
 	Truncated bool
 	// Records are the sorted answers: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
 	Records []string
 }
 
-// WhoAnswers asks which server answers: its name is the only record of the reply.
+// WhoAnswers returns a question that any server of this package answers with one record, its own name.
 func WhoAnswers(from *netns.NS, server netip.AddrPort, proto string) Question {
 	return Question{From: from, Server: server, Proto: proto, Name: serverName, Type: dnsmessage.TypeTXT}
 }
@@ -50,7 +50,7 @@ func (q Question) String() string {
 		strings.TrimPrefix(q.Type.String(), "Type"), q.Name)
 }
 
-// Do asks once, until the context ends. No reply is an error.
+// Do sends the question once and waits for the reply. It returns an error if there is none before the context ends.
 func (q Question) Do(ctx context.Context) (Reply, error) {
 	r, err := q.do(ctx)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// Domain is the name that all names of the cluster end in.
+// Domain is the suffix of all names of the cluster.
 const Domain = "cluster.local"
 
 // ttl is how long clients may keep an answer, in seconds: CoreDNS's default for Services.

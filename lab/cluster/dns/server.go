@@ -17,7 +17,7 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// Port is where DNS servers listen.
+// Port is the port of DNS servers, over UDP and TCP.
 const Port = 53
 
 // serverName is what a server answers with its own name (class CHAOS, type TXT, RFC 4892).
@@ -63,7 +63,7 @@ func Serve(ctx context.Context, ns *netns.NS, name string, addrs []netip.Addr, s
 	return s, nil
 }
 
-// Close ends the server and everything that it is doing.
+// Close stops the server and all requests in progress.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -19,9 +19,10 @@ type Event struct {
 	Revision uint64
 	Type     watch.EventType // Added, Modified or Deleted
 	Kind     Kind
-	// Object is the object after the change; of a deleted one, its last state with the revision of the deletion.
+	// Object is the object after the change. For a deletion it is the last state, with the revision of the deletion.
 	Object Object
-	// Old is the object before the change, nil if Added. For a selector, an object that stops matching is deleted.
+	// Old is the object before the change, nil if Added. A watch with a selector needs it to report an object that
+	// stops matching as deleted.
 	Old Object
 }
 
@@ -73,7 +74,8 @@ func (s *Store) EventsSince(revision uint64) ([]Event, error) {
 	return s.view.events(events), err
 }
 
-// Changed returns a channel that is closed once the revision is beyond after, that of a snapshot or event.
+// Changed returns a channel that is closed once the store's revision is greater than after, the revision of a snapshot
+// or event.
 func (s *Store) Changed(after uint64) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,7 @@ type Object interface {
 	metav1.Object
 }
 
-// Kind is the name of a kind as in manifests. Every name means one API version.
+// Kind is the name of a kind as in manifests. Every kind has exactly one API version.
 type Kind string
 
 // The kinds the store knows.
@@ -58,7 +58,7 @@ func compareKeys(a, b Key) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// Resource describes a kind: how manifests and URLs call it and which Go type holds it.
+// Resource describes a kind: its names in manifests and URLs, and its Go type.
 type Resource struct {
 	Kind       Kind
 	Group      string // "" is the core group
@@ -122,7 +122,8 @@ func ResourceOf(o Object) *Resource {
 	return nil
 }
 
-// ResourceNamed finds a resource by the name people use for it: the kind, its plural, in any case.
+// ResourceNamed returns the resource with the given kind or plural, in upper or lower case. The error lists the known
+// kinds.
 func ResourceNamed(name string) (*Resource, error) {
 	var known []string
 	for _, r := range resources {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// View returns the store as see shows it: everything that is read (snapshots, objects, events) has passed see, which
-// returns the object itself, another one in its place, or nil to hide it. Writes go to the store unchanged.
+// View returns a store whose reads (snapshots, objects, events) pass through see. For each object, see returns the
+// object itself, a replacement, or nil to hide it. Writes go to the underlying store unchanged.
 //
 // The view calls see once for each object and keeps the result. see must not change the object or call the store, and
 // its result must keep the name, namespace and kind.

@@ -23,9 +23,10 @@ import (
 
 // Config holds the settings of a cluster's administrator. The zero value is an IPv4 cluster with the usual ranges.
 type Config struct {
-	// Stack is the IP families of the cluster.
+	// Stack selects the IP families of the cluster.
 	Stack lab.Stack
-	// ServiceCIDRs are the ranges of ClusterIPs, the primary family first. None means 10.96.0.0/16, fd00:10:96::/112.
+	// ServiceCIDRs are the ranges of ClusterIPs, the primary family first. Empty means 10.96.0.0/16 and
+	// fd00:10:96::/112.
 	ServiceCIDRs []netip.Prefix
 	// NodePorts is the range of NodePorts. The zero value means 30000-32767.
 	NodePorts PortRange
@@ -130,7 +131,7 @@ func (s *Store) ServiceCIDRs() []netip.Prefix { return s.cidrs }
 // NodePorts returns the range of NodePorts.
 func (s *Store) NodePorts() PortRange { return s.nodeRange }
 
-// Snapshot returns the state now. It costs nothing while nothing changes.
+// Snapshot returns the current state. Without a change in between, it returns the same snapshot at no cost.
 func (s *Store) Snapshot() *Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,7 +155,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return *newest
 }
 
-// Get returns an object of the store, which must not be changed. Namespace is ignored for Namespaces and Nodes.
+// Get returns an object of the store, which must not be changed, and reports whether it exists. Namespace is ignored
+// for Namespaces and Nodes.
 func Get[T Object](s *Store, namespace, name string) (T, bool) {
 	var none T
 	r := ResourceOf(none)
@@ -168,7 +170,7 @@ func Get[T Object](s *Store, namespace, name string) (T, bool) {
 	return o.(T), true
 }
 
-// Object returns Get for a kind that is known only as the program runs.
+// Object is Get for a kind that is known only at run time.
 func (s *Store) Object(kind Kind, namespace, name string) (Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Tx is a change of the store in the making. All of it happens, and is seen at once, or none of it.
+// Tx is a change of the store inside Store.Do. It takes effect as a whole or not at all.
 type Tx struct {
 	s      *Store
 	now    metav1.Time
@@ -31,8 +31,8 @@ type Tx struct {
 	settling                         bool // the controllers are writing
 }
 
-// Do runs several operations as one: if do or any of them returns an error, none of them happens. The Tx must not be
-// used after do has returned, nor the Store by do.
+// Do runs several operations as one: if do or any of them returns an error, none takes effect. The Tx must not be used
+// after do has returned, nor the Store by do.
 func (s *Store) Do(do func(*Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ type Editor interface {
 func (s *Store) edit(do func(*Tx) error) error { return s.Do(do) }
 func (tx *Tx) edit(do func(*Tx) error) error   { return tx.fail(do(tx)) }
 
-// Update lets change have a copy of an object and stores the copy, validated. The status is not to be changed here.
+// Update calls change with a copy of an object, validates the copy and stores it. change must not change the status.
 func Update[T Object](in Editor, namespace, name string, change func(T)) error {
 	return edit(in, namespace, name, change, func(tx *Tx, r *Resource, obj, old T) error {
 		if r.Status && !samePart(old, obj, isStatus) {
@@ -75,7 +75,7 @@ func sameIdentity(a, b Object) bool {
 }
 
 // Terminate begins the graceful end of a pod, as "kubectl delete" does: the pod gets a deletion timestamp and stays
-// until Delete. With serving it stays Ready meanwhile, so that its endpoints are serving and terminating.
+// until Delete. If serving is true, the pod stays Ready until then, so that its endpoints are serving and terminating.
 func (s *Store) Terminate(namespace, pod string, serving bool) error {
 	return s.Do(func(tx *Tx) error { return tx.Terminate(namespace, pod, serving) })
 }
@@ -102,12 +102,12 @@ func (tx *Tx) Terminate(namespace, pod string, serving bool) error {
 	return nil
 }
 
-// Object returns Store.Object inside a change: it includes the changes made so far.
+// Object is Store.Object inside a change: it includes the changes made so far.
 func (tx *Tx) Object(kind Kind, namespace, name string) (Object, bool) {
 	return tx.s.find(kind, namespace, name)
 }
 
-// ApplyStatus stores only the status of an object. A resourceVersion, if given, must be the present one.
+// ApplyStatus stores only the status of an object. A resourceVersion, if given, must be the current one.
 func (tx *Tx) ApplyStatus(in Object) error {
 	r := ResourceOf(in)
 	if r == nil || !r.Status {

@@ -68,7 +68,8 @@ func defaultPodStatus(p *corev1.Pod) {
 	}
 }
 
-// ReportRunning returns a kubelet's report of a running pod, for UpdateStatus. The primary address comes first.
+// ReportRunning returns a function for UpdateStatus that sets the status of a running pod, as a kubelet does. addresses
+// are those of the pod, the primary one first.
 func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodRunning
@@ -88,7 +89,8 @@ func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	}
 }
 
-// ReportHost returns a kubelet's report of a pod's host: the addresses of the node, the primary one first.
+// ReportHost returns a function for UpdateStatus that sets the host addresses of a pod, as a kubelet does. addresses
+// are those of the node, the primary one first.
 func ReportHost(addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.HostIPs, p.Status.HostIP = nil, ""
