@@ -34,7 +34,7 @@ var chapters = []struct {
 
 // All returns all scenarios, each with the group, priority, source and description of its row in the catalogue, in the
 // order of reports. They are built on the first call; the objects that they hold are shared by all callers and must not
-// be changed. The error names every scenario that is not well written or does not agree with the catalogue.
+// be changed. The error lists every scenario that is not well-formed or does not agree with the catalogue.
 func All() ([]spec.Scenario, error) {
 	all, err := build()
 	return slices.Clone(all), err
@@ -52,7 +52,8 @@ var build = sync.OnceValues(func() ([]spec.Scenario, error) {
 	return described(groups, all)
 })
 
-// Matching returns those of All whose ids keep accepts. It checks no others, and takes less time the fewer there are.
+// Matching returns those scenarios of All whose ids keep accepts. It builds and checks no others, so it is faster for
+// few.
 func Matching(keep func(id string) bool) ([]spec.Scenario, error) {
 	groups, err := catalogue.Matching(keep)
 	if err != nil {

@@ -7,10 +7,10 @@
 // creates a canary: a Service of its own, newer than the change. The API delivers changes in order. Once the canary
 // answers a connection from the node, the program has therefore seen and programmed everything older.
 //
-// The same round of work may go on after that: kube-proxy removes conntrack entries and opens health check ports after
-// it has written its rules. That work is done when the next round begins. So a second canary, which the first round
-// cannot have served, has to answer too, unless the program logs the end of each round. See canary.go, confirm.go and
-// rounds.go.
+// The same round of work may continue after that: kube-proxy removes conntrack entries and opens health check ports
+// after it has written its rules. That work is done when the next round begins. So a second canary, which the first
+// round cannot have served, has to answer too, unless the program logs the end of each round. See canary.go, confirm.go
+// and rounds.go.
 package exec
 
 import (
@@ -40,7 +40,7 @@ type Command struct {
 	// cannot be configured: scenarios that need a configuration are skipped.
 	Configure func(spec.ProxyConfig) []string
 	// Unconfirmed is for programs that serve no Services, so that canaries cannot show progress. Apply returns at once,
-	// and the caller probes for itself.
+	// and the caller must probe for convergence.
 	Unconfirmed bool
 	// Rounds, if not nil, recognizes the sync rounds in the program's log. A change is then confirmed as soon as its
 	// round ends. Otherwise it is confirmed only when a later round has begun.

@@ -23,7 +23,7 @@ import (
 	blackbox "github.com/viplab/viplab/proxiers/exec"
 )
 
-// DefaultVersion is the release that New uses if none is named.
+// DefaultVersion is the release that New uses if version is empty.
 const DefaultVersion = release.Default
 
 // versionPattern matches the tag of a Kubernetes release.
@@ -125,7 +125,7 @@ func (p *proxier) Other() spec.Proxier {
 }
 
 // Prepare builds the binary of a kube-proxy if it does not exist. It does nothing for other proxiers. Call it outside
-// the sandbox, where there is a network. It writes its progress for people.
+// the sandbox, where there is a network. It writes progress messages to progress.
 func Prepare(ctx context.Context, which spec.Proxier, progress io.Writer) error {
 	p, ok := which.(*proxier)
 	if !ok || !p.built {

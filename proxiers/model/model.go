@@ -4,9 +4,9 @@
 // to which endpoints, for which clients.
 //
 // It turns a snapshot of the cluster into Services with typed ports and endpoint sets. It handles traffic policies,
-// topology hints, terminating endpoints, Services with several EndpointSlices and malformed input, so that proxiers
-// need not. It does not depend on any kernel mechanism. A Service that is the same in two snapshots keeps its pointer,
-// so a proxier compares pointers (Diff) and does work only for what changed.
+// topology hints, terminating endpoints, Services with several EndpointSlices and malformed input. It does not depend
+// on any kernel mechanism. A Service that is the same in two snapshots keeps its pointer, so a proxier compares
+// pointers (Diff) and does work only for what changed.
 package model
 
 import (
@@ -84,9 +84,9 @@ type Port struct {
 	// it holds the terminating endpoints that still serve.
 	Cluster []Endpoint
 	// Local is the set of endpoints on this node, for traffic under policy Local. Topology hints do not apply. If none
-	// of them is ready, it holds those that terminate but still serve.
+	// of them is ready, it holds the terminating endpoints that still serve.
 	Local []Endpoint
-	// Anywhere is set if any node has a usable endpoint. If Local is empty, it distinguishes a Service without
+	// Anywhere is set if any node has a usable endpoint. If Local is empty, Anywhere distinguishes a Service without
 	// endpoints from one whose endpoints are all on other nodes.
 	Anywhere bool
 	// Serving lists all endpoints that still answer established flows, regardless of policies and hints. A flow to any
@@ -124,7 +124,7 @@ func (p *Port) FromOutside() []Endpoint {
 	return p.Cluster
 }
 
-// Used returns the endpoints of each policy that frontends lead to, nil for a policy that no frontend needs. Under
+// Used returns the endpoints of each policy that a frontend uses, and nil for a policy that no frontend uses. Under
 // external policy Local, traffic of the cluster itself still needs the endpoints of policy Cluster.
 func (p *Port) Used() (cluster, local []Endpoint) {
 	if !p.InternalLocal || p.External() {
@@ -136,7 +136,7 @@ func (p *Port) Used() (cluster, local []Endpoint) {
 	return cluster, local
 }
 
-// Reached returns the endpoints that some frontend leads to, each once.
+// Reached returns the endpoints that at least one frontend leads to, without duplicates.
 func (p *Port) Reached() []Endpoint {
 	all, local := p.Used()
 	all = slices.Clip(all)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expect reads which deviations of a program are known. A scenario that fails as expected is known instead of
-// failed, and one that passes although a failure is expected is an error. So a list of expectations is true, or the run
-// fails.
+// Package expect reads the lists of programs' known deviations. A scenario that fails as expected is known instead of
+// failed, and one that passes although a failure is expected is an error. So a list that is out of date makes the run
+// fail.
 //
 // A file has this form:
 //
@@ -48,8 +48,8 @@ type Entry struct {
 	Scenario string `yaml:"scenario"`
 	// Modes are those of the program to which the entry applies. None means all.
 	Modes []string `yaml:"modes,omitempty,flow"`
-	// Versions is a range of releases, as in ">=1.32 <1.37". Empty means all. A program of unknown version is in none
-	// but the empty range.
+	// Versions is a range of releases, as in ">=1.32 <1.37". Empty means all. A program of unknown version matches only
+	// the empty range.
 	Versions string `yaml:"versions,omitempty"`
 	// Families are 4 and 6. None means both.
 	Families []int `yaml:"families,omitempty,flow"`
@@ -58,14 +58,14 @@ type Entry struct {
 	Rows []string `yaml:"rows,omitempty,flow"`
 	// With limits the entry to runs with these settings: ip, pods, overlay, and arguments of the program.
 	With map[string]string `yaml:"with,omitempty,flow"`
-	// Got is the outcome that is known: Reply, Refused, Unreachable, Reset, Silence, or NotReady for a program that
-	// does not converge. Empty means any failure.
+	// Got is the known outcome: Reply, Refused, Unreachable, Reset, Silence, or NotReady for a program that does not
+	// converge. Empty means any failure.
 	Got string `yaml:"got,omitempty"`
-	// Issue is the address of the program's issue, or "none" if nobody has filed one.
+	// Issue is the URL of the program's issue, or "none" if none has been filed.
 	Issue string `yaml:"issue"`
 	// Reason is the cause in a few words.
 	Reason string `yaml:"reason"`
-	// Fixed is the first release without the deviation, for readers. Versions decides.
+	// Fixed is the first release without the deviation. It is informative: Versions decides.
 	Fixed string `yaml:"fixed,omitempty"`
 	// Flaky allows the scenario or row to pass as well. Such an entry needs an issue.
 	Flaky bool `yaml:"flaky,omitempty"`
@@ -82,7 +82,7 @@ var outcomes = []string{"Reply", "Refused", "Unreachable", "Reset", "Silence", N
 //go:embed known/*.yaml
 var shipped embed.FS
 
-// Shipped returns the expectations that come with viplab for a program, nil if there are none.
+// Shipped returns the expectations that come with viplab for a program, or nil if there are none.
 func Shipped(proxier string) (*File, error) {
 	name := "known/" + proxier + ".yaml"
 	data, err := shipped.ReadFile(name)
@@ -95,8 +95,8 @@ func Shipped(proxier string) (*File, error) {
 	return Parse("suite/expect/"+name, data)
 }
 
-// Parse reads a file. The name is that of the file, for errors. The error names every entry that is malformed: an
-// unknown field, no issue, no reason, or a range of versions that is none.
+// Parse reads a file. Errors contain the name. The error lists every malformed entry: an unknown field, a missing issue
+// or reason, or an invalid range of versions.
 func Parse(name string, data []byte) (*File, error) {
 	f := &File{name: name}
 	if err := yaml.UnmarshalStrict(data, f); err != nil {
@@ -139,18 +139,18 @@ func (e Entry) problems() []string {
 	return out
 }
 
-// Run describes a run of a program: what decides which expectations apply.
+// Run describes a run of a program. It determines which expectations apply.
 type Run struct {
 	// Mode is the program's mode, empty if it has none.
 	Mode string
-	// Version is its release, as in "v1.36.3". Empty means that it is unknown.
+	// Version is its release, as in "v1.36.3". Empty means unknown.
 	Version string
 	// With are the settings of the run: ip, pods, overlay, and arguments of the program.
 	With map[string]string
 }
 
-// For returns the expectations for a run. The error names each entry whose scenario is none of the ids, and each two
-// entries of which both concern one row.
+// For returns the expectations for a run. The error lists each entry whose scenario is not among ids, and each pair of
+// entries that apply to the same row.
 func (f *File) For(r Run, ids []string) (*Known, error) {
 	if f == nil {
 		return nil, nil
@@ -199,7 +199,7 @@ func overlap(a, b Entry) bool {
 		slices.ContainsFunc(a.Rows, func(r string) bool { return slices.Contains(b.Rows, r) })
 }
 
-// Known are the expectations for one run of a program. Nil has none.
+// Known holds the expectations for one run of a program. A nil *Known holds none.
 type Known struct {
 	file    string
 	entries []Entry
@@ -213,17 +213,17 @@ func (k *Known) Of(scenario string) []Entry {
 	return slices.DeleteFunc(slices.Clone(k.entries), func(e Entry) bool { return e.Scenario != scenario })
 }
 
-// Whole reports whether the entry concerns the scenario as a whole.
+// Whole reports whether the entry applies to the scenario as a whole, not to rows.
 func (e Entry) Whole() bool { return len(e.Rows) == 0 }
 
-// Concerns reports whether the entry names the row with the label in a family.
+// Concerns reports whether the entry applies to the row with the label in a family.
 func (e Entry) Concerns(label string, f lab.Family) bool {
 	family := map[lab.Family]int{lab.V4: 4, lab.V6: 6}[f]
 	return (len(e.Families) == 0 || slices.Contains(e.Families, family)) &&
 		slices.ContainsFunc(e.Rows, func(pattern string) bool { return glob(pattern).MatchString(label) })
 }
 
-// Explains reports whether the entry foresees these outcomes of probes that are not as wanted.
+// Explains reports whether the entry expects all of these unwanted outcomes.
 func (e Entry) Explains(outcomes ...string) bool {
 	return e.Got == "" || !slices.ContainsFunc(outcomes, func(o string) bool { return o != e.Got })
 }
@@ -241,8 +241,8 @@ func (e Entry) String() string {
 	return e.Reason + " (" + e.Issue + ")"
 }
 
-// Encode returns a file of entries for a program, as Parse reads it. Issue and reason are left to a person where they
-// are missing.
+// Encode returns a file of entries for a program in the form that Parse reads. Parse rejects it until a person has
+// added missing issues and reasons.
 func Encode(proxier string, entries []Entry) ([]byte, error) {
 	for i := range entries {
 		if entries[i].Issue == "" {

@@ -10,10 +10,11 @@ import (
 // Feature is the name of a behaviour that a proxier may promise and a scenario may need.
 type Feature string
 
-// Kind says what it means that a proxier lacks a feature.
+// Kind classifies features by what it means if a proxier lacks one.
 type Kind string
 
-// The kinds. What a proxier does wrong is no feature: the scenario runs, and an expectation makes its failure known.
+// The kinds. A bug of a proxier is not a missing feature: the scenario runs, and an expectation makes its failure
+// known.
 const (
 	// Promise: the Service API promises it. Scenarios that need it are not implemented by a proxier that lacks it.
 	Promise Kind = "promise"
@@ -23,7 +24,7 @@ const (
 	Mechanism Kind = "mechanism"
 )
 
-// What the Service API promises. Every current proxier has these features.
+// Promises: what the Service API requires. Every current proxier has these features.
 const (
 	ClusterIP           Feature = "clusterip"            // clusterIP:port reaches the endpoints
 	NodePort            Feature = "nodeport"             // nodeIP:nodePort reaches the endpoints
@@ -41,7 +42,7 @@ const (
 	SourceAddress Feature = "source-address"
 )
 
-// What authorities leave to implementations.
+// Options: what an authority (Feature.Authority) leaves to implementations.
 const (
 	// SourceRanges: loadBalancerSourceRanges are enforced.
 	SourceRanges Feature = "source-ranges"
@@ -78,7 +79,7 @@ const (
 	SelfHealing Feature = "self-healing"
 )
 
-// How proxiers work.
+// Mechanisms: how proxiers work.
 const (
 	// InKernel: the kernel serves Services by itself. While the proxier is down, its node continues to serve old and
 	// new connections, and a NodePort wins over a process that listens on the same port of the node.
@@ -158,7 +159,7 @@ var mechanisms = []Feature{
 	NFTables, ModeSwitch, Cleanup, NetworkPolicy, PolicyDropLog, CalicoChains,
 }
 
-// Kind returns the kind of the feature, empty if it does not exist.
+// Kind returns the kind of the feature, or "" if the feature is not known.
 func (f Feature) Kind() Kind {
 	switch {
 	case slices.Contains(promises, f):
@@ -172,13 +173,14 @@ func (f Feature) Kind() Kind {
 	}
 }
 
-// Authority returns the URL of the page that leaves an option to implementations, empty for other features.
+// Authority returns the URL of the page that leaves an option to implementations. It is empty for other features.
 func (f Feature) Authority() string { return options[f] }
 
-// Known reports whether the feature exists.
+// Known reports whether the feature is one of those in this package.
 func (f Feature) Known() bool { return f.Kind() != "" }
 
-// KindOf returns what a scenario that needs these features is about, and the authorities of the options among them.
+// KindOf returns the kind of a scenario that needs these features, and the authorities (URLs) of the options among
+// them.
 func KindOf(needs []Feature) (Kind, []string) {
 	kind, authorities := Promise, []string{}
 	for _, f := range needs {

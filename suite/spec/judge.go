@@ -23,11 +23,11 @@ type Observation struct {
 	Flow *observe.Flow
 	// Strays are the servers that received the probe although the client got no answer.
 	Strays []string
-	// First is the server that the kept connection was opened to. It is set for a row with Conn.
+	// First is the server that the kept connection was opened to. It is empty for rows without Conn.
 	First string
 }
 
-// Facts is what judging a row needs to know about the cluster.
+// Facts are the properties of the cluster that Row.Judge needs.
 type Facts struct {
 	// Names maps an address to the name of the host that has it.
 	Names map[netip.Addr]string
@@ -47,8 +47,7 @@ func (f Facts) Name(a netip.Addr) string {
 
 func (f Facts) has(host string, a netip.Addr) bool { return f.Names[a.Unmap()] == host }
 
-// Judge compares the observations with what the row wants. It returns one line for each mismatch, none if there is
-// none. It depends only on its arguments.
+// Judge compares the observations with the row, and returns one line for each mismatch. It is a pure function.
 func (r Row) Judge(seen []Observation, facts Facts) []string {
 	var wrong []string
 	for _, o := range seen {
@@ -115,7 +114,7 @@ func (p Peer) judge(from string, o Observation, facts Facts) string {
 	return fmt.Sprintf("%s saw %s:%d (the client is %s)", o.Server, facts.Name(o.Peer.Addr()), o.Peer.Port(), o.Source)
 }
 
-// Choice describes which client address servers saw where the row leaves it open (ItselfOrNode), empty if it does not.
+// Choice describes which client address servers saw if the peer allows several (ItselfOrNode). Otherwise it returns "".
 func (p Peer) Choice(o Observation) string {
 	switch {
 	case p.kind != peerEither || o.Outcome != traffic.Reply:
@@ -185,7 +184,7 @@ func (r Row) judgeAll(seen []Observation) []string {
 	return wrong
 }
 
-// Got returns a summary of the observations for the table of a failure.
+// Got summarizes the observations for the table of a failure.
 func (r Row) Got(seen []Observation, facts Facts) string {
 	counts := map[string]int{}
 	for _, o := range seen {
@@ -205,7 +204,7 @@ func (r Row) Got(seen []Observation, facts Facts) string {
 	return tally(counts)
 }
 
-// Wants returns a summary of what the row wants for the table of a failure.
+// Wants summarizes the requirements of the row for the table of a failure.
 func (r Row) Wants() string {
 	if r.Want.orReply()&Reply == 0 {
 		return r.Want.String()

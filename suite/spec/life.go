@@ -9,8 +9,8 @@ import "context"
 type Life interface {
 	// Kill ends the program as SIGKILL does: its sockets close, and what it has programmed in the kernel stays.
 	Kill(ctx context.Context) error
-	// Start starts it again, whatever state the node is in, and returns before the first Apply; Settle waits for that.
-	// It kills a running program first.
+	// Start starts the program in any state of the node, and kills a running one first. It returns before the first
+	// Apply; Settle waits for that.
 	Start(ctx context.Context) error
 	// StartWithoutEndpoints is Start, but the API withholds EndpointSlices until the caller calls release. It returns
 	// when the proxier has listed Services. Apply is not called before release.

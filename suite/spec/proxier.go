@@ -15,19 +15,19 @@ import (
 // Proxier is an implementation of Service virtual IPs that can run on a node. There is one value per implementation; it
 // holds no state of a node.
 type Proxier interface {
-	// Name returns its name in commands and reports: lower case letters, digits and dashes.
+	// Name returns the proxier's name in commands and reports: lower case letters, digits and dashes.
 	Name() string
-	// Features returns the features that it claims. Features are declared, never discovered: a claim that does not hold
-	// is a failure.
+	// Features returns the features that the proxier claims. viplab does not detect features: a false claim makes
+	// scenarios fail.
 	Features() FeatureSet
-	// Usable returns nil if it can run on this machine in clusters of the families, an *UnusableError if something is
-	// missing, or another error if the check itself fails. No family means all.
+	// Usable returns nil if the proxier can run on this machine in clusters of the families, an *UnusableError if
+	// something is missing, or another error if the check itself fails. No families means all.
 	Usable(ctx context.Context, families ...lab.Family) error
 	// Other returns the same program in another mode, or nil. Each mode, when it starts, removes what the other has
 	// left on the node. A proxier with another mode declares ModeSwitch.
 	Other() Proxier
-	// Start starts it on a node. It need not program anything before the first Apply. An *UnusableError reports that
-	// node.Config is not supported: scenarios that need it are skipped.
+	// Start starts the proxier on a node. It need not program anything before the first Apply. An *UnusableError
+	// reports that node.Config is not supported: scenarios that need it are skipped.
 	Start(ctx context.Context, node Node) (Instance, error)
 }
 
@@ -40,13 +40,13 @@ type Instance interface {
 	Apply(ctx context.Context, want *store.Snapshot) error
 	// Dump writes the programmed state for human readers.
 	Dump(ctx context.Context, w io.Writer) error
-	// Stop ends it as SIGTERM ends a program. The implementation decides whether its rules stay: the built-in proxiers
-	// remove them, kube-proxy leaves them.
+	// Stop ends the proxier as SIGTERM ends a program. The implementation decides whether its rules stay: the built-in
+	// proxiers remove them, kube-proxy leaves them.
 	Stop(ctx context.Context) error
-	// Kill ends it as SIGKILL ends a program: its sockets and children are gone, and its rules stay.
+	// Kill ends the proxier as SIGKILL ends a program: its sockets and children are gone, and its rules stay.
 	Kill(ctx context.Context) error
-	// Cleanup ends it, removes everything that it and earlier instances programmed on the node, and leaves the rest of
-	// the node as it is. It returns an error if the implementation cannot do that; others declare the feature Cleanup.
+	// Cleanup ends the proxier, removes everything that it and earlier instances programmed on the node, and changes
+	// nothing else. It returns an error if the implementation cannot do that; others declare the feature Cleanup.
 	Cleanup(ctx context.Context) error
 }
 
@@ -78,12 +78,12 @@ type Node struct {
 	Sabotage Sabotage
 }
 
-// Sabotage breaks the parts of the built-in proxiers that no fault can reach by changing a program's input, because
-// they call the kernel directly. Other proxiers ignore it. The zero value breaks nothing.
+// Sabotage breaks parts of the built-in proxiers that call the kernel directly, so that changing the input of a program
+// cannot break them. Other proxiers ignore it. The zero value breaks nothing.
 type Sabotage struct {
 	// CountEndpoints changes the number of endpoints that a health check port reports.
 	CountEndpoints func(n int) int
-	// KeepStaleFlows reports whether to leave UDP flows to removed endpoints in connection tracking.
+	// KeepStaleFlows reports whether to keep conntrack entries of UDP flows to removed endpoints.
 	KeepStaleFlows func() bool
 }
 

@@ -20,7 +20,7 @@ const (
 	Broken Verdict = "broken"
 )
 
-// Cause says why a scenario was skipped.
+// Cause is why a scenario was skipped.
 type Cause string
 
 // The causes of skips.
@@ -31,7 +31,7 @@ const (
 	NotRun         Cause = "not run"         // this machine or cluster cannot run it
 )
 
-// CauseOf returns why a scenario is skipped on a proxier that lacks features which it needs.
+// CauseOf returns why a scenario is skipped on a proxier that lacks these features.
 func CauseOf(missing []Feature) Cause {
 	lacks := func(k Kind) bool { return slices.ContainsFunc(missing, func(f Feature) bool { return f.Kind() == k }) }
 	switch {
@@ -56,12 +56,12 @@ type Result struct {
 	Reason string
 	// Missing lists the missing features that caused a skip.
 	Missing []Feature
-	// Cause says why a scenario was skipped, empty if it was not.
+	// Cause is why a scenario was skipped. It is empty if the scenario ran.
 	Cause Cause
 	// Known lists the known deviations that the scenario showed, each with its issue.
 	Known []string
-	// NotAsked lists the rows that were left out, each with the reason: they concern other proxiers (Row.If,
-	// Row.Unless).
+	// NotAsked lists the rows that were not probed because they concern other proxiers (Row.If, Row.Unless), each with
+	// the reason.
 	NotAsked []string
 	// Took is the time from the scenario's start to its verdict, without the time spent waiting for other scenarios.
 	Took time.Duration
@@ -79,11 +79,11 @@ type Probed struct {
 	Row string `json:"row"`
 	// Family is the IP family: v4 or v6.
 	Family string `json:"family"`
-	// Outcomes are those of a row that does not hold, as far as they are not wanted: "Silence".
+	// Outcomes are the unwanted outcomes of a row that does not hold: "Silence".
 	Outcomes []string `json:"outcomes,omitempty"`
 	// Known is the known deviation that makes the row fail.
 	Known string `json:"known,omitempty"`
-	// Probe is what was sent, Want the wanted result and Got the actual one.
+	// Probe describes the probe, Want the wanted result and Got the actual one.
 	Probe string `json:"probe"`
 	Want  string `json:"want"`
 	Got   string `json:"got"`

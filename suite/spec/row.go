@@ -43,16 +43,16 @@ type Row struct {
 	Payload int
 
 	// Choice, if not empty, names a behaviour that the API leaves to implementations: "an open connection that a new
-	// policy denies". Want lists the allowed outcomes. The report of a pass says which of them occurred.
+	// policy denies". Want lists the allowed outcomes. The report of a pass lists those that occurred.
 	Choice string
 
-	// Want is the set of right outcomes. The zero value means Reply.
+	// Want is the set of allowed outcomes. The zero value means Reply.
 	Want Want
 	// By lists the servers that may answer. A row that wants a Reply names them.
 	By []string
-	// Port is the server's port that the connection must reach. Zero: not judged.
+	// Port is the server's port that the connection must reach. Zero means any.
 	Port uint16
-	// SeenAs is the client address that the server must see. The zero value is not judged.
+	// SeenAs is the client address that the server must see. The zero value means any.
 	SeenAs Peer
 	// Even requires answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
 	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
@@ -61,14 +61,14 @@ type Row struct {
 	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of By each
 	// time in less than one in a million rows.
 	Sticky bool
-	// Flow is the conntrack entry that a node must hold. The zero value means that none is looked up.
+	// Flow is the conntrack entry that a node must hold. The zero value requires none.
 	Flow FlowWant
 }
 
 // Want is a set of outcomes.
 type Want uint8
 
-// The outcomes that a row can want. The zero value of Want means Reply.
+// The outcomes that a row can allow. The zero value of Want means Reply.
 const (
 	Reply Want = 1 << iota
 	Refused
@@ -139,19 +139,19 @@ const (
 // Itself returns the client's own address and port: nothing has rewritten the source.
 func Itself() Peer { return Peer{kind: peerItself} }
 
-// NodeAddr returns the peer that stands for any address of the node. The interface that the packet leaves by decides
-// which.
+// NodeAddr returns the peer for any address of the node, because the address depends on the interface that the packet
+// leaves by.
 func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 
 // EgressOf returns the peer for the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin returns the peer for the client's own address, except that a client that answers itself may
-// appear as anything.
+// ItselfUnlessHairpin returns the peer for the client's own address. A client that reaches itself through the Service
+// may have any address.
 func ItselfUnlessHairpin() Peer { return Peer{kind: peerHairpin} }
 
 // ItselfOrNode returns the peer for the client's own address or any address of a node: the API lets implementations
-// masquerade under the traffic policy Cluster. The report says which of the two servers saw.
+// masquerade under the traffic policy Cluster. The report includes which of the two the servers saw.
 func ItselfOrNode() Peer { return Peer{kind: peerEither} }
 
 // String describes the client address in words.
@@ -195,7 +195,7 @@ func (r Row) Protocol() string {
 	return r.Proto
 }
 
-// Probe describes what is sent, in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". With the zero family it leaves
+// Probe describes the row's probe in words: "client -> n1:nodePort(web:80)/tcp v4 ×15". With the zero family it leaves
 // the family out.
 func (r Row) Probe(family lab.Family) string {
 	s := r.From
@@ -215,9 +215,8 @@ func (r Row) Probe(family lab.Family) string {
 	return s
 }
 
-// Label returns a name of the row that changes neither with its order among others nor with addresses and ports: the
-// name of the step, the sender, the kind of target and the protocol if it is not TCP, as in
-// "the-service-is-deleted/client/nodeport/udp".
+// Label returns a stable name of the row, without addresses, ports or its number: the name of the step, the sender, the
+// kind of target and the protocol if it is not TCP, as in "the-service-is-deleted/client/nodeport/udp".
 func (r Row) Label(step string) string {
 	kind := map[TargetKind]string{
 		VIP: "clusterip", NodePortOf: "nodeport", Ingress: "ingress", HostPort: "host", Literal: "address",

@@ -52,11 +52,11 @@ type Scenario struct {
 	Families []lab.Family
 	// NeedsOverlay skips the scenario in a cluster whose nodes route pod traffic without a tunnel.
 	NeedsOverlay bool
-	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing: it states what must not happen,
-	// or what the cluster itself provides. Every other scenario fails there.
+	// HoldsWithoutProxier marks a scenario that passes on a proxier that does nothing, because it requires that
+	// something does not happen, or tests the cluster itself. Every other scenario must fail there.
 	HoldsWithoutProxier bool
-	// Cluster, if not nil, asks for a cluster other than the default one, which most scenarios share. Scenarios with
-	// side effects on others (sysctls, firewall policies, restarts) need a cluster for themselves.
+	// Cluster, if not nil, requests a cluster other than the default one, which most scenarios share. Scenarios with
+	// side effects on others (sysctls, firewall policies, restarts) need their own cluster.
 	Cluster *ClusterConfig
 	// NodePorts lists the NodePorts that the scenario chooses itself. No other scenario may choose them, because
 	// scenarios share clusters and one may expect a port to be closed.
@@ -85,13 +85,13 @@ type ClusterConfig struct {
 type Step struct {
 	// Name is a phrase for messages: "the policy becomes Cluster".
 	Name string
-	// Do lists the changes, which run one after another. An error of a change is the harness's. Rows are probed once
-	// every node has programmed the changes.
+	// Do lists the changes, which run one after another. An error of a change counts as a failure of the harness. Rows
+	// are probed once every node has programmed the changes.
 	Do []Action
 	// Rows are probed concurrently and judged together.
 	Rows []Row
-	// Check, if not nil, runs after the rows and checks what rows cannot express. An error is a failure of the proxier,
-	// unless it is a HarnessError. World's methods return one if the harness is at fault.
+	// Check, if not nil, runs after the rows, for requirements that rows cannot express. An error is a failure of the
+	// proxier, unless it is a HarnessError. World's methods return one if the harness is at fault.
 	Check func(ctx context.Context, w World) error
 }
 
@@ -104,7 +104,8 @@ type Action struct {
 
 // World is the part of the cluster that a running scenario sees and changes.
 type World interface {
-	// Lab returns the network, Store the cluster's state. The proxiers receive changes of the state by themselves.
+	// Lab returns the network, and Store the cluster's state. Changes of the state reach the proxiers without further
+	// calls.
 	Lab() *lab.Lab
 	Store() *store.Store
 	// Namespace returns the scenario's Kubernetes namespace.
@@ -120,23 +121,23 @@ type World interface {
 	Resolve(to Target, family lab.Family, proto string) (netip.AddrPort, error)
 	// Expect waits until the cluster has converged, probes the rows concurrently and judges them, as a step does.
 	Expect(ctx context.Context, rows ...Row) error
-	// During settles the cluster and probes each row over and over while f runs, then judges every answer. Each request
-	// must reach one server once. Rows mean the same as in a step, except that Times is ignored: probes go on until f
-	// returns.
+	// During settles the cluster, probes each row repeatedly while f runs, and then judges every answer. Each request
+	// must reach exactly one server, once. Rows mean the same as in a step, except that Times is ignored: probes go on
+	// until f returns.
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
-	// Life returns the proxier on a node.
+	// Life returns the control of the proxier program on a node.
 	Life(node string) Life
-	// Enforcer returns the enforcer of network policies on a node, which may be the proxier itself.
+	// Enforcer returns the control of the program on a node that enforces network policies, which may be the proxier.
 	Enforcer(node string) Life
-	// Observe probes a row in every family that it applies to. The caller judges the observations.
+	// Observe probes a row in every family that it applies to, and returns the observations without judging them.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open. The caller closes it.
 	Probe(ctx context.Context, from string, to Target, family lab.Family, proto string) (*traffic.Conn, traffic.Answer,
 		error)
-	// Flow looks up the conntrack entry of a node by the addresses of the flow's first packet. It returns false if
-	// there is none.
+	// Flow returns the conntrack entry of a node for the addresses of the flow's first packet, and reports whether it
+	// exists.
 	Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool, error)
-	// Flows returns the conntrack entries of a node that keep selects. It takes tens of milliseconds: prefer Flow.
+	// Flows returns the conntrack entries of a node that keep accepts. It takes tens of milliseconds: prefer Flow.
 	Flows(ctx context.Context, node string, keep func(observe.Flow) bool) ([]observe.Flow, error)
 	// Note adds a line to the report of a scenario that passes: a measurement, or a choice that the proxier made.
 	Note(text string)
@@ -144,10 +145,10 @@ type World interface {
 	Apply(objs ...store.Object) error
 	// Settle returns when every node has programmed every change made so far.
 	Settle(ctx context.Context) error
-	// Serve starts an echo server on all addresses of a node or an outside host. It is named after the host and ends
-	// with the scenario. Scenarios share ports: pick one that no other uses.
+	// Serve starts an echo server on all addresses of a node or an outside host. It has the host's name and ends with
+	// the scenario. The port must be one that no other scenario uses.
 	Serve(host, proto string, port uint16) error
-	// Run runs a program in a host's namespace, in a pod as its container would, and returns its output.
+	// Run runs a program in a host's namespace and returns its output. In a pod, the program runs as in its container.
 	Run(ctx context.Context, host string, argv ...string) (string, error)
 }
 
@@ -163,9 +164,9 @@ func HarnessErrorf(format string, args ...any) error {
 }
 
 // Must returns v. If err is not nil, it makes the scenario broken: it panics with a HarnessError, which the engine
-// turns into the error of the Action, the Check or the function of During that called it, on the same goroutine. It is
-// for what fails only if the harness does: finding a host, opening a socket, running a program. Code that retries on an
-// error, and code on a goroutine of its own, returns the error instead.
+// turns into the error of the Action, the Check or the function of During that called it, on the same goroutine. Use it
+// for operations that fail only if the harness is at fault, such as finding a host, opening a socket or running a
+// program. Code that retries on an error, and code on a goroutine of its own, returns the error instead.
 func Must[T any](v T, err error) T {
 	MustDo(err)
 	return v
@@ -181,7 +182,8 @@ func MustDo(err error) {
 }
 
 // Try returns v. If err is not nil, it ends the Check, or the function of During, that called it on the same goroutine:
-// err becomes its error. It is for what fails if the proxier does, Must for what fails only if the harness does.
+// err becomes its error. Use it for operations that fail if the proxier is at fault, and Must for those that fail only
+// if the harness is.
 func Try[T any](v T, err error) T {
 	TryDo(err)
 	return v
@@ -197,7 +199,7 @@ func TryDo(err error) {
 // tried is what Try panics with.
 type tried struct{ err error }
 
-// Tried calls f and returns its error, or the one that Try or Must ended it with.
+// Tried calls f and returns its error, or the error with which Try or Must ended f.
 func Tried(f func() error) (err error) {
 	defer func() {
 		switch p := recover().(type) {

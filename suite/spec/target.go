@@ -48,7 +48,7 @@ func ClusterIPOf(service string, port uint16) Target {
 	return Target{Kind: VIP, Service: service, Port: port}
 }
 
-// ClusterIPRaw returns a Service's ClusterIP and any port, whether the Service has it or not.
+// ClusterIPRaw returns a Service's ClusterIP with a port that the Service need not have.
 func ClusterIPRaw(service string, port uint16) Target {
 	return Target{Kind: VIP, Service: service, Port: port, RawPort: true}
 }
@@ -58,7 +58,7 @@ func NodePortAt(node, service string, port uint16) Target {
 	return Target{Kind: NodePortOf, Host: node, Service: service, Port: port}
 }
 
-// On returns the same target at another address of the host.
+// On returns a copy of the target at another address of the host.
 func (t Target) On(which Which) Target {
 	t.Which = which
 	return t
