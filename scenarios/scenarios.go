@@ -52,8 +52,8 @@ var build = sync.OnceValues(func() ([]spec.Scenario, error) {
 	return described(groups, all)
 })
 
-// Matching returns those scenarios of All whose ids keep accepts. It builds and checks no others, so it is faster for
-// few.
+// Matching returns those scenarios of All whose ids keep accepts. It skips the checks of all others, so it is faster
+// than All.
 func Matching(keep func(id string) bool) ([]spec.Scenario, error) {
 	groups, err := catalogue.Matching(keep)
 	if err != nil {

@@ -241,8 +241,8 @@ func (e Entry) String() string {
 	return e.Reason + " (" + e.Issue + ")"
 }
 
-// Encode returns a file of entries for a program in the form that Parse reads. Parse rejects it until a person has
-// added missing issues and reasons.
+// Encode returns a file of entries for a program in the form that Parse reads. An entry without an issue gets
+// placeholders for its issue and reason.
 func Encode(proxier string, entries []Entry) ([]byte, error) {
 	for i := range entries {
 		if entries[i].Issue == "" {

@@ -14,16 +14,16 @@ import (
 )
 
 // agent keeps one program on one node up to date, the proxier or the enforcer. Whenever the cluster's state changes, it
-// applies the newest state. It batches the changes that arrive while the program works, and shortly after.
+// applies the newest state. It batches the changes that arrive during an Apply and shortly after.
 type agent struct {
 	role     role
 	node     string
 	instance spec.Instance
 	store    *store.Store
-	gate     <-chan struct{} // nothing is applied until it is closed; nil: no gate
+	gate     <-chan struct{} // Apply is not called until it is closed; nil means no gate
 	cancel   context.CancelFunc
 	done     chan struct{}
-	gone     bool // it has ended; used only by the caller that ends it
+	gone     bool // the program has ended; used only by the caller that ends it
 
 	mu      sync.Mutex
 	applied uint64 // newest revision to which the node has converged
@@ -33,7 +33,7 @@ type agent struct {
 	changed chan struct{}
 }
 
-// startAgent places the program on the node and begins to apply states.
+// startAgent starts the program on the node and begins to apply states.
 func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.Node) (*agent, error) {
 	instance, err := program.Start(ctx, node)
 	if err != nil {
@@ -49,7 +49,7 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 }
 
 // applyEvery is the minimum time from one Apply to the next. Scenarios that share a cluster change it constantly, and
-// proxiers that start programs with every Apply would do nothing else. (kube-proxy's minSyncPeriod is one second.)
+// proxiers that start programs with every Apply would be busy all the time. (kube-proxy's minSyncPeriod is one second.)
 const applyEvery = 150 * time.Millisecond
 
 // retryAfter is the pause before a retry of a failed Apply if there is no newer state.
@@ -89,7 +89,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// apply turns a panic of the program into its failure.
+// apply calls Apply and returns a panic of the program as an error.
 func (a *agent) apply(ctx context.Context, snapshot *store.Snapshot) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -114,7 +114,7 @@ func (a *agent) record(revision uint64, err error) {
 // hangs; slow machines get more (see package machine).
 const applyLimit = 2 * time.Minute
 
-// wait returns when the node has converged to the state of the revision or a newer one. It returns an error if the
+// wait waits until the node has converged to the state of the revision or a newer one. It returns an error if the
 // program fails on such a state three times in a row, or does not finish in time. In the latter case the program is
 // given up, and every later wait fails at once.
 func (a *agent) wait(ctx context.Context, revision uint64, limit time.Duration) error {
@@ -167,7 +167,7 @@ func (a *agent) stop(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "stop", a.instance.Stop)
 }
 
-// kill ends the loop, wherever it is, and the program with it.
+// kill cancels the loop, also during an Apply, and kills the program.
 func (a *agent) kill(ctx context.Context, limit time.Duration) error {
 	return a.end(ctx, limit, "kill", a.instance.Kill)
 }

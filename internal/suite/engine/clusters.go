@@ -17,11 +17,11 @@ import (
 )
 
 // parallel is the number of scenarios that run concurrently in one cluster. They spend most of their time waiting for
-// proxiers to apply changes, and can wait together.
+// proxiers.
 const parallel = 24
 
 // clustersBeside is the number of clusters that run concurrently with the default one. Their scenarios wait up to half
-// a minute for proxiers to start and for periodic work of theirs.
+// a minute for proxiers to start and to do periodic work.
 const clustersBeside = 5
 
 // group is the cells that share a cluster.
@@ -37,8 +37,8 @@ func (c *Cell) alone() bool {
 	return own != nil && !own.Shared
 }
 
-// grouped sorts cells by the clusters that they run in: common share the default one, if there are any; of the others,
-// those that share a cluster come first, then those that have one each.
+// grouped groups cells by cluster. common are the cells of the default cluster. Of the others, groups that share a
+// cluster come first, then cells that need their own.
 func grouped(cells []*Cell) (common *group, others []*group) {
 	var alone []*group
 	for _, c := range cells {
@@ -63,8 +63,7 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 	return common, append(others, alone...)
 }
 
-// runProxier runs the cells of one proxier: those that share the default cluster, and beside them those that need
-// another.
+// runProxier runs the cells of one proxier, those in the default cluster and those in other clusters concurrently.
 func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	var cells []*Cell
 	for _, c := range r.cells {
@@ -82,14 +81,14 @@ func (r *Run) runProxier(ctx context.Context, p spec.Proxier) {
 	}
 	beside := clustersBeside
 	if machine.Slow() {
-		wg.Wait() // a cluster has three proxiers to wait for, which share a processor
+		wg.Wait() // the three proxiers of a cluster already share a processor
 		beside = 1
 	}
 	each(others, beside, func(g *group) { r.inCluster(ctx, p, g, t) })
 	wg.Wait()
 }
 
-// inCluster builds a cluster and runs the cells in it. The default cluster tries the program first.
+// inCluster builds a cluster and runs the cells in it. The default cluster first runs the trial of the program.
 func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial) {
 	env, err := r.build(ctx, p, g.own)
 	if g.common {
@@ -131,19 +130,19 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 	how := (*agent).stop
 	switch {
 	case g.cells[0].alone():
-		how = (*agent).kill // the nodes go with the cluster
+		how = (*agent).kill // the nodes are removed with the cluster
 	case len(g.cells) == 1:
 		how = stopOn(env.proxier.agents[0].node)
 	}
 	r.leaving.Go(func() { r.retire(ctx, env, how) })
 }
 
-// manyRetired is the number of idle clusters that may wait to be taken down; each takes about 5 MiB. The kernel needs a
+// manyRetired is the number of idle clusters that may wait for removal; each takes about 5 MiB. The kernel needs a
 // quarter of a second for each, most of it asleep (rcu_barrier in br_multicast_dev_del for each bridge, synchronize_rcu
 // in vxlan_sock_release for each tunnel), while it holds the lock on all network configuration.
 const manyRetired = 32
 
-// retire ends what runs in a cluster. Retired clusters are taken down in a batch, or at the end of the run.
+// retire ends the programs of a cluster. Retired clusters are removed in batches and at the end of the run.
 func (r *Run) retire(ctx context.Context, env *environment, how ending) {
 	err := env.end(context.WithoutCancel(ctx), how)
 	r.mu.Lock()
@@ -159,7 +158,7 @@ func (r *Run) retire(ctx context.Context, env *environment, how ending) {
 	r.noteLocked(err)
 }
 
-// noteLocked records an error of taking a cluster down.
+// noteLocked records an error of removing a cluster. The caller holds the lock.
 func (r *Run) noteLocked(err error) {
 	if err != nil {
 		r.left = append(r.left, fmt.Errorf("take a cluster down: %w", err))

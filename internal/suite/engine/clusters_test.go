@@ -14,15 +14,15 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// withOwn is a scenario that asks for a cluster.
+// withOwn returns a scenario with a ClusterConfig.
 func withOwn(id string, own spec.ClusterConfig) spec.Scenario {
 	s := simple(id)
 	s.Cluster = &own
 	return s
 }
 
-// Scenarios share the default cluster, and another one if they say so and it is the same; each further one has one to
-// itself. A cluster has as many proxiers as it has nodes, or as were asked for.
+// Scenarios share the default cluster, and another one if their configurations are equal and shared. Each of the others
+// has its own cluster. A cluster has a proxier on every node, or on the configured ones.
 func TestWhoSharesAClusterWithWhom(t *testing.T) {
 	masquerading := spec.ClusterConfig{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Shared: true}
 	for _, c := range []struct {

@@ -14,28 +14,29 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probePause is the pause between two probes of a row that Rounds waits for, so that a hundred of them neither take
-// longer than what they watch nor leave it without a processor.
+// probePause is the pause between two probes of a row while Rounds waits for it. It leaves the processor to the
+// observed change, and a hundred probes still end before the change does.
 const probePause = 2 * time.Millisecond
 
-// probeEvery is how often one of the rows is probed otherwise: often enough to meet rules that are torn for some
-// milliseconds at each of several changes, and seldom enough to leave the processor to what makes the changes.
+// probeEvery is the interval between probes at other times; the rows take turns. It is short enough to detect rules
+// that are incomplete for some milliseconds at each of several changes, and long enough to leave the processor to the
+// proxier.
 const probeEvery = 5 * time.Millisecond
 
-// background probes rows over and over while something else goes on. It implements spec.Traffic.
+// background probes rows repeatedly while a function runs. It implements spec.Traffic.
 type background struct {
 	world  *world
 	probes []*probed
 	rounds []atomic.Int64 // of each probe, so far
-	wanted []atomic.Int64 // of each probe, that Rounds waits for or has waited for
+	wanted []atomic.Int64 // of each probe, the highest number that Rounds has waited for
 
 	mu      sync.Mutex
 	ended   chan struct{} // closed and replaced whenever a round ends
 	waiting chan struct{} // closed and replaced whenever Rounds begins to wait
-	failed  bool          // a row has failed: there is nothing more to wait for
+	failed  bool          // a row has failed, so Rounds returns
 }
 
-// During probes rows over and over while f runs.
+// During implements spec.World: it probes rows repeatedly while f runs.
 func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Context, spec.Traffic) error) error {
 	if err := w.Settle(ctx); err != nil {
 		return err
@@ -47,7 +48,7 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 	for i := range b.probes {
 		wg.Go(func() { b.probeUntil(ctx, i, over) })
 	}
-	err := b.Rounds(ctx, 1) // nothing begins before traffic flows
+	err := b.Rounds(ctx, 1) // f starts only when traffic flows
 	if err == nil {
 		err = guard(func() error { return f(ctx, b) })
 	}
@@ -56,7 +57,7 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 	return errors.Join(w.judge(b.probes), err, w.checkOnce(b.probes))
 }
 
-// probeUntil probes one row until it is over.
+// probeUntil probes one row until During ends.
 func (b *background) probeUntil(ctx context.Context, i int, over <-chan struct{}) {
 	p := b.probes[i]
 	for unwanted := 0; ; {
@@ -75,7 +76,7 @@ func (b *background) probeUntil(ctx context.Context, i int, over <-chan struct{}
 	}
 }
 
-// pause returns when it is time for the next probe of a row, or false when all is over.
+// pause waits until the next probe of a row is due. It returns false if During ends first.
 func (b *background) pause(i int, over <-chan struct{}) bool {
 	for began := time.Now(); ; {
 		b.mu.Lock()

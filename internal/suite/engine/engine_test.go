@@ -125,7 +125,7 @@ func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	}
 }
 
-// What rows of profiles find out, and what scenarios remark, is told with a pass, once.
+// The report of a pass contains the choices of rows and the notes of scenarios, each once.
 func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
 	s := simple("finds-out")
 	served := spec.HostAt("a1", 8080)

@@ -35,7 +35,7 @@ type environment struct {
 	*cluster.Cluster
 	proxier   *fleet
 	enforcer  *fleet          // nil if there is none
-	declared  spec.FeatureSet // of the two together
+	declared  spec.FeatureSet // features of both together
 	own       spec.ClusterConfig
 	conntrack map[string]*observe.Conntrack // by node
 	stateDir  string
@@ -44,7 +44,7 @@ type environment struct {
 }
 
 // build creates a cluster and starts the proxier on its nodes, and then the enforcer: no packet passes between the two.
-// An error of the cluster is a HarnessError, an error of the programs is not.
+// An error of the cluster is a HarnessError; an error of the programs is not.
 func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig) (*environment, error) {
 	c, err := cluster.New(ctx, lab.Topology{
 		Nodes: nodes, Stack: r.options.Stack, PodNetwork: r.options.PodNetwork, Overlay: r.options.Overlay,
@@ -81,9 +81,8 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig)
 	return env, nil
 }
 
-// placeAll starts the program of a fleet on every node. Programs that were started before have done their first work by
-// then: the rules of an enforcer are inserted before those of the proxier because they come later, as in a real
-// cluster.
+// placeAll starts the program of a fleet on every node, after the earlier fleets have converged for the first time. So
+// the rules of an enforcer are inserted before those of the proxier, as in a real cluster.
 func (e *environment) placeAll(ctx context.Context, f *fleet) error {
 	if err := e.settle(ctx, e.Store().Snapshot().Revision); err != nil {
 		return err
@@ -130,7 +129,7 @@ func (e *environment) place(ctx context.Context, f *fleet, n *lab.Node, program 
 	return startAgent(context.WithoutCancel(ctx), f.role, program, node)
 }
 
-// equip configures a node as the administrator wants it before a proxier starts.
+// equip applies the cluster configuration to a node before a proxier starts.
 func (e *environment) equip(n *lab.Node, own spec.ClusterConfig) error {
 	if err := n.SetSysctls(append(patientTracking, own.Sysctls...)...); err != nil {
 		return err
@@ -153,12 +152,12 @@ func (e *environment) settle(ctx context.Context, revision uint64) error {
 	return nil
 }
 
-// close stops proxiers and enforcers, and takes everything down.
+// close stops proxiers and enforcers, and removes the cluster.
 func (e *environment) close(ctx context.Context) error {
 	return errors.Join(e.end(ctx, (*agent).stop), e.Cluster.Close())
 }
 
-// end ends proxiers and enforcers in the given way, and leaves the cluster.
+// end ends proxiers and enforcers in the given way, and keeps the cluster.
 func (e *environment) end(ctx context.Context, how ending) error {
 	var errs []error
 	for _, f := range e.fleets() {
@@ -184,8 +183,8 @@ func (e *environment) doors() []string {
 	return out
 }
 
-// names maps every address of the lab to the name of its host as a scenario knows it. The kernel is asked for those of
-// the nodes: bridges, tunnels and proxiers add addresses of their own.
+// names maps every address of the lab to its host's name in the scenario. It reads the nodes' addresses from the
+// kernel, because bridges, tunnels and proxiers add addresses.
 func (e *environment) names(namespace string) (map[netip.Addr]string, error) {
 	names := map[netip.Addr]string{}
 	l := e.Lab()

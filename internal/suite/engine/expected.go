@@ -14,11 +14,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// expected compares a scenario with the expectations that apply to it. Rows may be judged concurrently, but record
-// holds its lock then.
+// expected compares a scenario with the expectations that apply to it. It is protected by the lock of record.
 type expected struct {
 	entries []expect.Entry
-	failed  []bool     // whether a row of the entry has failed as foreseen
+	failed  []bool     // whether a row of the entry has failed as expected
 	held    [][]string // the rows of the entry that held
 }
 
@@ -26,7 +25,7 @@ func newExpected(entries []expect.Entry) *expected {
 	return &expected{entries: entries, failed: make([]bool, len(entries)), held: make([][]string, len(entries))}
 }
 
-// row records a row and returns the entry that foresees its failure, nil if the row holds or fails in another way.
+// row records a row and returns the entry that expects its failure, or nil if the row holds or fails in another way.
 func (x *expected) row(label string, f lab.Family, holds bool, outcomes []string) *expect.Entry {
 	for i, e := range x.entries {
 		switch {
@@ -41,10 +40,11 @@ func (x *expected) row(label string, f lab.Family, holds bool, outcomes []string
 	return nil
 }
 
-// knownLimit is the time within which a program must converge that is expected not to. Those that can do so at once.
+// knownLimit lowers applyLimit for a program that is expected not to converge. A program that can converge does so at
+// once.
 const knownLimit = 15 * time.Second
 
-// notReadyExpected reports whether an entry foresees that the program does not converge.
+// notReadyExpected reports whether an entry expects that the program does not converge.
 func notReadyExpected(entries []expect.Entry) bool {
 	return slices.ContainsFunc(entries, func(e expect.Entry) bool { return e.Whole() && e.Got == expect.NotReady })
 }
@@ -54,7 +54,7 @@ type notReadyError struct{ error }
 
 func (e notReadyError) Unwrap() error { return e.error }
 
-// compare turns a failure that was foreseen into a known deviation, and a pass that was not into a failure.
+// compare turns an expected failure into a known deviation, and an unexpected pass into a failure.
 func (x *expected) compare(r *spec.Result, err error) {
 	var surprises []string
 	surprise := func(e expect.Entry, format string, args ...any) {

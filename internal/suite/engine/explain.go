@@ -21,8 +21,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// failedRows is the error of rows that did not hold. Its text is the table of all rows that were probed together, want
-// beside got.
+// failedRows is the error for rows that did not hold. Its text is a table of all rows that were probed together, with
+// their wanted and actual results.
 type failedRows struct {
 	probes []*probed
 	facts  spec.Facts
@@ -53,8 +53,8 @@ func (f failedRows) Error() string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// explain writes the evidence of a failure into a folder of its own and adds its path to the result. In place of what
-// is not available it writes why; it never changes the verdict.
+// explain writes the evidence of a failure into a new folder and adds its path to the result. If a piece of evidence is
+// not available, it writes the reason instead. It never changes the verdict.
 func (w *world) explain(ctx context.Context, result *spec.Result) {
 	out := w.cell.out
 	if out == "" {
@@ -129,7 +129,7 @@ func (w *world) dumpNetwork(ctx context.Context, b io.Writer, ns *netns.NS) erro
 		for _, name := range []string{"ip_vs", "ip_vs_conn", "snmp", "netstat", "stat/nf_conntrack"} {
 			text, err := os.ReadFile("/proc/thread-self/net/" + name)
 			if errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "ip_vs") {
-				continue // only where the module is loaded
+				continue // requires a loaded module
 			}
 			if err != nil {
 				return err
@@ -164,10 +164,10 @@ func (w *world) dumpCluster(b io.Writer) error {
 	return store.Encode(b, own...)
 }
 
-// recapture probes the rows that did not hold once more, with every packet of the cluster captured. The state is still
-// the one they failed in.
+// recapture probes the rows that did not hold once more, with every packet of the cluster captured. The cluster's state
+// is still that of the failure.
 func (w *world) recapture(ctx context.Context, b io.Writer) error {
-	failures := w.failures // nothing else works on it any more
+	failures := w.failures // the scenario has ended, so no lock is needed
 	if len(failures) == 0 {
 		return fmt.Errorf("no row failed")
 	}
@@ -181,7 +181,7 @@ func (w *world) recapture(ctx context.Context, b io.Writer) error {
 	}
 	defer func() {
 		for _, c := range captures {
-			_ = c.Close() // nothing more is read from it
+			_ = c.Close() // all packets have been read
 		}
 	}()
 	for _, n := range w.Lab().Nodes() {

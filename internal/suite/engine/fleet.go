@@ -38,7 +38,7 @@ func newFleet(r role, program spec.Proxier) *fleet {
 	}
 }
 
-// fleets are what runs on the nodes, in the order in which it is started.
+// fleets are the programs on the nodes, in the order in which they are started.
 func (e *environment) fleets() []*fleet {
 	if e.enforcer == nil {
 		return []*fleet{e.proxier}
@@ -60,7 +60,7 @@ func (f *fleet) rules() string {
 	return "-rules.txt"
 }
 
-// wait returns when every agent that has not ended obeys the revision.
+// wait waits until every running agent has applied the revision.
 func (f *fleet) wait(ctx context.Context, revision uint64, limit time.Duration) error {
 	for _, a := range f.agents {
 		if a.gone {
@@ -94,14 +94,13 @@ func (f *fleet) end(ctx context.Context, limit time.Duration, how ending) error 
 	return errors.Join(errs...)
 }
 
-// logBook keeps what the programs of a fleet log, for the folder of a failure. It is safe for concurrent use.
+// logBook keeps the logs of a fleet's programs for the evidence of a failure. It is safe for concurrent use.
 type logBook struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// logLimit is the size of the newest part of a log that is kept. A program that floods its log must not exhaust the
-// machine's memory.
+// logLimit is how much of the end of a log is kept, so that a program that floods its log does not exhaust the memory.
 const logLimit = 1 << 20
 
 func (b *logBook) Write(p []byte) (int, error) {

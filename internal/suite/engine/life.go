@@ -21,7 +21,7 @@ func (w *world) Life(node string) spec.Life { return life{w, w.env.proxier, node
 
 func (w *world) Enforcer(node string) spec.Life { return life{w, w.env.enforcing(), node} }
 
-// agent is the place of the node's agent, if the scenario may touch it.
+// agent returns the place of the node's agent, or an error if the scenario must not control it.
 func (l life) agent() (**agent, error) {
 	if !l.world.cell.alone() {
 		return nil, spec.HarnessErrorf("%s: other scenarios use this %s: the scenario needs a cluster of its own",

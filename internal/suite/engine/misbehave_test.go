@@ -79,7 +79,7 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 	for _, c := range []struct {
 		bad   bad
 		want  string
-		close string // what taking the cluster down says
+		close string // the error of removing the cluster
 	}{
 		{bad{name: "cannot-start", start: func() error { return errors.New("no such program") }}, "no such program", ""},
 		{bad{name: "panics", apply: func(context.Context, int64) error { panic("index out of range") }},
@@ -116,7 +116,7 @@ func TestAProxierThatMisbehavesFails(t *testing.T) {
 	}
 }
 
-// A proxier that fails now and then, but gets it right when asked again, has only been slow.
+// A proxier that fails now and then, but succeeds on a retry, has only been slow.
 func TestAFailedApplyIsTriedAgain(t *testing.T) {
 	b := bad{Proxier: none.New(), name: "moody", apply: func(_ context.Context, n int64) error {
 		if n%3 == 1 {

@@ -11,8 +11,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// path returns the way of a probe, derived from the routes of the hosts that it passes: from where it starts to the
-// first node, which may translate it, and on to the server that answered.
+// path returns the path of a probe, derived from the routes of hosts: from its sender to the first node, which may
+// translate it, and on to the server that answered.
 func (s *scope) path(p *probed, facts spec.Facts) []spec.Hop {
 	o := p.decisive()
 	if o == nil {

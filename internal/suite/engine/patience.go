@@ -15,12 +15,12 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// flowMemory is the time for which nodes remember an idle UDP flow: longer than a step takes on the slowest machine.
-// The defaults are 30 s in the kernel and 5 minutes in IPVS. After that a flow would get a new endpoint without a fault
-// of the proxier.
+// flowMemory is the timeout of idle UDP flows on nodes. It is longer than a step takes on the slowest machine, because
+// a flow that has timed out gets a new endpoint without a fault of the proxier. The defaults are 30 s in the kernel and
+// 5 minutes in IPVS.
 const flowMemory = time.Hour
 
-// patientTracking is that for connection tracking.
+// patientTracking sets flowMemory in connection tracking.
 var patientTracking = []netns.Setting{
 	{Key: "net.netfilter.nf_conntrack_udp_timeout", Value: seconds(flowMemory), Optional: true},
 	{Key: "net.netfilter.nf_conntrack_udp_timeout_stream", Value: seconds(flowMemory), Optional: true},
@@ -36,8 +36,7 @@ const (
 	ipvsAttrTimeoutUDP = 6
 )
 
-// patientIPVS sets the timeout of UDP flows in IPVS, where the kernel has loaded it, and leaves its other timeouts
-// alone.
+// patientIPVS sets flowMemory in IPVS if the kernel has loaded it. It does not change the other timeouts.
 func patientIPVS(n *lab.Node) error {
 	err := n.NS.Do(func() error {
 		if _, err := os.Stat("/proc/thread-self/net/ip_vs"); err != nil {

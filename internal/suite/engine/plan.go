@@ -51,7 +51,7 @@ type Options struct {
 	// Flags returns the flags by which "viplab conform" finds a proxier and the enforcer, for the command that repeats
 	// a failed scenario. Nil means --proxier and --enforcer with their names.
 	Flags func(spec.Proxier) string
-	// Expect are the known deviations of each proxier, by its name. A missing one has none.
+	// Expect are the known deviations of each proxier, by its name. A proxier without an entry has none.
 	Expect map[string]*expect.Known
 	// Listen, if not nil, is called for every cell that starts or ends, possibly from many goroutines concurrently.
 	Listen func(Event)
@@ -70,9 +70,9 @@ type Cell struct {
 	Scenario spec.Scenario
 	Proxier  spec.Proxier
 
-	skip     string // why it is not run; empty if it is
+	skip     string // why it does not run; empty if it does
 	failFast bool
-	out      string // the folder for what a failure leaves behind; empty: nothing is kept
+	out      string // the folder for the evidence of a failure; empty means none
 	again    string // the command that runs it again
 	missing  []spec.Feature
 	expected []expect.Entry
@@ -96,8 +96,8 @@ func (c *Cell) finish(r spec.Result) {
 	close(c.done)
 }
 
-// Select returns the scenarios that the options choose, in the order of reports. It omits those that would be skipped
-// in such a cluster or, if there are Proxiers, by each of them for lack of features.
+// Select returns the scenarios that the options choose, in the order of reports. It omits scenarios that such a cluster
+// cannot run, and, if there are Proxiers, those that all of them skip for lack of features.
 func Select(o Options) ([]spec.Scenario, error) {
 	scenarios, err := o.selectScenarios()
 	if err != nil {
@@ -207,8 +207,8 @@ func (o Options) selectScenarios() ([]spec.Scenario, error) {
 	return out, nil
 }
 
-// checkFeatures refuses a proxier that declares what no scenario could ever ask for, most likely a typing error that
-// would turn tests off, and an enforcer that enforces nothing.
+// checkFeatures returns an error for a proxier that declares an unknown feature, because a misspelt feature would skip
+// scenarios, and for an enforcer that enforces nothing.
 func (o Options) checkFeatures() error {
 	known := spec.Features(spec.AllFeatures()...)
 	var errs []error
@@ -230,7 +230,8 @@ func (o Options) checkFeatures() error {
 	return errors.Join(errs...)
 }
 
-// admit decides whether the cell runs, given what the programs on a node declare together, and why they cannot run.
+// admit decides whether the cell runs. declared are the features of all programs on a node, and unusable is why they
+// cannot run.
 func (c *Cell) admit(o Options, unusable error, declared spec.FeatureSet) {
 	var cannot *spec.UnusableError
 	switch {
@@ -243,7 +244,7 @@ func (c *Cell) admit(o Options, unusable error, declared spec.FeatureSet) {
 	}
 }
 
-// whySkip returns why the scenario does not run on the proxier, empty if it does, and the features that it lacks.
+// whySkip returns why the scenario does not run on the proxier, empty if it does, and the missing features.
 func (o Options) whySkip(s spec.Scenario, p spec.Proxier, declared spec.FeatureSet) (string, []spec.Feature) {
 	if lack := o.clusterLacks(s); lack != "" {
 		return lack, nil
@@ -259,7 +260,7 @@ func (o Options) whySkip(s spec.Scenario, p spec.Proxier, declared spec.FeatureS
 	}
 }
 
-// clusterLacks returns what keeps a scenario from running in clusters of these options, empty if nothing does.
+// clusterLacks returns why a scenario cannot run in clusters of these options, empty if it can.
 func (o Options) clusterLacks(s spec.Scenario) string {
 	for _, f := range s.Families {
 		if !slices.Contains(o.Stack.Families(), f) {

@@ -59,8 +59,7 @@ func TestAScenarioIsSkippedWhereItsFamiliesAreNot(t *testing.T) {
 	}
 }
 
-// Some proxiers cannot be told everything that an administrator may want. Scenarios that need it are skipped, the
-// others run.
+// Some proxiers do not support all of an administrator's settings. Scenarios that need it are skipped, the others run.
 func TestAConfigurationThatAProxierCannotTakeIsASkip(t *testing.T) {
 	own := simple("wants-masquerade-all")
 	own.Cluster = &spec.ClusterConfig{Proxy: spec.ProxyConfig{MasqueradeAll: true}}

@@ -75,7 +75,7 @@ func (w *world) judge(probes []*probed) error {
 	return w.record.judge(probes, facts, func(p *probed) []spec.Hop { return w.path(p, facts) })
 }
 
-// expand returns each row that concerns this cluster once for each of its families.
+// expand returns one row per family for each row that applies to this cluster.
 func (w *world) expand(rows []spec.Row) []*probed {
 	var out []*probed
 	for _, r := range rows {

@@ -18,19 +18,18 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// probeLimit bounds one probe with its fences. It is for hangs; answers and proved silence take far less.
+// probeLimit bounds one probe with its fences, to detect hangs. Answers and proved silence take far less.
 const probeLimit = time.Minute
 
-// patience is how long a probe whose answer is wanted goes on waiting after the fence has shown that none is on its
-// way. It covers what the fence cannot see: a proxier that relays through a process of its own, and the first
-// retransmission of a SYN (1 s, RFC 6298).
+// patience is how long a probe that requires an answer waits after its fences. It covers delays that fences cannot
+// detect: those of a proxier that relays in user space, and the first retransmission of a SYN (1 s, RFC 6298).
 const patience = 5 * time.Second
 
-// hastyPatience is that of a failFast run. It still covers the retransmission.
+// hastyPatience is the patience of a failFast run. It still covers the retransmission.
 const hastyPatience = 2 * time.Second
 
-// unwantedLimit is the number of unwanted outcomes after which the remaining probes of a row are not sent: the row has
-// failed, and each further probe might cost its patience. A failFast run uses 1.
+// unwantedLimit is the number of unwanted outcomes after which a row stops: it has failed, and each further probe might
+// wait for its patience. A failFast run uses 1.
 const unwantedLimit = 3
 
 // prober sends the probes of a scenario.
@@ -66,7 +65,7 @@ func (p *prober) close() error {
 	return errors.Join(errs...)
 }
 
-// probeOf returns the probe that a row sends in one family, as often as it says.
+// probeOf returns the probe of a row in one family.
 func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, err error) {
 	to, err := p.Resolve(row.To, family, row.Protocol())
 	if err != nil {
@@ -87,18 +86,18 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 		From: from.NS, Source: source, To: to, Proto: row.Protocol(), Payload: row.Payload,
 		Patience: p.patience, IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
-		// What is masqueraded on a node has that node's address, too.
+		// Masqueraded packets have the node's address, too.
 		Low:    p.Lab().Node(row.From) != nil && row.SeenAs == spec.Itself(),
 		Fences: p.fences(from, family, row.By),
 	}
-	// Network policies may keep a pod from sending echoes, but not its node, which sends them from the same CPU.
+	// Network policies may drop a pod's echoes, but not those of its node, which sends them from the same CPU.
 	if pod := p.Lab().Pod(from.Name()); pod != nil && p.Features()[spec.NetworkPolicy] {
 		probe.FencesFrom = pod.Node().NS
 	}
 	return probe, nil
 }
 
-// checkProxier refuses a row that would judge a node without a proxier.
+// checkProxier returns an error for a row that would judge a node without a proxier.
 func (p *prober) checkProxier(row spec.Row, from *lab.Host) error {
 	at := ""
 	switch row.To.Kind {
@@ -114,7 +113,7 @@ func (p *prober) checkProxier(row spec.Row, from *lab.Host) error {
 		strings.Join(p.env.own.Nodes, ", "))
 }
 
-// source returns the address and port that a row sends from; the zero values leave them to the probe.
+// source returns the address and port that a row sends from. For zero values the probe chooses.
 func (p *prober) source(row spec.Row, family lab.Family) (netip.AddrPort, error) {
 	if row.As == (spec.Target{}) {
 		return netip.AddrPortFrom(netip.Addr{}, row.SourcePort), nil
@@ -127,8 +126,8 @@ func (p *prober) source(row spec.Row, family lab.Family) (netip.AddrPort, error)
 }
 
 // fences returns addresses that answer ICMP echo. Once they have answered, no packet that the probe caused can still be
-// on its way. They are every node and, from inside the cluster and unless policies may isolate them, the pods that may
-// answer, or, if none may, every pod of the scenario. An unrelated pod may be removed at any time.
+// on its way. They are all nodes and, if the sender is in the cluster and policies cannot isolate pods, the pods that
+// may answer, or all pods of the scenario if none may. Pods of other scenarios may be removed at any time.
 func (p *prober) fences(from *lab.Host, family lab.Family, by []string) []netip.Addr {
 	l := p.Lab()
 	var out []netip.Addr
@@ -147,7 +146,7 @@ func (p *prober) fences(from *lab.Host, family lab.Family, by []string) []netip.
 	return out
 }
 
-// send sends one probe of a row: on the row's connection, or on a fresh one.
+// send sends one probe of a row on the row's kept connection, or on a new one.
 func (p *prober) send(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) error {
 	if row.Conn != "" {
 		return p.sendKept(ctx, row, probe, o)
@@ -188,8 +187,8 @@ func (p *prober) sendKept(ctx context.Context, row spec.Row, probe traffic.Probe
 	return nil
 }
 
-// open probes once and leaves the connection open if there was an answer, and a UDP socket that is to be kept in any
-// case.
+// open sends a first probe. It keeps the connection open if there was an answer, and a UDP socket for a kept connection
+// in any case.
 func (p *prober) open(ctx context.Context, row spec.Row, probe traffic.Probe, o *spec.Observation) (*traffic.Conn,
 	error) {
 	ctx, cancel := limited(ctx)
@@ -199,12 +198,12 @@ func (p *prober) open(ctx context.Context, row spec.Row, probe traffic.Probe, o 
 	return conn, p.complete(row, o)
 }
 
-// limited is the context of one probe.
+// limited returns the context of one probe.
 func limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, probeLimit, fmt.Errorf("the probe's limit of %s is over", probeLimit))
 }
 
-// complete adds to an observation what the client cannot see, and names pods as the scenario does.
+// complete adds to an observation the evidence from nodes and servers, and replaces pod names by the scenario's names.
 func (p *prober) complete(row spec.Row, o *spec.Observation) error {
 	if o.Fault != nil {
 		return o.Fault

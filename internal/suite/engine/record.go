@@ -13,9 +13,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// record keeps what a scenario showed.
+// record keeps the results of a scenario.
 type record struct {
-	stepName string // of the step that is played
+	stepName string // of the current step
 	checked  bool   // a check of a step has judged
 
 	mu       sync.Mutex
@@ -23,21 +23,21 @@ type record struct {
 	notAsked []string      // rows that concern other proxiers
 	remarks  []string      // printed with the verdict of a pass
 	expected *expected
-	failures []failedRows // what did not hold, for the evidence of a failure
+	failures []failedRows // the rows that did not hold, for the evidence of a failure
 }
 
-// probed is a row in one family and what was seen of it.
+// probed is a row in one family with its observations.
 type probed struct {
 	row    spec.Row
 	family lab.Family
 	seen   []spec.Observation
 	fault  error
 	wrong  []string
-	known  bool // an expectation foresees what is wrong
+	known  bool // an expectation explains the failure
 }
 
-// judge judges rows and records them. The error is of type failedRows if one does not hold that no expectation names,
-// and a HarnessError if one could not be probed.
+// judge judges rows and records them. It returns failedRows if a row fails unexpectedly, and a HarnessError if a row
+// could not be probed.
 func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []spec.Hop) error {
 	var faults []error
 	failed := false
@@ -87,10 +87,10 @@ func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 	r.probed = append(r.probed, entry)
 }
 
-// empty reports whether rows were left out and nothing else was judged.
+// empty reports whether rows were omitted and nothing else was judged.
 func (r *record) empty() bool { return len(r.notAsked) > 0 && len(r.probed) == 0 && !r.checked }
 
-// omit records a row that is not asked of this proxier.
+// omit records a row that does not apply to this proxier.
 func (r *record) omit(row spec.Row) {
 	why := "only without " + string(row.Unless)
 	if row.If != "" {
@@ -113,8 +113,8 @@ func (r *record) Note(text string) {
 	}
 }
 
-// outcomes returns each outcome that was seen once; with unwanted, only those that the row does not allow, unless all
-// are allowed and something else is wrong.
+// outcomes returns the distinct outcomes. With unwanted it returns only those that the row does not allow, or all if
+// the row allows them all and failed for another reason.
 func (p *probed) outcomes(unwanted bool) []string {
 	var texts []string
 	for _, o := range p.seen {
@@ -131,7 +131,7 @@ func (p *probed) outcomes(unwanted bool) []string {
 	return texts
 }
 
-// got describes what was seen, and what is wrong about it where the description does not show that.
+// got describes the observations, and adds the mismatches that the description does not show.
 func (p *probed) got(facts spec.Facts) string {
 	got := p.row.Got(p.seen, facts)
 	if extra := strings.Join(p.wrong, "; "); extra != "" && !strings.Contains("got "+got, extra) {
@@ -140,7 +140,7 @@ func (p *probed) got(facts spec.Facts) string {
 	return got
 }
 
-// decisive returns the first observation that is not as wanted, or the first of all.
+// decisive returns the first unwanted observation, or the first one if none is unwanted.
 func (p *probed) decisive() *spec.Observation {
 	if len(p.seen) == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Resolve turns a target into an address of the family. A Service that has been deleted keeps its addresses here.
+// Resolve returns a target's address and port in the family. For a deleted Service it uses the last known addresses.
 func (s *scope) Resolve(to spec.Target, family lab.Family, proto string) (netip.AddrPort, error) {
 	addr, err := s.address(to, family)
 	port := to.Port
@@ -52,7 +52,7 @@ func (s *scope) address(to spec.Target, family lab.Family) (addr netip.Addr, err
 	return addr, err
 }
 
-// service returns a Service; one that is gone is returned as it was when it was last resolved.
+// service returns a Service. For a deleted one it returns the object of its last resolution.
 func (s *scope) service(name string) (*corev1.Service, error) {
 	svc, ok := store.Get[*corev1.Service](s.Store(), s.namespace, name)
 	s.mu.Lock()

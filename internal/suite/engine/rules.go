@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Rules places a proxier, configured as own says, in a cluster of its own, applies objects, and writes what is then
-// programmed on a node. The cluster's kind is that of the options, which are used for nothing else.
+// Rules starts a proxier in a new cluster with the configuration own, applies objects, and writes the resulting rules
+// of a node. Of the options it uses only the cluster's kind.
 func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.ClusterConfig, objects []store.Object, node string,
 	w io.Writer) (err error) {
 	if !slices.Contains(NodeNames(), node) {
@@ -24,7 +24,7 @@ func Rules(ctx context.Context, o Options, p spec.Proxier, own spec.ClusterConfi
 	if err := p.Usable(ctx, o.Stack.Families()...); err != nil {
 		return fmt.Errorf("%s: %w", p.Name(), err)
 	}
-	own.Nodes = nil // whatever node is asked for
+	own.Nodes = nil // so that the requested node has a proxier
 	env, err := NewRun(nil, o).build(ctx, p, own)
 	if err != nil {
 		return err

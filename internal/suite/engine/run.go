@@ -23,26 +23,26 @@ type Run struct {
 	cells   []*Cell
 	ended   atomic.Int64
 	done    chan struct{} // closed when all cells have ended
-	over    chan struct{} // closed when, after that, all clusters are gone but those that are kept
+	over    chan struct{} // closed when all clusters are removed too, except the kept ones
 	leaving sync.WaitGroup
 
 	mu      sync.Mutex
-	kept    []*environment     // with failed scenarios in them, if Options.KeepFailed
-	retired []*cluster.Cluster // in which nothing happens any more, the oldest first
-	note    string             // how the first cluster describes itself
-	left    []error            // errors from taking clusters down
+	kept    []*environment     // clusters with failed scenarios, if Options.KeepFailed
+	retired []*cluster.Cluster // clusters that are no longer used, the oldest first
+	note    string             // the first cluster's description
+	left    []error            // errors of removing clusters
 }
 
-// scenarioLimit bounds one scenario. It is for hangs: in a software-emulated machine that has other things to do as
-// well, a scenario takes a minute where it takes a second elsewhere.
+// scenarioLimit bounds one scenario, to detect hangs. A scenario of one second takes a minute on a busy machine with
+// software emulation.
 const scenarioLimit = 15 * time.Minute
 
-// NewRun returns a run of planned cells, possibly of only some of the plan. It starts nothing; Do does.
+// NewRun returns a run of all or some of the planned cells. Do starts it.
 func NewRun(cells []*Cell, o Options) *Run {
 	return &Run{options: o, cells: cells, done: make(chan struct{}), over: make(chan struct{})}
 }
 
-// Start plans and runs the cells, and returns when all have ended; Close waits until its clusters are gone. If the
+// Start plans and runs the cells, and returns when all have ended. Close waits until the clusters are removed. If the
 // options are invalid, it returns an error and runs nothing.
 func Start(ctx context.Context, o Options) (*Run, error) {
 	cells, err := Plan(ctx, o)
@@ -55,7 +55,7 @@ func Start(ctx context.Context, o Options) (*Run, error) {
 	return r, nil
 }
 
-// Do runs the cells, takes the clusters down and returns; it is called once. Cells whose skip was decided end first.
+// Do runs the cells and removes the clusters. Call it once. Skipped cells end first.
 func (r *Run) Do(ctx context.Context) {
 	defer close(r.over)
 	r.skipAll()
@@ -72,10 +72,11 @@ func (r *Run) Do(ctx context.Context) {
 	r.retired = nil
 }
 
-// Wait returns when all cells have ended.
+// Wait waits until all cells have ended.
 func (r *Run) Wait() { <-r.done }
 
-// Note describes the kind of cluster that the scenarios ran in: overlay and why, pods, families.
+// Note describes the kind of cluster that the scenarios ran in: the overlay and the reason for it, the pod network and
+// the families.
 func (r *Run) Note() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +103,8 @@ func (r *Run) Kept() []string {
 	return out
 }
 
-// Close takes down the clusters that were kept. It returns the errors of that and of all earlier clusters, such as a
-// proxier that does not leave its node.
+// Close removes the kept clusters. It returns the errors of removing all clusters of the run, such as a proxier that
+// does not stop.
 func (r *Run) Close(ctx context.Context) error {
 	<-r.over
 	errs := r.left
@@ -139,7 +140,7 @@ func (r *Run) announce(c *Cell) {
 	}
 }
 
-// runCell runs one scenario and returns its result, also where the scenario panics.
+// runCell runs one scenario and returns its result, even if the scenario panics.
 func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result spec.Result) {
 	if r.options.Listen != nil {
 		r.options.Listen(Event{Cell: c, Ended: int(r.ended.Load()), Total: len(r.cells)})
@@ -181,7 +182,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	return result
 }
 
-// guard returns the error of f, or the one that spec.Try or spec.Must ended it with. Any other panic becomes a
+// guard calls f and returns its error, or the error with which spec.Try or spec.Must ended f. Any other panic becomes a
 // HarnessError.
 func guard(f func() error) (err error) {
 	defer func() {
@@ -192,7 +193,7 @@ func guard(f func() error) (err error) {
 	return spec.Tried(f)
 }
 
-// notBuilt returns the result where no cluster could be built: a skip if the proxier cannot be configured so.
+// notBuilt returns the result if no cluster could be built: a skip if the proxier does not support the configuration.
 func notBuilt(err error) spec.Result {
 	var cannot *spec.UnusableError
 	if errors.As(err, &cannot) {
@@ -201,7 +202,7 @@ func notBuilt(err error) spec.Result {
 	return verdictOf(err)
 }
 
-// verdictOf is pass for nil, broken for a fault of the harness or an interrupted run, and fail for the rest.
+// verdictOf returns Pass for nil, Broken for a fault of the harness or an interrupted run, and Fail for other errors.
 func verdictOf(err error) spec.Result {
 	var fault *spec.HarnessError
 	switch {

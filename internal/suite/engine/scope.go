@@ -18,7 +18,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// scope is a scenario's part of a cluster: its namespaces, and all that it can name.
+// scope is a scenario's part of a cluster: its namespaces, and the objects and hosts that it can name.
 type scope struct {
 	env       *environment
 	namespace string
@@ -27,8 +27,8 @@ type scope struct {
 	lastSeen    map[string]*corev1.Service // as they were when their addresses were last resolved
 	servers     []*traffic.Server          // on hosts that are not pods
 	others      []string                   // further namespaces that the scenario has made
-	revision    uint64                     // newest one of the cluster that newest has read
-	ownRevision uint64                     // newest one among those that the scenario has to wait for
+	revision    uint64                     // newest revision of the cluster that newest has read
+	ownRevision uint64                     // newest revision that the scenario has to wait for
 }
 
 func (s *scope) Lab() *lab.Lab             { return s.env.Lab() }
@@ -36,7 +36,7 @@ func (s *scope) Store() *store.Store       { return s.env.Store() }
 func (s *scope) Namespace() string         { return s.namespace }
 func (s *scope) Features() spec.FeatureSet { return s.env.declared }
 
-// claimNamespaces makes namespaces among the objects the scenario's own.
+// claimNamespaces records the namespaces among the objects as the scenario's own.
 func (s *scope) claimNamespaces(objects []store.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *scope) Host(name string) (*lab.Host, error) {
 		"router", name)
 }
 
-// nodeOf returns the name of the node that a host is, or whose pod it is; empty if it is outside of the cluster.
+// nodeOf returns the name of a node, or of a pod's node. It is empty for a host outside the cluster.
 func (s *scope) nodeOf(h *lab.Host) string {
 	if p := s.Lab().Pod(h.Name()); p != nil {
 		return p.Node().Name()
@@ -139,7 +139,7 @@ func (s *scope) Flow(node, proto string, orig observe.Tuple) (observe.Flow, bool
 	return flow, ok, nil
 }
 
-// facts returns what judging needs to know of the hosts.
+// facts returns the facts for Row.Judge.
 func (s *scope) facts() (spec.Facts, error) {
 	names, err := s.env.names(s.namespace)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// lane is how many draws of an even spread are made one after another, beside others. It does not matter in what order
-// they are.
+// lane is the number of consecutive probes of one lane in a row with Even. Lanes run concurrently, because the order of
+// draws does not matter.
 const lane = 50
 
 // probeRow sends the probes of a row in one family, one after another, or in lanes.
@@ -32,7 +32,7 @@ func (p *prober) probeRow(ctx context.Context, row spec.Row, family lab.Family) 
 	return s.seen, s.err
 }
 
-// sending is the probes of a row in one family, and what was seen.
+// sending holds the probes of a row in one family and their observations.
 type sending struct {
 	prober *prober
 	row    spec.Row
@@ -40,13 +40,13 @@ type sending struct {
 	family lab.Family
 
 	mu       sync.Mutex
-	left     int // how many are still to be sent
+	left     int // number of probes not yet sent
 	unwanted int
 	seen     []spec.Observation
 	err      error
 }
 
-// send sends probes until none is left, or the row has failed.
+// send sends probes until none is left or the row has failed.
 func (s *sending) send(ctx context.Context) {
 	for s.take() {
 		o := spec.Observation{Family: s.family, To: s.probe.To}
@@ -55,7 +55,7 @@ func (s *sending) send(ctx context.Context) {
 	}
 }
 
-// take reports whether one more probe is to be sent.
+// take reports whether to send one more probe, and counts it.
 func (s *sending) take() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

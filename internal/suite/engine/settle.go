@@ -17,7 +17,7 @@ func (s *scope) Settle(ctx context.Context) error {
 	return s.env.settle(ctx, s.newest())
 }
 
-// waitPods returns when the scenario's pods run.
+// waitPods waits until the scenario's pods run.
 func (s *scope) waitPods(ctx context.Context) error {
 	for _, ns := range s.namespaces() {
 		if err := s.env.WaitPods(ctx, ns); err != nil {
@@ -28,12 +28,12 @@ func (s *scope) waitPods(ctx context.Context) error {
 }
 
 // newest returns the newest revision that changed an object of the scenario or a cluster-wide one. The scenario need
-// not wait for the changes that others make all the time.
+// not wait for the changes of other scenarios.
 func (s *scope) newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	events, err := s.Store().EventsSince(s.revision)
-	if err != nil { // the history does not reach back so far
+	if err != nil { // the history no longer contains the revision
 		s.revision = s.Store().Snapshot().Revision
 		s.ownRevision = s.revision
 		return s.ownRevision

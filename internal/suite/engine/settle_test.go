@@ -18,7 +18,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// A scenario waits for what it has changed itself, and for nodes, but not for what others do beside it.
+// A scenario waits for its own changes and for nodes, but not for the changes of other scenarios.
 func TestAScenarioWaitsForItsOwnChanges(t *testing.T) {
 	for _, change := range []spec.Action{Apply(Service("mine")), Zone("n1", "west")} {
 		var held atomic.Bool

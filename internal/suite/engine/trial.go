@@ -13,7 +13,7 @@ import (
 )
 
 // trialLimit is the time within which a program must converge for the first time, in a cluster without Services. A
-// program that takes longer does not work, and hundreds of scenarios would each wait to find that out.
+// program that takes longer does not work, and otherwise each of hundreds of scenarios would wait for it.
 const trialLimit = 30 * time.Second
 
 // trial is the first convergence of a proxier in a run. One cluster tries it; the others wait for the result before
@@ -31,14 +31,14 @@ func (t *trial) end(failed string) {
 	close(t.done)
 }
 
-// passed reports whether the program works, once that is known.
+// passed waits for the result and reports whether the program works.
 func (t *trial) passed() bool {
 	<-t.done
 	return t.failed == ""
 }
 
-// try waits until the program has converged on all nodes of a cluster, which may not have been built because of err. If
-// it does not converge, the first cell fails with the reason and the evidence.
+// try waits until the program has converged on all nodes of a cluster. err is not nil if the cluster could not be
+// built. If the program does not converge, the first cell fails with the reason and the evidence.
 func (r *Run) try(ctx context.Context, t *trial, env *environment, err error, first *Cell) {
 	if err != nil {
 		result := notBuilt(err)

@@ -22,8 +22,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// world is a running scenario. It implements spec.World: scope finds what the scenario names, prober sends its probes,
-// and record keeps what they showed.
+// world is a running scenario. It implements spec.World: scope finds the objects and hosts that the scenario names,
+// prober sends its probes, and record keeps their results.
 type world struct {
 	*scope
 	*prober
@@ -31,7 +31,8 @@ type world struct {
 	cell *Cell
 }
 
-// newWorld makes the scenario's namespace and everything that is given in it, and returns when all of it runs.
+// newWorld creates the scenario's namespace and its given objects, and waits until the pods run and the nodes have
+// converged.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	s := &scope{env: env, namespace: c.Scenario.ID, lastSeen: map[string]*corev1.Service{}}
 	w := &world{scope: s, prober: newProber(s, c.failFast), record: &record{expected: newExpected(c.expected)}, cell: c}
@@ -49,8 +50,8 @@ func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	return w, w.Settle(ctx)
 }
 
-// servicesLast keeps Services back until the pods run: a proxier would otherwise have to program each one twice,
-// without endpoints and with them.
+// servicesLast splits off the Services, which are created once the pods run. Otherwise a proxier would program each
+// Service twice, without endpoints and with them.
 func servicesLast(scene []store.Object) [2][]store.Object {
 	var out [2][]store.Object
 	for _, o := range scene {
@@ -63,7 +64,7 @@ func servicesLast(scene []store.Object) [2][]store.Object {
 	return out
 }
 
-// Scene returns the objects that a scenario begins with: its namespace, and in it everything that is given.
+// Scene returns the objects that a scenario begins with: its namespace and its given objects.
 func Scene(s spec.Scenario) []store.Object {
 	objects := []store.Object{&corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
@@ -75,8 +76,7 @@ func Scene(s spec.Scenario) []store.Object {
 	return objects
 }
 
-// adopt returns a copy of an object for a scenario: in its namespace, and in every family of the cluster unless it says
-// otherwise.
+// adopt returns a copy of an object with a scenario's defaults: its namespace, and all families of the cluster.
 func adopt(o store.Object, namespace string) store.Object {
 	o = o.(runtime.Object).DeepCopyObject().(store.Object)
 	if r := store.ResourceOf(o); o.GetNamespace() == "" && r != nil && r.Namespaced {
@@ -90,8 +90,7 @@ func adopt(o store.Object, namespace string) store.Object {
 }
 
 // dropForeignIPs removes external IPs of families that the cluster does not have from Services. The API allows them,
-// but there are proxiers that one such Service keeps from serving the external IPs of all others, in scenarios that
-// have nothing to do with it.
+// but in some proxiers one such Service breaks the external IPs of all others, and so of other scenarios.
 func (s *scope) dropForeignIPs(objects []store.Object) {
 	families := s.Lab().Stack().Families()
 	for _, o := range objects {
@@ -104,7 +103,7 @@ func (s *scope) dropForeignIPs(objects []store.Object) {
 	}
 }
 
-// close closes what the scenario left open and deletes its namespaces, unless they are to be kept.
+// close closes the scenario's sockets and deletes its namespaces, unless keep is set.
 func (w *world) close(keep bool) error {
 	errs := []error{w.prober.close()}
 	for _, s := range w.servers {

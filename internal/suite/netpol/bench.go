@@ -36,10 +36,10 @@ type Options struct {
 	// Proxier, if not nil, serves Services beside the enforcer. Each table is then also fired through a Service for
 	// each pod.
 	Proxier spec.Proxier
-	// Patience is for enforcers that do not report when they have converged: how long they may take on a machine of
-	// usual speed. Zero: the enforcer has converged when Apply returns.
+	// Patience is how long an enforcer may take to converge after Apply, on a machine of usual speed. Zero means that
+	// the enforcer has converged when Apply returns.
 	Patience time.Duration
-	// Misreading changes the policies on their way to the enforcers. Nil: they get the policies as written.
+	// Misreading changes the policies that the enforcers get. Nil means no change.
 	Misreading *misreading.Reading
 }
 
@@ -79,12 +79,12 @@ func NewBench(ctx context.Context, enforcer spec.Proxier, o Options) (*Bench, er
 	return b, nil
 }
 
-// closing adds what Close has to do, before everything that was added earlier.
+// closing adds a function that Close calls, before all functions that were added earlier.
 func (b *Bench) closing(f func() error) {
 	b.closers = append(b.closers, func(context.Context) error { return f() })
 }
 
-// Close takes everything down.
+// Close stops the enforcers and removes the cluster.
 func (b *Bench) Close(ctx context.Context) error {
 	var err error
 	for _, f := range slices.Backward(b.closers) {
@@ -93,7 +93,7 @@ func (b *Bench) Close(ctx context.Context) error {
 	return err
 }
 
-// startPods starts the pods in an order in which they get their planned addresses: one on each node at a time.
+// startPods starts the pods in the order that gives them their planned addresses: one on each node at a time.
 func (b *Bench) startPods(ctx context.Context) error {
 	if err := b.cluster.Store().Apply(namespaceObjects()...); err != nil {
 		return err
@@ -207,8 +207,8 @@ func (b *Bench) startEvidence(context.Context) error {
 	return nil
 }
 
-// checkAllOpen shows that every pod reaches every pod while there are no policies. An enforcer that logs no drops can
-// be blamed for a drop only because of this.
+// checkAllOpen checks that every pod reaches every pod without policies. Only then can a drop be attributed to an
+// enforcer that logs no drops.
 func (b *Bench) checkAllOpen(ctx context.Context) error {
 	if b.enforcer.Features()[spec.PolicyDropLog] {
 		return nil
@@ -224,7 +224,8 @@ func (b *Bench) checkAllOpen(ctx context.Context) error {
 	return nil
 }
 
-// apply replaces the policies by others, as a reading takes them, and returns when every enforcer has applied them.
+// apply replaces all policies, changed by the misreading if there is one, and waits until every enforcer has applied
+// them.
 func (b *Bench) apply(ctx context.Context, policies []*networkingv1.NetworkPolicy, r *misreading.Reading) error {
 	policies = forStack(policies, b.options.Stack)
 	if r != nil {
@@ -285,10 +286,10 @@ func (e *ApplyError) Error() string {
 // Unwrap returns the enforcer's error.
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// ns is the namespace of a pod, by its number in Pods.
+// ns returns the network namespace of a pod, given its number in Pods.
 func (b *Bench) ns(pod int) *netns.NS { return b.cluster.Lab().Pod(Pods[pod]).NS }
 
-// together calls f for 0 to n-1 at the same time and joins the errors.
+// together calls f for 0 to n-1 concurrently and joins the errors.
 func together(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

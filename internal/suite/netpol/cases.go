@@ -27,17 +27,18 @@ import (
 type Case struct {
 	ID       string
 	Priority spec.Priority
-	// Given describes the policies in a phrase. Source is the document that promises the table, Why what it says.
+	// Given describes the policies in a phrase. Source is the document that requires the table, and Why quotes or sums
+	// it up.
 	Given, Why, Source string
-	// Policies are as written, for IPv4: not yet defaulted.
+	// Policies are for IPv4, without the API's defaults.
 	Policies []*networkingv1.NetworkPolicy
 	// NamedPorts are names of ports in addition to those of the grid.
 	NamedPorts NamedPorts
-	// Blocked is the table for IPv4. Nil: the case is judged by the oracle alone.
+	// Blocked is the table for IPv4. Nil means that only the oracle judges the case.
 	Blocked *Table
 }
 
-// Static are the cases that come with the program.
+// Static returns the cases that come with the program.
 func Static() ([]Case, error) { return Load("cases.json", networkpolicy.Cases) }
 
 // Load reads cases: a file in the form of the built-in one, or a manifest of NetworkPolicies, which is one case without
@@ -95,7 +96,7 @@ func (c *Case) judge(stack lab.Stack) (*oracle.Cluster, error) {
 // tableOf returns the oracle's table in one IP family.
 func tableOf(c *oracle.Cluster, f lab.Family) Table { return tableBy(c, f, c.Allows) }
 
-// tableBy returns the table of any judge.
+// tableBy returns the table of a judge.
 func tableBy(c *oracle.Cluster, f lab.Family, allows func(oracle.Flow) bool) (t Table) {
 	ends := endsOf(c, f)
 	for i := range t {
@@ -140,7 +141,7 @@ func differences(want, got *Table) string {
 
 // caseFile is a file of cases; see docs/netpol.md.
 type caseFile struct {
-	Grid  json.RawMessage   `json:"grid"` // for the reader: the grid is always the same
+	Grid  json.RawMessage   `json:"grid"` // ignored; the grid is always the same
 	Cases []json.RawMessage `json:"cases"`
 }
 
@@ -152,10 +153,10 @@ type writtenCase struct {
 	Source          string                         `json:"source"`
 	Policies        []json.RawMessage              `json:"policies"`
 	ExtraNamedPorts map[string][][]json.RawMessage `json:"extraNamedPorts"`
-	// the number of cells in blocked, against typing mistakes
+	// the number of cells in blocked, to detect typing errors
 	BlockedNonSelf *int      `json:"blockedNonSelf"`
 	Blocked        *[]string `json:"blocked"`
-	KillsMutants   []string  `json:"killsMutants"` // for the reader
+	KillsMutants   []string  `json:"killsMutants"` // informative
 }
 
 func decode(source string, data []byte) ([]Case, error) {
@@ -195,7 +196,7 @@ func decode(source string, data []byte) ([]Case, error) {
 	return out, errors.Join(errs...)
 }
 
-// strictly decodes JSON and refuses unknown and repeated fields.
+// strictly decodes JSON. Unknown and repeated fields are errors.
 func strictly(data []byte, into any) error {
 	slips, err := kjson.UnmarshalStrict(data, into)
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
@@ -235,7 +236,7 @@ func (w *writtenCase) read() (Case, error) {
 	return c, errors.Join(errs...)
 }
 
-// readNamedPort reads ["http", 80, "TCP"].
+// readNamedPort decodes a named port such as ["http", 80, "TCP"].
 func readNamedPort(pod string, words []json.RawMessage) (NamedPort, error) {
 	var name, protocol string
 	var number int32

@@ -131,7 +131,7 @@ func TestEveryMisreadingShowsInACase(t *testing.T) {
 	t.Logf("a greedy choice: %q", greedy(kills))
 }
 
-// greedy takes the case that tells most of what is left to be told, again and again.
+// greedy repeatedly picks the case that distinguishes the most misreadings that are left.
 func greedy(kills map[string]map[string]bool) []string {
 	var chosen []string
 	told := map[string]bool{}

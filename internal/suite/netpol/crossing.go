@@ -8,8 +8,8 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// crossing is the evidence on enforcers that log nothing: the packets on the devices of the pods. A packet that has
-// left its sender and has not reached its target was dropped in between: without policies, every pod reaches every pod.
+// crossing is the evidence for enforcers that log nothing: the packets on the devices of the pods. Without policies
+// every pod reaches every pod, so a packet that left its sender and did not reach its target was dropped by a policy.
 type crossing []*observe.Capture
 
 func (c crossing) drain() (func(sent, delivered flowKey) Mark, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// Describe writes in sentences what the policies of a case mean.
+// Describe writes the meaning of a case's policies in sentences.
 func Describe(w io.Writer, c Case) error {
 	var b strings.Builder
 	for _, p := range c.Policies {
@@ -104,7 +104,7 @@ func describePort(p networkingv1.NetworkPolicyPort) string {
 	return fmt.Sprintf("%s port %d", protocol, p.Port.IntVal)
 }
 
-// selected describes which of some things a selector selects.
+// selected describes a selector's set of things.
 func selected(things string, s *metav1.LabelSelector) string {
 	var conditions []string
 	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {

@@ -10,10 +10,10 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// evidence shows the fate of requests that were not answered.
+// evidence shows where unanswered requests were dropped.
 type evidence interface {
-	// drain takes the evidence since the last call and returns a classifier of requests, given the flow as sent and as
-	// delivered: Dropped, Arrived, or Lost without evidence.
+	// drain takes the evidence since the last call. classify returns the mark of a request, given its flow before and
+	// after translation: Dropped, Arrived, or Lost without evidence.
 	drain() (classify func(sent, delivered flowKey) Mark, err error)
 }
 
@@ -25,7 +25,7 @@ type flowKey struct {
 
 func (k flowKey) reply() flowKey { return flowKey{k.proto, k.to, k.from} }
 
-// dropLog is the evidence on enforcers that log packets before they drop them.
+// dropLog is the evidence for enforcers that log packets before they drop them.
 type dropLog []*observe.LogGroups
 
 // groups are the NFLOG groups of packets that ingress and egress rules deny.

@@ -14,7 +14,7 @@ import (
 // Cases are written for IPv4. For an IPv6 cluster, every range is replaced by its twin in the other family; for a
 // dual-stack cluster, every IPv4 range gets its IPv6 twin beside it.
 
-// podRange are the addresses of all pods.
+// podRange is the range of all pods, by family.
 var podRange = map[lab.Family]netip.Prefix{
 	lab.V4: netip.MustParsePrefix("10.244.0.0/16"),
 	lab.V6: netip.MustParsePrefix("fd00:10:244::/48"),

@@ -12,8 +12,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Faults returns the faults that enforcers are judged with: every misreading that can be given to them, and faults in
-// the rules that they write. The cases named by a misreading are the first three whose table it changes, and each
+// Faults returns the faults for judging cases: every misreading that can be tried on an enforcer, and faults in the
+// rules that enforcers write. The cases named by a misreading are the first three whose table it changes, and each
 // further one whose table no misreading before it changes.
 func Faults(cases []Case) ([]faults.Fault, error) {
 	var all []faults.Fault
@@ -43,7 +43,7 @@ func Faults(cases []Case) ([]faults.Fault, error) {
 	return append(all, faults.Enforced...), nil
 }
 
-// changedBy reports whether the IPv4 table of the case is another one under a misreading.
+// changedBy reports whether a misreading changes the IPv4 table of the case.
 func (c Case) changedBy(r misreading.Reading, right *oracle.Cluster) (bool, error) {
 	want := tableOf(right, lab.V4)
 	if r.Allows != nil {

@@ -3,9 +3,9 @@
 // Package netpol judges enforcers of NetworkPolicy by truth tables: every pod of a grid sends to every pod, on every
 // port, with TCP and UDP, and each of the 324 cells must be open or blocked as the policies say.
 //
-// A table is not a step of the scenario engine (package engine), although that could express one as 324 rows. There a
-// table takes 160 to 385 ms, after 165 ms in which agents batch changes, and here 22 ms (medians, same machine). The
-// 163 cases would take a minute instead of a few seconds.
+// A table is not a step of a scenario with 324 rows, because that is slow: 160 to 385 ms in package engine, after 165
+// ms in which agents batch changes, and 22 ms here (medians, same machine). The 163 cases would take a minute instead
+// of a few seconds.
 package netpol
 
 import (
@@ -40,15 +40,15 @@ type Port struct {
 	Protocol corev1.Protocol
 }
 
-// String is "80/TCP".
+// String returns "80/TCP", for example.
 func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
-// name is what every pod calls the port.
+// name returns the name that the port has on every pod.
 func (p Port) name() string {
 	return fmt.Sprintf("serve-%d-%s", p.Number, strings.ToLower(string(p.Protocol)))
 }
 
-// NamedPorts are further names of ports, by pod.
+// NamedPorts are additional names of ports, by pod.
 type NamedPorts map[string][]NamedPort
 
 // NamedPort is a name of a port.
@@ -57,7 +57,7 @@ type NamedPort struct {
 	Port Port
 }
 
-// NamesOf returns the further names of ports of all cases.
+// NamesOf returns the additional port names of all cases. Names that contradict each other are an error.
 func NamesOf(cases []Case) (NamedPorts, error) {
 	all := NamedPorts{}
 	for _, c := range cases {
@@ -99,8 +99,8 @@ func namespaceObjects() []store.Object {
 	return out
 }
 
-// podObject is a pod of the grid. Each further name of a port takes a container of its own, because the names of one
-// container are unique, whatever their protocols.
+// podObject returns a pod of the grid. Each additional port name needs its own container, because port names are unique
+// in a container, also across protocols.
 func podObject(pod, node string, names []NamedPort) *corev1.Pod {
 	namespace, name, _ := strings.Cut(pod, "/")
 	p := &corev1.Pod{
@@ -127,11 +127,11 @@ func podObject(pod, node string, names []NamedPort) *corev1.Pod {
 // nodes are the nodes of the grid.
 var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
 
-// podsPerNode is how many pods each node has. A namespace has a node, and thus a range of addresses, as ipBlocks of
-// cases expect: x is 10.244.1.0/24 and its pods are .2, .3 and .4, and so on.
+// podsPerNode is how many pods each node has. All pods of a namespace are on one node, so each namespace has an address
+// range for ipBlocks: x has 10.244.1.0/24, with its pods at .2, .3 and .4.
 const podsPerNode = 3
 
-// plannedAddrs are the addresses of a pod, by its number in Pods.
+// plannedAddrs returns the addresses of a pod, given its number in Pods.
 func plannedAddrs(pod int, stack lab.Stack) []netip.Addr {
 	node, host := pod/podsPerNode+1, pod%podsPerNode+2
 	var out []netip.Addr
@@ -145,7 +145,7 @@ func plannedAddrs(pod int, stack lab.Stack) []netip.Addr {
 	return out
 }
 
-// planStore returns the API of the grid without a network, with every pod at its planned address.
+// planStore returns a store with the objects of the grid, every pod at its planned address, without a network.
 func planStore(stack lab.Stack, names NamedPorts) (*store.Store, error) {
 	state := store.New(store.Config{Stack: stack})
 	return state, state.Do(func(tx *store.Tx) error {

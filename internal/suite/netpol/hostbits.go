@@ -12,12 +12,12 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// hostBits are policies with ranges whose address has bits behind the prefix, as written. An API server no longer
-// accepts them, but still serves those that an older one has accepted. The store gets them without these bits, and
-// readers of the store see them as written.
+// hostBits are policies with ranges that have host bits, such as 10.244.1.2/24. API servers no longer accept such
+// ranges, but still serve those that an older server accepted. The store gets the ranges without host bits, and its
+// readers see them with host bits.
 type hostBits map[store.Key]*networkingv1.NetworkPolicy
 
-// strip returns the policy as the store accepts it.
+// strip returns the policy without host bits.
 func (h hostBits) strip(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	clean := p.DeepCopy()
 	for _, b := range blocksOf(clean) {
@@ -31,7 +31,7 @@ func (h hostBits) strip(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPoli
 	return clean
 }
 
-// restore returns an object as readers of the store see it.
+// restore returns an object with its host bits.
 func (h hostBits) restore(o store.Object) store.Object {
 	p, ok := o.(*networkingv1.NetworkPolicy)
 	if !ok || h[store.KeyOf(p)] == nil {

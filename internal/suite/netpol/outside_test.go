@@ -19,8 +19,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// late is like an enforcer from outside: it does not log what it drops, and Apply returns before it has converged. It
-// applies a state only after the node has forwarded packets under the state before.
+// late behaves like an external enforcer: it does not log drops, and Apply returns before it has converged. It applies
+// a state only after the node has forwarded packets under the state before.
 type late struct{ spec.Proxier }
 
 func (l late) Features() spec.FeatureSet { return spec.Features(spec.NetworkPolicy) }
@@ -142,7 +142,7 @@ func TestPatienceEnds(t *testing.T) {
 	}
 }
 
-// Through Services, policies say the same, whatever translates the destination.
+// Through Services, policies have the same effect with every proxier.
 func TestTablesThroughServices(t *testing.T) {
 	for _, name := range []string{"iptables", "nftables"} {
 		t.Run(name, func(t *testing.T) {

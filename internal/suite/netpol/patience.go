@@ -16,9 +16,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// applyOpposite brings an enforcer that does not report convergence to a state that differs from the case in as many
-// cells as possible: all denied, or, if the case denies everything, nothing. Rules that are left from the case before
-// then cannot pass for those of this one.
+// applyOpposite makes an enforcer that does not report convergence apply a state that differs from the case in as many
+// cells as possible: everything denied, or nothing if the case denies everything. So the test does not mistake stale
+// rules of the last case for those of this one.
 func (b *Bench) applyOpposite(ctx context.Context, right *oracle.Cluster) error {
 	opposite := Case{Policies: denyAll(), NamedPorts: b.options.NamedPorts}
 	table := tableOf(right, b.options.Stack.Families()[0])
@@ -61,7 +61,7 @@ func (b *Bench) fireUntilRight(ctx context.Context, right *oracle.Cluster) (verd
 	defer cancel()
 	inARow := 0
 	var broken error
-	// An error of Await means that patience has ended. What is wrong then is in the verdicts.
+	// An error of Await means that patience has ended. The verdicts contain the failures.
 	_ = observe.Await(patient, nil, func(context.Context) error {
 		if verdicts, broken = b.fireTables(ctx, right); broken != nil {
 			return nil

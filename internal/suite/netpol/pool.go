@@ -10,7 +10,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Pool is a number of equal benches that work at the same time.
+// Pool is a set of equal benches that work concurrently.
 type Pool []*Bench
 
 // NewPool builds the benches.
@@ -23,7 +23,7 @@ func NewPool(ctx context.Context, size int, enforcer spec.Proxier, o Options) (P
 	return p, nil
 }
 
-// Each calls do for 0 to n-1, each time on the bench that is free first. After an error it starts no more calls.
+// Each calls do for 0 to n-1, each time on a free bench. After an error it starts no more calls.
 func (p Pool) Each(n int, do func(i int, b *Bench) error) error {
 	var next atomic.Int64
 	var failed atomic.Bool
@@ -38,7 +38,7 @@ func (p Pool) Each(n int, do func(i int, b *Bench) error) error {
 	})
 }
 
-// Close takes all benches down.
+// Close closes all benches.
 func (p Pool) Close(ctx context.Context) error {
 	return together(len(p), func(i int) error {
 		if p[i] == nil {

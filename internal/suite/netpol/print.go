@@ -31,12 +31,12 @@ func WriteTable(w io.Writer, mark func(cell int) byte) error {
 	return err
 }
 
-// WriteSeen writes what was seen of every cell.
+// WriteSeen writes the mark of every cell.
 func (v *Verdict) WriteSeen(w io.Writer) error {
 	return WriteTable(w, func(cell int) byte { return byte(v.Seen[cell]) })
 }
 
-// WriteDifferences writes what was seen of the cells that are wrong, and a dash for all others.
+// WriteDifferences writes the marks of the wrong cells, and a dash for all others.
 func (v *Verdict) WriteDifferences(w io.Writer) error {
 	return WriteTable(w, func(cell int) byte {
 		if slices.Contains(v.Wrong, cell) {

@@ -16,10 +16,10 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Mark is the observation of a cell.
+// Mark is the result of a cell's probe.
 type Mark byte
 
-// The marks, as tables print them.
+// The marks, which tables print.
 const (
 	Open     Mark = '.' // the right pod answered
 	Dropped  Mark = 'X' // the packet was dropped, and there is evidence for it
@@ -30,7 +30,7 @@ const (
 	Unprobed Mark = ' ' // the cell was not probed
 )
 
-// Seen are the observations of all cells.
+// Seen holds the marks of all cells.
 type Seen [Cells]Mark
 
 func protoOf(p Port) string { return strings.ToLower(string(p.Protocol)) }
@@ -41,7 +41,7 @@ type Way string
 // The ways to reach a target.
 const (
 	Direct   Way = ""                 // at the pods' own addresses
-	Services Way = "through Services" // at that of a Service of each pod
+	Services Way = "through Services" // at the ClusterIP of a Service for each pod
 )
 
 // probe fires a table in one family. The API leaves open whether a pod may reach itself through its own Service, so
@@ -103,7 +103,7 @@ func markOf(c Cell, hit traffic.Hit) Mark {
 	return Refused
 }
 
-// judge compares observations with the policies.
+// judge compares marks with the oracle's table.
 func judge(want *Table, seen *Seen) (wrong []int, verdict spec.Verdict) {
 	verdict = spec.Pass
 	for i, mark := range seen {
@@ -144,7 +144,7 @@ func (b *Bench) Judge(ctx context.Context, c Case) ([]Verdict, error) {
 	return fire(ctx, right)
 }
 
-// SumUp returns the verdict on a case in all its tables, and what is wrong as an error. An enforcer that cannot apply
+// SumUp returns the verdict on a case from all its tables, with the failures as an error. An enforcer that cannot apply
 // the policies fails.
 func SumUp(verdicts []Verdict, err error) (spec.Verdict, error) {
 	if refused := (*ApplyError)(nil); errors.As(err, &refused) {
@@ -199,7 +199,7 @@ func (v *Verdict) Differences() string {
 	return strings.Join(out, "; ")
 }
 
-// Title returns the family, and the way if it is not the direct one.
+// Title returns the family, and the way unless it is Direct.
 func (v *Verdict) Title() string { return strings.TrimSpace(fmt.Sprintf("%s %s", v.Family, v.Way)) }
 
 // fireTables fires the tables of all families and ways, and compares them with the oracle.

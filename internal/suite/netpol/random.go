@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Random is a case of one to three policies that have any of the fields of the API, absent, empty or filled. It is the
-// same for the same seed and number.
+// Random returns a case of one to three policies in which any field of the API can be absent, empty or filled. The same
+// seed and number give the same case.
 func Random(seed, number uint64) Case {
 	d := dice{rand.New(rand.NewPCG(seed, number))}
 	c := Case{ID: fmt.Sprintf("random-%d-%d", seed, number), Priority: spec.P1, NamedPorts: randomNames}
@@ -28,7 +28,7 @@ func Random(seed, number uint64) Case {
 	return c
 }
 
-// randomNames are names of ports that mean something else on each pod, or nothing.
+// randomNames are port names that have a different number on each pod, or none.
 var randomNames = NamedPorts{
 	"x/a": {{"http", Port{80, corev1.ProtocolTCP}}, {"dns", Port{80, corev1.ProtocolTCP}},
 		{"dns", Port{81, corev1.ProtocolUDP}}},
@@ -40,10 +40,10 @@ var randomNames = NamedPorts{
 
 type dice struct{ *rand.Rand }
 
-// oneOf is one of some values; what is to be likelier is there more often.
+// oneOf returns one of the values. A value that occurs more often is more likely.
 func oneOf[T any](d dice, values ...T) T { return values[d.IntN(len(values))] }
 
-// list is nil, empty, or has one to most elements.
+// list returns a list that is nil, empty, or has one to most elements.
 func list[T any](d dice, most int, make func() T) []T {
 	switch d.IntN(8) {
 	case 0:
@@ -86,7 +86,7 @@ func (d dice) namespaceSelector() metav1.LabelSelector {
 	}, "ns", "ns", "team", corev1.LabelMetadataName)
 }
 
-// selector is empty, or has labels, expressions or both, of these keys and values.
+// selector returns a selector that is empty, or has labels, expressions or both, of these keys and values.
 func (d dice) selector(values map[string][]string, keys ...string) (s metav1.LabelSelector) {
 	shape := d.IntN(6)
 	if shape == 1 || shape == 2 || shape == 5 {
@@ -131,14 +131,14 @@ func (d dice) peer() networkingv1.NetworkPolicyPeer {
 	return p
 }
 
-// block is a range around the grid's pods, with up to two narrower ones taken out.
+// block returns a range around the grid's pods, except up to two narrower ranges.
 func (d dice) block() *networkingv1.IPBlock {
 	at := netip.AddrFrom4([4]byte{10, 244, byte(1 + d.IntN(3)), byte(2 + d.IntN(3))})
 	ranges := []int{0, 8, 12, 16, 22, 24, 24, 25, 30, 31, 32, 32} // bits
 	bits := oneOf(d, ranges...)
 	b := &networkingv1.IPBlock{CIDR: netip.PrefixFrom(at, bits).Masked().String()}
 	if d.IntN(8) == 0 {
-		b.CIDR = netip.PrefixFrom(at, bits).String() // as objects of old API servers have it
+		b.CIDR = netip.PrefixFrom(at, bits).String() // with host bits, as objects of old API servers may have
 	}
 	for range d.IntN(3) {
 		except := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(1 + d.IntN(3)), byte(2 + d.IntN(3))}),
@@ -150,7 +150,7 @@ func (d dice) block() *networkingv1.IPBlock {
 	return b
 }
 
-// ports are a few, and now and then more than a multiport match of iptables holds.
+// ports returns a few ports, and sometimes more than a multiport match of iptables holds.
 func (d dice) ports() []networkingv1.NetworkPolicyPort {
 	out := list(d, 3, d.port)
 	if len(out) > 0 && d.IntN(12) == 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// startProxier makes a Service for each pod, with the pod's own ports, and starts the proxier on every node. It returns
-// when all nodes serve them.
+// startProxier creates a Service for each pod, with the pod's ports, starts the proxier on every node and waits until
+// all nodes serve the Services.
 func (b *Bench) startProxier(ctx context.Context) error {
 	if b.options.Proxier == nil {
 		return nil

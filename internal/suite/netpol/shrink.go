@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Shrink makes the policies of a failing case as small as possible: without any one policy, list element or field, the
-// returned case would pass or be invalid. Shrink calls fails with valid cases only.
+// Shrink returns a minimal version of a failing case: without any one of its policies, list elements or fields, it
+// would pass or be invalid. Shrink calls fails with valid cases only.
 //
 // It treats policies as trees of JSON, and tries to leave out large branches first.
 func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, error) {
@@ -38,7 +38,7 @@ func Shrink(c Case, stack lab.Stack, fails func(Case) (bool, error)) (Case, erro
 	return c, nil
 }
 
-// shrinkOnce leaves out one branch of a depth. It does not try the same policies twice.
+// shrinkOnce removes one branch at a depth. It does not try the same policies twice.
 func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]bool,
 	fails func(Case) (bool, error)) (Case, bool, error) {
 	for _, t := range without(tree, depth) {
@@ -52,7 +52,7 @@ func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]b
 		tried[string(text)] = true
 		next := c
 		if next.Policies, err = policiesFrom(text); err != nil || len(next.Policies) == 0 {
-			continue // not an API object any more
+			continue // no longer an API object
 		}
 		if _, err := next.judge(stack); err != nil {
 			continue // not a valid one
@@ -64,7 +64,7 @@ func shrinkOnce(c Case, tree any, depth int, stack lab.Stack, tried map[string]b
 	return c, false, nil
 }
 
-// policiesFrom reads policies. Objects without a name, namespace or kind are an error.
+// policiesFrom decodes policies. An object without a name, namespace or kind is an error.
 func policiesFrom(text []byte) (out []*networkingv1.NetworkPolicy, err error) {
 	if err := json.Unmarshal(text, &out); err != nil {
 		return nil, err

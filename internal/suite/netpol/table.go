@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Cells is how many cells a table has: from every pod of the grid to every pod, on every port.
+// Cells is the number of cells of a table: from every pod of the grid to every pod, on every port.
 const Cells = 9 * 9 * 4
 
 // Cell is one probe of a table.
-type Cell struct{ From, To, Port int } // numbers in Pods, Pods and Ports
+type Cell struct{ From, To, Port int } // indexes into Pods, Pods and Ports
 
-// CellAt returns the i-th cell: the tables' order is by sender, then target, then port.
+// CellAt returns the i-th cell. Cells are in the order of sender, target, port.
 func CellAt(i int) Cell { return Cell{i / 36, i / 4 % 9, i % 4} }
 
 // Index returns the number of the cell.
@@ -24,12 +24,12 @@ func (c Cell) Index() int { return c.From*36 + c.To*4 + c.Port }
 // Self reports whether the cell is between a pod and itself. Policies do not apply to it.
 func (c Cell) Self() bool { return c.From == c.To }
 
-// String is "x/a>y/b:80/TCP".
+// String returns "x/a>y/b:80/TCP", for example.
 func (c Cell) String() string {
 	return fmt.Sprintf("%s>%s:%s", Pods[c.From], Pods[c.To], Ports[c.Port])
 }
 
-// Table holds for each cell whether it is blocked.
+// Table reports for each cell whether it is blocked.
 type Table [Cells]bool
 
 // Blocked counts the cells that are blocked.
@@ -44,7 +44,7 @@ func (t *Table) Blocked() int {
 }
 
 // block adds the cells that a line names: "x/b,y/* > x/a: 80/TCP,81/UDP". A star stands for all pods, all of a
-// namespace, or all ports. A pod's cells with itself are never among them.
+// namespace, or all ports. It leaves out the cells between a pod and itself.
 func (t *Table) block(line string) error {
 	from, rest, ok := strings.Cut(line, ">")
 	to, ports, ok2 := strings.Cut(rest, ":")

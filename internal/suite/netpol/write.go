@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// WriteCase writes a file that Load reads as this case alone. Its table is left to the oracle.
+// WriteCase writes a file that Load reads as this case, without a table, which the oracle provides.
 func WriteCase(w io.Writer, c Case) error {
 	policies, err := treeOf(c.Policies)
 	if err != nil {
@@ -29,7 +29,7 @@ func WriteCase(w io.Writer, c Case) error {
 	}}})
 }
 
-// treeOf are policies as JSON has them. Lists that are there but empty stay: the API's own encoding leaves them out.
+// treeOf returns policies as JSON trees. It keeps empty lists, which the API's own encoding omits.
 func treeOf(policies []*networkingv1.NetworkPolicy) (any, error) {
 	out := []any{}
 	for _, p := range policies {

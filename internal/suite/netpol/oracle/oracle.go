@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oracle says which connections NetworkPolicies allow. It is the text of the API reference
-// (networking.k8s.io/v1) as code, one function to a paragraph, slow and short. It is written for judging those who
-// enforce policies, so it shares nothing with them: no compiled form, and no selector code of anybody else.
+// (networking.k8s.io/v1) as code, one function per paragraph, short rather than fast. It judges enforcers, so it shares
+// no code with them, not even for label selectors.
 //
-// Policies are taken as the API server hands them out: defaulted and valid.
+// Policies must be valid and defaulted, as an API server returns them.
 package oracle
 
 import (
@@ -35,7 +35,7 @@ type Pod struct {
 
 // End is one end of a connection.
 type End struct {
-	// Addr is its address after every translation of the destination and before any of the source.
+	// Addr is its address after all destination NAT and before any source NAT.
 	Addr netip.Addr
 	// Pod is the pod with this address, nil if there is none.
 	Pod *Pod
@@ -48,7 +48,7 @@ type Flow struct {
 	Port     int32 // of the destination
 }
 
-// Judgement is the verdict of both sides on a connection, and its reasons. Both have to allow it.
+// Judgement is the verdict of both sides on a connection, with the reasons. Both must allow it.
 type Judgement struct{ Egress, Ingress Side }
 
 // Allowed reports whether the connection may be opened.
@@ -56,9 +56,9 @@ func (j Judgement) Allowed() bool { return j.Egress.Allowed() && j.Ingress.Allow
 
 // Side is the verdict of the policies of one end.
 type Side struct {
-	// Isolating are the policies that isolate the pod in this direction. None: it is not isolated.
+	// Isolating are the policies that isolate the pod in this direction. Without any, it is not isolated.
 	Isolating []*networkingv1.NetworkPolicy
-	// By is the first of them with a rule that allows the connection, nil if none has.
+	// By is the first of them with a rule that allows the connection, or nil.
 	By *networkingv1.NetworkPolicy
 }
 
@@ -103,7 +103,7 @@ func (c *Cluster) side(direction networkingv1.PolicyType, own, peer End, f Flow)
 	return s
 }
 
-// selects: a policy is about the pods of its own namespace that its podSelector matches.
+// selects reports whether a policy applies to a pod: one of its own namespace that its podSelector matches.
 func selects(p *networkingv1.NetworkPolicy, pod *Pod) bool {
 	return p.Namespace == pod.Namespace && Matches(&p.Spec.PodSelector, pod.Labels)
 }
@@ -114,9 +114,8 @@ type Rule struct {
 	Ports []networkingv1.NetworkPolicyPort
 }
 
-// Rules returns the rules of a policy for a direction, and whether it isolates its pods in that direction. Without
-// that, the rules have no effect. A policy without types, as it may be written, has Ingress, and Egress if it has rules
-// for that.
+// Rules returns the rules of a policy for a direction, and whether it isolates its pods in that direction. If not, the
+// rules have no effect. A policy without types has Ingress, and also Egress if it has egress rules.
 func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (rules []Rule, isolates bool) {
 	isIngress := direction == networkingv1.PolicyTypeIngress
 	if isIngress {
@@ -134,7 +133,7 @@ func Rules(p *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) (ru
 	return rules, slices.Contains(p.Spec.PolicyTypes, direction)
 }
 
-// EachRule returns the peers and ports of every rule of a policy, for changing them.
+// EachRule yields pointers to the peers and ports of every rule of a policy.
 func EachRule(p *networkingv1.NetworkPolicy) iter.Seq2[*[]networkingv1.NetworkPolicyPeer,
 	*[]networkingv1.NetworkPolicyPort] {
 	return func(yield func(*[]networkingv1.NetworkPolicyPeer, *[]networkingv1.NetworkPolicyPort) bool) {
@@ -151,8 +150,8 @@ func EachRule(p *networkingv1.NetworkPolicy) iter.Seq2[*[]networkingv1.NetworkPo
 	}
 }
 
-// ruleAllows: a rule allows what matches one of its peers and one of its ports. No peers, or an empty list of them, are
-// all peers; and so with ports.
+// ruleAllows reports whether a connection matches one of a rule's peers and one of its ports. A missing or empty list
+// of peers matches all peers, and one of ports all ports.
 func (c *Cluster) ruleAllows(r Rule, namespace string, peer End, f Flow) bool {
 	return (len(r.Peers) == 0 || slices.ContainsFunc(r.Peers, func(p networkingv1.NetworkPolicyPeer) bool {
 		return c.isPeer(p, namespace, peer)
@@ -161,9 +160,9 @@ func (c *Cluster) ruleAllows(r Rule, namespace string, peer End, f Flow) bool {
 	}))
 }
 
-// isPeer: an ipBlock matches addresses of pods and of anything else. Selectors are about pods: a podSelector alone
-// about those of the policy's namespace, a namespaceSelector alone about all pods of the namespaces it matches, both
-// together about the pods that the one matches in the namespaces that the other matches.
+// isPeer reports whether a peer matches an end. An ipBlock matches any address. A podSelector alone matches pods of the
+// policy's namespace. A namespaceSelector alone matches all pods of the matching namespaces. Both together match the
+// matching pods of the matching namespaces.
 func (c *Cluster) isPeer(p networkingv1.NetworkPolicyPeer, namespace string, peer End) bool {
 	if p.IPBlock != nil {
 		return inBlock(p.IPBlock, peer.Addr)
@@ -178,13 +177,14 @@ func (c *Cluster) isPeer(p networkingv1.NetworkPolicyPeer, namespace string, pee
 	return inNamespace && (p.PodSelector == nil || Matches(p.PodSelector, peer.Pod.Labels))
 }
 
-// inBlock: the addresses of the cidr but for those of its excepts.
+// inBlock reports whether an address is in the cidr and in none of the excepts.
 func inBlock(b *networkingv1.IPBlock, a netip.Addr) bool {
 	return contains(b.CIDR, a) && !slices.ContainsFunc(b.Except, func(e string) bool { return contains(e, a) })
 }
 
-// isPort: the protocol, and of its ports all if none is given, the one given, those from port to endPort, or the one of
-// this name and protocol on the destination, which must be a pod.
+// isPort reports whether a port matches the flow's protocol and port number. Without a port it matches all ports of the
+// protocol, with endPort the range from port to endPort. A name matches the destination pod's port of that name and
+// protocol.
 func isPort(p networkingv1.NetworkPolicyPort, f Flow) bool {
 	if *p.Protocol != f.Protocol {
 		return false

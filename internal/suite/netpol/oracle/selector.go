@@ -10,7 +10,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Matches reports whether a label selector matches labels: every label of matchLabels is there with its value, and
+// Matches reports whether a label selector matches labels: every label of matchLabels is present with its value, and
 // every expression holds. An empty selector matches everything.
 func Matches(s *metav1.LabelSelector, labels map[string]string) bool {
 	for key, want := range s.MatchLabels {
@@ -22,7 +22,7 @@ func Matches(s *metav1.LabelSelector, labels map[string]string) bool {
 		func(r metav1.LabelSelectorRequirement) bool { return !holds(r, labels) })
 }
 
-// holds: labels without the key are in no set of values, and so outside of every one.
+// holds reports whether an expression matches labels. NotIn also matches labels without the key.
 func holds(r metav1.LabelSelectorRequirement, labels map[string]string) bool {
 	has, carried := labels[r.Key]
 	in := carried && slices.Contains(r.Values, has)
@@ -36,12 +36,11 @@ func holds(r metav1.LabelSelectorRequirement, labels map[string]string) bool {
 	case metav1.LabelSelectorOpDoesNotExist:
 		return !carried
 	}
-	return false // the API takes no other operator
+	return false // the API accepts no other operator
 }
 
-// contains reports whether a range contains an address. The API takes ranges whose address has bits behind the prefix,
-// which do not count, and in old objects leading zeros, which are decimal. An IPv4 range holds no IPv6 address, and the
-// other way round.
+// contains reports whether a range contains an address of the same family. In old objects, ranges may have host bits,
+// which are ignored, and leading zeros, which are decimal.
 func contains(cidr string, a netip.Addr) bool {
 	_, block, err := netutils.ParseCIDRSloppy(cidr)
 	return err == nil && block.Contains(a.AsSlice())
