@@ -131,7 +131,7 @@ func TestEveryMisreadingShowsInACase(t *testing.T) {
 	t.Logf("a greedy choice: %q", greedy(kills))
 }
 
-// greedy repeatedly picks the case that distinguishes the most misreadings that are left.
+// greedy repeatedly picks the case that kills the most of the remaining mutants.
 func greedy(kills map[string]map[string]bool) []string {
 	var chosen []string
 	told := map[string]bool{}

@@ -57,7 +57,7 @@ type NamedPort struct {
 	Port Port
 }
 
-// NamesOf returns the additional port names of all cases. Names that contradict each other are an error.
+// NamesOf returns the additional port names of all cases. Contradictory names are an error.
 func NamesOf(cases []Case) (NamedPorts, error) {
 	all := NamedPorts{}
 	for _, c := range cases {

@@ -62,8 +62,8 @@ type Proof struct {
 	Scenarios []Scenario `json:"scenarios"`
 
 	options Options
-	faults  []faults.Fault             // those that were chosen
-	ids     []string                   // of the scenarios that were chosen
+	faults  []faults.Fault             // the selected ones
+	ids     []string                   // of the selected scenarios
 	control []map[string]report.Result // by proxier, then scenario
 
 	mu   sync.Mutex
@@ -74,9 +74,9 @@ type Proof struct {
 type Scenario struct {
 	ID    string   `json:"id"`
 	State Standing `json:"standing"`
-	// By lists the faults that the scenario has caught, each with the proxiers that had it.
+	// By lists the faults that the scenario has caught, each with the proxiers that it was injected into.
 	By []string `json:"by"`
-	// Reason says why the scenario is immune, or which faults it has missed.
+	// Reason is why the scenario is immune, or which faults it has missed.
 	Reason string `json:"reason,omitempty"`
 }
 

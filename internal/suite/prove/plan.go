@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package prove shows that scenarios can fail. It runs them on proxiers with an injected fault, and without one, and
-// judges which scenarios noticed. It starts nothing itself; a Runner does.
+// Package prove shows that scenarios can fail. It has a Runner run them on proxiers with and without an injected fault,
+// and judges which scenarios noticed the fault.
 package prove
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // Job is a run of scenarios on one proxier.
 type Job struct {
-	Fault     string // empty: none, the control
+	Fault     string // empty for the control
 	Proxier   string
 	Scenarios []string
 }
@@ -43,10 +43,11 @@ type Options struct {
 	Immune    map[string]string // why no fault can make a scenario fail, by its id
 	Scenarios []spec.Scenario
 	Proxiers  []string
-	// Focus limits the scenarios, and with them the faults to those that name one. Only limits the faults, and with
-	// them the scenarios to those that one names. Nil: all.
+	// Focus limits the scenarios, and the faults to those that name one of them. Only limits the faults, and the
+	// scenarios to those that one of them names. Nil means all.
 	Focus, Only *regexp.Regexp
-	// Everything runs all scenarios of Focus with each fault of Only, to see which fail beside those that it names.
+	// Everything runs all scenarios of Focus with each fault of Only, and shows which others fail besides the named
+	// ones.
 	Everything bool
 	// Parallel is the number of jobs that run concurrently.
 	Parallel int
@@ -56,7 +57,7 @@ type Options struct {
 	Run Runner
 }
 
-// Select returns the faults and the ids of the scenarios that the options choose. To choose none of either is an error.
+// Select returns the faults and the ids of the scenarios that the options choose. An empty choice is an error.
 func (o Options) Select() ([]faults.Fault, []string, error) {
 	var ids []string
 	for _, s := range o.Scenarios {
@@ -89,7 +90,7 @@ func intersection(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(x string) bool { return !slices.Contains(b, x) })
 }
 
-// Trial is one fault on one proxier, and the control where Fault is empty.
+// Trial is one fault on one proxier, or the control if Fault is empty.
 type Trial struct {
 	Fault   string  `json:"fault"`
 	Proxier string  `json:"proxier"`
@@ -98,7 +99,7 @@ type Trial struct {
 	// Caught are the scenarios named by the fault that failed, Missed those that passed.
 	Caught []string `json:"caught"`
 	Missed []string `json:"missed"`
-	// Also failed, without being named.
+	// Also are the scenarios that failed without being named.
 	Also   []string `json:"also,omitempty"`
 	TookMS int64    `json:"took_ms"`
 }
@@ -110,12 +111,13 @@ type Verdict string
 const (
 	Caught   Verdict = "caught"         // each scenario that the fault names and the proxier runs has failed
 	Survived Verdict = "survived"       // one of them has passed
-	Foreign  Verdict = "not applicable" // the fault, or all that it names, is none of this proxier's business
+	Foreign  Verdict = "not applicable" // the fault, or all scenarios that it names, do not apply to this proxier
 	Passed   Verdict = "passed"         // of a control: everything passes or is skipped
-	Broken   Verdict = "broken"         // nothing is known: the harness failed, or the proxier could not work at all
+	Broken   Verdict = "broken"         // no result: the harness failed, or the proxier did not work at all
 )
 
-// Do runs the controls and then the trials, and judges. Nothing to run is an error, and so is the end of the context.
+// Do runs the controls and then the trials, and judges them. It returns an error if there is nothing to run, or if the
+// context ends.
 func Do(ctx context.Context, o Options) (*Proof, error) {
 	chosen, ids, err := o.Select()
 	if err != nil {

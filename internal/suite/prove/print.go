@@ -13,13 +13,13 @@ import (
 	"github.com/viplab/viplab/internal/suite/report"
 )
 
-// symbols mark what is to be seen at a glance.
+// symbols mark verdicts and standings.
 var symbols = map[Verdict]string{Caught: "✓", Survived: "✗", Foreign: "–", Broken: "!"}
 
 var standings = map[Standing]string{Proved: "✓", Missing: "✗", Unclaimed: "✗", IsImmune: "–", Untried: "–"}
 
-// Write prints the faults with who has caught them, then the scenarios with what they have caught. What must not be is
-// red if colour is wanted.
+// Write prints the faults with the scenarios that caught them, then the scenarios with the faults that they caught.
+// With colour, failures are red.
 func (p *Proof) Write(w io.Writer, colour bool) error {
 	var b strings.Builder
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -104,7 +104,7 @@ func (p *Proof) summary() string {
 		all[Proved], all[Missing], all[IsImmune], all[Untried], all[Unclaimed])
 }
 
-// WriteJSON writes prove.json into the folder, which it makes if need be.
+// WriteJSON writes prove.json into the folder, which it creates if necessary.
 func (p *Proof) WriteJSON(folder string) error {
 	return report.WriteJSON(filepath.Join(folder, "prove.json"), p)
 }

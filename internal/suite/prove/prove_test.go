@@ -174,7 +174,7 @@ func TestNothingRunsThatIsNotChosen(t *testing.T) {
 	}
 }
 
-// Everything tells who else notices; who else does not is no survivor.
+// Everything reports the other scenarios that notice a fault. Those that do not notice it do not make it a survivor.
 func TestEverything(t *testing.T) {
 	o := Options{
 		Faults: twoFaults()[1:], Scenarios: scenariosNamed("s-one", "s-two", "s-three"), Proxiers: []string{"other"},

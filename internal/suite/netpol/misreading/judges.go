@@ -11,7 +11,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// judges are the readings that are about how verdicts of policies come together.
+// judges are the readings that combine the verdicts of policies wrongly.
 func judges() []Reading {
 	return []Reading{
 		{Name: "only-first-policy", Allows: bothSides(func(c *oracle.Cluster, f oracle.Flow, of side) bool {
@@ -53,19 +53,19 @@ func judges() []Reading {
 
 type side func(oracle.Judgement) oracle.Side
 
-// bothSides judges by the two sides, each by itself.
+// bothSides returns an Allows function that judges the two sides separately.
 func bothSides(allows func(*oracle.Cluster, oracle.Flow, side) bool) func(*oracle.Cluster, oracle.Flow) bool {
 	egress := func(j oracle.Judgement) oracle.Side { return j.Egress }
 	ingress := func(j oracle.Judgement) oracle.Side { return j.Ingress }
 	return func(c *oracle.Cluster, f oracle.Flow) bool { return allows(c, f, egress) && allows(c, f, ingress) }
 }
 
-// with is the cluster with other policies.
+// with returns the cluster with other policies.
 func with(c *oracle.Cluster, policies []*Policy) *oracle.Cluster {
 	return &oracle.Cluster{Namespaces: c.Namespaces, Pods: c.Pods, Policies: policies}
 }
 
-// excepts reports whether an ingress rule of the policy excepts an address.
+// excepts reports whether an ingress rule of the policy excludes an address by except.
 func excepts(p *Policy, a netip.Addr) bool {
 	return slices.ContainsFunc(ingressBlocks(p), func(b *networkingv1.IPBlock) bool {
 		return slices.ContainsFunc(b.Except, func(e string) bool {

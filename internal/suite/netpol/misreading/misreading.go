@@ -3,8 +3,8 @@
 // Package misreading lists wrong readings of the NetworkPolicy API: mistakes that enforcers have made, or could make.
 // Each of them must change the table of at least one case.
 //
-// Nearly all are written as a change of policies: a reader with this mistake reads the given policies as the changed
-// ones. So a reading can be tried on the oracle and, just as well, on a real enforcer, which gets the changed policies.
+// Nearly all are written as a change of policies: a reader with this mistake treats the given policies as the changed
+// ones. So a reading can be tried on the oracle, and on a real enforcer that gets the changed policies.
 package misreading
 
 import (
@@ -15,13 +15,12 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// Reading is a wrong reading. It has one of Policies and Allows.
+// Reading is a wrong reading. Exactly one of Policies and Allows is set.
 type Reading struct {
 	Name string
-	// Policies returns the policies that the given ones are read as. It may change them: they are copies, as written
-	// and not yet defaulted.
+	// Policies returns the misread policies. Its arguments are copies, which it may change, without defaults.
 	Policies func(c *oracle.Cluster, given []*Policy) []*Policy
-	// Allows judges a connection in a cluster with defaulted policies.
+	// Allows is the wrong verdict on a connection in a cluster with defaulted policies.
 	Allows func(c *oracle.Cluster, f oracle.Flow) bool
 }
 
@@ -46,12 +45,12 @@ func All() []Reading {
 	return slices.Concat(selectors(), types(), rules(), peers(), blocks(), ports(), judges())
 }
 
-// Given returns the readings that can be tried on an enforcer.
+// Given returns the readings that can be tried on an enforcer, because they have Policies.
 func Given() []Reading {
 	return slices.DeleteFunc(All(), func(r Reading) bool { return r.Policies == nil })
 }
 
-// Names returns the names of those.
+// Names returns the names of the readings that Given returns.
 func Names() []string {
 	var names []string
 	for _, r := range Given() {
@@ -60,7 +59,7 @@ func Names() []string {
 	return names
 }
 
-// each is a reading that takes every policy for another one.
+// each returns a reading that replaces every policy.
 func each(name string, edit func(*Policy)) Reading {
 	return Reading{Name: name, Policies: func(_ *oracle.Cluster, given []*Policy) []*Policy {
 		for _, p := range given {
@@ -70,10 +69,10 @@ func each(name string, edit func(*Policy)) Reading {
 	}}
 }
 
-// eachRule is a reading that takes every rule for another one, or for none where the edit returns false.
+// eachRule returns a reading that replaces every rule, or drops it if the edit returns false.
 func eachRule(name string, edit func(*rule) bool) Reading {
 	return each(name, func(p *Policy) {
-		// A list that had rules and has none now is not the same as no list: types are defaulted by it.
+		// An empty list is not the same as no list, because the default of types depends on it.
 		if len(p.Spec.PolicyTypes) == 0 && len(p.Spec.Egress) > 0 {
 			p.Spec.PolicyTypes = []networkingv1.PolicyType{in, out}
 		}
@@ -94,7 +93,8 @@ func eachRule(name string, edit func(*rule) bool) Reading {
 	})
 }
 
-// eachPeer is a reading that takes every peer for some others. A rule that loses all its peers allows nothing.
+// eachPeer returns a reading that replaces every peer by any number of peers. A rule that loses all its peers allows
+// nothing.
 func eachPeer(name string, edit func(peer) []peer) Reading {
 	return eachRule(name, func(r *rule) bool {
 		had := len(r.Peers) > 0
@@ -103,7 +103,8 @@ func eachPeer(name string, edit func(peer) []peer) Reading {
 	})
 }
 
-// eachPort is a reading that takes every port for some others. A rule that loses all its ports allows nothing.
+// eachPort returns a reading that replaces every port by any number of ports. A rule that loses all its ports allows
+// nothing.
 func eachPort(name string, edit func(port) []port) Reading {
 	return eachRule(name, func(r *rule) bool {
 		had := len(r.Ports) > 0
@@ -120,15 +121,15 @@ func all[T, U any](list []T, edit func(T) []U) (now []U) {
 	return now
 }
 
-// change is an edit that replaces an element by one other.
+// change returns an edit that replaces an element by one other.
 func change[T any](f func(*T)) func(T) []T {
 	return func(x T) []T { f(&x); return []T{x} }
 }
 
-// drop is an edit that removes elements.
+// drop returns an edit that removes elements.
 func drop[T any](is func(T) bool) func(T) []T { return replace(is, func(T) []T { return nil }) }
 
-// replace is an edit of some elements only.
+// replace returns an edit of some elements only.
 func replace[T any](is func(T) bool, by func(T) []T) func(T) []T {
 	return func(x T) []T {
 		if is(x) {

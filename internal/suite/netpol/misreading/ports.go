@@ -102,7 +102,7 @@ func ports() []Reading {
 	}
 }
 
-// numbersOf returns the numbers that any pod has under the name of the port.
+// numbersOf returns the port numbers that any pod gives to the port's name.
 func numbersOf(c *oracle.Cluster, p port) []port {
 	var now []port
 	for _, pod := range c.Pods {

@@ -9,7 +9,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// eachUntyped is a reading of the policies without types, which the API defaults.
+// eachUntyped returns a reading that changes only policies without types, which the API defaults.
 func eachUntyped(name string, ingress, egress func(*Policy) bool) Reading {
 	return each(name, func(p *Policy) {
 		if len(p.Spec.PolicyTypes) == 0 {
@@ -24,7 +24,7 @@ func no(*Policy) bool  { return false }
 func listsIngress(p *Policy) bool { return len(p.Spec.Ingress) > 0 || len(p.Spec.Egress) == 0 }
 func listsEgress(p *Policy) bool  { return len(p.Spec.Egress) > 0 }
 
-// setTypes sets the types of the policy. It cannot have none: a policy that is to isolate nothing selects no pod.
+// setTypes sets the types of the policy. Types cannot be empty, so without types the policy selects no pod instead.
 func setTypes(p *Policy, ingress, egress bool) {
 	p.Spec.PolicyTypes = nil
 	if ingress {
@@ -39,7 +39,7 @@ func setTypes(p *Policy, ingress, egress bool) {
 	}
 }
 
-// typesOf returns the directions of a policy, defaulted as the API does.
+// typesOf returns the types of a policy, with the API's defaults.
 func typesOf(p *Policy) (ingress, egress bool) {
 	_, ingress = oracle.Rules(p, in)
 	_, egress = oracle.Rules(p, out)

@@ -16,10 +16,10 @@ type (
 	requirement = metav1.LabelSelectorRequirement
 )
 
-// never is a requirement that nothing meets: no name of a label has this value.
+// never is a requirement that no object meets, because no label has this key.
 var never = requirement{Key: "no-object-has-this", Operator: metav1.LabelSelectorOpExists}
 
-// eachSelector is a reading that takes every selector of a policy for another one.
+// eachSelector returns a reading that replaces every selector of a policy.
 func eachSelector(name string, edit func(*selector)) Reading {
 	return each(name, func(p *Policy) {
 		edit(&p.Spec.PodSelector)
@@ -35,7 +35,7 @@ func eachSelector(name string, edit func(*selector)) Reading {
 	})
 }
 
-// eachRequirement is a reading that takes every expression with one of the operators for some others.
+// eachRequirement returns a reading that replaces every expression with one of the operators.
 func eachRequirement(name string, op metav1.LabelSelectorOperator, edit func(requirement) []requirement) Reading {
 	edit = replace(func(r requirement) bool { return r.Operator == op }, edit)
 	return eachSelector(name, func(s *selector) { s.MatchExpressions = all(s.MatchExpressions, edit) })
@@ -82,7 +82,7 @@ func selectors() []Reading {
 	}
 }
 
-// anyRequirement returns peers that match where one expression of a selector does.
+// anyRequirement returns peers that match if any one expression of a selector matches.
 func anyRequirement(p peer) []peer {
 	for _, s := range []*selector{p.NamespaceSelector, p.PodSelector} {
 		if s == nil || len(s.MatchExpressions) < 2 {

@@ -69,7 +69,7 @@ var endpointFaults = []Fault{
 		State: remembering(asBefore[*discoveryv1.EndpointSlice])},
 }
 
-// unite is the slice as it is, with the endpoints that it had before.
+// unite returns the current slice with the endpoints that were removed from it.
 func unite(before, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	now = now.DeepCopy()
 	for _, e := range before.Endpoints {

@@ -9,7 +9,7 @@ import (
 	"github.com/viplab/viplab/proxiers/policynftables"
 )
 
-// Enforced are faults in what enforcers of network policies write. Their rows are static cases of "viplab netpol".
+// Enforced are faults in the rules of network policy enforcers. Their Scenarios are static cases of "viplab netpol".
 var Enforced = slices.Concat(enforcedByTables, enforcedByChains)
 
 var enforcedByTables = on(policynftables.New().Name(), []Fault{
@@ -81,7 +81,7 @@ var enforcedByChains = on(policycalico.New().Name(), []Fault{
 		Text:      []Rewrite{{XTables, `^-A cali-p[io]-\S+ .*-j MARK --set-xmark 0x10000/0x10000$`, ""}}},
 })
 
-// on are faults in one program.
+// on returns faults that apply to one program.
 func on(program string, all []Fault) []Fault {
 	for i := range all {
 		all[i].On = []string{program}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults breaks proxiers on purpose. A conformance suite that passes says something about a proxier only if it
-// would have failed on a broken one; a fault is such a break, as a value, and names the scenarios that must notice it.
+// Package faults breaks proxiers on purpose. A pass of a conformance suite means something only if a broken proxier
+// would have failed. A fault describes one way to be broken, and names the scenarios that must notice it.
 //
-// A fault changes the input of a proxier, its output, or the node beside it. So the same fault goes into a built-in
-// proxier and into any external program:
+// A fault changes the input of a proxier, its output, or the node beside it. So the same fault works in a built-in
+// proxier and in any external program:
 //
 //	Config   the configuration
 //	State    the cluster's state, as Apply or the Kubernetes API shows it
@@ -27,19 +27,19 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// Fault is one way to be broken.
+// Fault is one way for a proxier to be broken.
 type Fault struct {
-	// Name identifies it on the command line: lower case words with dashes.
+	// Name identifies the fault on the command line: lower case words with dashes.
 	Name string
-	// Breaks is a sentence: what is broken.
+	// Breaks describes the fault in a sentence.
 	Breaks string
-	// On are the names of the proxiers that it is meant for. None means all.
+	// On are the names of the proxiers that the fault applies to. None means all.
 	On []string
-	// Scenarios are the ids of the scenarios each of which must fail with it, on every proxier that declares what they
-	// need. All takes those of a fault of proxiers from the catalogue.
+	// Scenarios are the ids of the scenarios that must all fail with the fault, on every proxier that has their
+	// features. For faults of proxiers, All sets it from the catalogue.
 	Scenarios []string
 
-	// Config changes what an administrator has set.
+	// Config changes the administrator's settings.
 	Config func(*spec.ProxyConfig)
 	// State changes the state of the cluster that the proxier sees.
 	State State
@@ -47,17 +47,17 @@ type Fault struct {
 	Text []Rewrite
 	// Node changes a node after each successful Apply of the proxier there.
 	Node func(ctx context.Context, node spec.Node, applied *store.Snapshot) error
-	// Sabotage breaks what built-in proxiers ask of the kernel without a program.
+	// Sabotage breaks the built-in proxiers' own calls of the kernel.
 	Sabotage spec.Sabotage
 }
 
-// proxierFaults are the faults of proxiers, in the order of reports. The catalogue says which scenarios must notice
+// proxierFaults are the faults of proxiers, in the order of reports. The catalogue lists the scenarios that must notice
 // them.
 var proxierFaults = slices.Concat(stateFaults, ruleFaults, hostFaults, sabotageFaults, ipvsFaults)
 
-// All returns the faults of proxiers, in the order of reports, with the scenarios that must notice them, and the
-// reasons why no fault can make a scenario fail, by its id. Both come from the catalogue. The error names each scenario
-// whose row names a fault that does not exist, or has both faults and such a reason.
+// All returns the faults of proxiers, in the order of reports, with the scenarios that must notice them. It also
+// returns, by scenario id, why no fault can make a scenario fail. Both come from the catalogue. The error lists each
+// scenario whose row names an unknown fault, or has both faults and such a reason.
 func All() (all []Fault, immune map[string]string, err error) {
 	groups, err := catalogue.Groups()
 	if err != nil {
@@ -97,7 +97,7 @@ func claimed(groups []catalogue.Group) (all []Fault, immune map[string]string, e
 
 func named(name string) func(Fault) bool { return func(f Fault) bool { return f.Name == name } }
 
-// Find returns the fault of a name, without the scenarios of a fault of proxiers.
+// Find returns the fault of a name. A fault of proxiers has no Scenarios set (see All).
 func Find(name string) (Fault, error) {
 	all := slices.Concat(proxierFaults, Enforced)
 	i := slices.IndexFunc(all, named(name))
@@ -116,12 +116,12 @@ func Names() []string {
 	return names
 }
 
-// For reports whether the fault is meant for a proxier.
+// For reports whether the fault applies to a proxier.
 func (f Fault) For(proxier string) bool { return len(f.On) == 0 || slices.Contains(f.On, proxier) }
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
-// Validate returns what is wrong with the definition of a fault.
+// Validate returns an error if the fault is not well-formed.
 func (f Fault) Validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {

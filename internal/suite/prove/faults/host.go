@@ -41,7 +41,7 @@ var hostFaults = []Fault{
 			return nil
 		}},
 	{Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		On: kubeRules, // a relay takes its connections up again
+		On: kubeRules, // a relay restores its own rules
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
 			if err != nil {
@@ -66,7 +66,7 @@ var hostFaults = []Fault{
 		)},
 }
 
-// virtualIPs are the addresses of a Service that no machine has.
+// virtualIPs returns the addresses of a Service that no host has.
 func virtualIPs(s *corev1.Service) []net.IP {
 	texts := slices.Concat(s.Spec.ClusterIPs, s.Spec.ExternalIPs)
 	for _, i := range s.Status.LoadBalancer.Ingress {
@@ -78,7 +78,7 @@ func virtualIPs(s *corev1.Service) []net.IP {
 		if v4 := ip.To4(); v4 != nil {
 			ip = v4
 		}
-		if ip != nil { // not that of a headless Service
+		if ip != nil { // not None
 			all = append(all, ip)
 		}
 	}

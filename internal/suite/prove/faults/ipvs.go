@@ -45,7 +45,7 @@ var ipvsFaults = []Fault{
 			return err
 		}},
 	{Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.", On: virtualServers,
-		// It is not dropped: ours would miss it, and write it again.
+		// It is not dropped, because the built-in proxier would detect that and write it again.
 		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}}},
 }
 

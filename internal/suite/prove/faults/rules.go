@@ -4,16 +4,16 @@ package faults
 
 import "slices"
 
-// Which proxiers write what.
+// Names of proxiers, by what they write.
 var (
 	// kubeChains write the chains of kube-proxy's iptables mode, kubeTables the tables of its nftables mode.
 	kubeChains = []string{"iptables", "iptables-legacy", "kube-proxy-iptables"}
 	kubeTables = []string{"nftables", "kube-proxy-nftables"}
 	kubeRules  = slices.Concat(kubeChains, kubeTables)
-	// ownJumps write the jumps from built-in chains by iptables-restore as well; kube-proxy runs iptables for each.
+	// ownJumps write the jumps from built-in chains with iptables-restore, too. kube-proxy runs iptables for each jump.
 	ownJumps = []string{"iptables", "iptables-legacy"}
-	// hooked are those that can lack the way from a hook to their rules and still be taken for ready: outside programs
-	// are asked on every node, by Services of its own.
+	// hooked are the proxiers that still count as converged without the jump from a hook to their rules. External
+	// programs do not, because canaries test them on every node.
 	hooked = slices.Concat(ownJumps, []string{"nftables", "userspace"})
 )
 
@@ -103,7 +103,7 @@ var hooking = []Fault{
 		}},
 	{Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
 		On: kubeChains,
-		// 192.168.7.8/29 has the first addresses of all nodes, and none of their others.
+		// 192.168.7.8/29 contains the primary addresses of all nodes, and no other ones.
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
 			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}}},
 	{Name: "nodeport-on-ipv6-loopback", Breaks: "Connections to a NodePort on ::1 are translated, and lost.",

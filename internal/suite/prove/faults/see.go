@@ -9,11 +9,11 @@ import (
 	"github.com/viplab/viplab/proxiers/exec"
 )
 
-// State returns the view that the proxiers of one cluster have: a function that returns the object itself, another one
-// in its place, or nil for none. It is called once for each version of each object.
+// State returns the view of the proxiers of one cluster: a function for store.View, which returns the object itself, a
+// replacement, or nil to hide it. The function is called once for each version of each object.
 type State func() func(store.Object) store.Object
 
-// each is a State that changes a copy of each object of a kind.
+// each returns a State that changes a copy of each object of a kind.
 func each[T interface {
 	store.Object
 	DeepCopy() T
@@ -29,7 +29,7 @@ func each[T interface {
 	})
 }
 
-// eachEndpoint is a State that changes every endpoint of every EndpointSlice.
+// eachEndpoint returns a State that changes every endpoint of every EndpointSlice.
 func eachEndpoint(change func(*discoveryv1.Endpoint)) State {
 	return each(func(s *discoveryv1.EndpointSlice) {
 		for i := range s.Endpoints {
@@ -38,8 +38,8 @@ func eachEndpoint(change func(*discoveryv1.Endpoint)) State {
 	})
 }
 
-// see is a State that remembers nothing. It spares the canaries, by which the state of a program from outside is
-// judged: a fault in them would be one of the harness.
+// see returns a State without memory. It does not change canaries, which show the progress of external programs: a
+// fault in them would be a fault of the harness.
 func see(change func(store.Object) store.Object) State {
 	return func() func(store.Object) store.Object {
 		return func(o store.Object) store.Object {
@@ -51,8 +51,8 @@ func see(change func(store.Object) store.Object) State {
 	}
 }
 
-// remembering is a State that shows each object of a kind in the light of what it showed of it last. An object that is
-// new is shown as it is.
+// remembering returns a State that computes each object of a kind from the last shown version and the current one. It
+// does not change a new object.
 func remembering[T store.Object](change func(last, now T) T) State {
 	return func() func(store.Object) store.Object {
 		shown := map[store.Key]T{}
@@ -71,7 +71,7 @@ func remembering[T store.Object](change func(last, now T) T) State {
 	}
 }
 
-// asBefore is an object as it was, under the version that it has.
+// asBefore returns the last version of an object with the current resourceVersion.
 func asBefore[T interface {
 	store.Object
 	DeepCopy() T

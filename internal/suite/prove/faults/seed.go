@@ -18,7 +18,7 @@ import (
 
 // Seeding is a fault in proxiers.
 type Seeding struct {
-	// Proxiers have the names and claim the features of those without the fault.
+	// Proxiers have the names and features of the proxiers without the fault.
 	Proxiers []spec.Proxier
 
 	fault Fault
@@ -27,15 +27,15 @@ type Seeding struct {
 	touched atomic.Int64
 
 	mu      sync.Mutex
-	views   map[*store.Store]*store.Store // what the proxiers see of each cluster
+	views   map[*store.Store]*store.Store // the proxiers' view of each cluster
 	refused map[*faultyInstance]error     // the last error of each instance whose last Apply failed
 }
 
-// Seed puts a fault into proxiers. What they write is changed for this whole process, so one process has one fault. It
-// is called inside a sandbox.
+// Seed returns proxiers with a fault. Rewrites affect the whole process, so a process can have only one fault. Call it
+// inside a sandbox.
 func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, error) {
 	for _, p := range proxiers {
-		// now, so that the fault does not change the rules of its probe; the result is asked for later
+		// now, so that the fault does not change the rules of the check; the result is cached
 		_ = p.Usable(ctx)
 	}
 	s := &Seeding{fault: f, views: map[*store.Store]*store.Store{}, refused: map[*faultyInstance]error{}}
@@ -51,19 +51,19 @@ func Seed(ctx context.Context, f Fault, proxiers ...spec.Proxier) (*Seeding, err
 	return s, nil
 }
 
-// Touched returns how many objects, inputs of programs and nodes the fault has changed so far. After zero changes
-// nothing was broken.
+// Touched returns how many objects, inputs of programs and nodes the fault has changed so far. Zero means that the
+// fault had no effect.
 func (s *Seeding) Touched() int { return int(s.touched.Load()) + s.shims.touched() }
 
-// Refused returns the errors of the instances whose last Apply failed. Scenarios then fail for that reason, and not
-// because they notice the fault.
+// Refused returns the errors of the instances whose last Apply failed. They make scenarios fail, which then do not
+// prove that they notice the fault.
 func (s *Seeding) Refused() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.refused))
 }
 
-// view returns the cluster as the fault shows it, the same for all nodes.
+// view returns the faulty view of a cluster, which all nodes share.
 func (s *Seeding) view(of *store.Store) *store.Store {
 	if s.fault.State == nil {
 		return of
@@ -84,7 +84,7 @@ func (s *Seeding) view(of *store.Store) *store.Store {
 	return s.views[of]
 }
 
-// sabotage returns that of the fault, counted.
+// sabotage returns the fault's Sabotage, and counts its calls as changes.
 func (s *Seeding) sabotage() spec.Sabotage {
 	var out spec.Sabotage
 	if keep := s.fault.Sabotage.KeepStaleFlows; keep != nil {
@@ -110,7 +110,7 @@ type faultyProxier struct {
 	*Seeding
 }
 
-// Other returns the other mode, with the fault in it too.
+// Other returns the other mode with the same fault.
 func (p *faultyProxier) Other() spec.Proxier {
 	if other := p.Proxier.Other(); other != nil {
 		return &faultyProxier{other, p.Seeding}
@@ -118,7 +118,7 @@ func (p *faultyProxier) Other() spec.Proxier {
 	return nil
 }
 
-// Start places the proxier on a node where it sees another cluster and another configuration.
+// Start starts the proxier with the fault's view of the cluster and its configuration.
 func (p *faultyProxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	node.Store, node.Sabotage = p.view(node.Store), p.sabotage()
 	if p.fault.Config != nil {
@@ -140,7 +140,7 @@ type faultyInstance struct {
 	node spec.Node
 }
 
-// Apply shows the proxier its view of the cluster, which may be newer than want.
+// Apply applies the proxier's view of the cluster, which may be newer than want.
 func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error {
 	seen := want
 	if i.fault.State != nil {

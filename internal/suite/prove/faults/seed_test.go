@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	sandbox.Main(m)
 }
 
-// listener is a proxier that remembers what it was told last.
+// listener is a proxier that keeps the last applied state.
 type listener struct {
 	told  *store.Snapshot
 	store *store.Store

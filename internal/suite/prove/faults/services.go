@@ -16,18 +16,18 @@ import (
 // stateFaults break the configuration and the state that proxiers get.
 var stateFaults = slices.Concat(configFaults, nodeFaults, serviceFaults, endpointFaults, policyFaults)
 
-// configFaults break what an administrator has configured.
+// configFaults break the administrator's settings.
 var configFaults = []Fault{
 	{Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} }},
 	{Name: "nodeport-addresses-ignored",
 		Breaks: "NodePorts are on all addresses, although an administrator wants them on some.",
-		// kube-proxy's nftables mode has them on some by default
+		// kube-proxy's nftables mode serves them on the primary addresses by default
 		On:     slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
 		Config: func(c *spec.ProxyConfig) { c.NodePortAddresses = nil }},
 	{Name: "masquerade-all-ignored",
 		Breaks: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
-		// relays cannot but do it
+		// relays always do it
 		On: slices.Concat(kubeRules, virtualServers), Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false }},
 }
 
@@ -93,7 +93,7 @@ var serviceFaults = []Fault{
 			}
 		})},
 	{Name: "proxy-name-ignored", Breaks: "Services that are labelled as another proxier's are served.",
-		// Slices have the labels of their Services.
+		// Slices inherit the labels of their Services.
 		State: see(func(o store.Object) store.Object {
 			const label = "service.kubernetes.io/service-proxy-name"
 			if _, labelled := o.GetLabels()[label]; !labelled {

@@ -17,24 +17,24 @@ import (
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
-// What a proxier writes passes by here because the first folder of PATH holds this executable under the names of the
-// tools. It changes its input and becomes the tool of the same name that comes next in PATH.
+// Proxiers run shims instead of tools, because the first folder of PATH holds this executable under the names of the
+// tools. A shim changes its standard input and executes the tool of the same name that comes next in PATH.
 
-// The environment of a shim: the name of the fault, the folder of shims, and the file to which each shim that has
-// changed something adds a byte.
+// The environment variables of a shim: the name of the fault, the folder of shims, and the file to which each shim that
+// has changed its input appends a byte.
 const (
 	faultVariable   = "VIPLAB_FAULT"
 	folderVariable  = "VIPLAB_FAULT_FOLDER"
 	touchedVariable = "VIPLAB_FAULT_TOUCHED"
 )
 
-// shims are the folder that holds a link to this executable for each program.
+// shims is the folder that holds a link to this executable for each program.
 type shims struct{ record *os.File }
 
 // installShims puts shims before all programs that this process and its children look up from now on.
 //
-// They reach the folder through a descriptor of this process: a proxier that is started as a process of a node has a
-// /run of its own, where the folder is not.
+// PATH names the folder through a descriptor of this process, because a proxier that runs as a process of a node has
+// its own /run, without the folder.
 func installShims(f Fault) (*shims, error) {
 	if os.Getenv(faultVariable) != "" {
 		return nil, errors.New("there is a fault in this process already")
@@ -79,8 +79,8 @@ func (s *shims) touched() int {
 	return int(info.Size())
 }
 
-// Shim is called first by an executable that seeds faults. It does not return where the executable was started under
-// the name of a tool.
+// Shim acts as a shim, and does not return, if the executable was started under the name of a tool. An executable that
+// seeds faults must call it first.
 func Shim() {
 	tool, known := programs[filepath.Base(os.Args[0])]
 	name := os.Getenv(faultVariable)
@@ -93,7 +93,7 @@ func Shim() {
 	}
 }
 
-// become runs the tool itself, with another input where the fault wants that.
+// become executes the tool, with a changed input if the fault has rewrites for it.
 func become(tool Tool, fault string) error {
 	f, err := Find(fault)
 	if err != nil {
@@ -116,7 +116,7 @@ func become(tool Tool, fault string) error {
 	return unix.Exec(program, os.Args, os.Environ())
 }
 
-// reads says whether a tool with these arguments takes rules from its standard input.
+// reads reports whether a tool with these arguments reads rules from its standard input.
 func reads(tool Tool, args []string) bool {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(args, func(a string) bool { return slices.Contains(words, a) })
@@ -131,7 +131,7 @@ func reads(tool Tool, args []string) bool {
 	}
 }
 
-// replaceInput puts what the rewrites make of the standard input in its place, and records it if that is another one.
+// replaceInput replaces the standard input by its rewritten form, and records a change.
 func replaceInput(rewrites []Rewrite, tool Tool) error {
 	input, err := io.ReadAll(os.Stdin)
 	if err != nil {

@@ -26,13 +26,12 @@ var programs = map[string]Tool{
 	"nft": NFT, "ipset": IPSet,
 }
 
-// Rewrite changes lines of what a tool reads.
+// Rewrite changes lines of a tool's input.
 type Rewrite struct {
 	Tool Tool
 	// Line is a regular expression for the lines that are changed.
 	Line string
-	// To is what comes in the place of what the expression matches; $1 is its first group. A line of which nothing is
-	// left is not written.
+	// To replaces each match of the expression; $1 is its first group. A line that becomes empty is removed.
 	To string
 }
 
@@ -44,7 +43,7 @@ func (r Rewrite) pattern() (*regexp.Regexp, error) {
 	return p, nil
 }
 
-// rewrite is the input of a tool after all rewrites for it, and how many lines they have changed.
+// rewrite returns the input of a tool after all rewrites for it, and the number of changed lines.
 func rewrite(all []Rewrite, tool Tool, input []byte) (output []byte, changed int, err error) {
 	for _, r := range all {
 		if r.Tool != tool {
