@@ -109,7 +109,7 @@ func writeCatalogue(w io.Writer, r report.Report, page report.Page) (missing []s
 	return missing, t.Flush()
 }
 
-// cells are the verdicts of a scenario, one for each proxier of the report, or why it was skipped.
+// cells returns the verdicts of a scenario, or the causes of its skips, one for each proxier of the report.
 func cells(r report.Report, scenario string) string {
 	var b strings.Builder
 	for _, p := range r.Proxiers {

@@ -13,7 +13,7 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// clusterFlags say what kind of cluster to build.
+// clusterFlags select the kind of cluster to build.
 type clusterFlags struct{ ip, overlay, pods string }
 
 func (f *clusterFlags) add(cmd *cobra.Command) {
@@ -26,7 +26,7 @@ func (f *clusterFlags) add(cmd *cobra.Command) {
 	complete(cmd, "pods", "bridge", "routed")
 }
 
-// set puts the choices into options and returns all mistakes at once.
+// set copies the choices into options. The error joins all mistakes.
 func (f *clusterFlags) set(o *engine.Options) error {
 	var errs [3]error
 	o.Stack, errs[0] = lab.ParseStack(f.ip)
@@ -43,7 +43,7 @@ func inFlag(flag string, err error) error {
 	return fmt.Errorf("--%s: %w", flag, err)
 }
 
-// matching compiles the regular expression of a flag. An empty one is nil, which stands for everything.
+// matching compiles the regular expression of a flag. An empty one gives nil, which matches everything.
 func matching(flag, text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil
@@ -52,7 +52,7 @@ func matching(flag, text string) (*regexp.Regexp, error) {
 	return r, inFlag(flag, err)
 }
 
-// arguments returns the flags that make the same choices.
+// arguments returns command-line flags that make the same choices.
 func (f *clusterFlags) arguments() []string {
 	return []string{"--ip", f.ip, "--overlay", f.overlay, "--pods", f.pods}
 }

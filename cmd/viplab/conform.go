@@ -65,7 +65,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 			case err != nil:
 				return err
 			case f.list:
-				if !f.proxiers.filter() { // not even the default ones
+				if !f.proxiers.filter() { // do not judge the default ones either
 					o.Proxiers = nil
 				}
 				return listScenarios(cmd.OutOrStdout(), o)
@@ -92,7 +92,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	return cmd
 }
 
-// matchingScenarios returns the scenarios whose ids match, all if focus is nil.
+// matchingScenarios returns the scenarios whose ids match focus, or all if focus is nil.
 func matchingScenarios(focus *regexp.Regexp) ([]spec.Scenario, error) {
 	if focus == nil {
 		return scenarios.All()
@@ -117,8 +117,8 @@ func listScenarios(w io.Writer, o engine.Options) error {
 	return nil
 }
 
-// options checks all flags before anything is built and reports every mistake at once. It leaves the scenarios out:
-// they are only made where they run.
+// options checks all flags before anything is built and reports every mistake at once. It does not set the scenarios,
+// which are built in the process that runs them.
 func (f *conformFlags) options() (engine.Options, error) {
 	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.again}
 	var errs [6]error
@@ -136,7 +136,7 @@ func (f *conformFlags) options() (engine.Options, error) {
 		inFlag("shard", errs[4]), inFlag("out", errs[5]))
 }
 
-// again returns the flags with which one of the proxiers runs again.
+// again returns the flags that select one of the proxiers for another run.
 func (f *conformFlags) again(p spec.Proxier) string {
 	flags := f.proxiers.quoted(p)
 	if f.fault != "" {
@@ -154,8 +154,8 @@ func parseShard(text string) (shard, shards int, err error) {
 	return shard, shards, nil
 }
 
-// enter enters the sandbox, and adds to the options what is only made there: the scenarios, what is expected of them,
-// and the fault in the proxiers and the enforcer, if there is one.
+// enter enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and the
+// proxiers and the enforcer with a fault, if there is one.
 func (f *conformFlags) enter(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
 	if err := sandbox.Enter(); err != nil {
 		return nil, err
@@ -245,7 +245,7 @@ func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 	return err
 }
 
-// waitForKept prints how to enter clusters that were kept, and keeps them until Ctrl-C.
+// waitForKept prints how to enter the kept clusters, and keeps them until Ctrl-C.
 func waitForKept(ctx context.Context, run *engine.Run, w io.Writer) {
 	doors := run.Kept()
 	if len(doors) == 0 {

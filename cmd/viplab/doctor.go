@@ -46,12 +46,12 @@ Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1
 type diagnosis struct {
 	Kernel   string           `json:"kernel"`
 	Rootless bool             `json:"rootless"`
-	Ready    bool             `json:"ready"` // the main job can be done here
-	InVM     []string         `json:"in_vm"` // what for want of the kernel needs the virtual machine
+	Ready    bool             `json:"ready"` // the main job can run here
+	InVM     []string         `json:"in_vm"` // what needs the virtual machine, because this kernel lacks it
 	Findings []kernel.Finding `json:"findings"`
 }
 
-// diagnose enters a sandbox to try things in. Where there is none, only programs can be looked for.
+// diagnose enters a sandbox and checks it. If there is no sandbox, it can only look for programs.
 func diagnose(ctx context.Context) diagnosis {
 	home := kernel.Finding{Feature: "sandbox", For: "everything", Required: true, Status: kernel.Has}
 	probes := kernel.Probes()
@@ -90,7 +90,8 @@ func (d diagnosis) writeJSON(w io.Writer) error {
 	return e.Encode(d)
 }
 
-// advice is what to do about all that is lacking: one line for all modules, one for all packages, one for each other.
+// advice returns the remedies for everything that is missing: one line for all modules, one for all packages, and one
+// for each other thing.
 func (d diagnosis) advice() []string {
 	var modules, packages, lines []string
 	for _, f := range d.Findings {

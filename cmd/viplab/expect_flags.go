@@ -17,7 +17,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// expectFlags say which deviations are known.
+// expectFlags select the known deviations.
 type expectFlags struct{ file, out string }
 
 // noExpectations is the value of --expect that makes every failure count.
@@ -30,7 +30,7 @@ func (f *expectFlags) add(flags *pflag.FlagSet) {
 		"write what fails into this file, for --expect; issue and reason are left to you")
 }
 
-// programOf returns the name of the program that a proxier is a mode of, and what decides which expectations apply.
+// programOf returns the name of a proxier's program, without the mode, and the Run that selects its expectations.
 func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
 	run := expect.Run{With: map[string]string{"ip": cluster.ip, "pods": cluster.pods, "overlay": cluster.overlay}}
 	mode, version, detect, ok := kubeproxy.Release(p)
@@ -42,7 +42,7 @@ func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
 	return "kube-proxy", run
 }
 
-// known returns the expectations of the proxiers of a run, by their names.
+// known returns the expectations for the proxiers of a run, by proxier name.
 func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags) (map[string]*expect.Known, error) {
 	if f.file == noExpectations {
 		return nil, nil
@@ -85,7 +85,7 @@ func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags) (map[
 	return out, nil
 }
 
-// expectations returns those of a file that apply to a run.
+// expectations returns the expectations of a file that apply to a run.
 func expectations(file *expect.File, run expect.Run) (*expect.Known, error) {
 	ids, err := catalogue.IDs()
 	if err != nil {
@@ -125,7 +125,7 @@ func (f *expectFlags) write(programs []spec.Proxier, results []spec.Result, stdo
 	return nil
 }
 
-// addEntry adds an entry for a mode, or the mode to an entry that says the same.
+// addEntry adds an entry for a mode, or adds the mode to an equal entry.
 func addEntry(entries []expect.Entry, e expect.Entry, mode string) []expect.Entry {
 	if mode == "" {
 		return append(entries, e)
@@ -141,8 +141,8 @@ func addEntry(entries []expect.Entry, e expect.Entry, mode string) []expect.Entr
 	return append(entries, e)
 }
 
-// foreseen returns an entry by which the result would be known: its rows that fail, if no row with the same label
-// holds, or else the scenario as a whole.
+// foreseen returns an entry that makes the result known: for the rows that fail, if no row with the same label holds,
+// or else for the scenario as a whole.
 func foreseen(r spec.Result) expect.Entry {
 	e := expect.Entry{Scenario: r.Scenario.ID}
 	var held, outcomes, families []string

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command viplab builds a Kubernetes cluster's network out of Linux namespaces and proves with real packets what
-// implementations of Service virtual IPs do in it.
+// Command viplab builds a Kubernetes cluster's network out of Linux namespaces and tests implementations of Service
+// virtual IPs and of NetworkPolicy in it with real packets.
 package main
 
 import (
@@ -20,13 +20,13 @@ import (
 
 func main() {
 	faults.Shim()
-	// The heap may grow to five times of what is in use before it is collected. A run of the catalogue takes a twentieth
-	// less of a processor then, and 290 MiB of memory instead of 150.
+	// The heap may grow to five times the live memory before a collection. A run of the catalogue then takes 5% less
+	// processor time, and 290 MiB of memory instead of 150.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
-	// The first signal lets a command end in its own time. Those that work in a sandbox are ended by the second Ctrl-C
-	// from outside.
+	// The first signal cancels the context, so that a command can clean up. In a sandbox, the second Ctrl-C ends the
+	// command from outside.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 		Use:           "viplab",
 		Short:         "A lab for Kubernetes Services: their virtual IPs, proved with real packets",
 		Version:       version(),
-		SilenceUsage:  true, // an error is one message, not a page
+		SilenceUsage:  true, // an error prints no usage
 		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
@@ -54,10 +54,10 @@ func each[T, U any](list []T, f func(T) U) []U {
 	return out
 }
 
-// exitCode is an error that needs no message any more, and asks for an exit code.
+// exitCode is an error without a message that sets the exit code.
 type exitCode int
 
-// exitWith returns an error that asks for the exit code, nil for 0.
+// exitWith returns an error that sets the exit code, or nil for 0.
 func exitWith(code int) error {
 	if code == 0 {
 		return nil
@@ -67,7 +67,7 @@ func exitWith(code int) error {
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// conclude prints an error and chooses the exit code: 2 unless the command asked for another.
+// conclude prints an error and returns the exit code: that of an exitCode, else 2.
 func conclude(err error) exitCode {
 	if err == nil {
 		return 0
@@ -79,7 +79,7 @@ func conclude(err error) exitCode {
 	return 2
 }
 
-// version is the module's version where the executable was built by "go install ...@version", else the commit.
+// version returns the module's version if the executable was built by "go install ...@version", else the commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

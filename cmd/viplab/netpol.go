@@ -117,7 +117,7 @@ or bad usage.`,
 	return cmd
 }
 
-// netpolRun is a run as the flags ask for it.
+// netpolRun is a run of "viplab netpol" with the choices of its flags.
 type netpolRun struct {
 	flags     *netpolFlags
 	enforcers []spec.Proxier
@@ -173,7 +173,7 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	return r, err
 }
 
-// load returns the cases: written, generated, or those that come with the program.
+// load returns the cases: those of files, generated ones, or those that come with the program.
 func (f *netpolFlags) load() (cases []netpol.Case, err error) {
 	for i := range f.random {
 		cases = append(cases, netpol.Random(f.seed, uint64(i)))

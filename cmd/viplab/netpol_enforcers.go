@@ -65,7 +65,8 @@ func (f *netpolFlags) selectProxier(r *netpolRun) error {
 	return nil
 }
 
-// selectFault finds the fault of --fault, a misreading or a fault in what enforcers write, or those that --prove tries.
+// selectFault finds the fault of --fault (a misreading, or a fault in the rules that enforcers write), or the faults
+// that --prove tries.
 func (f *netpolFlags) selectFault(r *netpolRun) (err error) {
 	i := slices.IndexFunc(faults.Enforced, func(x faults.Fault) bool { return x.Name == f.fault })
 	readings := misreading.Given()

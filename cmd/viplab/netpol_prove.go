@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// selectProved selects the faults to prove, those of the flags that name a case of the run, and the cases that these
-// name. Which of all cases a fault names does not depend on the flags.
+// selectProved selects the faults to prove, which are those of the flags that name a case of the run, and the cases
+// that they name. The flags do not affect which cases a fault names.
 func (r *netpolRun) selectProved(all []netpol.Case) error {
 	known, err := netpol.Faults(all)
 	if err != nil {
@@ -37,8 +37,8 @@ func (r *netpolRun) selectProved(all []netpol.Case) error {
 	return nil
 }
 
-// prove puts faults into the enforcers and shows which cases catch them. Each trial is a process of its own, as with
-// "viplab prove".
+// prove puts faults into the enforcers and shows which cases catch them. As with "viplab prove", each trial is a
+// separate process.
 func (r *netpolRun) prove(ctx context.Context) error {
 	f := r.flags
 	o := prove.Options{Faults: r.proved, Only: r.only, Parallel: f.parallel, Listen: printTrials(r.progress)}
@@ -52,7 +52,7 @@ func (r *netpolRun) prove(ctx context.Context) error {
 	return proveAndReport(ctx, o, f.out, r.stdout)
 }
 
-// arguments are those of the process that carries out a job.
+// arguments returns the arguments of the process that runs a job.
 func (f *netpolFlags) arguments(job prove.Job) []string {
 	args := append([]string{"netpol", "--outcome", "--parallel", "1", "--enforcer", job.Proxier, "--focus",
 		exactly(job.Scenarios), "--out", f.out}, f.cluster.arguments()...)

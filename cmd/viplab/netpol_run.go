@@ -19,7 +19,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// judge runs all cases on an enforcer. An enforcer that cannot run here, or not with such pods, is skipped.
+// judge runs all cases on an enforcer. It skips an enforcer that cannot run here or does not support the pod network.
 func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, error) {
 	j := &judging{netpolRun: r, enforcer: e, began: time.Now(), results: make([]*spec.Result, len(r.cases)),
 		texts: make([]bytes.Buffer, len(r.cases))}
@@ -60,7 +60,7 @@ func (r *netpolRun) judge(ctx context.Context, e spec.Proxier) ([]spec.Result, e
 	return j.all(), errors.Join(err, pool.Close(context.WithoutCancel(ctx)))
 }
 
-// judging is a run of the cases on one enforcer. Cases end in any order and are shown in that of the file.
+// judging is a run of the cases on one enforcer. Cases end in any order and are shown in the order of the file.
 type judging struct {
 	*netpolRun
 	enforcer spec.Proxier
@@ -68,7 +68,7 @@ type judging struct {
 
 	mu      sync.Mutex
 	results []*spec.Result // by case, nil until it has ended
-	texts   []bytes.Buffer // what is printed of each case
+	texts   []bytes.Buffer // the output of each case
 	ended   int
 	shown   int // the first case that has not been printed
 	failed  bool
@@ -99,7 +99,7 @@ func (j *judging) add(i int, verdicts []netpol.Verdict, err error) (first bool) 
 		}
 	}
 	for ; j.shown < len(j.results) && j.results[j.shown] != nil; j.shown++ {
-		_, _ = j.texts[j.shown].WriteTo(j.stdout) // a closed pipe ends the program by itself
+		_, _ = j.texts[j.shown].WriteTo(j.stdout) // SIGPIPE ends the program if the pipe is closed
 	}
 	every := 25
 	if j.generated() {
@@ -114,7 +114,7 @@ func (j *judging) add(i int, verdicts []netpol.Verdict, err error) (first bool) 
 	return first
 }
 
-// show prints a table if --tables is set, and what is wrong in it in any case.
+// show prints the table if --tables is set, and always its wrong cells.
 func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
 	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Title(), v.Verdict, c.Given)
 	if r.flags.tables {
@@ -131,7 +131,7 @@ func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
 // errCounterexample ends a run of generated cases early.
 var errCounterexample = errors.New("a counterexample was found")
 
-// shrink makes a generated case that fails as small as possible, shows it and writes it to a file.
+// shrink minimizes a failing generated case, shows it and writes it to a file.
 func (j *judging) shrink(ctx context.Context, b *netpol.Bench, c netpol.Case) error {
 	fmt.Fprintf(j.progress, "%s: %s fails, and is being made smaller\n", j.enforcer.Name(), c.ID)
 	small, err := netpol.Shrink(c, j.options.Stack, func(c netpol.Case) (bool, error) {
@@ -190,7 +190,7 @@ func (j *judging) all() []spec.Result {
 	return []spec.Result{all}
 }
 
-// rank orders verdicts: the highest of several cases is that of all.
+// rank orders verdicts. The verdict with the highest rank is that of the run.
 func rank(v spec.Verdict) int {
 	return slices.Index([]spec.Verdict{spec.Pass, spec.Skip, spec.Broken, spec.Fail}, v)
 }

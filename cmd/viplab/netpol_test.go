@@ -56,7 +56,7 @@ func TestNetpolJudgesAManifest(t *testing.T) {
 	}
 }
 
-// A file may not ask for what the API does not promise. The policy blocks all of x/a; the file says that 80/TCP stays
+// A file must not require what the API does not promise. The policy blocks all of x/a; the file says that 80/TCP stays
 // open.
 func TestNetpolRefusesAWrongTable(t *testing.T) {
 	mine := `{"cases": [{"id": "MINE-01", "given": "a wrong table", "priority": "P1", "source": "nobody", "why": "nothing",
@@ -76,8 +76,8 @@ func TestNetpolTellsAllMistakesAtOnce(t *testing.T) {
 	refused(t, "netpol --focus ^nothing$", "no case matches")
 }
 
-// Generated cases agree with the oracle; an enforcer that is told of policies wrongly is found out, and what is left of
-// the case that has done so fails again from its file.
+// Generated cases agree with the oracle; an enforcer that gets wrong policies is detected, and what is left of the case
+// that has done so fails again from its file.
 func TestNetpolRandom(t *testing.T) {
 	folder := t.TempDir()
 	args := []string{"netpol", "--enforcer", "policy-nftables", "--ip", "4", "--out", folder}

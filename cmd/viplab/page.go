@@ -15,8 +15,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// pageOf returns the contents of a page of the catalogue: the scenarios that keep accepts by their ids, and the rows
-// without scenarios that it accepts by theirs.
+// pageOf returns the contents of a page of the catalogue: the scenarios, and the rows without scenarios, whose ids keep
+// accepts.
 func pageOf(title string, all []spec.Scenario, keep func(id string) bool) (report.Page, error) {
 	page := report.Page{Title: title}
 	groups, err := catalogue.Matching(keep)

@@ -12,7 +12,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// progress prints how far a run is: on a terminal one line that is rewritten, elsewhere a line for every few cells.
+// progress prints the progress of a run: on a terminal one line that is rewritten, elsewhere a line for every few
+// cells.
 type progress struct {
 	w        io.Writer
 	terminal bool
@@ -23,7 +24,7 @@ type progress struct {
 	printed int // how many cells had ended when the last line was written
 }
 
-// everyCells is the number of cells between two lines where the output is no terminal.
+// everyCells is the number of cells between two lines if the output is not a terminal.
 const everyCells = 25
 
 func (p *progress) listen(e engine.Event) {

@@ -78,7 +78,8 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 	return cmd
 }
 
-// listFaults prints the faults that the options choose, if the command line names proxiers only those that are for one.
+// listFaults prints the faults that the options choose. If the command line names proxiers, it prints only the faults
+// that apply to one of them.
 func (f *proveFlags) listFaults(w io.Writer, o prove.Options) error {
 	chosen, _, err := o.Select()
 	if err != nil {
@@ -137,7 +138,7 @@ func (f *proveFlags) prove(ctx context.Context, o prove.Options, programs []spec
 	return proveAndReport(ctx, o, f.out, stdout)
 }
 
-// proveAndReport runs all trials, and reports what they show on standard output and in the folder.
+// proveAndReport runs all trials, and reports the results on standard output and in the folder.
 func proveAndReport(ctx context.Context, o prove.Options, folder string, stdout io.Writer) error {
 	proof, err := prove.Do(ctx, o)
 	if err != nil {

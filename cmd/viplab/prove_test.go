@@ -28,7 +28,7 @@ func TestFaultsAreForProxiersThatExist(t *testing.T) {
 	}
 }
 
-// One fault changes what the proxier is told, the other what it writes.
+// One fault changes the input of the proxier, the other its output.
 func TestProveCatchesFaults(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -85,7 +85,7 @@ func TestConformWithAFault(t *testing.T) {
 	refused(t, "conform --fault typo", `--fault: unknown fault "typo"`)
 }
 
-// What a built-in proxier asks of the kernel itself is changed too, however it is wrapped.
+// A fault also changes a built-in proxier's own calls of the kernel, even if the proxier is wrapped.
 func TestProveReachesTheKeepers(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := outcome(t, "prove", "--proxier", "iptables,nftables", "--ip", "4", "--out", t.TempDir(),

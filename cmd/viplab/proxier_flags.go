@@ -22,8 +22,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// proxierFlags say which proxiers to judge, built-in ones, releases of kube-proxy, and any command, and beside which
-// enforcer.
+// proxierFlags select the proxiers to judge (built-in ones, releases of kube-proxy, or a command) and the enforcer
+// beside them.
 type proxierFlags struct {
 	names            []string
 	exec             string
@@ -37,7 +37,7 @@ type proxierFlags struct {
 	given func(flag string) bool // reports whether the command line has the flag
 }
 
-// add adds the flags. Unless others are named, the defaults are judged.
+// add adds the flags. defaults are the proxiers to judge if the command line names none.
 func (f *proxierFlags) add(cmd *cobra.Command, defaults ...string) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
@@ -64,14 +64,14 @@ func detections() []string {
 	return each(kubeproxy.Detections, func(d kubeproxy.Detection) string { return string(d) })
 }
 
-// filter reports whether the command line says which proxiers or enforcer to judge.
+// filter reports whether the command line selects proxiers or an enforcer.
 func (f *proxierFlags) filter() bool {
 	return f.given("proxier") || f.given("exec") || f.given("enforcer")
 }
 
 func enforcerNames() []string { return each(proxiers.Enforcers(), spec.Proxier.Name) }
 
-// enforcer returns what --enforcer names, nil if it names nothing.
+// enforcer returns the enforcer of --enforcer, or nil without that flag.
 func (f *proxierFlags) enforcer() (spec.Proxier, error) {
 	if f.enforcerName == "" {
 		return nil, nil
@@ -86,7 +86,7 @@ func proxierNames() []string {
 
 const kubeProxyPrefix = "kube-proxy-"
 
-// proxiers returns those that the flags name. With --exec, there is no default.
+// proxiers returns the proxiers that the flags name. With --exec, there is no default.
 func (f *proxierFlags) proxiers() ([]spec.Proxier, error) {
 	var found []spec.Proxier
 	var errs []error
@@ -140,7 +140,7 @@ func (f *proxierFlags) command() (spec.Proxier, error) {
 	return p, err
 }
 
-// program returns the proxier or enforcer of a command line. By default it has the name of its program.
+// program returns the proxier or enforcer for a command line. Its default name is that of the program.
 func program(line string, c exec.Command) (spec.Proxier, error) {
 	var err error
 	if c.Argv, err = exec.Split(line); err != nil {
@@ -151,7 +151,7 @@ func program(line string, c exec.Command) (spec.Proxier, error) {
 	return p, inFlag("exec", err)
 }
 
-// quoted returns the arguments that name one of the proxiers, as a shell takes them.
+// quoted returns the arguments that select one of the proxiers, quoted for a shell.
 func (f *proxierFlags) quoted(p spec.Proxier) string {
 	words := f.arguments(p)
 	for i, word := range words {
@@ -162,7 +162,7 @@ func (f *proxierFlags) quoted(p spec.Proxier) string {
 	return strings.Join(words, " ")
 }
 
-// arguments returns the flags that name one of the proxiers alone, and the enforcer beside it.
+// arguments returns the flags that select one of the proxiers and the enforcer beside it.
 func (f *proxierFlags) arguments(p spec.Proxier) []string {
 	flags := []string{"--proxier", p.Name()}
 	switch {
@@ -186,8 +186,7 @@ func (f *proxierFlags) arguments(p spec.Proxier) []string {
 	return flags
 }
 
-// adjusted adds to a set, or removes from it, the features of a list like
-// "+relays,-nodeport-localhost".
+// adjusted returns a set plus or minus the features of a list like "+relays,-nodeport-localhost".
 func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 	for word := range strings.FieldsFuncSeq(list, func(r rune) bool { return r == ',' }) {
 		feature := spec.Feature(strings.TrimLeft(word, "+-"))
@@ -207,7 +206,7 @@ func adjusted(set spec.FeatureSet, list string) (spec.FeatureSet, error) {
 	return set, nil
 }
 
-// prepare builds what proxiers need from the network, which the sandbox does not have.
+// prepare builds the binaries of kube-proxy, which needs the network that the sandbox does not have.
 func prepare(ctx context.Context, programs []spec.Proxier, progress io.Writer) error {
 	if sandbox.Inside() {
 		return nil

@@ -77,7 +77,8 @@ func (f *rulesFlags) run(ctx context.Context, node string, stdin io.Reader, stdo
 	return engine.Rules(ctx, o, found[0], own, objects, node, stdout)
 }
 
-// scene returns what to apply. It reads the standard input, and so runs in the sandbox: what comes before runs twice.
+// scene returns the objects to apply. It may read the standard input, so it must run inside the sandbox: code before
+// Enter runs twice.
 func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.ClusterConfig, err error) {
 	if f.scenario != "" {
 		s, err := findScenario(f.scenario)

@@ -72,7 +72,7 @@ func findScenario(id string) (spec.Scenario, error) {
 	return all[i], nil
 }
 
-// completeScenarios completes an argument or a flag that is the id of a scenario.
+// completeScenarios completes a scenario's id in the shell.
 func completeScenarios(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	all, err := scenarios.All()
 	if err != nil {

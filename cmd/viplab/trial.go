@@ -20,14 +20,15 @@ import (
 	"github.com/viplab/viplab/internal/suite/report"
 )
 
-// A fault is in a whole process, so "viplab prove" starts "viplab trial" for each trial, which prints a prove.Outcome.
+// A fault affects a whole process, so "viplab prove" starts "viplab trial" for each trial, which prints a
+// prove.Outcome.
 
 func exactly(names []string) string {
 	return "^(" + strings.Join(each(names, regexp.QuoteMeta), "|") + ")$"
 }
 
-// outcomeOf runs this program with other arguments, with which it prints an outcome. The end of the context asks it to
-// end, and kills it 10 seconds later.
+// outcomeOf runs this program with arguments that make it print an outcome, and returns the outcome. When the context
+// ends, it interrupts the program, and kills it 10 seconds later.
 func outcomeOf(ctx context.Context, args ...string) (out prove.Outcome, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
@@ -70,7 +71,7 @@ func newTrial() *cobra.Command {
 	return cmd
 }
 
-// runTrial runs the scenarios, with a fault up to the first failure of each.
+// runTrial runs the scenarios. With a fault, each ends at its first failure.
 func (f *conformFlags) runTrial(ctx context.Context, o engine.Options) (out prove.Outcome, err error) {
 	o.FailFast, o.Out = f.fault != "", ""
 	seeding, err := f.enter(ctx, &o)
@@ -87,7 +88,7 @@ func (f *conformFlags) runTrial(ctx context.Context, o engine.Options) (out prov
 		out.Refused = each(seeding.Refused(), error.Error)
 	}
 	if err := run.Close(context.WithoutCancel(ctx)); err != nil && seeding == nil {
-		return out, err // a proxier with a fault may leave its node in disorder
+		return out, err // a proxier with a fault may fail to clean up its node
 	}
 	return out, nil
 }

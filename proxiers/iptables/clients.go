@@ -22,7 +22,7 @@ import (
 // for each endpoint of a port. The chain of the endpoint adds the client of every new connection. The kernel forgets a
 // client when the timeout of the set has passed.
 //
-// The recent match, which kube-proxy uses, remembers 100 clients of an endpoint.
+// kube-proxy uses the recent match, which remembers only 100 clients of an endpoint.
 type clientSets struct {
 	ip   lab.Family
 	conn *ipset.Conn
@@ -56,9 +56,9 @@ func openClientSets(ns *netns.NS, ip lab.Family) (*clientSets, error) {
 	return &clientSets{ip: ip, conn: conn}, nil
 }
 
-// mostBuckets is the size of a set's hash table: the kernel does not enlarge it for clients, and a bucket takes twelve.
-// The first bucket is full at about 50,000 clients. tableBytes limits the tables of all sets together, of eight bytes a
-// bucket: where sets are many, new ones get smaller tables.
+// mostBuckets is the maximum size of a set's hash table. The kernel does not enlarge the table when it adds clients,
+// and a bucket holds twelve; the first bucket is full at about 50,000 clients. tableBytes limits the tables of all sets
+// together, at eight bytes a bucket: if there are many sets, new ones get smaller tables.
 const (
 	mostBuckets  = 1 << 14
 	leastBuckets = 1 << 7
@@ -79,13 +79,13 @@ func (c *clientSets) set(name string, timeout time.Duration) ipset.Set {
 	return ipset.Set{Name: name, Type: ipset.IP, Family: c.ip, Timeout: timeout, Buckets: buckets(len(c.wanted))}
 }
 
-// load reads which sets there are.
+// load lists the existing sets.
 func (c *clientSets) load() (err error) {
 	c.held, err = c.conn.Timeouts(setPrefix(c.ip))
 	return err
 }
 
-// prepare makes the sets that are missing and changes the timeouts of others, before rules name them.
+// prepare creates missing sets and changes the timeouts of others, before rules name them.
 func (c *clientSets) prepare(wanted map[string]time.Duration) error {
 	c.wanted = wanted
 	if c.held == nil {
@@ -111,8 +111,8 @@ func (c *clientSets) prepare(wanted map[string]time.Duration) error {
 	return nil
 }
 
-// retime changes the timeout of a set. The kernel cannot do that, so another set takes its place. It gets the clients
-// that have come within the new timeout, and after the swap those that have come since the first set was read.
+// retime changes the timeout of a set. The kernel cannot do that, so it swaps the set with a new one. The new set gets
+// the clients within the new timeout, and after the swap those that were added since the old set was read.
 func (c *clientSets) retime(name string, from, to time.Duration) error {
 	old, next := c.set(name, from), c.set(name+"-NEXT", to)
 	if err := errors.Join(c.conn.Destroy(next), c.conn.Create(next)); err != nil {
@@ -144,8 +144,8 @@ func (c *clientSets) retime(name string, from, to time.Duration) error {
 	return carry(next, old)
 }
 
-// discard destroys the sets that no rule names any more. The kernel frees deleted rules in its own time. Until then it
-// keeps their sets, so those are emptied, and destroyed by a later call.
+// discard destroys the sets that no rule names any more. The kernel keeps a set until it has freed the deleted rules,
+// some time later. discard flushes such a set, and a later call destroys it.
 func (c *clientSets) discard() error {
 	if len(c.held) == len(c.wanted) {
 		return nil
@@ -168,7 +168,7 @@ func (c *clientSets) discard() error {
 	return nil
 }
 
-// mostPatience is how long the kernel may take to free deleted rules, on the slowest of machines.
+// mostPatience is how long the kernel may take to free deleted rules, on the slowest machine.
 const mostPatience = 10 * time.Second
 
 // remove destroys all sets, also those of earlier instances. No rule of the proxier may name them any more.
@@ -191,7 +191,7 @@ func (c *clientSets) remove(ctx context.Context) error {
 	}
 }
 
-// dump lists the sets with their clients, and how long each is still remembered.
+// dump lists the sets with their clients and their remaining timeouts.
 func (c *clientSets) dump() ([]byte, error) {
 	sets, err := c.conn.Timeouts(setPrefix(c.ip))
 	if err != nil {

@@ -53,7 +53,7 @@ func came(t *testing.T, in *instance, s ipset.Set, client string, left time.Dura
 	}
 }
 
-// remembered wants a set to have these clients, for as long as said. The kernel counts in seconds, and goes on counting.
+// remembered checks that a set has these clients with these timeouts. The kernel counts them down in seconds.
 func remembered(t *testing.T, in *instance, s ipset.Set, want map[string]time.Duration) {
 	t.Helper()
 	all, err := in.families[0].clients.conn.Entries(s)

@@ -26,7 +26,7 @@ type family struct {
 
 	// held is what the kernel holds. Nil means unknown: the next change writes everything.
 	held *ledger
-	// alone is set if there was no table when everything was written: held is all that there is to remove.
+	// alone is set if no table existed before everything was written, so that Remove has to remove only held.
 	alone bool
 }
 
@@ -73,7 +73,8 @@ func tracksLiberally(ns *netns.NS) (bool, error) {
 	return v == "1", err
 }
 
-// Program implements kit.Mechanism. A set of clients is there before the rules that name it, and goes after them.
+// Program implements kit.Mechanism. It creates a set of clients before the rules that name it, and destroys it after
+// them.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) error {
 	tail := f.rules.nodePortEntry(at.NodePorts)
 	held := f.held
@@ -106,8 +107,8 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// Remove implements kit.Mechanism. It reads what the kernel holds only if that may be more than what it wrote, or if
-// others have made rules that depend on it.
+// Remove implements kit.Mechanism. It reads the tables only if the kernel may hold more than held, or if rules of other
+// programs depend on its chains.
 func (f *family) Remove(ctx context.Context) error {
 	held := f.held
 	f.held = nil

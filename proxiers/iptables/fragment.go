@@ -55,12 +55,13 @@ type renderer struct {
 	terse bool
 }
 
-// talkative is the number of endpoints up to which every rule has a comment, the same as kube-proxy's. For every new
-// rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer with
-// comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
+// talkative is the number of endpoints up to which every rule has a comment, the same number as in kube-proxy. For
+// every new rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer
+// with comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
 const talkative = 1000
 
-// crowded reports whether there are too many endpoints for comments. Existing rules keep theirs until they change.
+// crowded reports whether there are too many endpoints for comments. Existing rules keep their comments until they
+// change.
 func crowded(s *model.State) bool {
 	n := 0
 	for _, svc := range s.Services {
@@ -79,8 +80,8 @@ func (r *renderer) remark(text string) xtables.Part {
 	return xtables.Comment(text)
 }
 
-// frontends captures the traffic to a port's addresses. It requires an endpoint on some node: a captured packet that
-// finds no endpoint would continue with its destination unchanged, past the filter rules that reject it.
+// frontends captures the traffic to a port's addresses. It does so only if some node has an endpoint. Otherwise a
+// captured packet would keep its destination and bypass the filter rules that reject it.
 func (r *renderer) frontends(f *xtables.Fragment, p *model.Port) {
 	names, proto := namesOf(p.ID), p.ID.Protocol
 	if len(p.Internal()) > 0 {
@@ -112,8 +113,8 @@ func (r *renderer) frontends(f *xtables.Fragment, p *model.Port) {
 	}
 }
 
-// withoutEndpoints stops traffic that no rule captured. It refuses the traffic if no node can serve it. Otherwise it
-// drops the traffic silently, because another node may be about to take over the address.
+// withoutEndpoints stops traffic that no rule captured. It rejects the traffic if no node has an endpoint. Otherwise it
+// drops the traffic, because another node may be about to take over the address.
 func (r *renderer) withoutEndpoints(f *xtables.Fragment, p *model.Port) {
 	why, verdict := p.ID.String()+" has no local endpoints", xtables.Drop
 	if !p.Anywhere {
@@ -215,8 +216,7 @@ func (r *renderer) external(f *xtables.Fragment, p *model.Port) {
 }
 
 // admit creates the chain that admits the source ranges. Traffic from other sources keeps its destination, and the
-// filter table drops it. An admitted node may use the virtual IP itself as its source, if one of its devices has that
-// address.
+// filter table drops it. An admitted node may use the virtual IP as its source, if one of its devices has that address.
 func (r *renderer) admit(p *model.Port) xtables.Chain {
 	names := namesOf(p.ID)
 	c := xtables.Chain{Name: names.firewall}
@@ -228,7 +228,7 @@ func (r *renderer) admit(p *model.Port) xtables.Chain {
 	return c
 }
 
-// balance makes a chain pick one of the endpoints: the client's last one under session affinity, else any, with equal
+// balance adds rules that pick an endpoint: the client's last one under session affinity, else any with equal
 // probability.
 func (r *renderer) balance(c *xtables.Chain, p *model.Port, among []model.Endpoint) {
 	if p.Affinity > 0 {
@@ -250,8 +250,8 @@ func (r *renderer) toward(p *model.Port, ep model.Endpoint) xtables.Part {
 	return r.remark(p.ID.String() + " -> " + ep.Addr.String())
 }
 
-// translate creates the chain of an endpoint. It masquerades an endpoint's connection to itself: if the endpoint saw
-// its own address as the client's, its reply would not pass the node that has to translate it back.
+// translate creates the chain of an endpoint. It masquerades an endpoint's connection to itself. Otherwise the endpoint
+// would reply to its own address, and the reply would not pass the node that has to translate it back.
 func (r *renderer) translate(p *model.Port, ep model.Endpoint) xtables.Chain {
 	c := xtables.Chain{Name: endpointChain(p.ID, ep.Addr)}
 	about := r.remark(p.ID.String())

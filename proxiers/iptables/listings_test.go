@@ -29,7 +29,7 @@ type listed struct {
 	chain, line string
 	// ours are the lines that stand for it here, with their chains. Nil means the same line, in the same chain.
 	ours []string
-	// why says what has changed in kube-proxy since, where ours is another line.
+	// why is the change in kube-proxy since the article, if our line differs.
 	why string
 }
 

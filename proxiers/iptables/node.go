@@ -40,7 +40,7 @@ func (n *nodeRules) jumps() []xtables.Entry {
 	return all
 }
 
-// nodeRules holds the settings that the rules independent of Services need.
+// nodeRules holds the settings for the rules that do not depend on Services.
 type nodeRules struct {
 	family lab.Family
 	// localhost is set if NodePorts answer on 127.0.0.1, which makes loopback addresses routable.
@@ -85,8 +85,8 @@ func (n *nodeRules) natChains() []xtables.Chain {
 	return []xtables.Chain{mark, post}
 }
 
-// nodePortEntry returns the last rules of nat KUBE-SERVICES, which look up NodePorts. addrs limits them to some
-// addresses; nil means all local addresses.
+// nodePortEntry returns the last rules of nat KUBE-SERVICES, which look up NodePorts on addrs; nil means all local
+// addresses.
 func (n *nodeRules) nodePortEntry(addrs []netip.Addr) []xtables.Rule {
 	about := xtables.Comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
 	if addrs == nil {

@@ -15,8 +15,8 @@
 // With session affinity, KUBE-SEP-* adds the source of each new connection to an IP set of its own, which forgets it
 // after timeoutSeconds. KUBE-SVC-* and KUBE-SVL-* look into these sets before they pick an endpoint at random.
 //
-// A sync is one run of iptables-restore for each family. The first sync writes everything, whatever the kernel held
-// before. Later ones write the chains of Services that changed, and the shared chains whose rules changed.
+// A sync is one run of iptables-restore for each family. The first sync writes everything. Later ones write the chains
+// of Services that changed, and the shared chains whose rules changed.
 package iptables
 
 import (
@@ -118,7 +118,7 @@ func probe(ctx context.Context, b Backend, f lab.Family, ns *netns.NS, dir strin
 	return xtables.Unusable(ctx, err, fmt.Sprintf("Service rules in the %s back end for IP%s", b, f))
 }
 
-// probeSets makes the sets of clients of the port, with the help of the kernel.
+// probeSets checks that the kernel can create the sets of clients of the port.
 func probeSets(ns *netns.NS, f lab.Family, p *model.Port) error {
 	sets, err := openClientSets(ns, f)
 	if err != nil {

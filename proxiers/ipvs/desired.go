@@ -28,10 +28,10 @@ func newDesired() *desired {
 	}
 }
 
-// wishes are the wishes of all Services for things of one kind.
+// wishes are the wishes of all Services for one kind of entry.
 type wishes[K comparable, V any] struct {
 	kit.Ledger[K, V]
-	// touched are the things that changes may have affected since the last commit.
+	// touched are the entries that may have changed since the last commit.
 	touched map[K]bool
 }
 
@@ -47,7 +47,7 @@ func (w *wishes[K, V]) change(all []wish[K, V], do func(K, kit.Claim[V])) {
 	}
 }
 
-// touchAll touches all wishes, and all things that exist.
+// touchAll touches all wishes and all existing entries.
 func (w *wishes[K, V]) touchAll(have iter.Seq[K]) {
 	for _, keys := range []iter.Seq[K]{maps.Keys(w.Ledger), have} {
 		for k := range keys {
@@ -74,7 +74,7 @@ func (d *desired) advance(state *model.State, at place) {
 	}
 }
 
-// touchAll touches all things that must exist or do exist.
+// touchAll touches all entries that must exist or do exist.
 func (d *desired) touchAll(have *kernel) {
 	d.servers.touchAll(maps.Keys(have.servers.have))
 	d.bound.touchAll(maps.Keys(have.device.have))

@@ -17,8 +17,8 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// dump describes what the kernel holds and which Services need it: virtual servers in the format of ipvsadm -Ln, the
-// addresses on the device, sets with entries, and the rules.
+// dump describes the kernel's state and which Services need each entry: virtual servers in the format of ipvsadm -Ln,
+// the addresses on the device, sets with entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {
 	seen := *k // reads the kernel into a copy, so that k stays as it is
 	servers, device, sets := *k.servers, *k.device, *k.sets

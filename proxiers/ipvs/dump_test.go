@@ -14,8 +14,7 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// TestIpvsadmShowsServices: who looks at a node with ipvsadm -Ln finds the Services, and the dump says the same of
-// them.
+// TestIpvsadmShowsServices: ipvsadm -Ln on a node shows the Services, and the dump says the same of them.
 func TestIpvsadmShowsServices(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4, lab.V6)
 	in := start(t, node)

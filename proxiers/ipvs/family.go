@@ -26,7 +26,7 @@ type family struct {
 	mu     sync.Mutex // guards the rest, which Program, Remove and the timer use
 	kernel *kernel
 	want   *desired
-	// known is set if kernel describes what the kernel holds.
+	// known is set if the field kernel matches the kernel's state.
 	known bool
 	// timer is set while there are retired backends.
 	timer *time.Timer

@@ -15,7 +15,7 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// kernel is what a family of a namespace holds in the kernel.
+// kernel is the kernel's state for one family of a namespace.
 type kernel struct {
 	ns       *netns.NS
 	programs *xtables.Programs

@@ -34,7 +34,7 @@ func probeScheduler(scheduler string) error {
 	})
 }
 
-// unusable explains a failure.
+// unusable returns the error for a failed probe.
 func unusable(err error, scheduler string) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
@@ -50,7 +50,7 @@ func unusable(err error, scheduler string) error {
 	return err
 }
 
-// tryAll programs a state and compares what the kernel then shows.
+// tryAll programs a state and compares it with the kernel's state afterwards.
 func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
 	port, pods := kit.Sample(f)
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port}}}}

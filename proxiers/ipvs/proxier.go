@@ -71,7 +71,7 @@ func settings(node spec.Node) []netns.Setting {
 		// Connection tracking sees the connections. Without it there is no masquerading, and no state ESTABLISHED.
 		{Key: "net.ipv4.vs.conntrack", Value: "1"},
 		// A client that reuses a port while its last connection is in TIME_WAIT starts a new connection. Before Linux
-		// 5.9 that took a second each time, and 0 was better.
+		// 5.9 that took a second, so 0 was better.
 		{Key: "net.ipv4.vs.conn_reuse_mode", Value: "1"},
 		// Packets for a removed backend are not dropped until the connection expires.
 		{Key: "net.ipv4.vs.expire_nodest_conn", Value: "1"},
@@ -82,7 +82,7 @@ func settings(node spec.Node) []netns.Setting {
 		all = append(all,
 			// A node answers ARP only on the device that has the address, so never for addresses on kube-ipvs0.
 			netns.Setting{Key: "net.ipv4.conf.all.arp_ignore", Value: "1"},
-			// Nor does it announce these addresses as the sender's in ARP requests.
+			// A node does not use these addresses as the sender's address in ARP requests.
 			netns.Setting{Key: "net.ipv4.conf.all.arp_announce", Value: "2"},
 		)
 	}

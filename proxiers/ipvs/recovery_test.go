@@ -94,7 +94,7 @@ func TestHealing(t *testing.T) {
 	expectLines(t, "healed", contents(t, in), contents(t, fresh))
 }
 
-// TestFlushedRules: after somebody has flushed the firewall, the next change brings the rules back.
+// TestFlushedRules: after another program has flushed the firewall, the next change restores the rules.
 func TestFlushedRules(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	in := start(t, node)

@@ -34,7 +34,7 @@ type member struct {
 	entry ipset.Entry
 }
 
-// fragment holds the wishes of one Service.
+// fragment holds the entries that one Service needs.
 type fragment struct {
 	servers []wish[frontend, *server]
 	// bound are the addresses on the device.
@@ -42,7 +42,7 @@ type fragment struct {
 	members []wish[member, struct{}]
 }
 
-// wish is an entry for a ledger.
+// wish is one entry that a Service needs.
 type wish[K comparable, V any] struct {
 	key   K
 	claim kit.Claim[V]
@@ -50,7 +50,7 @@ type wish[K comparable, V any] struct {
 
 // place holds the addresses of the node that fragments depend on.
 type place struct {
-	// own are the node's addresses, nodePorts those of them that serve NodePorts, both without loopback addresses.
+	// own are the node's addresses, and nodePorts those that serve NodePorts, both without loopback addresses.
 	own, nodePorts []netip.Addr
 	// primary is the node's primary address.
 	primary netip.Addr
@@ -114,7 +114,7 @@ func (r *rendering) entry(at netip.AddrPort) ipset.Entry {
 	return ipset.Entry{Addr: at.Addr(), Proto: r.proto, Port: at.Port()}
 }
 
-// loopBack lists the endpoints on this node, whose connections to themselves must be masqueraded: otherwise a pod would
+// loopBack lists the endpoints on this node, whose connections to themselves must be masqueraded. Otherwise a pod would
 // reply to its own address.
 func (r *rendering) loopBack() {
 	for _, e := range slices.Concat(r.port.Cluster, r.port.Local) {
@@ -177,8 +177,8 @@ func (r *rendering) outside() {
 	}
 }
 
-// loadBalancer lists an address in the sets for masquerading and source ranges. An admitted node may have the address
-// itself as its source, because it is one of the node's own.
+// loadBalancer lists an address in the sets for masquerading and source ranges. An admitted node may have this address
+// as its source, because the address is on kube-ipvs0.
 func (r *rendering) loadBalancer(at netip.AddrPort) {
 	const what = "load balancer IP"
 	entry := r.entry(at)

@@ -13,14 +13,14 @@ import (
 
 // The chains, all of which kube-proxy has too.
 const (
-	chainServices    = "KUBE-SERVICES"               // nat: what is to be masqueraded
+	chainServices    = "KUBE-SERVICES"               // nat: marks traffic to be masqueraded
 	chainBalancer    = "KUBE-LOAD-BALANCER"          // nat: the same for load balancer IPs
 	chainNodePort    = "KUBE-NODE-PORT"              // nat: the same for NodePorts; filter: health check ports
 	chainMarkMasq    = "KUBE-MARK-MASQ"              // nat: marks packets to be masqueraded
 	chainPostrouting = "KUBE-POSTROUTING"            // nat: masquerades marked packets
 	chainForward     = "KUBE-FORWARD"                // filter: lets forwarded Service traffic through
 	chainIPVSFilter  = "KUBE-IPVS-FILTER"            // filter: keeps the node's own ports off the addresses of Services
-	chainFirewall    = "KUBE-PROXY-FIREWALL"         // mangle: drops what IPVS must not see
+	chainFirewall    = "KUBE-PROXY-FIREWALL"         // mangle: drops packets that IPVS must not see
 	chainSources     = "KUBE-SOURCE-RANGES-FIREWALL" // mangle: the same for sources that a load balancer does not admit
 )
 
@@ -47,20 +47,20 @@ func (r rules) in(id setID, parts string) xtables.Part {
 	return xtables.InSet(id.nameIn(r.family), parts)
 }
 
-// vip and vipSource are the parts of a packet that sets of frontends list, without and with the source.
+// vip and vipSource are the fields of a packet that sets of frontends match, without and with the source.
 const vip, vipSource = "dst,dst", "dst,dst,src"
 
 func about(id setID) xtables.Part { return xtables.Comment(kinds[id].about) }
 
-// nat marks packets to be masqueraded. A packet passes here before IPVS takes it, and passes POSTROUTING after that,
-// with its new destination.
+// nat marks packets to be masqueraded. A packet passes these rules before IPVS translates it, and POSTROUTING
+// afterwards.
 func (r rules) nat() table {
 	services, balancer := xtables.Chain{Name: chainServices}, xtables.Chain{Name: chainBalancer}
 	nodePort := xtables.Chain{Name: chainNodePort}
 	mark := xtables.Jump(chainMarkMasq)
 
-	// Replies to pods come back through the node, those to others might not. The others include the node itself, whose
-	// packets to an address on kube-ipvs0 have that address as their source.
+	// Replies to pods come back through the node; replies to other clients might not. These include the node itself,
+	// whose packets to an address on kube-ipvs0 have that address as their source.
 	foreign := xtables.FromLocal
 	switch {
 	case r.masqueradeAll:
@@ -74,7 +74,7 @@ func (r rules) nat() table {
 	services.Add(about(loadBalancer), r.in(loadBalancer, vip), xtables.Jump(chainBalancer))
 	services.Add(xtables.ToLocal, xtables.Jump(chainNodePort))
 
-	// Policy Local keeps the source, but for the node itself.
+	// Policy Local keeps the source, except of the node's own packets.
 	balancer.Add(about(loadBalancerLocal), r.in(loadBalancerLocal, vip), xtables.NotFromLocal, xtables.Return)
 	balancer.Add(mark)
 	for _, p := range []struct {
@@ -129,8 +129,8 @@ func (r rules) filter() table {
 	}
 }
 
-// mangle drops packets that IPVS must not see. It is the table that OUTPUT passes before IPVS, which takes packets of
-// the node itself between nat and filter.
+// mangle drops packets that IPVS must not see. In OUTPUT, IPVS translates packets of the node itself between nat and
+// filter, so the filter table would be too late.
 func (r rules) mangle() table {
 	firewall, sources := xtables.Chain{Name: chainFirewall}, xtables.Chain{Name: chainSources}
 	firewall.Add(about(internalNoLocal), r.in(internalNoLocal, vip), xtables.Drop)
@@ -154,7 +154,7 @@ func (r rules) mangle() table {
 	}
 }
 
-// program writes all rules, whatever the tables hold. The sets must exist.
+// program writes all rules and replaces the existing ones. The sets must exist.
 func (r rules) program(ctx context.Context, p *xtables.Programs, saved xtables.Tables) error {
 	var all []*xtables.Transaction
 	for _, t := range r.tables() {

@@ -94,7 +94,7 @@ func (s *servers) load(ours func(frontend) bool) error {
 	return nil
 }
 
-// set makes a virtual server match the desired one.
+// set creates a virtual server or changes it to the desired one.
 func (s *servers) set(fr frontend, want *server) error {
 	service := s.service(fr, want.affinity)
 	v := s.have[fr]
@@ -165,9 +165,10 @@ func (s *servers) retire(fr frontend, service *ipvs.Service, v *virtual, want *s
 	return nil
 }
 
-// graceful reports whether a removed backend may drain. Packets of UDP (and of SCTP, which has several paths) can start
-// anew with any backend: they stay with one that takes no new flows, because of a policy or because it terminates, as
-// long as it serves. The scheduler dh maps an address to one backend, and refuses connections while that has weight 0.
+// graceful reports whether a removed backend may drain. Flows of UDP (and of SCTP, which has several paths) can move to
+// any backend. They stay with a backend that gets no new flows, because of a policy or because it terminates, as long
+// as it serves. No backend drains under the scheduler dh, which maps an address to one backend and refuses connections
+// while that has weight 0.
 func (s *servers) graceful(fr frontend, serves bool) bool {
 	return (fr.proto == unix.IPPROTO_TCP || serves) && s.scheduler != "dh"
 }
@@ -268,8 +269,8 @@ func (s *servers) failed(fr frontend, verb string, err error) error {
 	return fmt.Errorf("%s: %s virtual server %s: %w", s.ns.Name(), verb, fr, err)
 }
 
-// refused distinguishes a request that the kernel will never accept, such as to send to a broadcast address, from a
-// failure. A refused request does not block the others.
+// refused reports whether the kernel will never accept a request, such as to send to a broadcast address. Such a
+// request does not block the others.
 func (s *servers) refused(fr frontend, verb string, err error) error {
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		s.log.Warn(s.failed(fr, verb, err).Error())

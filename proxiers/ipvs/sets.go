@@ -15,7 +15,7 @@ import (
 // setID identifies a set.
 type setID int
 
-// The sets. All but the last two have kube-proxy's names.
+// The sets. All but the last two have the same names as in kube-proxy.
 const (
 	loopBack setID = iota
 	clusterIP

@@ -25,7 +25,7 @@ type family struct {
 	held *ledger
 }
 
-// tableName is that of kube-proxy's table: both cannot serve one node, and people look there.
+// tableName is the same as in kube-proxy. Only one of the two can serve a node, and people look for this table.
 const tableName = "kube-proxy"
 
 func newFamily(ns *netns.NS, s settings) (*family, error) {
@@ -63,7 +63,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	return nil
 }
 
-// programAll writes everything, whatever the kernel holds.
+// programAll writes everything and replaces whatever the kernel holds.
 func (f *family) programAll(ctx context.Context, state *model.State, r renderer) error {
 	next := newLedger()
 	_, all := next.update(state, r)

@@ -12,9 +12,9 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// fragment is what one Service contributes to the table.
+// fragment is the contribution of one Service to the table.
 type fragment struct {
-	own    nft.Parts // needed whichever Service has the frontends
+	own    nft.Parts // needed even if other Services win the frontends
 	claims []*claim
 }
 
@@ -25,7 +25,7 @@ func newFrontend(a netip.Addr, p *model.Port, port uint16) frontend {
 	return frontend(fmt.Sprintf("%s . %s . %d", a, protocol(p.ID), port))
 }
 
-// claim is a Service's wish to serve a frontend, with the parts that are needed if it does.
+// claim is a Service's claim to serve a frontend, with the parts that are needed if it wins.
 type claim struct {
 	to   frontend
 	rank int    // rankClusterIP or rankExternal
@@ -56,7 +56,7 @@ func (r renderer) render(s *model.Service) *fragment {
 func (r renderer) port(f *fragment, p *model.Port) {
 	f.own.AddElement(setClusterIPs, p.ClusterIP.String(), "")
 	for _, ep := range p.Reached() {
-		// EndpointSlices that people write need not name nodes.
+		// Hand-written EndpointSlices need not name nodes.
 		if ep.OnNode || r.nodePods.Contains(ep.Addr.Addr()) {
 			f.own.AddElement(setHairpin,
 				fmt.Sprintf("%[1]s . %[1]s . %s . %d", ep.Addr.Addr(), protocol(p.ID), ep.Addr.Port()), "")
@@ -98,14 +98,15 @@ func (r renderer) clusterIP(p *model.Port) *claim {
 }
 
 // external returns the claim to any other frontend. Its traffic is masqueraded, because it may leave the node again.
-// Under policy Local it does not, so only the node's own traffic is, whose source may be the frontend itself.
+// Under policy Local it stays on the node, so only the node's own traffic is masqueraded: its source may be the
+// frontend itself.
 func (r renderer) external(p *model.Port, ip netip.Addr, port uint16) *claim {
 	c := &claim{to: newFrontend(ip, p, port), rank: rankExternal, by: p.ID.String()}
 	if len(p.FromOutside()) == 0 {
 		c.unserved(p)
 	}
 	switch {
-	case len(p.Cluster) == 0: // and none on this node
+	case len(p.Cluster) == 0: // so p.Local is empty, too
 	case p.ExternalLocal:
 		c.lead(mapServiceIPs, chainExternalLocal)
 		c.lead(mapMasquerade, chainToNodeFromLocal)
@@ -193,8 +194,8 @@ func (r renderer) admit(c *claim, p *model.Port) {
 	c.lead(mapFirewallIPs, name)
 }
 
-// unserved handles packets that were not translated. If endpoints exist elsewhere, they are dropped, so that the client
-// tries again, perhaps through another node. Otherwise they are rejected.
+// unserved handles packets that were not translated. If other nodes have endpoints, it drops the packets, so that the
+// client retries, perhaps through another node. Otherwise it rejects them.
 func (c *claim) unserved(p *model.Port) {
 	if p.Anywhere {
 		c.verdict(mapNoEndpoints, "drop")

@@ -14,12 +14,12 @@ import (
 // The sets and maps of the frame. The keys of maps are frontends (address . protocol . port).
 const (
 	setClusterIPs   = "cluster-ips"          // addresses
-	setHairpin      = "hairpin-connections"  // source . destination . protocol . port of an endpoint's to itself
-	mapServiceIPs   = "service-ips"          // where a frontend's packets go
-	mapShortCircuit = "short-circuit-ips"    // where those from the cluster itself go under externalTrafficPolicy Local
-	mapLocalIPs     = "local-ips"            // where all others go then
+	setHairpin      = "hairpin-connections"  // an endpoint's connections to itself: source . destination . protocol . port
+	mapServiceIPs   = "service-ips"          // frontend to chain
+	mapShortCircuit = "short-circuit-ips"    // frontend to chain under externalTrafficPolicy Local, for traffic of the cluster itself
+	mapLocalIPs     = "local-ips"            // frontend to chain under externalTrafficPolicy Local, for all other traffic
 	mapMasquerade   = "masquerade-ips"       // frontends whose clients get this node's address as source
-	mapNoEndpoints  = "no-endpoint-services" // what to do with packets that no endpoint serves
+	mapNoEndpoints  = "no-endpoint-services" // frontend without endpoints to drop or reject
 	mapFirewallIPs  = "firewall-ips"         // frontends that admit some sources only
 )
 
@@ -43,7 +43,7 @@ type settings struct {
 	nodePods   netip.Prefix   // of the node's own pods; zero: unknown
 	nodeAddr   netip.Addr     // the node's primary address
 	services   []netip.Prefix // ranges of ClusterIPs
-	masquerade bool           // all traffic to ClusterIPs
+	masquerade bool           // masquerade all traffic to ClusterIPs
 }
 
 func frontendType(f lab.Family) string { return nft.AddrType(f) + " . inet_proto . inet_service" }
@@ -51,8 +51,8 @@ func frontendType(f lab.Family) string { return nft.AddrType(f) + " . inet_proto
 // key is the frontend that a packet is sent to.
 func key(f lab.Family) string { return nft.Word(f) + " daddr . meta l4proto . th dport" }
 
-// frame returns the part of the table that does not depend on Services. The verdict on a new connection holds for all
-// of it.
+// frame returns the part of the table that does not depend on Services. It judges only the first packet of a
+// connection, whose verdict holds for the rest.
 func (s *settings) frame() *nft.Frame {
 	const fresh, services = "ct state new jump ", "jump " + chainServices
 	const firewall, endpoints = fresh + chainFirewall, fresh + chainEndpoints
@@ -75,7 +75,7 @@ func (s *settings) frame() *nft.Frame {
 	return f
 }
 
-// chains are those that base chains and maps lead to.
+// chains returns the regular chains, to which base chains and maps lead.
 func (s *settings) chains() []nft.Chain {
 	to := key(s.family)
 	return []nft.Chain{
@@ -102,10 +102,10 @@ func (s *settings) clusterIPsCheck() []string {
 	return lines
 }
 
-// externalLocal handles frontends under externalTrafficPolicy Local. Traffic of the node and of its pods takes the
-// short cut to all endpoints, because it has not passed a load balancer that knows which nodes have endpoints. A pod of
-// another node gets this node's endpoints (kubernetes#74383). A packet without an endpoint keeps its destination, and
-// is dropped later.
+// externalLocal handles frontends under externalTrafficPolicy Local. Traffic of the node and of its pods goes directly
+// to all endpoints, because it has not passed a load balancer that knows which nodes have endpoints. A pod of another
+// node gets this node's endpoints (kubernetes#74383). A packet without an endpoint keeps its destination, and a later
+// chain drops it.
 func (s *settings) externalLocal() []string {
 	ip, to := nft.Word(s.family), key(s.family)
 	var lines []string

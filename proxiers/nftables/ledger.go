@@ -11,12 +11,12 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// ledger is what the kernel must hold for a state. Several Services may need the same part, and several may claim the
-// same frontend.
+// ledger is what the kernel must hold for a state. Several Services may need the same part or claim the same frontend.
 type ledger struct {
 	kit.Rendered[*fragment]
 	nodePorts []netip.Addr
-	// claims are those to each frontend. A ClusterIP ranks before an address that a user wrote into a Service.
+	// claims are the claims to each frontend. A ClusterIP takes precedence over an address that a user wrote into a
+	// Service.
 	claims kit.Ledger[frontend, *claim]
 
 	containers tally[nft.Container]
@@ -56,7 +56,7 @@ func (l *ledger) add(f *fragment, n int, do func(frontend, kit.Claim[*claim])) {
 	}
 }
 
-// claim adds or drops a claim. If the frontend then belongs to another claim, its parts change.
+// claim adds or drops a claim. If another claim then wins the frontend, the parts change.
 func (l *ledger) claim(c *claim, do func(frontend, kit.Claim[*claim])) {
 	was, had := l.claims.Get(c.to)
 	do(c.to, kit.Claim[*claim]{Rank: c.rank, By: c.by, Want: c})
@@ -79,7 +79,7 @@ func (l *ledger) need(p nft.Parts, n int) {
 	l.elements.change(p.Elements, n)
 }
 
-// tally counts references to things, and tells which things a series of changes added or removed.
+// tally counts references to things, and reports which things a series of changes added or removed.
 type tally[T comparable] struct {
 	count   map[T]int
 	before  map[T]int // the counts of the touched things at the last call of changes

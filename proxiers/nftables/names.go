@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// The names of chains and sets that a port of a Service has for itself begin so.
+// Prefixes of the names of chains and sets of one Service port.
 const (
 	prefixService  = "service-"  // picks among all endpoints, with session affinity
 	prefixLocal    = "local-"    // picks among those on this node
@@ -21,21 +21,21 @@ const (
 	prefixFirewall = "firewall-" // drops sources that a load balancer address does not admit
 )
 
-// portName is what names say of a port: "ULMVA6XW-ns1/svc1/tcp/p80", as in kube-proxy. It is not longer than 205 bytes,
-// of the 255 that the kernel takes.
+// portName returns the part of names that identifies a port, as in kube-proxy: "ULMVA6XW-ns1/svc1/tcp/p80". It has at
+// most 205 bytes; the kernel allows 255 for a name.
 func portName(id model.PortID) string { return hashed(portPath(id)) }
 
 func portPath(id model.PortID) string {
 	return fmt.Sprintf("%s/%s/%s/%s", id.Namespace, id.Name, protocol(id), id.Port)
 }
 
-// endpointChain is that of an endpoint of a port, "endpoint-5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80".
+// endpointChain returns the name of an endpoint's chain: "endpoint-5OJB2KTY-ns1/svc1/tcp/p80__10.180.0.1/80".
 func endpointChain(id model.PortID, ep netip.AddrPort) string {
 	return prefixEndpoint + endpointName(id, ep)
 }
 
-// affinitySet is that of the set of an endpoint's clients. The time out is part of it, as the kernel cannot change that
-// of a set.
+// affinitySet returns the name of the set of an endpoint's clients. It contains the timeout, because the kernel cannot
+// change the timeout of a set.
 func affinitySet(p *model.Port, ep netip.AddrPort) string {
 	return fmt.Sprintf("%s%s/%ds", prefixAffinity, endpointName(p.ID, ep), int(p.Affinity.Seconds()))
 }
@@ -45,7 +45,7 @@ func endpointName(id model.PortID, ep netip.AddrPort) string {
 	return hashed(fmt.Sprintf("%s__%s/%d", portPath(id), addr, ep.Port()))
 }
 
-// hashed puts a hash in front, so that long names that are nearly alike can be told apart at a glance.
+// hashed adds a hash as a prefix, which distinguishes long, similar names at a glance.
 func hashed(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return base32.StdEncoding.EncodeToString(sum[:])[:8] + "-" + name

@@ -27,12 +27,12 @@
 // no endpoint. Masquerading is decided by the packet's original destination, which connection tracking knows. So the
 // proxier sets no mark that could collide with those of others.
 //
-// A chain for each Service, as kube-proxy has, would read as well, but it makes every change slower. nft reads all
-// chains and sets before it adds a rule, and the kernel walks through all chains that maps lead to. A list of endpoints
-// inside a rule is an anonymous set, and to name one the kernel looks at all the others.
+// kube-proxy has a chain for each Service instead, which makes every change slower. nft reads all chains and sets
+// before it adds a rule, and the kernel walks through all chains that maps lead to. A list of endpoints inside a rule
+// is an anonymous set, and to name one the kernel looks at all the others.
 //
-// A sync is one transaction for each family, which is one run of nft. The first sync writes everything, whatever the
-// kernel held before; later ones write what changed. Packets never meet a partial change.
+// A sync is one transaction for each family, which is one run of nft. The first sync writes everything; later ones
+// write the changes. Packets never meet a partial change.
 //
 // The proxier omits three things that others do. It has no rules that let Service traffic through other firewalls,
 // because an accept here does not overrule a drop there. It does not serve NodePorts on 127.0.0.1, because that

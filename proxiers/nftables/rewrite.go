@@ -14,8 +14,7 @@ import (
 // netlink message of about 250 bytes per operation, and the limit is net.core.wmem_default (208 KiB).
 const batch = 400
 
-// ways returns sequences of transactions that make the table hold the frame and all parts, from the gentlest to the
-// surest.
+// ways returns alternative sequences of transactions that write the frame and all parts, the least disruptive first.
 //
 // The first is one transaction, so a packet meets either the old rules or the new ones, and it keeps the clients that
 // endpoints remember. The kernel may reject it if the table has objects that another program made. The second deletes
@@ -35,7 +34,7 @@ func (f *family) ways(former map[string][]string, all nft.Parts) [][]*knftables.
 }
 
 // inBatches fills the table in small transactions. An object precedes its references, and the base chains come last, so
-// that no packet enters before everything is in place.
+// that no packet meets an incomplete table.
 func (f *family) inBatches(all nft.Parts) []*knftables.Transaction {
 	begin, end := f.table.Transaction(), f.table.Transaction()
 	nft.Destroy(begin)
@@ -76,7 +75,7 @@ func clearTable(tx *knftables.Transaction, former map[string][]string, all nft.P
 	if former == nil {
 		return
 	}
-	tx.Flush(&knftables.Table{}) // its rules
+	tx.Flush(&knftables.Table{}) // deletes all rules of the table
 	keep := map[string]bool{}
 	for _, c := range all.Containers {
 		keep[c.Name] = c.Timeout > 0

@@ -8,7 +8,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// scope is the set of endpoints that a traffic policy leaves.
+// scope is the set of endpoints that a traffic policy allows.
 type scope string
 
 // The scopes are prefixes of the names of chains and maps.
@@ -17,7 +17,7 @@ const (
 	onNode     scope = "local-"
 )
 
-// endpoints returns those of a port in the scope, nil if no frontend leads to the scope.
+// endpoints returns the endpoints of a port in the scope, or nil if no frontend leads to the scope.
 func (s scope) endpoints(p *model.Port) []model.Endpoint {
 	cluster, local := p.Used()
 	if s == onNode {
@@ -26,15 +26,15 @@ func (s scope) endpoints(p *model.Port) []model.Endpoint {
 	return cluster
 }
 
-// pickChain picks one of n endpoints. All frontends with n endpoints share it.
+// pickChain returns the name of the chain that picks one of n endpoints. All frontends with n endpoints share it.
 func (s scope) pickChain(n int) string { return fmt.Sprintf("%spick-%d", s, n) }
 
-// useChain translates to the i-th endpoint of the frontend, which endpointMap has.
+// useChain returns the name of the chain that translates to the i-th endpoint of the frontend (see endpointMap).
 func (s scope) useChain(i int) string { return fmt.Sprintf("%suse-%d", s, i) }
 
 func (s scope) endpointMap(i int) string { return fmt.Sprintf("%sendpoints-%d", s, i) }
 
-// stickyChain is the chain of a port with session affinity that picks an endpoint.
+// stickyChain returns the name of the chain that picks an endpoint of a port with session affinity.
 func (s scope) stickyChain(id model.PortID) string {
 	if s == onNode {
 		return prefixLocal + portName(id)

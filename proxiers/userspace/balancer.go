@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// balancer uses endpoints in rotation, and keeps those of clients with session affinity. The zero value has none.
+// balancer picks endpoints in rotation, or the client's last one under session affinity. The zero value has no
+// endpoints.
 type balancer struct {
 	mu        sync.Mutex
 	endpoints []netip.AddrPort
-	// round are the endpoints of this round that were not used yet, in order.
+	// round holds the endpoints of this round that have not been used, in order.
 	round []netip.AddrPort
 	// affinity is the time for which a client keeps its endpoint after its last new connection; 0 means no affinity.
 	affinity time.Duration
@@ -24,7 +25,7 @@ type balancer struct {
 	swept int
 }
 
-// lease is a client's right to an endpoint.
+// lease is a client's affinity to an endpoint.
 type lease struct {
 	endpoint netip.AddrPort
 	until    time.Time
@@ -51,8 +52,8 @@ func (b *balancer) list() []netip.AddrPort {
 
 func (b *balancer) size() int { return len(b.list()) }
 
-// next returns the endpoint for a new connection of a client: its last one, or the next in rotation. It repeats
-// endpoints that were tried for this connection only if all were. The result is invalid if there is no endpoint.
+// next returns the endpoint for a new connection of a client: its last one, or the next in rotation. It returns an
+// endpoint that was already tried for this connection only if all were. The result is invalid if there is no endpoint.
 func (b *balancer) next(client netip.Addr, tried []netip.AddrPort, now time.Time) netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,7 +100,7 @@ func (b *balancer) renew(client netip.Addr, l lease, now time.Time) {
 	}
 }
 
-// unstick removes a client's lease of an endpoint that has refused it.
+// unstick removes a client's lease of an endpoint that has refused the client.
 func (b *balancer) unstick(client netip.Addr, from netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

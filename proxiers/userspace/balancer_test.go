@@ -131,7 +131,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// TestLeasesExpire: what is kept of clients does not grow with all that have ever come.
+// TestLeasesExpire: the number of leases does not grow with the total number of clients.
 func TestLeasesExpire(t *testing.T) {
 	var b balancer
 	b.set(someEndpoints(3), time.Minute)

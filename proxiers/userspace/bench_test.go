@@ -25,7 +25,7 @@ func BenchmarkFirst(b *testing.B)    { syncs.First(b) }
 func BenchmarkEndpoint(b *testing.B) { syncs.Endpoint(b) }
 func BenchmarkService(b *testing.B)  { syncs.Service(b) }
 
-// BenchmarkMemory is what 10,000 relays that nobody uses cost.
+// BenchmarkMemory measures the memory of 10,000 unused relays.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		before := resident(b)

@@ -16,18 +16,19 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// claims are the NodePorts that the proxy holds. Rules redirect the traffic before it reaches these sockets. They keep
-// other processes from using the port, and reveal a process that has it already, which rules would cut off.
+// claims are the NodePorts that the proxy holds. Rules redirect the traffic before it reaches these sockets. The
+// sockets prevent other processes from binding the port, and binding fails if a process has bound it already, which
+// rules would cut off.
 type claims struct {
 	sockets sockets
 	held    map[claim]io.Closer
-	// released is when claims were released, and began when the proxy took over from one that may have held some.
+	// released is when claims were released. began is when the proxy took over from one that may have held some.
 	released map[claim]time.Time
 	began    time.Time
 }
 
-// lingering is the time for which a released port may seem to be taken: a program that was just forked has a copy of
-// every socket until it calls execve.
+// lingering is how long a released port may still be bound: a process that was just forked has a copy of every socket
+// until it calls execve.
 const lingering = time.Second
 
 func newClaims(s sockets) claims {
@@ -62,7 +63,7 @@ func (c *claims) hold(ctx context.Context, want claim) error {
 	return nil
 }
 
-// free returns the time from which a taken port must belong to another process.
+// free returns the time after which another process must have bound a port that is still taken.
 func (c *claims) free(want claim) time.Time {
 	since, ok := c.released[want]
 	if !ok {

@@ -16,8 +16,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// TestClaimedAgain: a NodePort that was let go of is claimed again while a program that is just being started still has
-// a copy of its socket. One that another process holds is not.
+// TestClaimedAgain: a released NodePort is claimed again while a program that is just being started still has a copy of
+// its socket. One that another process holds is not.
 func TestClaimedAgain(t *testing.T) {
 	c := newClaims(sockets{proxiertest.UpNode(t, lab.V4).Host.NS, lab.V4, &ports{}})
 	udp := claim{corev1.ProtocolUDP, netip.MustParseAddrPort("0.0.0.0:30053")}

@@ -35,9 +35,9 @@ type family struct {
 	kit.Rendered[*xtables.Fragment]
 	// nodePorts are the addresses that the fragments and portals were made for.
 	nodePorts []netip.Addr
-	// incomplete are the Services for which something could not be opened.
+	// incomplete are the Services with a relay or NodePort that could not be opened.
 	incomplete map[*model.Service]bool
-	// stale is set while connection tracking may hold UDP flows that lead nowhere.
+	// stale is set while conntrack may hold UDP flows to closed relays.
 	stale bool
 }
 
@@ -60,7 +60,7 @@ func newFamily(node kit.Site) (*family, error) {
 	return f, nil
 }
 
-// reset makes the family one that has programmed nothing.
+// reset returns the family to the state before the first Program.
 func (f *family) reset() {
 	f.known, f.Rendered, f.nodePorts = false, kit.Rendered[*xtables.Fragment]{}, nil
 	f.incomplete = map[*model.Service]bool{}
@@ -68,8 +68,8 @@ func (f *family) reset() {
 	f.portals.claims = newClaims(f.portals.sockets)
 }
 
-// Program implements kit.Mechanism. It opens sockets before rules lead to them, and closes them once none does. It
-// tries incomplete Services again.
+// Program implements kit.Mechanism. It opens sockets before it writes the rules that lead to them, and closes them
+// after it has deleted these rules. It tries incomplete Services again.
 func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) (err error) {
 	known := f.known
 	var held xtables.Tables
@@ -83,7 +83,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	if !everything && len(f.incomplete) > 0 {
 		again = func(s *model.Service) bool { return f.incomplete[s] }
 	}
-	var failed error // the first error: what one Service lacks, others are likely to lack too
+	var failed error // the first error; others are likely to have the same cause
 	f.nodePorts = at.NodePorts
 	swaps := f.Advance(state, again, func(s *model.Service) *xtables.Fragment {
 		fragment, err := f.prepare(ctx, s)
@@ -124,7 +124,7 @@ func (f *family) forget(ctx context.Context, local []netip.Addr) error {
 	return err
 }
 
-// begin reads what the kernel holds, and adds the address of the relays.
+// begin reads the rules in the kernel, and adds the address of the relays.
 func (f *family) begin(ctx context.Context) (xtables.Tables, error) {
 	held, err := f.programs.Save(ctx)
 	if err != nil {
@@ -152,7 +152,7 @@ func (f *family) prepare(ctx context.Context, s *model.Service) (fragment *xtabl
 	return fragment, failed
 }
 
-// settle closes everything that rules no longer lead to: of the Services that changed, or of all.
+// settle closes the sockets that rules no longer lead to, of the changed Services or of all.
 func (f *family) settle(swaps []kit.Swap[*xtables.Fragment], everything bool) {
 	ports, claimed := map[model.PortID]bool{}, map[claim]bool{}
 	for _, swap := range swaps {
@@ -202,7 +202,7 @@ func portsOf(s *model.Service) []*model.Port {
 	return s.Ports
 }
 
-// wanted returns which UDP flows may stay: those that lead from frontends to their relays.
+// wanted returns a predicate of the UDP flows to keep: those from frontends to their relays.
 func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	w := conntrack.NewWanted(local)
 	w.Relays = f.portals.at
@@ -227,7 +227,7 @@ func (f *family) Remove(ctx context.Context) error {
 	return errors.Join(err, f.Release(), removeAddress(f.ns, f.portals.at))
 }
 
-// Release implements kit.Mechanism: it ends everything but the rules.
+// Release implements kit.Mechanism: it ends everything except the rules.
 func (f *family) Release() error {
 	for id := range f.portals.open {
 		f.portals.close(id)

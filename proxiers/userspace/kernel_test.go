@@ -96,8 +96,8 @@ func leadsToRelays(t proxiertest.Failer, in *instance) {
 	}
 }
 
-// unused says whether a port has a relay that no rule needs: under internal policy Local, one for all endpoints is
-// there for the other frontends, whose NodePort may be held by somebody else.
+// unused reports whether a port has a relay that no rule needs: under internal policy Local, the relay for all
+// endpoints serves the other frontends, whose NodePort another process may have bound.
 func unused(f *family, id model.PortID) bool { return f.portals.open[id].taken != "" }
 
 // cleanNode wants nothing to be left after Stop.
@@ -218,7 +218,7 @@ func withNodePorts(s *store.Snapshot) *store.Snapshot {
 	return s
 }
 
-// TestNodePortIsHeld: nobody else can bind a NodePort as long as its Service is there.
+// TestNodePortIsHeld: no other process can bind a NodePort as long as its Service exists.
 func TestNodePortIsHeld(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
 		node := proxiertest.UpNode(t, s.ip)

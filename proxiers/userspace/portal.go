@@ -24,7 +24,7 @@ type portal struct {
 	// cluster relays to the endpoints for traffic under policy Cluster, local to those for traffic under policy Local.
 	// A relay that was never needed is nil.
 	cluster, local *relay
-	// taken is the last error about a NodePort that is not held.
+	// taken is the last error about a NodePort that could not be bound.
 	taken string
 }
 
@@ -44,7 +44,7 @@ type portals struct {
 	events  *kit.Recorder
 	open    map[model.PortID]*portal
 	claims  claims
-	// former are the ports of the relays of an earlier instance, by the comment of their rules.
+	// former are the ports of an earlier instance's relays, by the comment of their rules.
 	former map[string]uint16
 }
 
@@ -129,8 +129,8 @@ func (a *portals) complete(id model.PortID) bool {
 	})
 }
 
-// settle closes unused doors, and ends UDP sessions with endpoints that no longer exist. TCP connections last as long
-// as both of their ends do, and so do UDP sessions: a later call closes the door that they need.
+// settle closes unused doors, and ends UDP sessions with endpoints that no longer exist. TCP connections continue. UDP
+// sessions with existing endpoints continue, too, and a later call closes the door that they need.
 func (a *portals) settle(p *model.Port) {
 	for _, r := range a.open[p.ID].relays() {
 		if r.door == nil {
@@ -142,7 +142,7 @@ func (a *portals) settle(p *model.Port) {
 	}
 }
 
-// close ends everything of a port.
+// close closes the relays and NodePorts of a port.
 func (a *portals) close(id model.PortID) {
 	for _, r := range a.open[id].relays() {
 		r.close()

@@ -39,11 +39,11 @@ type relay struct {
 	clients atomic.Int64
 }
 
-// ports deals out ports for relays, one after the other. The kernel could find a free one itself, but takes half a
-// millisecond once some thousands are taken.
+// ports allocates consecutive ports for relays. The kernel could find a free port, but that takes half a millisecond
+// once some thousands are taken.
 type ports struct{ dealt uint16 }
 
-// The range of the ports of relays. NodePorts, which are held on all addresses, are below.
+// The range of the ports of relays. It is above the range of NodePorts, which are held on all addresses.
 const (
 	firstPort = 32768
 	portRange = 1<<16 - firstPort
@@ -56,7 +56,7 @@ func (p *ports) next() uint16 {
 
 // door is the socket by which a relay accepts clients.
 type door interface {
-	// forget ends sessions with endpoints that no longer serve. It reports whether other sessions still need the door.
+	// forget ends sessions with endpoints that no longer serve, and reports whether other sessions still need the door.
 	forget(serving []netip.AddrPort) (needed bool)
 	// close accepts no more clients. TCP connections continue.
 	close()
@@ -117,7 +117,7 @@ func (r *relay) addr() netip.AddrPort {
 	return netip.AddrPortFrom(r.at, r.port)
 }
 
-// pause waits a little after an error such as EMFILE, and reports whether the relay goes on. No event tells when the
+// pause waits briefly after an error such as EMFILE, and reports whether the relay continues. No event tells when the
 // resource that ran out is available again.
 func (r *relay) pause() bool {
 	select {

@@ -63,7 +63,7 @@ func serve(t *testing.T, s sockets, handle func(*net.TCPConn)) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// closedPort is an address where nobody listens.
+// closedPort returns an address without a listener.
 func closedPort(s sockets) netip.AddrPort { return netip.AddrPortFrom(localhosts[s.ip], 9) }
 
 func dial(t *testing.T, s sockets, to netip.AddrPort) *net.TCPConn {

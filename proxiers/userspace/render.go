@@ -11,10 +11,10 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// ways are the addresses of the relays of a port. One that does not exist is not valid.
+// ways are the addresses of the relays of a port. The address of a missing relay is invalid.
 type ways struct{ cluster, local netip.AddrPort }
 
-// The comments of rules that lead to relays. A restarted proxy finds the ports of its relays by them.
+// The comments of rules that lead to relays, from which a restarted proxy learns the ports of its relays.
 func clusterWay(id model.PortID) string { return id.String() + " -> any endpoint" }
 func localWay(id model.PortID) string   { return id.String() + " -> endpoint of this node" }
 
@@ -30,13 +30,13 @@ type renderer struct {
 type frontend struct {
 	about string
 	to    xtables.Part
-	// sources limits its clients. None means no limit.
+	// sources limits its clients. Empty means no limit.
 	sources []netip.Prefix
-	// container is the chain for packets that come to the node, host that for the node's own.
+	// container is the chain for packets that enter the node, and host the chain for the node's own packets.
 	container, host int
 }
 
-// port adds the rules of a port. nodePorts are those of its NodePort claims that are held.
+// port adds the rules of a port. nodePorts are its held NodePort claims.
 func (r *renderer) port(f *xtables.Fragment, p *model.Port, w ways, nodePorts []claim) {
 	r.internal(f, p, w)
 	virtual := func(about string, ip netip.Addr, sources []netip.Prefix) {
@@ -74,12 +74,12 @@ func (r *renderer) internal(f *xtables.Fragment, p *model.Port, w ways) {
 	}
 }
 
-// external adds the rules of another frontend. Under policy Local, traffic of the node and of its pods takes the short
-// cut to all endpoints, because it has not passed a load balancer that knows which nodes have endpoints.
+// external adds the rules of another frontend. Under policy Local, traffic of the node and of its pods goes to all
+// endpoints, because it has not passed a load balancer that knows which nodes have endpoints.
 func (r *renderer) external(f *xtables.Fragment, p *model.Port, w ways, front frontend) {
 	sources := front.sources
 	if len(sources) == 0 {
-		sources = []netip.Prefix{{}} // everybody
+		sources = []netip.Prefix{{}} // all clients
 	}
 	toCluster := func(c int, from netip.Prefix) {
 		if w.cluster.IsValid() {
@@ -95,7 +95,7 @@ func (r *renderer) external(f *xtables.Fragment, p *model.Port, w ways, front fr
 		}
 	}
 	if p.ExternalLocal && w.local.IsValid() {
-		for _, from := range sources { // after the pods, if they are among them
+		for _, from := range sources { // after the rule for pods, whose addresses the range may contain
 			f.Share(front.container, xtables.Comment(localWay(p.ID)), front.to, source(from), xtables.DNAT(w.local))
 		}
 	}
@@ -107,13 +107,13 @@ func (r *renderer) external(f *xtables.Fragment, p *model.Port, w ways, front fr
 	case len(front.sources) > 0:
 		f.Share(refused, xtables.Comment(about+": not for this source"), front.to, xtables.Drop)
 	case front.container == nodePortContainer:
-		// The socket that holds the port answers nobody.
+		// The socket that holds the port does not answer.
 		f.Share(refused, xtables.Comment(about+": not on this address"), front.to, xtables.Reject)
 	}
 }
 
-// withoutEndpoints refuses traffic that no node can serve, and silently drops traffic that another node may be about to
-// take over.
+// withoutEndpoints rejects traffic if no node has an endpoint, and drops it if another node may be about to take over
+// the address.
 func withoutEndpoints(p *model.Port) xtables.Part {
 	if p.Anywhere {
 		return xtables.Drop

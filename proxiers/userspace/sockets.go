@@ -73,7 +73,8 @@ func connect(ctx context.Context, file *os.File, to unix.Sockaddr) error {
 	return errors.Join(err, failure)
 }
 
-// unfinished returns nil if the socket is connected, EINPROGRESS if it is not yet, and otherwise why it never will be.
+// unfinished returns nil if the socket is connected, EINPROGRESS if it is still connecting, and otherwise why the
+// connection failed.
 func unfinished(fd int) error {
 	switch code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); {
 	case err != nil:

@@ -56,7 +56,7 @@ func (r *relay) openUDP(ctx context.Context, at netip.AddrPort) error {
 	return nil
 }
 
-// close ends all sessions as well: they never end by themselves, and their answers use this socket.
+// close also ends all sessions, because they do not end by themselves and their answers use this socket.
 func (d *udpDoor) close() {
 	d.conn.Close()
 	d.mu.Lock()
@@ -106,7 +106,7 @@ func (d *udpDoor) deliver(datagram []byte, client netip.AddrPort) {
 	}
 }
 
-// sessionOf returns the client's session, a new one if it has none.
+// sessionOf returns the client's session, or a new one if there is none.
 func (d *udpDoor) sessionOf(client netip.AddrPort) (*session, error) {
 	d.mu.Lock()
 	s := d.sessions[client]
@@ -161,7 +161,7 @@ func (d *udpDoor) answer(s *session, raw syscall.RawConn) {
 	}
 }
 
-// drop ends a session. A client whose endpoint has refused a datagram does not keep it.
+// drop ends a session. If the endpoint has refused a datagram, it also ends the client's lease of the endpoint.
 func (d *udpDoor) drop(s *session, why error) {
 	if errors.Is(why, unix.ECONNREFUSED) {
 		d.relay.balancer.unstick(s.client.Addr(), s.endpoint)

@@ -41,7 +41,7 @@ var hostFaults = []Fault{
 			return nil
 		}},
 	{Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		On: kubeRules, // a relay restores its own rules
+		On: kubeRules, // relayed connections recover
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
 			if err != nil {
@@ -78,7 +78,7 @@ func virtualIPs(s *corev1.Service) []net.IP {
 		if v4 := ip.To4(); v4 != nil {
 			ip = v4
 		}
-		if ip != nil { // not None
+		if ip != nil { // it is nil for the ClusterIP "None"
 			all = append(all, ip)
 		}
 	}
