@@ -4,7 +4,7 @@ package iptables
 
 import "slices"
 
-// Why lines of the articles look otherwise today.
+// Reasons why lines of the articles look different today.
 const (
 	masqLater = "the ClusterIP's rule for masquerading has moved into the Service's own chain, so that KUBE-SERVICES " +
 		"has one rule for each"
@@ -89,8 +89,7 @@ var ofWebapp = []listed{
 	{"KUBE-MARK-MASQ", `MARK    all             --   anywhere     anywhere     MARK  or  0x4000`, nil, ""},
 }
 
-// ofLocal is the same article's NodePort under external policy Local, on the node that has an endpoint and on another
-// one.
+// ofLocal is the same article's NodePort under external policy Local, on a node with an endpoint and on one without.
 var ofLocal = map[string][]listed{
 	"minikube": append(slices.Clone(localOnBoth),
 		listed{"KUBE-XLB-2IRACUALRELARSND", `KUBE-SEP-5T4S2ILYSXWY3R2J all — anywhere anywhere /* Balancing rule 0 for default/webapp */`,

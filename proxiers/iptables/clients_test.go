@@ -44,7 +44,7 @@ func clientsAt(endpoint string) ipset.Set {
 
 var first, second = clientsAt("10.244.0.1:8080"), clientsAt("10.244.0.2:8080")
 
-// came makes a client one that is still remembered for a while.
+// came adds a client to a set with a remaining timeout.
 func came(t *testing.T, in *instance, s ipset.Set, client string, left time.Duration) {
 	t.Helper()
 	e := ipset.Entry{Addr: netip.MustParseAddr(client), Timeout: left}
@@ -99,7 +99,7 @@ func TestClientsAreRemembered(t *testing.T) {
 	})
 }
 
-// TestSetInUse: a set that others look at is emptied when its endpoint leaves, and destroyed when they are done.
+// TestSetInUse: a set that foreign rules use is flushed when its endpoint leaves, and destroyed once it is unused.
 func TestSetInUse(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b Backend) {
 		in := start(t, b, proxiertest.Node(t, lab.V4))
@@ -128,7 +128,7 @@ func TestSetInUse(t *testing.T) {
 	})
 }
 
-// TestTablesOfSets: few endpoints get large tables, and those of many take no more than they may.
+// TestTablesOfSets: few endpoints get large hash tables, and the tables of many stay within the limit.
 func TestTablesOfSets(t *testing.T) {
 	for sets, want := range map[int]int{0: 16384, 1: 16384, 256: 16384, 257: 8192, 5000: 512, 1 << 15: 128, 1 << 20: 128} {
 		if got := buckets(sets); got != want {
@@ -137,7 +137,7 @@ func TestTablesOfSets(t *testing.T) {
 	}
 }
 
-// TestProbeNamesModule: where only the rules with sets are refused, the probe names the module that they need.
+// TestProbeNamesModule: if the kernel rejects only the rules with sets, the probe names the module that they need.
 func TestProbeNamesModule(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)
 	start(t, NFT, node) // skips where it cannot run

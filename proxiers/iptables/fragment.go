@@ -55,9 +55,9 @@ type renderer struct {
 	terse bool
 }
 
-// talkative is the number of endpoints up to which every rule has a comment, the same number as in kube-proxy. For
-// every new rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer
-// with comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
+// talkative is the number of endpoints up to which every rule has the same comment as in kube-proxy. For every new
+// rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer with
+// comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
 const talkative = 1000
 
 // crowded reports whether there are too many endpoints for comments. Existing rules keep their comments until they

@@ -20,8 +20,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier
-// which starts with it.
+// TestIncrementalEqualsFresh: the kernel accepts all rules, and after any sequence of changes it holds the same rules
+// as after a start with the last state.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	proxiertest.FewerChecks(t, "8")
 	for _, b := range backends {
@@ -58,7 +58,7 @@ func TestRestart(t *testing.T) {
 			node := proxiertest.Node(t, lab.V4)
 			foreign := []*xtables.Transaction{foreignRules(xtables.Filter), foreignRules(xtables.NAT)}
 			first := start(t, b, node)
-			// Rules that others have made jump to our chain keep it alive, empty.
+			// Foreign rules that jump to our chain keep it alive, without rules.
 			if err := first.families[0].programs.Restore(t.Context(), foreign...); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +112,7 @@ func foreignRules(table xtables.TableName) *xtables.Transaction {
 	return tx
 }
 
-// TestHealing: rules that were taken away behind the proxier's back are there again after the next change.
+// TestHealing: the next change restores rules that another program has deleted.
 func TestHealing(t *testing.T) {
 	for _, b := range backends {
 		t.Run(string(b), func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestHealing(t *testing.T) {
 	}
 }
 
-// TestCrowd: when the endpoints become many, new ones have no comments, and those that are there keep theirs.
+// TestCrowd: with many endpoints, new rules have no comments, and existing rules keep theirs.
 func TestCrowd(t *testing.T) {
 	few, many := proxiertest.Cluster(talkative/5, 5), proxiertest.Cluster(talkative/5+1, 5)
 	in := start(t, NFT, proxiertest.Node(t, lab.V4))
@@ -160,7 +160,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and leaves the counters alone.
+// TestUnchangedWritesNothing: an unchanged snapshot runs no program, and keeps the counters.
 func TestUnchangedWritesNothing(t *testing.T) {
 	in := start(t, NFT, proxiertest.Node(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
@@ -243,8 +243,8 @@ func nodePortDestinations(t *testing.T, in *instance) []string {
 	return out
 }
 
-// TestEndpointChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services, and
-// touches no shared chain.
+// TestEndpointChangeIsSmall: the change for a removed endpoint does not grow with the number of Services, and touches
+// no shared chain.
 func TestEndpointChangeIsSmall(t *testing.T) {
 	size := func(n int) int {
 		b := model.NewBuilder("n1", lab.V4)
@@ -266,9 +266,9 @@ func TestEndpointChangeIsSmall(t *testing.T) {
 	}
 }
 
-// kernelRules lists what the kernel holds, the sets of clients, and then one chain after the other. In the shared chains the order of Services is of
-// no account, so they are sorted, but for the way to the NodePorts at the end. Built-in chains without rules are left
-// out.
+// kernelRules lists the sets of clients and then the rules in the kernel, chain by chain. The rules of shared chains
+// are sorted, because the order of Services does not matter, except for the rules for NodePorts at the end. Built-in
+// chains without rules are omitted.
 func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {

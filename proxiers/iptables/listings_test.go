@@ -20,20 +20,19 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// People learn what kube-proxy does from listings like these: they are those of two articles, made with releases of
-// 2019 and
-// 2020. Each of their lines is held against ours.
+// People learn what kube-proxy does from listings like these, which are from two articles about releases of 2019 and
+// 2020. The test compares each of their lines with ours.
 
 // listed is a line of a listing, as it was printed.
 type listed struct {
 	chain, line string
-	// ours are the lines that stand for it here, with their chains. Nil means the same line, in the same chain.
+	// ours are our equivalent lines, with their chains. Nil means the same line in the same chain.
 	ours []string
 	// why is the change in kube-proxy since the article, if our line differs.
 	why string
 }
 
-// TestListings: each line of the articles' listings is there, up to the hashes in names, or what has taken its place.
+// TestListings: each line of the articles' listings, or its equivalent, exists, up to the hashes in names.
 func TestListings(t *testing.T) {
 	webapp := func(clusterIP string, nodePort int32, endpoints ...string) *store.Snapshot {
 		return cluster(told{"default", "webapp", "", clusterIP, 80, nodePort, endpoints})
@@ -82,7 +81,7 @@ func TestListings(t *testing.T) {
 	}
 }
 
-// list is what "iptables -nL" lists of the tables nat and filter, a line for each rule, with its chain first.
+// list returns the listing of the tables nat and filter by "iptables -nL", a line for each rule, with its chain first.
 func list(t *testing.T, node spec.Node, b Backend) []string {
 	t.Helper()
 	var all []string
@@ -113,11 +112,11 @@ var (
 	abbreviate = strings.NewReplacer(" -- * * ", " ", " -- ", " ", "anywhere", "0.0.0.0/0", "dpt:www", "dpt:80")
 )
 
-// bare is a name without its hash.
+// bare returns a name without its hash.
 func bare(name string) string { return hashed.ReplaceAllString(name, "$1-X") }
 
-// plain is a line of a listing without what differs between releases of iptables and ways to ask: counters, devices,
-// alignment, numbers for names, digits of a probability. A port without a name was once written with its colon.
+// plain returns a line of a listing without the parts that depend on the release of iptables and its options: counters,
+// devices, alignment, numbers for names, digits of a probability. Old listings write an unnamed port with a colon.
 func plain(line string) string {
 	line = strings.Join(strings.Fields(strings.ReplaceAll(line, "—", "--")), " ")
 	line = strings.TrimPrefix(line, "0 0 ")

@@ -49,7 +49,7 @@ func TestProbabilities(t *testing.T) {
 	}
 }
 
-// The parts that come back in most expectations.
+// Common parts of the expected rules.
 const (
 	bothSEPs = `
 nat KUBE-SEP-SXIVWICOYRO3J4NJ -m comment --comment ns1/svc1:p80 -s 10.180.0.1 -j KUBE-MARK-MASQ
@@ -249,7 +249,7 @@ func chainText(table string, chains []xtables.Chain) string {
 	return b.String()
 }
 
-// compare compares rules. The order of chains does not matter, that of the rules in a chain does.
+// compare compares rules. The order of chains does not matter; the order of rules in a chain does.
 func compare(t *testing.T, got, want string) {
 	t.Helper()
 	g, w := byChain(got), byChain(want)

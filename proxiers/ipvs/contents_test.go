@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
-// contents are all virtual servers, addresses, sets and rules of an instance's node, whosoever they are.
+// contents are all virtual servers, addresses, sets and rules of an instance's node, also those of other programs.
 func contents(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, f := range in.families {
@@ -25,7 +25,7 @@ func contents(t proxiertest.Failer, in *instance) []string {
 	return out
 }
 
-// spyOn makes contents possible when the instance has stopped.
+// spyOn makes contents work after the instance has stopped.
 func spyOn(t *testing.T, in *instance) func() []string {
 	var all []*kernel
 	for _, f := range in.families {

@@ -68,7 +68,8 @@ func TestNodeAddressComes(t *testing.T) {
 	}
 }
 
-// TestOneFrontendOfTwoServices: the first by name has it, in whatever order they come, and the other once that goes.
+// TestOneFrontendOfTwoServices: the first Service by name wins, in any order of creation, and the other takes over when
+// it is deleted.
 func TestOneFrontendOfTwoServices(t *testing.T) {
 	shared := func(ip string) func(*model.Port) {
 		return func(p *model.Port) { p.ClusterIP, p.ExternalIPs = netip.MustParseAddr(ip), addrs("192.0.2.1") }
@@ -94,7 +95,7 @@ func TestOneFrontendOfTwoServices(t *testing.T) {
 	}
 }
 
-// TestRulesAreConstant: rules look at sets that exist, in the right number of parts, and jump to chains that exist.
+// TestRulesAreConstant: rules match existing sets, with the right number of fields, and jump to existing chains.
 func TestRulesAreConstant(t *testing.T) {
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
 		known := map[string]bool{}

@@ -53,7 +53,7 @@ func drainNode(t *testing.T) *instance {
 	return in
 }
 
-// servedBy is a state in which the Service has some of the backends.
+// servedBy returns a state in which the Service has the given backends.
 func servedBy(backends ...netip.AddrPort) *store.Snapshot {
 	svc, slice := proxiertest.Simple(0, 0, lab.V4)
 	svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: "udp", Port: 80, Protocol: corev1.ProtocolUDP})
@@ -66,7 +66,7 @@ func servedBy(backends ...netip.AddrPort) *store.Snapshot {
 	return &store.Snapshot{Services: []*corev1.Service{svc}, EndpointSlices: []*discoveryv1.EndpointSlice{slice}}
 }
 
-// weights are what the kernel says of a virtual server's backends.
+// weights returns the weights of a virtual server's backends in the kernel.
 func weights(t *testing.T, in *instance, fr frontend) string {
 	t.Helper()
 	f := in.families[0]
@@ -109,8 +109,8 @@ func openTo(t *testing.T, in *instance, fr frontend, proto string, backend netip
 	return nil
 }
 
-// TestConnectionsEndFirst: a backend that goes gets no new connections, keeps those that it has, and is gone soon after
-// the last of them. One that comes back has never been away.
+// TestConnectionsEndFirst: a removed backend gets no new connections, keeps its existing ones, and is deleted soon
+// after the last one ends. A backend that is added again while it drains keeps its connections.
 func TestConnectionsEndFirst(t *testing.T) {
 	in := drainNode(t)
 	proxiertest.Apply(t, in, servedBy(backendA, backendB))
@@ -148,7 +148,7 @@ func TestConnectionsEndFirst(t *testing.T) {
 	}
 }
 
-// TestUDPMovesAtOnce: a flow goes on with another backend, and loses no datagram, although it never pauses.
+// TestUDPMovesAtOnce: a flow continues with another backend and loses no datagram, although it never pauses.
 func TestUDPMovesAtOnce(t *testing.T) {
 	in := drainNode(t)
 	proxiertest.Apply(t, in, servedBy(backendA, backendB))
@@ -160,7 +160,7 @@ func TestUDPMovesAtOnce(t *testing.T) {
 	}
 }
 
-// TestUDPStaysWhileServed: a flow stays with a backend that terminates for as long as it serves, and new ones do not.
+// TestUDPStaysWhileServed: a flow stays with a terminating backend as long as it serves, and new flows do not reach it.
 func TestUDPStaysWhileServed(t *testing.T) {
 	in := drainNode(t)
 	proxiertest.Apply(t, in, servedBy(backendA, backendB))
@@ -191,7 +191,7 @@ func TestUDPStaysWhileServed(t *testing.T) {
 	}
 }
 
-// TestIdleBackendGoesAtOnce: what has no connections need not wait for their end.
+// TestIdleBackendGoesAtOnce: a removed backend without connections is deleted at once.
 func TestIdleBackendGoesAtOnce(t *testing.T) {
 	in := drainNode(t)
 	proxiertest.Apply(t, in, servedBy(backendA, backendB))

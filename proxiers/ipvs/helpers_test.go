@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// start starts the proxier on a node, or skips the test where it cannot run. IPVS asks the routing table whether a
-// backend's address is one to send to, and before the first address of a node there is none.
+// start starts the proxier on a node, or skips the test where it cannot run. IPVS looks up the route to a backend's
+// address, and a node without an address has no routes.
 func start(t testing.TB, node spec.Node) *instance {
 	t.Helper()
 	in := &instance{}
@@ -68,7 +68,7 @@ func web(change func(*model.Port)) *model.Service {
 	return &model.Service{Namespace: p.ID.Namespace, Name: p.ID.Name, Ports: []*model.Port{p}}
 }
 
-// withoutLocal takes the endpoint on this node away.
+// withoutLocal removes the endpoint on this node.
 func withoutLocal(p *model.Port) { p.Cluster, p.Local = []model.Endpoint{far}, nil }
 
 const affinity = 10800 * time.Second

@@ -13,8 +13,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// TestIncrementalEqualsFresh: the kernel takes everything, and however a state was reached, it is that of a proxier
-// which starts with it.
+// TestIncrementalEqualsFresh: the kernel accepts everything, and after any sequence of changes it holds the same as
+// after a start with the last state.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	proxiertest.FewerChecks(t, "3")
 	start(t, proxiertest.UpNode(t, lab.V4, lab.V6)) // skips where it cannot run
@@ -54,7 +54,7 @@ func TestRefusedEndpoint(t *testing.T) {
 func TestChangesRunNoProgram(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4, lab.V6))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
-	// each family has seen the other's rules come, and has looked after its own
+	// each family has noticed the other's new rules and has checked its own
 	proxiertest.Apply(t, in, proxiertest.Cluster(4, 3))
 	for n := range 4 {
 		proxiertest.Idle(t, in, proxiertest.Cluster(n, 3))

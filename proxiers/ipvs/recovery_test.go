@@ -25,7 +25,7 @@ func TestRestart(t *testing.T) {
 	makeForeign(t, first)
 	theirs := contents(t, first)
 	proxiertest.Apply(t, first, proxiertest.Cluster(20, 2))
-	// Backends that were about to go when the former life ended, one of them wanted again.
+	// Backends that were draining when the former instance ended. One of them is wanted again.
 	servers := first.families[0].kernel.servers
 	for _, weightless := range []string{"10.244.0.1:8080", "10.244.0.40:8080"} {
 		for fr, v := range servers.have {
@@ -55,7 +55,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// makeForeign makes a virtual server, a set and a rule that are none of ours.
+// makeForeign creates a virtual server, a set and a rule of another program.
 func makeForeign(t *testing.T, in *instance) {
 	t.Helper()
 	k := in.families[0].kernel
@@ -76,7 +76,7 @@ func makeForeign(t *testing.T, in *instance) {
 	}
 }
 
-// TestHealing: what was taken away behind the proxier's back is there again after the next change.
+// TestHealing: the next change restores everything that another program has deleted.
 func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
 	s := proxiertest.Cluster(3, 2)

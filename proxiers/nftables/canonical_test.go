@@ -13,8 +13,7 @@ var (
 	expiry     = regexp.MustCompile(` expires \S+`)
 )
 
-// canonical puts a listing of a table in an order of its own: the kernel lists what was made first, and elements by
-// hash.
+// canonical sorts a listing of a table: the kernel lists objects by age, and elements by hash.
 func canonical(listing string) string {
 	listing = elementsOf.ReplaceAllStringFunc(listing, func(s string) string {
 		elements := strings.Split(elementsOf.FindStringSubmatch(s)[1], ",")

@@ -21,8 +21,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// TestIncrementalEqualsFresh: the kernel takes all that is written, and however a state was reached, it is that of a
-// proxier which starts with it.
+// TestIncrementalEqualsFresh: the kernel accepts all transactions, and after any sequence of changes it holds the same
+// table as after a start with the last state.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	proxiertest.FewerChecks(t, "8")
 	node := func() spec.Node { return serviceRanges(proxiertest.Node(t, lab.V4, lab.V6)) }
@@ -98,7 +98,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestWays: all ways to write everything lead to the same, each also where the table holds something else.
+// TestWays: all ways to write everything give the same table, also if the table held something else.
 func TestWays(t *testing.T) {
 	s := proxiertest.Cluster(300, 3) // more than a batch of anything
 	for i, svc := range s.Services {
@@ -164,8 +164,7 @@ func TestClientsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestHealing: a table that was taken away, or changed, behind the proxier's back is whole again after the next
-// change.
+// TestHealing: the next change restores a table that another program has deleted or changed.
 func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.Node(t, lab.V4))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
@@ -178,7 +177,7 @@ func TestHealing(t *testing.T) {
 	}
 }
 
-// TestUnchangedWritesNothing: a snapshot with nothing new costs no program run.
+// TestUnchangedWritesNothing: an unchanged snapshot runs no program.
 func TestUnchangedWritesNothing(t *testing.T) {
 	in := start(t, proxiertest.Node(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
@@ -186,7 +185,7 @@ func TestUnchangedWritesNothing(t *testing.T) {
 	proxiertest.Again(t, in, s)
 }
 
-// TestAddresses: NodePorts are served on the addresses that the node has and the ranges admit, and no others.
+// TestAddresses: NodePorts are served on the node's addresses inside the ranges, and on no others.
 func TestAddresses(t *testing.T) {
 	node := proxiertest.Node(t, lab.V4)
 	node.Config.NodePortAddresses = []netip.Prefix{netip.MustParsePrefix("192.168.7.0/24"),
@@ -235,7 +234,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestChangeIsSmall: what is written for an endpoint that goes does not grow with the number of Services.
+// TestChangeIsSmall: the change for a removed endpoint does not grow with the number of Services.
 func TestChangeIsSmall(t *testing.T) {
 	size := func(n int) int {
 		b, r := model.NewBuilder("n1", lab.V4), renderer{settings: settings{family: lab.V4}}
@@ -256,7 +255,7 @@ func TestChangeIsSmall(t *testing.T) {
 	}
 }
 
-// runNFT runs a script, and returns what it prints.
+// runNFT runs a script and returns its output.
 func runNFT(t *testing.T, in *instance, script string) string {
 	t.Helper()
 	var out, stderr strings.Builder

@@ -38,7 +38,7 @@ func svc1(change ...func(*model.Port)) *model.Service {
 	return port.Service(append([]func(*model.Port){port.TargetPort(8080)}, change...)...)
 }
 
-// The parts that come back in most expectations.
+// Common parts of the expected rules.
 const (
 	known = `
 @cluster-ips 172.30.0.41
@@ -140,7 +140,7 @@ set AFFINITY 10s
 `},
 }
 
-// TestFragments compares with what was written by hand.
+// TestFragments compares fragments with hand-written ones.
 func TestFragments(t *testing.T) {
 	node := netip.MustParseAddr("192.168.7.11")
 	r := renderer{settings{family: lab.V4, nodePods: netip.MustParsePrefix("10.180.0.0/24"), nodeAddr: node},
@@ -164,8 +164,8 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestOneFrontendForTwo: of two Services that want one address and port, one has it, whichever came first; the other
-// one takes its place when it goes. A ClusterIP goes first.
+// TestOneFrontendForTwo: of two Services that claim one address and port, the same one wins in any order of creation,
+// and the other takes over when the winner is deleted. A ClusterIP takes precedence.
 func TestOneFrontendForTwo(t *testing.T) {
 	named := func(name, clusterIP string, change ...func(*model.Port)) *model.Service {
 		s := svc1(append(change, port.RemoteOnly)...)
@@ -238,7 +238,7 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// partsText lists parts: "@map key : value", "chain rule", "set name time out". Maps of endpoints go without saying.
+// partsText lists parts: "@map key : value", "chain rule", "set name time out". It omits the maps of endpoints.
 func partsText(p nft.Parts) string {
 	var b strings.Builder
 	for _, e := range p.Elements {

@@ -50,7 +50,7 @@ func TestNoGap(t *testing.T) {
 	}
 }
 
-// besides are some plain Services beside others, whose namespace comes before theirs.
+// besides adds some plain Services to others. Their namespace sorts before those of the others.
 func besides(others *store.Snapshot, n int) *store.Snapshot {
 	s, plain := *others, proxiertest.Cluster(n, 3)
 	s.Services = slices.Concat(s.Services, plain.Services)

@@ -50,7 +50,7 @@ func relays(b *testing.B, n int) []*relay {
 	return all
 }
 
-// resident is the memory of this process that is not free, in bytes.
+// resident returns the memory in use by this process, in bytes.
 func resident(b *testing.B) int {
 	debug.FreeOSMemory()
 	text, err := os.ReadFile("/proc/self/statm")

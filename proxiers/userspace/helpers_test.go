@@ -40,7 +40,7 @@ func (in *instance) proxier() spec.Proxier {
 	return kit.New(d)
 }
 
-// kill does to an instance what SIGKILL does to a process: its sockets are closed, and its rules stay.
+// kill ends an instance as SIGKILL ends a process: its sockets are closed, and its rules stay.
 func kill(in spec.Instance) {
 	_ = in.Kill(context.Background()) // closing sockets that are closed already is none's concern
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// TestIncrementalEqualsFresh: the kernel takes all rules, and however a state was reached, it is that of a proxier
-// which starts with it. Every rule leads to a relay that is open, and Stop leaves nothing.
+// TestIncrementalEqualsFresh: the kernel accepts all rules, and after any sequence of changes it holds the same rules
+// as after a start with the last state. Every rule leads to a relay that is open, and Stop leaves nothing.
 func TestIncrementalEqualsFresh(t *testing.T) {
 	proxiertest.FewerChecks(t, "8")
 	rapid.Check(t, func(rt *rapid.T) {
@@ -51,7 +51,7 @@ func TestIncrementalEqualsFresh(t *testing.T) {
 	})
 }
 
-// tally is how many sockets an instance holds.
+// tally is the number of sockets of an instance.
 type tally struct{ portals, open, claims int }
 
 func socketsOf(in *instance) (n tally) {
@@ -69,7 +69,7 @@ func socketsOf(in *instance) (n tally) {
 	return n
 }
 
-// leadsToRelays wants the rules to lead to open relays of the Service in their comment, and to all of them.
+// leadsToRelays checks that the rules lead to open relays of the Service in their comment, and to all of them.
 func leadsToRelays(t proxiertest.Failer, in *instance) {
 	for _, f := range in.families {
 		saved, err := f.programs.Save(t.Context())
@@ -100,7 +100,7 @@ func leadsToRelays(t proxiertest.Failer, in *instance) {
 // endpoints serves the other frontends, whose NodePort another process may have bound.
 func unused(f *family, id model.PortID) bool { return f.portals.open[id].taken != "" }
 
-// cleanNode wants nothing to be left after Stop.
+// cleanNode checks that Stop leaves nothing behind.
 func cleanNode(t proxiertest.Failer, in *instance) {
 	if left := kernelRules(t, in); len(left) > 0 {
 		t.Fatalf("left behind after Stop:\n%s", strings.Join(left, "\n"))
@@ -116,8 +116,8 @@ func cleanNode(t proxiertest.Failer, in *instance) {
 	}
 }
 
-// TestRestart: a proxier that finds the rules of one that was killed takes up its relays, changes what is out of date,
-// and leaves the rules of others alone, as does Stop.
+// TestRestart: a proxier that finds the rules of a killed one reopens its relays, changes what is out of date, and
+// leaves the rules of others alone, as does Stop.
 func TestRestart(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	foreign := []*xtables.Transaction{foreignRules(xtables.Filter, refused), foreignRules(xtables.NAT, portalsHost)}
@@ -163,8 +163,7 @@ func foreignRules(table xtables.TableName, to int) *xtables.Transaction {
 	return tx
 }
 
-// TestHealing: rules that were taken away behind the proxier's back are there again after the next change, and no
-// socket is forgotten.
+// TestHealing: the next change restores rules that another program has deleted, and leaks no socket.
 func TestHealing(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
 	proxiertest.Apply(t, in, proxiertest.Cluster(2, 2))
@@ -189,7 +188,7 @@ func TestHealing(t *testing.T) {
 	}
 }
 
-// TestUnchangedWritesNothing: a snapshot with nothing new costs no program run, and neither does another endpoint.
+// TestUnchangedWritesNothing: neither an unchanged snapshot nor a new endpoint runs a program.
 func TestUnchangedWritesNothing(t *testing.T) {
 	in := start(t, proxiertest.UpNode(t, lab.V4))
 	s := proxiertest.Cluster(2, 2)
@@ -253,8 +252,8 @@ func TestNodePortIsHeld(t *testing.T) {
 	})
 }
 
-// TestTakenNodePort: a NodePort that another process has is reported, once, and its Service and the others are served
-// but for that port. When it is free, the next sync takes it.
+// TestTakenNodePort: a NodePort that another process has bound is reported once. Everything else is served. Once the
+// port is free, the next sync binds it.
 func TestTakenNodePort(t *testing.T) {
 	node := proxiertest.UpNode(t, lab.V4)
 	var log strings.Builder
@@ -325,11 +324,11 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// relayPort is where a relay happens to be.
+// relayPort matches the port of a relay.
 var relayPort = regexp.MustCompile(`(--to-destination \S+):\d+`)
 
-// kernelRules lists what the kernel holds, one chain after the other. Where relays are is left out, and so are built-in
-// chains without rules. The order of Services is of no account, so rules are sorted.
+// kernelRules lists the rules in the kernel, chain by chain, without the ports of relays and without empty built-in
+// chains. The rules are sorted, because the order of Services does not matter.
 func kernelRules(t proxiertest.Failer, in *instance) []string {
 	var out []string
 	for _, r := range rulesWithPorts(t, in) {

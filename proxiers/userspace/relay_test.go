@@ -93,7 +93,8 @@ func read(t *testing.T, c io.Reader, n int) string {
 	return string(buf)
 }
 
-// TestHalfClose: each way of a connection ends by itself. What is on the way when the second one ends still arrives.
+// TestHalfClose: each direction of a connection ends separately. Bytes that are in flight when the second one ends
+// still arrive.
 func TestHalfClose(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB: more than the buffers on the way
 	eachFamily(t, func(t *testing.T, s sockets) {
@@ -228,8 +229,8 @@ func TestShutAndClose(t *testing.T) {
 	})
 }
 
-// TestSplice: what is relayed does not pass through this process. Its reads and writes, which /proc/self/io counts, are
-// those of the client and the endpoint alone, as both are this process too.
+// TestSplice: relayed bytes do not pass through this process. /proc/self/io counts only the reads and writes of the
+// client and the endpoint, which are in this process, too.
 func TestSplice(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
 		const size = 64 << 20

@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/proxiers/model"
 )
 
-// TestTraffic also has the client ask a relay of n1 itself, which takes nothing that was not redirected to it.
+// TestTraffic also probes a relay of n1 directly: it must not accept traffic that was not redirected to it.
 func TestTraffic(t *testing.T) {
 	in := &instance{}
 	proxiertest.Traffic(t, in.proxier(), func(t *testing.T, w *proxiertest.World, f lab.Family) []proxiertest.Row {
@@ -39,8 +39,8 @@ func (in *instance) anyRelay(t *testing.T, w *proxiertest.World, f lab.Family) n
 
 func TestUDPFollowsEndpoints(t *testing.T) { proxiertest.UDPFollowsEndpoints(t, New()) }
 
-// TestRestartServes: when the proxy is killed and comes back, new connections work and UDP clients go on, as their
-// flows still lead to where the relays are.
+// TestRestartServes: after the proxy is killed and restarted, new connections work and UDP clients continue, because
+// the relays have the same ports as before.
 func TestRestartServes(t *testing.T) {
 	w := proxiertest.NewWorld(t, New(), lab.Bridge)
 	w.Apply(t, proxiertest.Service("web", 10, proxiertest.AsNodePort), "b1", "a2")

@@ -94,7 +94,7 @@ func TestLargeDatagram(t *testing.T) {
 	})
 }
 
-// TestRefusedDatagram: a client whose endpoint refuses datagrams is given the next one, even with session affinity.
+// TestRefusedDatagram: a client whose endpoint refuses datagrams gets the next endpoint, even with session affinity.
 func TestRefusedDatagram(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
 		for _, affinity := range []time.Duration{0, time.Hour} {
@@ -124,7 +124,7 @@ func eventually(t *testing.T, c net.Conn) {
 	t.Error("no datagram was ever answered")
 }
 
-// TestIdleSession: a session ends when nothing has passed for a while, either way.
+// TestIdleSession: a session ends after a time without datagrams in either direction.
 func TestIdleSession(t *testing.T) {
 	eachFamily(t, func(t *testing.T, s sockets) {
 		r := relayTo(t, s, corev1.ProtocolUDP)

@@ -50,7 +50,7 @@ func TestWhoSharesAClusterWithWhom(t *testing.T) {
 	}
 }
 
-// A node without a proxier serves nothing: whatever a row wants there, it would prove nothing.
+// A row on a node without a proxier proves nothing, so it is an error.
 func TestANodeWithoutAProxierIsNotJudged(t *testing.T) {
 	only := spec.ClusterConfig{Nodes: []string{"n1"}}
 	for id, row := range map[string]spec.Row{

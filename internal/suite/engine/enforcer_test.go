@@ -26,7 +26,7 @@ type only struct {
 
 func (o only) Features() spec.FeatureSet { return o.features }
 
-// enforcer is an enforcer that does nothing but what p does.
+// enforcer is an enforcer that delegates to p.
 func enforcer(p spec.Proxier) spec.Proxier { return only{p, spec.Features(spec.NetworkPolicy)} }
 
 // plain is a proxier without network policies.
@@ -59,7 +59,7 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 			ofEnforcer = append(ofEnforcer, what)
 		}
 	}
-	// The enforcer comes when the proxier has done its first work, so that its rules stand before the proxier's.
+	// The enforcer starts after the proxier has converged, so that its rules precede the proxier's.
 	if got := strings.Join(b.lines[:3], ", "); got != "proxier start, proxier apply, enforcer start" {
 		t.Errorf("began with %s", got)
 	}
@@ -68,7 +68,7 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 	}
 }
 
-// A program that is both is handled by either name.
+// World.Life and World.Enforcer control the same program if it is both proxier and enforcer.
 func TestAProxierThatEnforces(t *testing.T) {
 	b := &book{}
 	s := lives("both-in-one", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World,
@@ -136,7 +136,7 @@ func TestAnEnforcerThatFails(t *testing.T) {
 	}
 }
 
-// A scenario may have further namespaces, with pods that it calls by both names; they end with it.
+// A scenario may have further namespaces, whose pods it names as "namespace/name". They are deleted with the scenario.
 func TestFurtherNamespaces(t *testing.T) {
 	s := simple("two-namespaces")
 	far := Backend("b2", "n2", In("two-namespaces-far"))

@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// run plans and runs, and gives the results by scenario.
+// run plans and runs the options, and returns the results by scenario.
 func run(t *testing.T, o engine.Options) map[string]spec.Result {
 	t.Helper()
 	out, err := runAndClose(t, o)
@@ -50,8 +50,8 @@ func runAndClose(t *testing.T, o engine.Options) (map[string]spec.Result, error)
 	return out, r.Close(t.Context())
 }
 
-// Every scenario that is about a proxier fails where none works, and leaves evidence. The others, which say so, pass. So
-// each can fail, and none fails for a reason of the harness.
+// On a proxier that does nothing, every scenario fails and leaves evidence, except those with HoldsWithoutProxier,
+// which pass. So every scenario can fail, and none fails because of the harness.
 func TestAProxierThatDoesNothingFails(t *testing.T) {
 	for id, r := range run(t, engine.Options{
 		Proxiers: []spec.Proxier{none.New()}, Scenarios: allScenarios(t), Stack: lab.Dual, FailFast: true,
@@ -70,7 +70,7 @@ func TestAProxierThatDoesNothingFails(t *testing.T) {
 	}
 }
 
-// simple is a scenario that any proxier that does nothing passes.
+// simple returns a scenario that passes on a proxier that does nothing.
 func simple(id string) spec.Scenario {
 	return spec.Scenario{
 		ID: id, Group: "test", Why: "a pod reaches a pod", Priority: spec.P0, Source: "this test", HoldsWithoutProxier: true,
@@ -148,7 +148,7 @@ func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
 	}
 }
 
-// A failure leaves what explains it: all rows, the rules, conntrack entries, the cluster, and the packets.
+// A failure leaves its evidence: all rows, the rules, conntrack entries, the cluster and the packets.
 func TestAFailureLeavesItsEvidence(t *testing.T) {
 	out := t.TempDir()
 	o := engine.Options{
@@ -180,7 +180,7 @@ func TestAFailureLeavesItsEvidence(t *testing.T) {
 	}
 }
 
-// What a scenario makes is gone when it has ended, and the next one with the same names starts afresh.
+// The objects of a scenario are deleted at its end, and the next one can use the same names.
 func TestScenariosCleanUpAfterThemselves(t *testing.T) {
 	var seen atomic.Int64
 	first := simple("cleans-up-one")

@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// diary is a proxier that writes down what becomes of it on n1.
+// diary is a proxier that records the calls of its methods on n1.
 type diary struct {
 	spec.Proxier
 	name string
@@ -137,7 +137,7 @@ func TestALifeThatIsNotToBeTouched(t *testing.T) {
 	}
 }
 
-// Traffic that goes on beside something counts each probe, and one that fails is not made good by those that follow.
+// During judges every probe: later successes do not make up for a failed one.
 func TestTrafficBesideSomethingElse(t *testing.T) {
 	direct := spec.Row{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}}
 	during := func(id string, f func(context.Context, spec.World, spec.Traffic) error) spec.Scenario {

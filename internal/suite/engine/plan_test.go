@@ -16,7 +16,7 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// modest declares nothing.
+// modest is a proxier without features.
 type modest struct{ bad }
 
 func (modest) Features() spec.FeatureSet { return spec.Features() }
@@ -73,7 +73,7 @@ func TestAConfigurationThatAProxierCannotTakeIsASkip(t *testing.T) {
 	}
 }
 
-// unconfigurable takes no configuration.
+// unconfigurable is a proxier that supports no configuration.
 type unconfigurable struct{ bad }
 
 func (u unconfigurable) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {

@@ -61,7 +61,7 @@ func TestStaticCasesWithPackets(t *testing.T) {
 	}
 }
 
-// Who enforces nothing fails, cell by cell: every cell that is to be blocked is open.
+// An enforcer that does nothing fails in every cell that must be blocked.
 func TestAnEnforcerThatDoesNothingFails(t *testing.T) {
 	cases, err := netpol.Static()
 	if err != nil {

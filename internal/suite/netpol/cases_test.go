@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// The tables of the file were computed apart from the oracle, so that each is a check of the other.
+// The tables of the file were not computed by the oracle, so each checks the other.
 func TestStaticCasesAgreeWithTheOracle(t *testing.T) {
 	cases, err := Static()
 	if err != nil {
@@ -39,8 +39,8 @@ func TestStaticCasesAgreeWithTheOracle(t *testing.T) {
 	}
 }
 
-// The tables are the same where every IPv4 range has been taken for one of IPv6; but for the case about a range of the
-// other family, also where both are there.
+// The tables are the same if IPv6 ranges replace all IPv4 ranges. With both, they are the same except in the case about
+// a range of the other family.
 func TestTablesOfTheOtherFamily(t *testing.T) {
 	cases, err := Static()
 	if err != nil {
@@ -77,7 +77,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// smoke is a choice of cases that together tell every wrong reading.
+// smoke is a selection of cases that together detect every misreading.
 var smoke = []string{
 	"STK-18", "PORT-38", "SEL-06", "DIR-03", "PORT-25", "IPB-08", "DIR-05", "DIR-06", "IPB-11", "DIR-14", "IPB-05",
 	"IPB-14", "PEER-11", "PORT-18", "PORT-28", "PORT-31", "PORT-E10", "RUL-01", "RUL-02", "SEL-01", "SEL-03", "SEL-04",

@@ -15,7 +15,8 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// Generated policies are valid in all families, come back from a file as they were, and have every field of the API.
+// Generated policies are valid in all families, survive WriteCase and Load unchanged, and together use every field of
+// the API.
 func TestRandomCases(t *testing.T) {
 	var all strings.Builder
 	open, blocked := 0, 0
@@ -104,7 +105,7 @@ func TestRandomCasesTellReadingsAndShrink(t *testing.T) {
 	}
 }
 
-// leaves is how many values the specs of policies have.
+// leaves returns the number of values in the specs of policies.
 func leaves(t *testing.T, policies []*networkingv1.NetworkPolicy) int {
 	t.Helper()
 	tree, err := treeOf(policies)

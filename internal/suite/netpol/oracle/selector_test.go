@@ -12,7 +12,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/netpol/oracle"
 )
 
-// The API server's own selectors are the second opinion on the oracle's.
+// The test compares the oracle's selectors with those of the API server.
 func TestMatchesAsTheAPIServerDoes(t *testing.T) {
 	key := rapid.SampledFrom([]string{"a", "b", "c"})
 	value := rapid.SampledFrom([]string{"", "1", "2"})
