@@ -88,8 +88,8 @@ func healthPorts() []spec.Scenario {
 				Check: says(codes{"n1": 200, "n2": 503}),
 			}},
 		},
-		// It has a cluster of its own, because pods of Deployments keep away from a node that is to be
-		// deleted.
+		// It has a cluster of its own, because pods of Deployments are not scheduled on a node with the taint of its
+		// deletion.
 		{
 			ID: "hc-proxier-health", Cluster: &spec.ClusterConfig{Nodes: []string{"n1", "n2"}},
 			Needs: append([]spec.Feature{spec.ProxierHealthz}, needs...),

@@ -20,7 +20,7 @@ var (
 	otherAddress     = spec.HostAt("client", 0).On(spec.Secondary)
 )
 
-// nobody are ranges that no host in the lab sends from.
+// nobody holds ranges without an address of a host in the lab.
 var nobody = []string{"198.18.0.0/15", "2001:db8:ffff::/48"}
 
 // sourceranges returns the scenarios of spec.loadBalancerSourceRanges: who may use a load balancer's address.

@@ -163,7 +163,7 @@ func foreignRules() spec.Scenario {
 // makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of
 // the scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
 func makeForeign(ctx context.Context, w spec.World) {
-	const discard = "9" // RFC 863; nobody here speaks it
+	const discard = "9" // RFC 863; unused in the lab
 	commands := [][]string{
 		{"nft", "add table inet foreign; add chain inet foreign forward { type filter hook forward priority 5; }; " +
 			"add rule inet foreign forward tcp dport " + discard + " drop"},

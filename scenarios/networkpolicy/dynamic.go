@@ -140,7 +140,7 @@ func replaced() []spec.Scenario {
 	}
 }
 
-// fourPorts are rows from b2 to each port of a1, of which one is open, and one row of somebody else.
+// fourPorts returns rows from b2 to each port of a1, of which one is open, and one row from another sender.
 func fourPorts(proto string, port uint16) []spec.Row {
 	var rows []spec.Row
 	for _, p := range []string{"tcp", "udp"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// scale are the scenarios of much. They have clusters of their own, where nobody else has to wait for what it takes to
-// write all that.
+// scale returns the scenarios with many objects. They need their own clusters, so that other scenarios do not wait for
+// these changes.
 func scale() []spec.Scenario {
 	return []spec.Scenario{
 		{
@@ -123,7 +123,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 		}))
 		spec.TryDo(w.Settle(ctx))
 	}
-	// What nothing looks at any more, the kernel may let go of only a little later, and an enforcer with its next change.
+	// The kernel may free unused objects a little later, and an enforcer may delete them with its next change.
 	spec.TryDo(Soon(ctx, func(ctx context.Context) error {
 		for _, change := range do(Apply(toldBy("last", "")), Delete("NetworkPolicy", "last")) {
 			spec.TryDo(change.Run(ctx, w))

@@ -71,8 +71,8 @@ func udpEndpointRemoved() spec.Scenario {
 	}
 }
 
-// sending are flows that go on beside the change. A process that relays may lose datagrams then, or answer after the
-// fence, which cannot be told apart in time.
+// sending returns rows of flows that continue during the change. A relay process may then lose datagrams or answer
+// after the fence. A probe cannot distinguish the two in time.
 func sending() []spec.Row {
 	r := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, By: []string{"a1", "b1"}, Moves: true}
 	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r)}

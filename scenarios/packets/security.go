@@ -166,7 +166,7 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 	return nil
 }
 
-// neighbour is whom a host sends to on the way to an address.
+// neighbour returns the next hop of a host on the route to an address.
 func neighbour(h *lab.Host, to netip.Addr) netlink.Neigh {
 	routes := spec.Must(h.Netlink().RouteGet(to.AsSlice()))
 	if len(routes) == 0 {

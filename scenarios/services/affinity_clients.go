@@ -169,7 +169,7 @@ func manyClients() spec.Scenario {
 	}
 }
 
-// memory is the timeout of the Service, the shortest there is. A proxier may round it by the clock that it goes by.
+// memory is the timeout of the Service, the shortest there is. A proxier may round it to the resolution of its clock.
 const memory, rounding = time.Second, 100 * time.Millisecond
 
 func timeout() spec.Scenario {

@@ -76,7 +76,8 @@ func echo() spec.Scenario {
 				for _, f := range w.Lab().Stack().Families() {
 					ping(w, f, pings)
 				}
-				// What comes of a ping has happened once this is answered: the answers take the same way, later.
+				// Once this is answered, every effect of the ping has happened: its packets take the same path,
+				// earlier.
 				return w.Expect(ctx, service)
 			}, "c1", "a2"))
 			return harmless(caught, pings)

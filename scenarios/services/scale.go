@@ -115,7 +115,7 @@ func manyEndpoints() spec.Scenario {
 			Check: func(ctx context.Context, w spec.World) error {
 				row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 160, By: quarters, Even: true}
 				if !w.Features()[spec.RandomSpread] {
-					row.Even = false // whoever takes turns may begin with all of one pod
+					row.Even = false // round robin may begin with all endpoints of one pod
 				}
 				return w.Expect(ctx, row)
 			},
