@@ -20,8 +20,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// streams send datagrams that nobody answers, so that each of them is judged anew: one after another from a pod that
-// may reach x/a, and from one that may not.
+// streams send datagrams without an answer, so that policies judge each of them: one after another from a pod that may
+// reach x/a, and from one that may not.
 type streams struct {
 	allowed, denied net.Conn
 	receiver        net.PacketConn

@@ -10,10 +10,10 @@ import (
 	"github.com/viplab/viplab/lab"
 )
 
-// TestRefusedService: a Service of which the kernel, or the program before it, takes no rules is told of in an Event,
-// and the others are served, whether it comes later or was there from the start. What the API of Kubernetes admits is
-// taken everywhere; this one's name has a line break, which no program reads in a comment. IPVS keeps no names: which
-// addresses it refuses, and that others are served, is tested with it.
+// TestRefusedService: an Event reports a Service whose rules the kernel or its program rejects, and the others are
+// served, whether it comes later or was there from the start. What the API of Kubernetes admits is taken everywhere;
+// this one's name has a line break, which no program reads in a comment. IPVS keeps no names: which addresses it
+// refuses, and that others are served, is tested with it.
 func TestRefusedService(t *testing.T) {
 	for _, p := range serving() {
 		if p.Name() == "ipvs" {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestGate: what is about endpoints waits until the gate is open, everything else does not; Services are told when the
-// first of them have been sent.
+// TestGate: only requests for EndpointSlices wait until the gate is open. The gate reports when the first Services have
+// been sent.
 func TestGate(t *testing.T) {
 	open := make(chan struct{})
 	sent := make(chan struct{})

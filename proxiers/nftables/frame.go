@@ -14,10 +14,10 @@ import (
 // The sets and maps of the frame. The keys of maps are frontends (address . protocol . port).
 const (
 	setClusterIPs   = "cluster-ips"          // addresses
-	setHairpin      = "hairpin-connections"  // an endpoint's connections to itself: source . destination . protocol . port
+	setHairpin      = "hairpin-connections"  // an endpoint's to itself: source . destination . protocol . port
 	mapServiceIPs   = "service-ips"          // frontend to chain
-	mapShortCircuit = "short-circuit-ips"    // frontend to chain under externalTrafficPolicy Local, for traffic of the cluster itself
-	mapLocalIPs     = "local-ips"            // frontend to chain under externalTrafficPolicy Local, for all other traffic
+	mapShortCircuit = "short-circuit-ips"    // the same under policy Local, for traffic of the cluster itself
+	mapLocalIPs     = "local-ips"            // the same under policy Local, for all other traffic
 	mapMasquerade   = "masquerade-ips"       // frontends whose clients get this node's address as source
 	mapNoEndpoints  = "no-endpoint-services" // frontend without endpoints to drop or reject
 	mapFirewallIPs  = "firewall-ips"         // frontends that admit some sources only

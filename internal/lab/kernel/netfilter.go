@@ -216,7 +216,7 @@ func virtualServer(ctx context.Context, ns *netns.NS) (string, error) {
 		return text, err
 	}
 	if _, err := read(); err != nil {
-		// Nothing loads the module by itself. An error is told by the table's absence.
+		// Nothing loads the module by itself. If this fails, the table does not exist.
 		_, _ = runIn(ctx, ns, "", "modprobe", "--quiet", "ip_vs_rr")
 		if _, err := read(); err != nil {
 			return "", lacking(err)

@@ -101,7 +101,7 @@ func bridgeNetfilter(ctx context.Context, ns *netns.NS) (string, error) {
 	if _, err := ns.Sysctl(setting); err == nil {
 		return "", nil
 	}
-	// An error here is told by the setting's absence.
+	// If this fails, the setting does not exist.
 	_, _ = runIn(ctx, ns, "", "iptables-nft", "-A", "FORWARD", "-m", "physdev", "--physdev-is-bridged")
 	_, err := ns.Sysctl(setting)
 	return "", lacking(err)

@@ -23,7 +23,7 @@ import (
 type Greeting struct {
 	// Server is the name given to Serve.
 	Server string `json:"server"`
-	// Peer is whom the server saw, Local the address at which it was reached.
+	// Peer is the client's address as the server saw it. Local is the server's address that the client reached.
 	Peer  netip.AddrPort `json:"peer"`
 	Local netip.AddrPort `json:"local"`
 	// Listed are the further addresses that the client's INIT named.
@@ -103,7 +103,7 @@ type Dial struct {
 	Listed []netip.Addr
 }
 
-// Answer is what came of it.
+// Answer is the result of a probe.
 type Answer struct {
 	Greeting
 	// Source is the client's own end.

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// dial opens a connection, or skips the test on a kernel without IP sets: such a one does not know what is asked of it.
+// dial opens a connection, or skips the test on a kernel without IP sets: it rejects the netlink messages.
 func dial(t testing.TB) *ipset.Conn {
 	t.Helper()
 	ns, err := netns.New("n1")

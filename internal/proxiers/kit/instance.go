@@ -81,7 +81,7 @@ func (in *instance) Dump(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// Stop implements spec.Instance. A built-in proxier removes its rules when it is told to end.
+// Stop implements spec.Instance. A built-in proxier removes its rules when it stops.
 func (in *instance) Stop(ctx context.Context) error { return in.Cleanup(ctx) }
 
 func (in *instance) Cleanup(ctx context.Context) error {

@@ -42,8 +42,8 @@ func (p *picky) Program(_ context.Context, state *model.State, _ Place) error {
 	return nil
 }
 
-// TestBadServices: a Service that cannot be served is told of in an Event, and does not block the others, whether it
-// was there from the start or comes later.
+// TestBadServices: an Event reports a Service that cannot be served, which does not block the others, whether it was
+// there from the start or comes later.
 func TestBadServices(t *testing.T) {
 	m := &picky{bad: map[string]bool{"svc-00002": true, "svc-00013": true, "svc-00041": true}}
 	k := start(t, m, proxiertest.UpNode(t, lab.V4))

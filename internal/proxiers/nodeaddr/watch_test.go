@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// TestWatcher: addresses that come and go on any device but one are told, at once, however many there were.
+// TestWatcher: the watcher reports added and removed addresses at once, on all devices but one, for any number of
+// addresses.
 func TestWatcher(t *testing.T) {
 	ns, err := netns.New("n1")
 	if err != nil {

@@ -99,7 +99,7 @@ func (i *instance) Dump(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Stop implements spec.Instance. The built-in enforcers remove their rules when they are told to end.
+// Stop implements spec.Instance. The built-in enforcers remove their rules when they stop.
 func (i *instance) Stop(ctx context.Context) error { return i.Cleanup(ctx) }
 
 func (i *instance) Cleanup(ctx context.Context) error {
