@@ -89,7 +89,7 @@ func TestRemovedPodsAddressIsFree(t *testing.T) {
 	})
 }
 
-// Pods that were removed are held until there are many; then all of them are let go of.
+// Removed pods keep their namespaces until there are many; then all of these are released.
 func TestRemovedPodsGoTogether(t *testing.T) {
 	t.Parallel()
 	l := build(t, grid(1, 0))

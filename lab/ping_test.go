@@ -25,7 +25,7 @@ type pinger struct {
 	seq    uint16
 }
 
-// pong is what came of an echo request.
+// pong is the result of an echo request.
 type pong struct {
 	reply bool
 	took  time.Duration
@@ -79,7 +79,7 @@ func (p *pinger) send(to netip.Addr, seq uint16, size int) error {
 	return unix.Sendto(p.v6, b, 0, &unix.SockaddrInet6{Addr: to.As16()})
 }
 
-// ping sends one request and waits for what comes of it. It does not repeat the request: a lost packet is an error.
+// ping sends one request and waits for the reply or error. It does not repeat the request: a lost packet is an error.
 func (p *pinger) ping(ctx context.Context, to netip.Addr, size int) (pong, error) {
 	p.seq++
 	start := time.Now()

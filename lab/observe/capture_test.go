@@ -166,7 +166,7 @@ func TestDisableOffloads(t *testing.T) {
 	}
 }
 
-// The packet that a tunnel carries is decoded too, and its checksum is right once nobody hopes for a network card.
+// The packet inside a tunnel is decoded too, and its checksum is right without checksum offload.
 func TestTunnel(t *testing.T) {
 	w := newWorld(t)
 	serve(t, w)

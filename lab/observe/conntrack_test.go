@@ -162,7 +162,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A reader that falls behind is told that it has missed something, and hears what comes later.
+// A slow reader gets FlowsLost, and later events.
 func TestEventsLost(t *testing.T) {
 	w, ct := newTracked(t)
 	ctx, cancel := context.WithCancel(Within(t))
@@ -170,7 +170,7 @@ func TestEventsLost(t *testing.T) {
 	l, err := ct.listen()
 	Must(t, err)
 	Must(t, l.conn.SetReadBuffer(1)) // the kernel takes its minimum, room for a message or two
-	out := make(chan FlowEvent)      // nobody reads
+	out := make(chan FlowEvent)      // without a reader
 	lost := make(chan bool, 1)
 	go func() { lost <- l.forward(ctx, out) }()
 	f := families[0]

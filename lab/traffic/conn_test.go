@@ -107,7 +107,7 @@ func TestConnSurvivesSilence(t *testing.T) {
 			t.Errorf("closed: %v", a)
 		}
 		NFT(t, w.router, "flush set inet filter closed")
-		c.probe.Fences = nil // TCP sends again in its own time
+		c.probe.Fences = nil // TCP retransmits at its own pace
 		if a := c.Exchange(Within(t)); a.Outcome != Reply || a.Server != "web" {
 			t.Errorf("open again: %v", a)
 		}
@@ -140,7 +140,7 @@ func TestConnEnds(t *testing.T) {
 	}
 }
 
-// stranger listens with the standard library and does with every TCP connection what it is told.
+// stranger listens with the standard library and calls do with every TCP connection.
 func stranger(t *testing.T, w *world, at netip.AddrPort, do func(net.Conn)) {
 	l, err := w.server.Listen(context.Background(), "tcp", at.String())
 	Must(t, err)
@@ -303,7 +303,7 @@ func TestStrayICMP(t *testing.T) {
 	w := newWorld(t)
 	f := families[0]
 	serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
-	// The router rewrites destinations without a state, so nobody translates the error of the closed port back.
+	// The router rewrites destinations without a state, so the error of the closed port is not translated back.
 	NFT(t, w.router, fmt.Sprintf(`table ip raw { chain prerouting { type filter hook prerouting priority -300;
 		ip daddr 10.0.7.7 ip daddr set %s; }; }`, f.server))
 	p := Probe{From: w.client, To: netip.MustParseAddrPort("10.0.7.7:82"), Proto: "udp", Fences: []netip.Addr{f.gateway}}

@@ -46,7 +46,7 @@ func TestSegment(t *testing.T) {
 	}
 }
 
-// A datagram with a foreign source is answered to whom it names.
+// The answer to a datagram with a foreign source goes to that source.
 func TestDatagram(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range families {

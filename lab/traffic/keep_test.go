@@ -13,7 +13,7 @@ import (
 	. "github.com/viplab/viplab/internal/lab/nstest"
 )
 
-// A socket that is kept goes on after a datagram that nobody took, with the patience that it is given.
+// A kept socket continues after an unanswered datagram, with the patience of SetPatience.
 func TestKeep(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range families {
@@ -45,7 +45,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// The sender of a datagram that is too big for a link on its way is told, and the next one comes in pieces.
+// The sender of a datagram that is too big for a link gets an ICMP error, and its next one arrives in fragments.
 func TestTooBig(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range families {

@@ -149,7 +149,7 @@ func (f FlowWant) judge(o Observation, facts Facts) string {
 	return ""
 }
 
-// nobody counts, as one more server, the probes without an answer in a row that allows them.
+// nobody is the server name that stands for unanswered probes in the distribution of a row that allows them.
 const nobody = "nobody"
 
 // shares returns the servers over which an even row must be spread.

@@ -91,7 +91,7 @@ func decode(w http.ResponseWriter, d runtime.Decoder, data []byte, want schema.G
 	return obj, nil
 }
 
-// undecodable says it as the API server does.
+// undecodable returns the API server's error for a body that cannot be decoded.
 func undecodable(err error, want schema.GroupVersionKind, got *schema.GroupVersionKind) error {
 	if got != nil && got.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",

@@ -83,7 +83,7 @@ func TestEndpointsFromSlices(t *testing.T) {
 	}
 	c.get(path + "/web").want(404)
 
-	// Whoever resumes from then is told the same as the watch that went on.
+	// A watch that resumes at that revision gets the same events as the watch that continued.
 	again := c.watch(fmt.Sprintf("/api/v1/endpoints?watch=1&resourceVersion=%d", begin))
 	for last := false; !last; {
 		e, _ := again.next()

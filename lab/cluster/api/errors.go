@@ -21,7 +21,7 @@ var errModified = errors.New("the object has been modified; please apply your ch
 
 func notFound(gr schema.GroupResource, name string) error { return apierrors.NewNotFound(gr, name) }
 
-// statusOf returns an error in the words of the Kubernetes API.
+// statusOf returns an error as a Status of the Kubernetes API.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	switch {
@@ -36,7 +36,8 @@ func statusOf(err error) *metav1.Status {
 	return plainName(&status)
 }
 
-// plainName takes the namespace out of the name of an object, which the store says and the Kubernetes API does not.
+// plainName removes the namespace from the name of an object in an error of the store, because the Kubernetes API omits
+// it.
 func plainName(s *metav1.Status) *metav1.Status {
 	if s.Details == nil {
 		return s
@@ -51,7 +52,7 @@ func plainName(s *metav1.Status) *metav1.Status {
 	return s
 }
 
-// fail answers with an error, in the format the client wants if that can be had.
+// fail answers with an error, in the client's format if the server supports it.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
@@ -65,7 +66,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f.write(w, int(status.Code), status)
 }
 
-// writeJSON answers with something that is not an object of the API.
+// writeJSON writes an answer that is not an object of the API.
 func writeJSON(w http.ResponseWriter, contentType string, v any) {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -141,7 +141,7 @@ func (m *memory) put(at int, obj, old store.Object) {
 	}
 }
 
-// complete sets what the server alone sets, for an object that is to be recorded next.
+// complete sets the fields that only the server sets, in an object that is recorded next.
 func (m *memory) complete(obj, old store.Object) store.Object {
 	obj.GetObjectKind().SetGroupVersionKind(m.gvk)
 	obj.SetResourceVersion(strconv.FormatUint(m.now+1, 10))

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 )
 
-// mediaTypes are what bodies can be written in, JSON first.
+// mediaTypes are the supported formats of bodies, JSON first.
 var mediaTypes = sync.OnceValue(func() []runtime.SerializerInfo {
 	return serializer.NewCodecFactory(scheme()).SupportedMediaTypes()
 })
@@ -33,21 +33,21 @@ const (
 	anything            = "*/*"
 )
 
-// format is how a client wants its answer.
+// format is the requested format of an answer.
 type format struct {
 	runtime.SerializerInfo
 	as     kindOfView
 	pretty bool
 }
 
-// clause is one of the possibilities in an Accept header.
+// clause is one media type of an Accept header.
 type clause struct {
 	mediaType string
 	params    map[string]string
 	quality   float64
 }
 
-// accepted lists what a client takes, the best first. No header is like "*/*".
+// accepted returns the media types that a client accepts, the preferred first. No header means "*/*".
 func accepted(r *http.Request) []clause {
 	header := strings.Join(r.Header.Values("Accept"), ",")
 	if strings.TrimSpace(header) == "" {

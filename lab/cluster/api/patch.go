@@ -23,7 +23,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// patch is a change in the words of one of the patch formats.
+// patch is a change in one of the patch formats.
 type patch struct {
 	kind   types.PatchType
 	text   []byte // JSON
@@ -36,12 +36,12 @@ var patchTypes = []string{
 	string(types.ApplyYAMLPatchType),
 }
 
-// applyWarning says how this is less than server-side apply.
+// applyWarning describes the differences from server-side apply.
 const applyWarning = "server-side apply merges fields, replaces lists and removes no fields here: they have no owners"
 
 func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
 	header := r.Header.Get("Content-Type")
-	mediaType, _, _ := mime.ParseMediaType(header) // what cannot be parsed is not known either
+	mediaType, _, _ := mime.ParseMediaType(header) // a header that does not parse is an unknown type, too
 	p := &patch{kind: types.PatchType(mediaType), w: w}
 	how, strict, err := writeOptions(r, p.kind)
 	if !slices.Contains(patchTypes, mediaType) {
@@ -59,14 +59,14 @@ func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
 		if p.text, err = yaml.YAMLToJSON(p.text); err != nil {
 			return nil, how, apierrors.NewBadRequest("error decoding YAML: " + err.Error())
 		}
-		if how.status { // several write their conditions into it, each its own
+		if how.status { // several controllers write their own conditions into it
 			p.kind = types.StrategicMergePatchType
 		}
 	}
 	return p, how, p.duplicates()
 }
 
-// duplicates looks for fields that the patch itself gives twice.
+// duplicates returns the fields that occur twice in the patch.
 func (p *patch) duplicates() error {
 	var v any
 	mistakes, err := kjson.UnmarshalStrict(p.text, &v, kjson.DisallowDuplicateFields)
@@ -109,7 +109,7 @@ func (s *Server) patch(w http.ResponseWriter, r *request) error {
 	return answer(w, r, code, result, err)
 }
 
-// apply makes a new object of the old one.
+// apply returns the patched copy of an object.
 func (p *patch) apply(old runtime.Object, gvk schema.GroupVersionKind) (runtime.Object, error) {
 	var before bytes.Buffer
 	if err := mediaTypes()[0].Serializer.Encode(old, &before); err != nil {

@@ -85,7 +85,7 @@ func parseRevision(s string) (uint64, error) {
 	return n, nil
 }
 
-// view turns objects into what the client wants to see.
+// view converts objects to the form that the client requested.
 type view struct {
 	format
 	resource *resource

@@ -86,7 +86,7 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// names are what people may type instead of the plural, and the groups of resources a kind belongs to.
+// names holds the short names and the categories of resources, by plural.
 var names = map[string]struct{ short, categories []string }{
 	"namespaces":      {short: []string{"ns"}},
 	"nodes":           {short: []string{"no"}},

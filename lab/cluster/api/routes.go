@@ -41,7 +41,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// page finds what is not a resource.
+// page returns the page of a path that is not a resource.
 func (s *Server) page(path string) http.HandlerFunc {
 	switch path := strings.TrimSuffix(path, "/"); path {
 	case "/healthz", "/livez", "/readyz":
@@ -86,7 +86,7 @@ func cutGroupVersion(path string) (gv schema.GroupVersion, rest string, ok bool)
 var errNoSuchPath = &statusError{code: http.StatusNotFound, reason: "NotFound",
 	message: "the server could not find the requested resource"}
 
-// route finds the resource that a URL means.
+// route returns the resource of a URL.
 func (s *Server) route(r *http.Request) (*request, error) {
 	gv, rest, ok := cutGroupVersion(strings.TrimSuffix(r.URL.Path, "/"))
 	if !ok {
@@ -118,7 +118,7 @@ func (s *Server) route(r *http.Request) (*request, error) {
 	return out, nil
 }
 
-// dispatch carries a request out, or returns why it cannot.
+// dispatch serves a request, or returns an error.
 func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
 	one := r.key.Name != ""
 	switch r.sub {

@@ -32,7 +32,7 @@ func scaleOf(o store.Object) *autoscalingv1.Scale {
 	return out
 }
 
-// scale reads or changes how many pods a Deployment shall have.
+// scale reads or changes the wanted number of pods of a Deployment.
 func (s *Server) scale(w http.ResponseWriter, r *request) error {
 	if r.Method == http.MethodGet {
 		o, ok := r.resource.get(r.key)

@@ -24,7 +24,7 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// selection is which objects a list or watch is about.
+// selection selects the objects of a list or watch.
 type selection struct {
 	namespace string // empty for all
 	labels    labels.Selector

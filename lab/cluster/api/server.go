@@ -84,7 +84,7 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Endpoint is what a client needs to reach the API.
+// Endpoint holds the address and the credentials of a client of the API.
 type Endpoint struct {
 	URL   string
 	CA    []byte // PEM

@@ -35,15 +35,15 @@ type writer interface {
 	edit(key store.Key, how manner, change edit) (store.Object, error)
 }
 
-// edit returns what shall replace an object, or nil to delete it. The old object is nil if there is none; edit must not
+// edit returns the replacement of an object, or nil to delete it. The old object is nil if there is none; edit must not
 // change it.
 type edit = func(old store.Object) (store.Object, error)
 
-// manner is how an edit is to be done.
+// manner holds the options of an edit.
 type manner struct {
 	status bool // only the status is stored
-	dryRun bool // all is done but the storing
-	orphan bool // what belongs to a deleted object stays
+	dryRun bool // everything except storing is done
+	orphan bool // the dependents of a deleted object stay
 }
 
 // stored is a resource that the store holds.

@@ -49,7 +49,7 @@ func subsetsOf(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType)
 	return out
 }
 
-// servedPort is a port, and the addresses that serve it by what tells one from another.
+// servedPort is a port and the addresses that serve it, by a key that distinguishes them.
 type servedPort struct {
 	port      corev1.EndpointPort // zero where slices have no ports
 	addresses map[string]corev1.EndpointAddress
@@ -61,7 +61,7 @@ func (p *servedPort) add(endpoints []discoveryv1.Endpoint) {
 	for _, e := range endpoints {
 		ready := ptr.Deref(e.Conditions.Ready, true)
 		if !ready && ptr.Deref(e.Conditions.Terminating, false) {
-			continue // Endpoints never had a word for these
+			continue // Endpoints cannot express these
 		}
 		key := e.Addresses[0]
 		if e.TargetRef != nil {

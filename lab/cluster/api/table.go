@@ -70,7 +70,7 @@ func (v view) table(objs []store.Object, revision string) *metav1.Table {
 	return t
 }
 
-// What the cells of Kubernetes show for nothing.
+// The cells for missing values, as in Kubernetes.
 const (
 	none    = "<none>"
 	unset   = "<unset>"

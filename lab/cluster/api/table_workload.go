@@ -69,7 +69,7 @@ func podCells(p *corev1.Pod) []any {
 	}
 }
 
-// readyContainers counts the containers that are ready. The kubelet of a lab tells of the pod alone.
+// readyContainers counts the containers that are ready. The kubelet of a lab reports only the status of the pod.
 func readyContainers(p *corev1.Pod) int {
 	if len(p.Status.ContainerStatuses) == 0 {
 		if holds(p, corev1.PodReady) {

@@ -152,7 +152,7 @@ func (a *watcher) event(e store.Event) error {
 	return a.frames.send(kind, a.view.one(obj))
 }
 
-// bookmark tells the client a revision; end says that what was there at the beginning has been sent.
+// bookmark sends a revision to the client; end marks the end of the initial objects.
 func (a *watcher) bookmark(revision uint64, end bool) error {
 	a.reached = revision
 	if !a.marks {
@@ -181,7 +181,7 @@ type frames struct {
 	envelope runtime.Encoder // of the event around an object: of protobuf without the prefix that objects have
 }
 
-// errGone says that the client does not read any more.
+// errGone reports that the client has stopped reading.
 var errGone = errors.New("the client is gone")
 
 // newFrames prepares the answer. The first flush, after the beginning of the watch is known, sends the header.

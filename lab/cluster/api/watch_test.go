@@ -135,7 +135,7 @@ func TestWatchThroughSelectors(t *testing.T) {
 	shop.want("ADDED far")
 }
 
-// Who watches something that rests is told how far everything else has come, and can resume there.
+// A watch of objects that do not change gets bookmarks, from which a client can resume.
 func TestBookmarks(t *testing.T) {
 	c := newClient(t, store.Config{})
 	s := c.watch("/api/v1/nodes?watch=1&allowWatchBookmarks=1&resourceVersion=" + fmt.Sprint(c.store.Snapshot().Revision))

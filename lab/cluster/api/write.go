@@ -119,8 +119,8 @@ func answer(w http.ResponseWriter, r *request, code int, obj store.Object, err e
 	return nil
 }
 
-// delete removes an object at once, and what belongs to it unless that is to be orphaned. There is no grace period,
-// since the kubelet of a lab ends a pod when its object is gone, and finalizers delay nothing.
+// delete removes an object at once, with its dependents unless they are orphaned. There is no grace period, since the
+// kubelet of a lab ends a pod when its object is gone, and finalizers delay nothing.
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	o, err := deleteOptions(w, r)
 	if err != nil {

@@ -99,7 +99,7 @@ func (q Question) do(ctx context.Context) (Reply, error) {
 	return r, nil
 }
 
-// overUDP uses a socket that takes replies from anyone: whom they come from is for the caller to judge.
+// overUDP uses an unconnected socket, which accepts replies from any address. The caller checks the address.
 func (q Question) overUDP(ctx context.Context, packed []byte) ([]byte, netip.AddrPort, error) {
 	network := "udp4"
 	if q.Server.Addr().Is6() {

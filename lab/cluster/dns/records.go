@@ -30,11 +30,11 @@ const Domain = "cluster.local"
 // ttl is how long clients may keep an answer, in seconds: CoreDNS's default for Services.
 const ttl = 5
 
-// answer is what there is to say about a name.
+// answer holds the records for a question.
 type answer struct {
 	code    dnsmessage.RCode
-	records []dnsmessage.Resource // what was asked for
-	extra   []dnsmessage.Resource // what the client will ask for next
+	records []dnsmessage.Resource // the answer section
+	extra   []dnsmessage.Resource // the additional section, which saves the client further questions
 }
 
 // lookup answers a question. A name that exists but has no record of the type is no error: the answer is empty.
@@ -102,7 +102,7 @@ func (s service) name(prefix string) dnsmessage.Name {
 	return n
 }
 
-// alias returns the answer of an ExternalName, whatever is asked.
+// alias returns the answer for a Service of type ExternalName, for any type of question.
 func (s service) alias(rest []string) answer {
 	target, err := dnsmessage.NewName(strings.TrimSuffix(s.Spec.ExternalName, ".") + ".")
 	if err != nil || len(rest) > 0 {
@@ -111,7 +111,7 @@ func (s service) alias(rest []string) answer {
 	return answer{records: []dnsmessage.Resource{resource(s.question.Name, &dnsmessage.CNAMEResource{CNAME: target})}}
 }
 
-// addresses returns those of the Service or, if host is not empty, of the endpoint that is called so.
+// addresses returns the addresses of the Service or, if host is not empty, of the endpoint with that hostname.
 func (s service) addresses(host string) answer {
 	var all []netip.Addr
 	if s.headless() {

@@ -36,7 +36,7 @@ func (s *Server) respond(message []byte, limit int) []byte {
 	return pack(reply, max(limit, plainSize))
 }
 
-// answer fills in what there is to say to a question.
+// answer fills in the records for a question.
 func (s *Server) answer(reply *dnsmessage.Message, q dnsmessage.Question) {
 	if q.Class == dnsmessage.ClassCHAOS && q.Type == dnsmessage.TypeTXT &&
 		strings.EqualFold(q.Name.String(), serverName) {
@@ -52,7 +52,7 @@ func (s *Server) answer(reply *dnsmessage.Message, q dnsmessage.Question) {
 	}
 	reply.Authoritative = true
 	if len(a.records) == 0 {
-		reply.Authorities = []dnsmessage.Resource{authority()} // which tells how long there is nothing (RFC 2308)
+		reply.Authorities = []dnsmessage.Resource{authority()} // with the time to cache "no records" (RFC 2308)
 	}
 }
 
@@ -84,7 +84,7 @@ func extensions(p *dnsmessage.Parser) (extended bool, size int) {
 	}
 }
 
-// opt says that the server speaks EDNS too, and takes questions of any size that UDP carries unfragmented (RFC 9715).
+// opt returns the server's EDNS record, with the largest size that UDP carries unfragmented (RFC 9715).
 func opt() dnsmessage.Resource {
 	r := dnsmessage.Resource{Body: &dnsmessage.OPTResource{}}
 	if err := r.Header.SetEDNS0(1232, dnsmessage.RCodeSuccess, false); err != nil {
@@ -93,7 +93,8 @@ func opt() dnsmessage.Resource {
 	return r
 }
 
-// pack makes bytes of a message. What is too long goes without its records and says so: the client asks again over TCP.
+// pack encodes a message. It omits the records of a message that is too long and sets the TC bit, so that the client
+// retries over TCP.
 func pack(m dnsmessage.Message, limit int) []byte {
 	b, err := m.Pack()
 	if err == nil && len(b) <= limit {

@@ -82,7 +82,7 @@ func (s *Server) run(c io.Closer, serve func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		_ = c.Close() // nobody has been told of it
+		_ = c.Close() // the listener has not been used
 		return
 	}
 	s.open[c] = struct{}{}
@@ -108,7 +108,7 @@ func (s *Server) serveUDP(c net.PacketConn) {
 			continue // an ICMP error for an earlier answer
 		}
 		if reply := s.respond(buffer[:n], 0); reply != nil {
-			_, _ = c.WriteTo(reply, from) // a client that is gone asks no more
+			_, _ = c.WriteTo(reply, from) // the client may have left
 		}
 	}
 }

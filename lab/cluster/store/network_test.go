@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// TestNetworkPolicyDefaults: what is left out of a policy is written into it before anybody is told of it.
+// TestNetworkPolicyDefaults: the store sets the defaults of a policy before any watcher sees it.
 func TestNetworkPolicyDefaults(t *testing.T) {
 	const ingress, egress = networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress
 	for spec, want := range map[string][]networkingv1.PolicyType{
