@@ -91,13 +91,13 @@ func everywhere(f Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// Devices have fixed indexes, far above those of fallback devices that tunnel modules put into namespaces.
 // BridgeDevice is the name of a node's bridge, if its pods are on one.
 const BridgeDevice = "cni0"
 
 // RoutedPrefix begins the names of the devices on the node that lead to routed pods.
 const RoutedPrefix = "cali"
 
+// Devices have fixed indexes, far above those of fallback devices that tunnel modules put into namespaces.
 var (
 	devNIC     = link.Dev{Name: "eth0", Index: 100}
 	devSwitch  = link.Dev{Name: "lan0", Index: 100}

@@ -30,8 +30,8 @@ COMMIT
 -I OUTPUT -j KUBE-FIREWALL
 -I INPUT -j KUBE-FIREWALL
 `
-	guardsLoopback = `-A KUBE-FIREWALL -d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
-`
+	guardsLoopback = "-A KUBE-FIREWALL -d 127.0.0.0/8 ! -s 127.0.0.0/8 " +
+		"-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP\n"
 )
 
 // actAsKubelet makes the rules of the kubelet on a node, unless they are there.
