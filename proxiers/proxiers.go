@@ -23,7 +23,10 @@ import (
 func All() []spec.Proxier {
 	chains, table := iptables.New(iptables.NFT), nftables.New()
 	kit.Pair(chains, table)
-	return []spec.Proxier{chains, iptables.New(iptables.Legacy), table, userspace.New(), ipvs.New(), none.New()}
+	return []spec.Proxier{
+		chains, iptables.New(iptables.Legacy), table, userspace.New(), ipvs.New(),
+		none.New(),
+	}
 }
 
 // Enforcers returns the built-in enforcers of NetworkPolicy. A node runs at most one of them, beside its proxier.

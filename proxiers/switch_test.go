@@ -14,9 +14,9 @@ import (
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
 
-// serving are the proxiers that serve anything.
+// serving returns the proxiers that serve Services by all their addresses.
 func serving() []spec.Proxier {
-	return slices.DeleteFunc(All(), func(p spec.Proxier) bool { return p.Name() == "none" })
+	return slices.DeleteFunc(All(), func(p spec.Proxier) bool { return p.Name() == "none" || !p.Features()[spec.NodePort] })
 }
 
 // skipUnusable skips a test where the proxier cannot run; it is run again in a virtual machine.

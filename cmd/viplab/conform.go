@@ -97,7 +97,11 @@ func matchingScenarios(focus *regexp.Regexp) ([]spec.Scenario, error) {
 	if focus == nil {
 		return scenarios.All()
 	}
-	return scenarios.Matching(focus.MatchString)
+	matching, err := scenarios.Matching(focus.MatchString)
+	if err == nil && len(matching) == 0 {
+		return scenarios.All() // a scenario without a row matches no row: All reports it
+	}
+	return matching, err
 }
 
 func listScenarios(w io.Writer, o engine.Options) error {

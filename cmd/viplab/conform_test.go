@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,6 +196,9 @@ func TestListsObeyTheOtherFlags(t *testing.T) {
 	g.Expect(list("prove --list --focus ^nodeport-every-node$")).To(ContainElement("nodeport-off-by-one"))
 	g.Expect(list("prove --list --focus ^nodeport-every-node$")).NotTo(ContainElement("no-masquerade"))
 	g.Expect(list("prove --list --proxier ipvs")).To(ContainElement(HavePrefix("ipvs-")))
+	g.Expect(list("prove --list --focus ^np-default-open$ --proxier iptables")).To(BeEmpty())
+	g.Expect(list("prove --list --focus ^np-default-open$ --proxier iptables --enforcer policy-nftables --pods routed")).
+		To(ContainElement("second-family-lost"))
 	g.Expect(list("prove --list --proxier nftables")).NotTo(ContainElement(HavePrefix("ipvs-")))
 }
 
@@ -248,6 +252,15 @@ func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
 			g.Expect(r.Proxiers[0].Passed + r.Proxiers[0].Skipped).To(BeNumerically("<", len(r.Results)))
 		})
 	}
+}
+
+// TestAFocusOnNothingChecksAll: a scenario without a row matches no row, and must be reported.
+func TestAFocusOnNothingChecksAll(t *testing.T) {
+	g := NewWithT(t)
+	all, err := scenarios.All()
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(matchingScenarios(regexp.MustCompile("^no-such$"))).To(HaveLen(len(all)))
+	g.Expect(matchingScenarios(regexp.MustCompile("^hairpin-clusterip$"))).To(HaveLen(1))
 }
 
 func TestTheMachineIsUntouchedByConform(t *testing.T) {

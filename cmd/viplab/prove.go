@@ -60,7 +60,7 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 			case err != nil:
 				return err
 			case f.list:
-				return f.listFaults(cmd.OutOrStdout(), o)
+				return f.listFaults(cmd.OutOrStdout(), o, programs)
 			}
 			return f.prove(cmd.Context(), o, programs, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -79,14 +79,30 @@ harness broke, a proxier could not work at all with a fault, nothing was tried, 
 }
 
 // listFaults prints the faults that the options choose. If the command line names proxiers, it prints only the faults
-// that apply to one of them.
-func (f *proveFlags) listFaults(w io.Writer, o prove.Options) error {
+// that apply to one of them, and that a scenario would notice which runs on them.
+func (f *proveFlags) listFaults(w io.Writer, o prove.Options, programs []spec.Proxier) error {
 	chosen, _, err := o.Select()
 	if err != nil {
 		return err
 	}
 	if f.proxiers.filter() {
-		chosen = slices.DeleteFunc(chosen, func(x faults.Fault) bool { return !slices.ContainsFunc(o.Proxiers, x.For) })
+		run := engine.Options{Proxiers: programs, Scenarios: o.Scenarios, Focus: o.Focus}
+		if run.Enforcer, err = f.proxiers.enforcer(); err == nil {
+			err = f.cluster.set(&run)
+		}
+		if err != nil {
+			return err
+		}
+		runs, err := engine.Select(run)
+		if err != nil {
+			return err
+		}
+		noticed := func(id string) bool {
+			return slices.ContainsFunc(runs, func(s spec.Scenario) bool { return s.ID == id })
+		}
+		chosen = slices.DeleteFunc(chosen, func(x faults.Fault) bool {
+			return !slices.ContainsFunc(o.Proxiers, x.For) || !slices.ContainsFunc(x.Scenarios, noticed)
+		})
 	}
 	return listFaults(w, chosen)
 }
