@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -71,19 +70,15 @@ func NeedKernel(ctx context.Context, features ...kernel.Feature) error {
 	return nil
 }
 
-// sbin are the directories that the PATH of an unprivileged shell may lack.
-const sbin = ":/usr/sbin:/sbin:/usr/local/sbin"
-
-// LookUp returns the path of a program of a Debian package, or a *spec.UnusableError. It adds sbin to the PATH.
+// LookUp returns the path of a program of a Debian package, or a *spec.UnusableError. It also looks where the PATH of an
+// unprivileged shell does not lead.
 func LookUp(program, pkg string) (string, error) {
-	if path := os.Getenv("PATH"); !strings.HasSuffix(path, sbin) {
-		_ = os.Setenv("PATH", path+sbin) // fails for names with = or zero bytes only
+	for _, name := range []string{program, "/usr/sbin/" + program, "/sbin/" + program, "/usr/local/sbin/" + program} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
 	}
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return "", &spec.UnusableError{Missing: "the program " + program, Cure: "apt-get install " + pkg}
-	}
-	return path, nil
+	return "", &spec.UnusableError{Missing: "the program " + program, Cure: "apt-get install " + pkg}
 }
 
 // Sample returns a Service port that uses most of what a mechanism can program, with one endpoint, and the range of
