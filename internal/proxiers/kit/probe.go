@@ -70,8 +70,8 @@ func NeedKernel(ctx context.Context, features ...kernel.Feature) error {
 	return nil
 }
 
-// LookUp returns the path of a program of a Debian package, or a *spec.UnusableError. It also looks where the PATH of an
-// unprivileged shell does not lead.
+// LookUp returns the path of a program of a Debian package, or a *spec.UnusableError. It also looks where the PATH of
+// an unprivileged shell does not lead.
 func LookUp(program, pkg string) (string, error) {
 	for _, name := range []string{program, "/usr/sbin/" + program, "/sbin/" + program, "/usr/local/sbin/" + program} {
 		if path, err := exec.LookPath(name); err == nil {
