@@ -129,7 +129,7 @@ func (f *proxierFlags) proxier(name string) (spec.Proxier, error) {
 }
 
 func (f *proxierFlags) command() (spec.Proxier, error) {
-	features, err := adjusted(spec.Assumed(), f.features)
+	features, err := adjusted(spec.DefaultFeatures(), f.features)
 	if err != nil {
 		return nil, inFlag("features", err)
 	}

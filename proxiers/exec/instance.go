@@ -51,8 +51,8 @@ func (i *instance) open(ctx context.Context) (err error) {
 	ctx, i.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	// API servers listen on the loopback device, so their traffic never appears on the lab's networks.
 	var handler http.Handler = i.cluster.api
-	if i.node.Endpoints != nil {
-		i.gate = newGate(i.cluster.api, i.node.Endpoints)
+	if i.node.EndpointsGate != nil {
+		i.gate = newGate(i.cluster.api, i.node.EndpointsGate)
 		handler = i.gate
 	}
 	endpoint, err := i.cluster.api.ServeThrough(ctx, i.node.Host.NS, "127.0.0.1:0", handler)

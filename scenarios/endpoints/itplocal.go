@@ -21,7 +21,7 @@ func itplocal() []spec.Scenario {
 				Pod("c1", "n1"), Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", ITPLocal()),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "b1"}, Even: true, SeenAs: spec.Itself()},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "b1"}, Even: true, SeenAs: spec.ClientAddr()},
 			}}},
 		},
 		{
@@ -31,8 +31,8 @@ func itplocal() []spec.Scenario {
 				Service("exposed", NodePort(), ITPLocal(), Selecting("web")),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
-				{From: "c1", To: spec.ClusterIPOf("exposed", 80), By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("exposed", 80), Servers: []string{"a1"}},
 				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
 				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
 				{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: Denied},
@@ -47,10 +47,10 @@ func itplocal() []spec.Scenario {
 				Service("host", ITPLocal(), Port(80, 18082)),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "n1", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Times: 25, Servers: []string{"a1"}},
 				{From: "n3", To: spec.ClusterIPOf("web", 80), Want: Denied},
-				{From: "c1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
-				{From: "n1", To: spec.ClusterIPOf("host", 80), Times: 25, By: []string{"h1"}},
+				{From: "c1", To: spec.ClusterIPOf("host", 80), Times: 25, Servers: []string{"h1"}},
+				{From: "n1", To: spec.ClusterIPOf("host", 80), Times: 25, Servers: []string{"h1"}},
 				{From: "c3", To: spec.ClusterIPOf("host", 80), Want: Denied},
 				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: Denied},
 			}}},
@@ -68,8 +68,8 @@ func itplocal() []spec.Scenario {
 					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
 					{From: "client", To: spec.NodePortAt("n3", "web", 80), Times: 3, Want: spec.Silence},
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
-					{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
-					{From: "n3", To: spec.IngressOf("web", 80), By: []string{"a1"}},
+					{From: "c3", To: spec.IngressOf("web", 80), Servers: []string{"a1"}},
+					{From: "n3", To: spec.IngressOf("web", 80), Servers: []string{"a1"}},
 				},
 			}},
 		},
@@ -88,12 +88,13 @@ func itpLocalNotExternal() spec.Scenario {
 		Steps: []spec.Step{{
 			Do: []spec.Action{Ingress("web", "203.0.113.61", "2001:db8:113::61"), RouteService("client", "web", "n1")},
 			Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1", "a2"}, Even: true,
-					SeenAs: spec.ItselfOrNode()},
-				{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.ItselfOrNode()},
-				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), By: []string{"a1", "a2"}, Even: true,
-					SeenAs: spec.ItselfOrNode()},
-				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, By: []string{"a1"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.ClientAddrOrNode()},
+				{From: "c1", To: spec.IngressOf("web", 80), Servers: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.ClientAddrOrNode()},
+				{From: "n1", To: spec.AddrAt("198.51.100.61", "2001:db8:51::61", 80), Servers: []string{"a1", "a2"}, Even: true,
+					SeenAs: spec.ClientAddrOrNode()},
+				{From: "client", To: spec.ClusterIPOf("web", 80), Times: 25, Servers: []string{"a1"}},
 			},
 		}},
 	}
@@ -108,15 +109,15 @@ func toggle() spec.Scenario {
 		},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			return w.During(ctx, []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "stream", By: []string{"a2"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "stream", Servers: []string{"a2"}},
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "datagrams", If: spec.UDPDrains,
-					By: []string{"a2"}},
+					Servers: []string{"a2"}},
 			}, func(ctx context.Context, t spec.Traffic) error {
 				spec.MustDo(w.Apply(Backend("a1", "n1", UDP(8080))))
 				spec.TryDo(underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyLocal,
-					spec.Row{Times: 25, By: []string{"a1"}}))
+					spec.Row{Times: 25, Servers: []string{"a1"}}))
 				return underPolicy(ctx, w, t, corev1.ServiceInternalTrafficPolicyCluster,
-					spec.Row{By: []string{"a1", "a2"}, Even: true})
+					spec.Row{Servers: []string{"a1", "a2"}, Even: true})
 			})
 		}}},
 	}

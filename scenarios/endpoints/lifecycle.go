@@ -38,8 +38,8 @@ func lifecycle() []spec.Scenario {
 					Endpoints("adm-1", "web", "adm", 9090, "a1"), Endpoints("adm-2", "web", "adm", 9090, "a3"),
 				},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}, Port: 8080, Even: true},
-					{From: "c1", To: spec.ClusterIPOf("web", 81), By: []string{"a1", "a3"}, Port: 9090, Even: true},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}, Port: 8080, Even: true},
+					{From: "c1", To: spec.ClusterIPOf("web", 81), Servers: []string{"a1", "a3"}, Port: 9090, Even: true},
 				},
 			}},
 		},
@@ -55,11 +55,11 @@ func lifecycle() []spec.Scenario {
 					Endpoints("outside", "outside", "", 18081, "client"),
 				},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},
-					{From: "n1", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},
-					{From: "n2", To: spec.ClusterIPOf("api", 443), By: []string{"h2"}},
-					{From: "c1", To: spec.ClusterIPOf("outside", 80), By: []string{"client"}},
-					{From: "n1", To: spec.ClusterIPOf("outside", 80), By: []string{"client"}},
+					{From: "c1", To: spec.ClusterIPOf("api", 443), Servers: []string{"h2"}},
+					{From: "n1", To: spec.ClusterIPOf("api", 443), Servers: []string{"h2"}},
+					{From: "n2", To: spec.ClusterIPOf("api", 443), Servers: []string{"h2"}},
+					{From: "c1", To: spec.ClusterIPOf("outside", 80), Servers: []string{"client"}},
+					{From: "n1", To: spec.ClusterIPOf("outside", 80), Servers: []string{"client"}},
 				},
 			}},
 		},
@@ -87,8 +87,8 @@ func both(name, node string) *corev1.Pod { return Backend(name, node, UDP(8080))
 
 func bothProtocols(by ...string) []spec.Row {
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf("web", 80), By: by, Even: true},
-		{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: by, Even: true},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: by, Even: true},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: by, Even: true},
 	}
 }
 
@@ -102,7 +102,7 @@ func programmingLatency() spec.Scenario {
 			}
 			// The last of the fifty made a2 ready; one more takes a1 away.
 			Make(ctx, w, Readiness("a1", false))
-			return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, By: []string{"a2"}})
+			return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, Servers: []string{"a2"}})
 		}}},
 	}
 }
@@ -113,19 +113,19 @@ func externalNameTransitions() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
-				spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}}))
+				spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}}))
 				former := Pin(w, spec.ClusterIPOf("web", 80), "tcp")
 				spec.MustDo(w.Apply(Service("web", ExternalName("example.org"))))
 				return w.Expect(ctx, spec.Row{From: "c1", To: former, Want: spec.NotServed})
 			}},
 			{Name: "ClusterIP again", Do: []spec.Action{Apply(Service("web"))}, Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
 			}},
 			{Name: "ExternalName, then NodePort", Do: []spec.Action{
 				Apply(Service("web", ExternalName("example.org"))), Apply(Service("web", NodePort())),
 			}, Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
 			}},
 		},
 	}
@@ -143,10 +143,10 @@ func scaleToZeroAndBack() spec.Scenario {
 			Pod("c1", "n1"), both("a1", "n1"), both("a2", "n2"), Service("web", Port(80, 8080), UDPPort(80, 8080), NodePort()),
 		},
 		Steps: []spec.Step{
-			{Name: "two endpoints", Rows: everyWay(spec.Row{By: []string{"a1", "a2"}})},
+			{Name: "two endpoints", Rows: everyWay(spec.Row{Servers: []string{"a1", "a2"}})},
 			{Name: "none", Do: []spec.Action{Readiness("a1", false), Readiness("a2", false)},
 				Rows: Unserved(everyWay(spec.Row{})...)},
-			{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{By: []string{"a2"},
+			{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{Servers: []string{"a2"},
 				Times: 3})},
 		},
 	}
@@ -174,8 +174,8 @@ func notReadyExcluded() spec.Scenario {
 			Service("web", Port(80, 8080), UDPPort(80, 8080))},
 		Steps: []spec.Step{
 			{Name: "a1 is not ready", Do: []spec.Action{Readiness("a1", false)}, Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, By: []string{"a2"}},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: lifecycleDraws, By: []string{"a2"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, Servers: []string{"a2"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: lifecycleDraws, Servers: []string{"a2"}},
 			}},
 			{Name: "none is", Do: []spec.Action{Readiness("a2", false)}, Rows: Unserved(
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3},
@@ -193,11 +193,11 @@ func publishNotReady() spec.Scenario {
 		Steps: []spec.Step{
 			{
 				Name: "one ready, one not, one terminating", Do: []spec.Action{Readiness("a2", false), Terminate("a3", false)},
-				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2", "a3"}, Even: true}},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2", "a3"}, Even: true}},
 			},
 			{
 				Name: "the terminating one alone", Do: []spec.Action{Delete("Pod", "a1"), Delete("Pod", "a2")},
-				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a3"}}},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a3"}}},
 			},
 		},
 	}
@@ -229,9 +229,9 @@ func terminatingCluster() spec.Scenario {
 // everyFrontend wants all connections to every frontend of the Service served by one pod.
 func everyFrontend(by string) []spec.Row {
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, By: []string{by}},
-		{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: lifecycleDraws, By: []string{by}},
-		{From: "client", To: spec.IngressOf("web", 80), Times: lifecycleDraws, By: []string{by}},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, Servers: []string{by}},
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: lifecycleDraws, Servers: []string{by}},
+		{From: "client", To: spec.IngressOf("web", 80), Times: lifecycleDraws, Servers: []string{by}},
 	}
 }
 
@@ -265,7 +265,7 @@ func terminatingLocal() spec.Scenario {
 
 func onItsNode(node, client, by string) []spec.Row {
 	return []spec.Row{
-		{From: "client", To: spec.NodePortAt(node, "web", 80), Times: lifecycleDraws, By: []string{by}},
-		{From: client, To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, By: []string{by}},
+		{From: "client", To: spec.NodePortAt(node, "web", 80), Times: lifecycleDraws, Servers: []string{by}},
+		{From: client, To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, Servers: []string{by}},
 	}
 }

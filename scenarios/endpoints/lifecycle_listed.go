@@ -28,8 +28,8 @@ func conditionDefaults() spec.Scenario {
 				Slice("sound", "web", "", 8080, Listed{Host: "a1"}, Listed{Host: "a2", Placeless: true}), junk,
 			},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}, Even: true},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: lifecycleDraws, By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}, Even: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: lifecycleDraws, Servers: []string{"a1"}},
 				{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 3, Want: spec.Silence},
 			},
 		}},
@@ -92,8 +92,8 @@ func ipReuse() spec.Scenario {
 				Slice("late-2", "late", "", 8080, Listed{Host: "a1", State: Running}, Listed{Host: "a2", State: Running}),
 			},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("early", 80), By: []string{"a1", "a2"}, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("late", 80), By: []string{"a1", "a2"}, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("early", 80), Servers: []string{"a1", "a2"}, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("late", 80), Servers: []string{"a1", "a2"}, Even: true},
 			},
 		}},
 	}
@@ -125,7 +125,7 @@ func eventOrder() spec.Scenario {
 }
 
 func servedBy(by string) []spec.Row {
-	return []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{by}}}
+	return []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{by}}}
 }
 
 // settled waits until every node has programmed the changes made so far.

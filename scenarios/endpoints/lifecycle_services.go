@@ -28,15 +28,15 @@ func targetPortVariants() spec.Scenario {
 		},
 		Steps: []spec.Step{
 			{Name: "by name and by number", Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2", "a3"}, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("numbered", 80), Times: 6, By: []string{"a1", "a2", "a3"}, Port: 8181},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2", "a3"}, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("numbered", 80), Times: 6, Servers: []string{"a1", "a2", "a3"}, Port: 8181},
 			}},
 			{
 				Name: "from name to number and back",
 				Do:   []spec.Action{Edit("web", target(intstr.FromInt(8181))), Edit("numbered", target(intstr.FromString("http")))},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 6, By: []string{"a1", "a2", "a3"}, Port: 8181},
-					{From: "c1", To: spec.ClusterIPOf("numbered", 80), By: []string{"a1", "a2", "a3"}, Even: true},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 6, Servers: []string{"a1", "a2", "a3"}, Port: 8181},
+					{From: "c1", To: spec.ClusterIPOf("numbered", 80), Servers: []string{"a1", "a2", "a3"}, Even: true},
 				},
 			},
 		},
@@ -69,11 +69,11 @@ func deadBackend() spec.Scenario {
 			Do: []spec.Action{dead("a2")},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Unless: spec.Relays, Want: spec.Reply | spec.Silence,
-					By: []string{"a1"}, Even: true},
+					Servers: []string{"a1"}, Even: true},
 				{From: "c1", To: spec.ClusterIPOf("shut", 80), Unless: spec.Relays, Want: spec.Reply | spec.Refused,
-					By: []string{"b1"}, Even: true},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), If: spec.Relays, Times: 2, By: []string{"a1"}},
-				{From: "c1", To: spec.ClusterIPOf("shut", 80), If: spec.Relays, Times: lifecycleDraws, By: []string{"b1"}},
+					Servers: []string{"b1"}, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), If: spec.Relays, Times: 2, Servers: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("shut", 80), If: spec.Relays, Times: lifecycleDraws, Servers: []string{"b1"}},
 			},
 		}},
 	}
@@ -101,17 +101,18 @@ func deleteRecreate() spec.Scenario {
 				Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), NodePorts(30052)), "10.96.0.201",
 					"fd00:10:96::c9")},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", By: []string{"a1"}},
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
-					{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), By: []string{"a2"}},
-					{From: "client", To: spec.HostAt("n1", 30052), By: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", Servers: []string{"a1"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
+					{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), Servers: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30052), Servers: []string{"a2"}},
 				},
 			},
 			{Name: "both deleted", Do: []spec.Action{Delete("Service", "web"), Delete("Service", "moved")},
 				Rows: append(movedIsGone(),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
-					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", If: spec.OutlivesService, By: []string{"a1"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", If: spec.OutlivesService,
+						Servers: []string{"a1"}},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Refused},
 				)},
 			{
@@ -121,11 +122,11 @@ func deleteRecreate() spec.Scenario {
 					ApplyAt(Service("moved", Port(81, 8080), NodePort(), NodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
 				},
 				Rows: append(movedIsGone(),
-					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
-					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
-					spec.Row{From: "c1", To: spec.AddrAt("10.96.0.202", "fd00:10:96::ca", 81), By: []string{"a2"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
+					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
+					spec.Row{From: "c1", To: spec.AddrAt("10.96.0.202", "fd00:10:96::ca", 81), Servers: []string{"a2"}},
 					spec.Row{From: "c1", To: spec.AddrAt("10.96.0.202", "fd00:10:96::ca", 80), Want: spec.NotServed},
-					spec.Row{From: "client", To: spec.HostAt("n1", 30053), By: []string{"a2"}},
+					spec.Row{From: "client", To: spec.HostAt("n1", 30053), Servers: []string{"a2"}},
 				),
 			},
 		},
@@ -175,17 +176,17 @@ var portChanges = []struct {
 	rows   []spec.Row
 }{
 	{"a port is added", ports(port("http", 80, 8080), port("adm", 81, 9090)), []spec.Row{
-		{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
-		{From: "client", To: spec.HostAt("n1", 30055), By: []string{"a1"}, Port: 9090},
+		{From: "c1", To: spec.ClusterIPRaw("web", 81), Servers: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30055), Servers: []string{"a1"}, Port: 9090},
 	}},
 	{"it is renamed", ports(port("http", 80, 8080), port("admin", 81, 9090)), []spec.Row{
-		{From: "c1", To: spec.ClusterIPRaw("web", 81), By: []string{"a1"}, Port: 9090},
-		{From: "client", To: spec.HostAt("n1", 30055), By: []string{"a1"}, Port: 9090},
+		{From: "c1", To: spec.ClusterIPRaw("web", 81), Servers: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30055), Servers: []string{"a1"}, Port: 9090},
 	}},
 	{"it is renumbered", ports(port("http", 80, 8080), port("admin", 82, 9090)), []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
-		{From: "c1", To: spec.ClusterIPRaw("web", 82), By: []string{"a1"}, Port: 9090},
-		{From: "client", To: spec.HostAt("n1", 30055), By: []string{"a1"}, Port: 9090},
+		{From: "c1", To: spec.ClusterIPRaw("web", 82), Servers: []string{"a1"}, Port: 9090},
+		{From: "client", To: spec.HostAt("n1", 30055), Servers: []string{"a1"}, Port: 9090},
 	}},
 	{"it is removed", ports(port("http", 80, 8080)), []spec.Row{
 		{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
@@ -212,9 +213,9 @@ func ports(options ...ServiceOption) spec.Action {
 // unchanged are rows of the port that stays: its old connection, and a new one to each frontend.
 func unchanged() []spec.Row {
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPRaw("web", 80), Conn: "open", By: []string{"a1"}, Port: 8080},
-		{From: "c1", To: spec.ClusterIPRaw("web", 80), By: []string{"a1"}, Port: 8080},
-		{From: "client", To: spec.HostAt("n1", 30054), By: []string{"a1"}, Port: 8080},
+		{From: "c1", To: spec.ClusterIPRaw("web", 80), Conn: "open", Servers: []string{"a1"}, Port: 8080},
+		{From: "c1", To: spec.ClusterIPRaw("web", 80), Servers: []string{"a1"}, Port: 8080},
+		{From: "client", To: spec.HostAt("n1", 30054), Servers: []string{"a1"}, Port: 8080},
 	}
 }
 
@@ -241,8 +242,8 @@ func takenBack(s *corev1.Service)  { delete(s.Labels, proxyName) }
 
 func served(service string) []spec.Row {
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf(service, 80), By: []string{"a1"}},
-		{From: "client", To: spec.NodePortAt("n1", service, 80), By: []string{"a1"}},
+		{From: "c1", To: spec.ClusterIPOf(service, 80), Servers: []string{"a1"}},
+		{From: "client", To: spec.NodePortAt("n1", service, 80), Servers: []string{"a1"}},
 	}
 }
 
@@ -267,20 +268,20 @@ func longNames() spec.Scenario {
 		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
-			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}}}},
+			{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}}}},
 			{Name: "the longest names", Do: []spec.Action{Apply(
 				service("served", NodePort()), service("empty", Selecting("nobody"), NodePort()),
 				service("sticky", Affinity()), service("local", NodePort(), ETPLocal()),
 			)}, Rows: []spec.Row{
-				{From: "c1", To: clusterIP("served"), By: []string{"a1", "a2"}},
-				{From: "client", To: spec.NodePortAt("n1", long("served"), 80), By: []string{"a1", "a2"}},
+				{From: "c1", To: clusterIP("served"), Servers: []string{"a1", "a2"}},
+				{From: "client", To: spec.NodePortAt("n1", long("served"), 80), Servers: []string{"a1", "a2"}},
 				{From: "c1", To: clusterIP("empty"), Want: spec.Refused},
 				{From: "client", To: spec.NodePortAt("n1", long("empty"), 80), Want: spec.Refused},
-				{From: "c1", To: clusterIP("sticky"), By: []string{"a1", "a2"}, Sticky: true},
-				{From: "c1", To: clusterIP("local"), By: []string{"a1", "a2"}},
+				{From: "c1", To: clusterIP("sticky"), Servers: []string{"a1", "a2"}, Sticky: true},
+				{From: "c1", To: clusterIP("local"), Servers: []string{"a1", "a2"}},
 			}},
 			{Name: "a Service that comes later", Do: []spec.Action{Apply(Service("later", Selecting("web")))},
-				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("later", 80), By: []string{"a1", "a2"}}}},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("later", 80), Servers: []string{"a1", "a2"}}}},
 		},
 	}
 }

@@ -64,8 +64,8 @@ func noendpoints() []spec.Scenario {
 			},
 			Steps: []spec.Step{
 				{Name: "before", Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.ClusterIPOf("eager", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("eager", 80), Servers: []string{"a2"}},
 				}},
 				{Name: "the pod is evicted", Do: []spec.Action{evict("a2")}, Rows: []spec.Row{
 					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.Refused},
@@ -93,8 +93,8 @@ func noepNodeportRefused() spec.Scenario {
 		},
 		Steps: []spec.Step{
 			{Name: "somebody serves it", Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "any", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "any", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n2", "local", 80), Servers: []string{"a2"}},
 			}},
 			{Name: "nobody does", Do: []spec.Action{Delete("Pod", "a2")}, Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "any", 80), Want: spec.Refused},

@@ -47,10 +47,10 @@ func topology() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{contrary("outer"), contrary("inner")},
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: lifecycleDraws, By: []string{"a1"}},
+					{From: "client", To: spec.NodePortAt("n1", "outer", 80), Times: lifecycleDraws, Servers: []string{"a1"}},
 					only("c1", "outer", "a2"),
 					only("c1", "inner", "a1"),
-					{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: lifecycleDraws, By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "inner", 80), Times: lifecycleDraws, Servers: []string{"a2"}},
 				},
 			}},
 		},
@@ -126,9 +126,9 @@ func contrary(service string) spec.Action {
 
 // only wants every connection to a Service served by one pod, even wants them spread over several.
 func only(from, service, by string) spec.Row {
-	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Times: lifecycleDraws, By: []string{by}}
+	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Times: lifecycleDraws, Servers: []string{by}}
 }
 
 func even(from, service string, by ...string) spec.Row {
-	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), By: by, Even: true}
+	return spec.Row{From: from, To: spec.ClusterIPOf(service, 80), Servers: by, Even: true}
 }

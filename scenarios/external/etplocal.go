@@ -31,7 +31,7 @@ func paths() []spec.Scenario {
 			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress, spec.KernelNAT},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.Itself(),
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}, SeenAs: spec.ClientAddr(),
 					Flow: spec.TranslatedOn("n1")},
 			}}},
 		},
@@ -40,7 +40,7 @@ func paths() []spec.Scenario {
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Backend("b2", "n2"),
 				Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 40, By: []string{"a1"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 40, Servers: []string{"a1"}},
 			}}},
 		},
 		etpLocalNoEndpointDrops(),
@@ -48,7 +48,7 @@ func paths() []spec.Scenario {
 			ID: "etp-local-clusterip-unaffected", Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
 			Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c3", To: spec.ClusterIPOf("web", 80), By: []string{"a1"}},
+				{From: "c3", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
 			}}},
 		},
 		{
@@ -57,7 +57,8 @@ func paths() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.12", "2001:db8:113::12")},
 				Rows: []spec.Row{
-					{From: "n3", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.NodeAddr("n3")},
+					{From: "n3", To: spec.IngressOf("web", 80), Servers: []string{"a1", "a2"}, Even: true,
+						SeenAs: spec.NodeAddr("n3")},
 				},
 			}},
 		},
@@ -68,8 +69,8 @@ func paths() []spec.Scenario {
 				Service("web", NodePort(), ETPLocal()),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 90, By: []string{"a1"}},
-				{From: "client", To: spec.NodePortAt("n2", "web", 80), By: []string{"a2", "b2", "c2"}, Even: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 90, Servers: []string{"a1"}},
+				{From: "client", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a2", "b2", "c2"}, Even: true},
 			}}},
 		},
 		healthyNodes(),
@@ -105,9 +106,9 @@ func etpLocalNoEndpointDrops() spec.Scenario {
 					RouteVia("client", "198.51.100.11", "2001:db8:51::11", "n1"),
 				},
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
-					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a1"}},
-					{From: "client", To: spec.AddrAt("198.51.100.11", "2001:db8:51::11", 80), By: []string{"a1"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
+					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a1"}},
+					{From: "client", To: spec.AddrAt("198.51.100.11", "2001:db8:51::11", 80), Servers: []string{"a1"}},
 				},
 			},
 		},
@@ -137,7 +138,7 @@ func noEndpointSees(ctx context.Context, w spec.World, endpoints []string, rows 
 func clusterSemanticsInside() spec.Scenario {
 	const eip4, eip6 = "198.51.100.64", "2001:db8:51::64"
 	to := func(target spec.Target) []spec.Row {
-		all := spec.Row{To: target, By: []string{"a1", "a2"}, Even: true}
+		all := spec.Row{To: target, Servers: []string{"a1", "a2"}, Even: true}
 		return FromEach(all, "c3", "n3", "c1", "n1")
 	}
 	return spec.Scenario{
@@ -166,7 +167,7 @@ func fromInside() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{Ingress("web", "203.0.113.60", "2001:db8:113::60")},
 				Rows: []spec.Row{
-					{From: "c3", To: spec.IngressOf("web", 80), By: []string{"a1", "a2"}, Even: true, SeenAs: spec.Itself()},
+					{From: "c3", To: spec.IngressOf("web", 80), Servers: []string{"a1", "a2"}, Even: true, SeenAs: spec.ClientAddr()},
 				},
 			}},
 		},
@@ -178,10 +179,10 @@ func fromInside() []spec.Scenario {
 			},
 			Steps: []spec.Step{{Rows: append(
 				FromEach(spec.Row{
-					To: spec.NodePortAt("n3", "web", 80), Times: 5, Want: spec.Reply | spec.Silence, By: []string{"a1", "a2"},
+					To: spec.NodePortAt("n3", "web", 80), Times: 5, Want: spec.Reply | spec.Silence, Servers: []string{"a1", "a2"},
 					Choice: "from inside, a NodePort of policy Local at a node without an endpoint",
 				}, "c3", "n3"),
-				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
 			)}},
 		},
 		{
@@ -199,7 +200,7 @@ func fromInside() []spec.Scenario {
 				Service("web", NodePort(), ETPLocal()),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 20, By: []string{"a2"}},
+				{From: "c1", To: spec.NodePortAt("n2", "web", 80), Times: 20, Servers: []string{"a2"}},
 			}}},
 		},
 	}
@@ -215,8 +216,8 @@ func changes() []spec.Scenario {
 			Steps: []spec.Step{
 				{Name: "Local", Rows: append(underLocal, kept), Check: healthPortOpen},
 				{Name: "Cluster", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyCluster)}, Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.ItselfOrNode()},
-					{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a1"}, SeenAs: spec.ItselfOrNode()},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}, SeenAs: spec.ClientAddrOrNode()},
+					{From: "client", To: spec.NodePortAt("n3", "web", 80), Servers: []string{"a1"}, SeenAs: spec.ClientAddrOrNode()},
 					kept,
 				}, Check: formerHealthPortClosed},
 				{Name: "Local again", Do: []spec.Action{policy(corev1.ServiceExternalTrafficPolicyLocal)},
@@ -228,13 +229,13 @@ func changes() []spec.Scenario {
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{
 				{Name: "a pod on n1", Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5,
-					By: []string{"a1"}}}},
+					Servers: []string{"a1"}}}},
 				{Name: "it leaves", Do: []spec.Action{Delete("Pod", "a1")}, Rows: []spec.Row{
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
-					{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 5, By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n2", "web", 80), Times: 5, Servers: []string{"a2"}},
 				}},
 				{Name: "another one comes", Do: []spec.Action{Apply(Backend("b1", "n1"))}, Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5, By: []string{"b1"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 5, Servers: []string{"b1"}},
 				}},
 			},
 		},
@@ -243,11 +244,11 @@ func changes() []spec.Scenario {
 
 var (
 	underLocal = []spec.Row{
-		{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, SeenAs: spec.Itself()},
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}, SeenAs: spec.ClientAddr()},
 		{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
 	}
 	// kept is a connection that lives through all changes.
-	kept = spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "long", By: []string{"a1"}}
+	kept = spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "long", Servers: []string{"a1"}}
 )
 
 func policy(to corev1.ServiceExternalTrafficPolicy) spec.Action {
@@ -314,7 +315,7 @@ func balanced(ctx context.Context, w spec.World, want, pods []string) error {
 	}
 	RouteTo(w, "router", lbIPv4, lbIPv6, want...)
 	spec.TryDo(w.Expect(ctx, spec.Row{
-		From: "client", To: spec.IngressOf("web", 80), Times: 60, By: pods, SeenAs: spec.Itself(),
+		From: "client", To: spec.IngressOf("web", 80), Times: 60, Servers: pods, SeenAs: spec.ClientAddr(),
 	}))
 	flows, err := w.Flows(ctx, "n3", toLoadBalancer)
 	if err == nil && len(flows) > 0 {

@@ -20,12 +20,12 @@ func externalips() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{RouteVia("client", "198.51.100.22", "2001:db8:51::22", "n1")},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080,
-						SeenAs: spec.ItselfOrNode()},
-					{From: "n1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080,
-						SeenAs: spec.ItselfOrNode()},
-					{From: "client", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), By: []string{"a2"}, Port: 8080,
-						SeenAs: spec.ItselfOrNode()},
+					{From: "c1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), Servers: []string{"a2"}, Port: 8080,
+						SeenAs: spec.ClientAddrOrNode()},
+					{From: "n1", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), Servers: []string{"a2"}, Port: 8080,
+						SeenAs: spec.ClientAddrOrNode()},
+					{From: "client", To: spec.AddrAt("198.51.100.22", "2001:db8:51::22", 80), Servers: []string{"a2"}, Port: 8080,
+						SeenAs: spec.ClientAddrOrNode()},
 				},
 			}},
 		},
@@ -43,8 +43,8 @@ func externalips() []spec.Scenario {
 					RouteVia("client", "198.51.100.25", "2001:db8:51::25", "n3"),
 				},
 				Rows: []spec.Row{
-					{From: "client", To: spec.AddrAt("198.51.100.24", "2001:db8:51::24", 80), Times: 25, By: []string{"a1"},
-						SeenAs: spec.Itself()},
+					{From: "client", To: spec.AddrAt("198.51.100.24", "2001:db8:51::24", 80), Times: 25, Servers: []string{"a1"},
+						SeenAs: spec.ClientAddr()},
 					{From: "client", To: spec.AddrAt("198.51.100.25", "2001:db8:51::25", 80), Want: spec.Silence},
 				},
 			}},
@@ -60,8 +60,8 @@ func externalips() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{RouteVia("client", "198.51.100.27", "2001:db8:51::27", "n1")},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 					{From: "client", To: spec.AddrAt("198.51.100.27", "2001:db8:51::27", 80), Want: spec.NotServed},
 					{From: "c1", To: spec.AddrAt("198.51.100.27", "2001:db8:51::27", 80), Want: spec.NotServed},
 					{From: "n1", To: spec.AddrAt("198.51.100.27", "2001:db8:51::27", 80), Want: spec.NotServed},
@@ -113,11 +113,11 @@ func externalipOnNode() spec.Scenario {
 				Apply(Service("web", ExternalIPs("198.51.100.23", "2001:db8:51::23"))),
 			},
 			Rows: []spec.Row{
-				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
-				{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
-				{From: "n1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), By: []string{"a2"}, Port: 8080},
-				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), By: []string{"n1"}},
-				{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), By: []string{"n1"}},
+				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), Servers: []string{"a2"}, Port: 8080},
+				{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), Servers: []string{"a2"}, Port: 8080},
+				{From: "n1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 80), Servers: []string{"a2"}, Port: 8080},
+				{From: "client", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), Servers: []string{"n1"}},
+				{From: "c1", To: spec.AddrAt("198.51.100.23", "2001:db8:51::23", 8023), Servers: []string{"n1"}},
 			},
 		}},
 	}
@@ -132,7 +132,7 @@ func shared(name, app string, port int32) *corev1.Service {
 
 func sharedRows(port uint16, by ...string) []spec.Row {
 	return []spec.Row{
-		{From: "client", To: spec.AddrAt(shared4, shared6, port), Times: 5, By: by},
-		{From: "c1", To: spec.AddrAt(shared4, shared6, port), Times: 5, By: by},
+		{From: "client", To: spec.AddrAt(shared4, shared6, port), Times: 5, Servers: by},
+		{From: "c1", To: spec.AddrAt(shared4, shared6, port), Times: 5, Servers: by},
 	}
 }

@@ -46,7 +46,7 @@ func healthcheck() []spec.Scenario {
 				{Name: "running", Check: says(codes{"n1": 200, "n2": 200, "n3": 503})},
 				{
 					Name: "the pod on n1 terminates", Do: []spec.Action{Terminate("a1", true)},
-					Rows:  []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a1"}}},
+					Rows:  []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, Servers: []string{"a1"}}},
 					Check: says(codes{"n1": 503, "n2": 200, "n3": 503}),
 				},
 			},
@@ -220,8 +220,8 @@ func listenScope() spec.Scenario {
 						s.Spec.HealthCheckNodePort = busyPort
 					}))},
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "busy", 80), By: []string{"a1"}},
-					{From: "client", To: spec.HostAt("n1", busyPort), By: []string{"n1"}},
+					{From: "client", To: spec.NodePortAt("n1", "busy", 80), Servers: []string{"a1"}},
+					{From: "client", To: spec.HostAt("n1", busyPort), Servers: []string{"n1"}},
 				},
 				Check: func(ctx context.Context, w spec.World) error {
 					return saysAt(ctx, w, busyPort, "/", codes{"n2": 503, "n3": 503})
@@ -235,7 +235,7 @@ func listenScope() spec.Scenario {
 func closedElsewhere(ctx context.Context, w spec.World) error {
 	port := HealthPort(w, "web")
 	for _, f := range w.Lab().Stack().Families() {
-		at := spec.Must(w.Resolve(spec.HostAt("n1", port).On(spec.Secondary), f, "tcp"))
+		at := spec.Must(w.Resolve(spec.HostAt("n1", port).AtAddr(spec.Secondary), f, "tcp"))
 		health := spec.Try(AskHealth(ctx, w, "client", "/", at))
 		if health.Code != 0 {
 			return fmt.Errorf("the health-check port is open on %s, which serves no NodePorts", at)

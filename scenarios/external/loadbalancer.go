@@ -45,9 +45,9 @@ func loadbalancer() []spec.Scenario {
 					Alias("router", "203.0.113.24", "2001:db8:113::24"), Serve("router", "tcp", 80),
 				},
 				Rows: []spec.Row{
-					{From: "c1", To: spec.IngressOf("web", 80), By: []string{"router"}, Port: 80},
-					{From: "n1", To: spec.IngressOf("web", 80), By: []string{"router"}, Port: 80},
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.IngressOf("web", 80), Servers: []string{"router"}, Port: 80},
+					{From: "n1", To: spec.IngressOf("web", 80), Servers: []string{"router"}, Port: 80},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 				},
 			}},
 		},
@@ -57,7 +57,7 @@ func loadbalancer() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: Exposed("web", "203.0.113.25", "2001:db8:113::25"),
 				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}, Port: 8080},
+					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}, Port: 8080},
 				},
 				Check: func(_ context.Context, w spec.World) error {
 					if s, ok := store.Get[*corev1.Service](w.Store(), w.Namespace(), "web"); !ok || s.Spec.Ports[0].NodePort != 0 {
@@ -69,8 +69,8 @@ func loadbalancer() []spec.Scenario {
 				Name: "NodePorts are allocated after all",
 				Do:   []spec.Action{Edit("web", func(s *corev1.Service) { *s.Spec.AllocateLoadBalancerNodePorts = true })},
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
 				},
 			}},
 		},
@@ -79,7 +79,7 @@ func loadbalancer() []spec.Scenario {
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
 				Do:    Exposed("web", "203.0.113.30", "2001:db8:113::30"),
-				Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}}},
+				Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}}},
 				Check: nobodyAnswers,
 			}},
 		},
@@ -98,8 +98,8 @@ func shortcuts() []spec.Scenario {
 				Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
 				Check: func(ctx context.Context, w spec.World) error {
 					return awayFromRouter(ctx, w, spec.Row{
-						From: "client", To: spec.IngressOf("web", 80), Times: 10, By: []string{"a1", "a2"}, Port: 8080,
-						SeenAs: spec.ItselfOrNode(),
+						From: "client", To: spec.IngressOf("web", 80), Times: 10, Servers: []string{"a1", "a2"}, Port: 8080,
+						SeenAs: spec.ClientAddrOrNode(),
 					})
 				},
 			}},
@@ -111,10 +111,10 @@ func shortcuts() []spec.Scenario {
 				Do: []spec.Action{Ingress("web", "203.0.113.28", "2001:db8:113::28")},
 				Check: func(ctx context.Context, w spec.World) error {
 					return awayFromRouter(ctx, w,
-						spec.Row{From: "c1", To: spec.IngressOf("web", 80), By: []string{"a2"},
-							SeenAs: spec.ItselfOrNode()},
-						spec.Row{From: "n1", To: spec.IngressOf("web", 80), By: []string{"a2"},
-							SeenAs: spec.ItselfOrNode()},
+						spec.Row{From: "c1", To: spec.IngressOf("web", 80), Servers: []string{"a2"},
+							SeenAs: spec.ClientAddrOrNode()},
+						spec.Row{From: "n1", To: spec.IngressOf("web", 80), Servers: []string{"a2"},
+							SeenAs: spec.ClientAddrOrNode()},
 					)
 				},
 			}},
@@ -130,11 +130,11 @@ func shortcuts() []spec.Scenario {
 					Serve("router", "udp", 8026),
 				},
 				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
-					{From: "n1", To: spec.IngressOf("web", 8026), By: []string{"router"}},
+					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
+					{From: "c1", To: spec.IngressOf("web", 8026), Servers: []string{"router"}},
+					{From: "n1", To: spec.IngressOf("web", 8026), Servers: []string{"router"}},
 					// The answer does not come back through the node, which TCP would not survive there.
-					{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", By: []string{"router"}},
+					{From: "client", To: spec.IngressOf("web", 8026), Proto: "udp", Servers: []string{"router"}},
 				},
 			}},
 		},
@@ -149,8 +149,8 @@ const (
 
 func anyNodeRows() []spec.Row {
 	return []spec.Row{
-		{From: "client", To: spec.AddrAt(nobodys4, nobodys6, 80), By: []string{"a1"}, Port: 8080},
-		{From: "client", To: spec.AddrAt(owned4, owned6, 80), By: []string{"a1"}, Port: 8080},
+		{From: "client", To: spec.AddrAt(nobodys4, nobodys6, 80), Servers: []string{"a1"}, Port: 8080},
+		{From: "client", To: spec.AddrAt(owned4, owned6, 80), Servers: []string{"a1"}, Port: 8080},
 	}
 }
 
@@ -223,7 +223,7 @@ func statusChanges() spec.Scenario {
 						s.Spec.Ports[i].NodePort = 0
 					}
 				})},
-				Rows: append([]spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
+				Rows: append([]spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}}},
 					append(silent(first), append(silent(second), silent(third)...)...)...),
 			},
 		},
@@ -254,8 +254,8 @@ func answers(at spec.Target, protos ...string) []spec.Row {
 	for _, proto := range protos {
 		port := map[string]uint16{"tcp": 8080, "udp": 8081}[proto]
 		rows = append(rows,
-			spec.Row{From: "client", To: at, Proto: proto, By: []string{"a2"}, Port: port},
-			spec.Row{From: "c1", To: at, Proto: proto, By: []string{"a2"}, Port: port})
+			spec.Row{From: "client", To: at, Proto: proto, Servers: []string{"a2"}, Port: port},
+			spec.Row{From: "c1", To: at, Proto: proto, Servers: []string{"a2"}, Port: port})
 	}
 	return rows
 }
@@ -312,12 +312,12 @@ func toDoor(node string) spec.Action { return RouteVia("client", doors[node].V4,
 // it.
 func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 	spec.TryDo(w.Settle(ctx))
-	rows := []spec.Row{{From: "client", To: spec.IngressOf("any", 80), By: everyPod}}
+	rows := []spec.Row{{From: "client", To: spec.IngressOf("any", 80), Servers: everyPod}}
 	for node, door := range doors {
 		for _, f := range w.Lab().Stack().Families() {
 			at := netip.AddrPortFrom(w.Lab().Node(node).Addr(f), HealthPort(w, "local"))
 			if spec.Try(AskHealth(ctx, w, "client", "/", at)).Code == http.StatusOK {
-				rows = append(rows, spec.Row{From: "client", To: door, Family: f, By: everyPod})
+				rows = append(rows, spec.Row{From: "client", To: door, Family: f, Servers: everyPod})
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // The client has several addresses. The ranges that list the client list the first one alone.
 var (
 	client4, client6 = "192.168.7.201/32", "fd00:7::201/128"
-	otherAddress     = spec.HostAt("client", 0).On(spec.Secondary)
+	otherAddress     = spec.HostAt("client", 0).AtAddr(spec.Secondary)
 )
 
 // nobody holds ranges without an address of a host in the lab.
@@ -32,8 +32,8 @@ func sourceranges() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: Exposed("web", "203.0.113.40", "2001:db8:113::40"),
 				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), Times: 3, By: []string{"a2"}},
-					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: Denied},
+					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Servers: []string{"a2"}},
+					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: Denied},
 				},
 			}},
 		},
@@ -50,9 +50,9 @@ func sourceranges() []spec.Scenario {
 						"2001:db8:113::44"),
 				},
 				Rows: []spec.Row{
-					{From: "n1", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), By: []string{"a2"}},
-					{From: "n1", As: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 0),
-						To: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 80), By: []string{"a2"}},
+					{From: "n1", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Servers: []string{"a2"}},
+					{From: "n1", Source: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 0),
+						To: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 80), Servers: []string{"a2"}},
 					{From: "n3", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Want: Denied},
 				},
 			}},
@@ -69,9 +69,9 @@ func sourceranges() []spec.Scenario {
 					RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: Denied},
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-					{From: "client", To: spec.AddrAt("198.51.100.45", "2001:db8:51::45", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+					{From: "client", To: spec.AddrAt("198.51.100.45", "2001:db8:51::45", 80), Servers: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
 				},
 			}},
 		},
@@ -84,7 +84,7 @@ func sourceranges() []spec.Scenario {
 				Do: Exposed("web", "203.0.113.50", "2001:db8:113::50"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
-					{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
+					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
 				},
 			}},
 		},
@@ -97,19 +97,19 @@ func srRuntimeChange() spec.Scenario {
 		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{
 			{Name: "no ranges", Do: Exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"}},
+				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", Servers: []string{"a2"}},
 			}},
 			{Name: "others are listed", Do: []spec.Action{Edit("web", SourceRanges(nobody...))}, Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), Want: Denied},
-				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", By: []string{"a2"},
+				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", Servers: []string{"a2"},
 					Want: spec.Reply | spec.Silence | spec.Reset, Choice: "an open connection of a client that ranges exclude"},
 			}},
 			{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), By: []string{"a2"}},
-				{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
+				{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
+				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
 			}},
 			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
-				{From: "client", As: otherAddress, To: spec.IngressOf("web", 80), By: []string{"a2"}},
+				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
 			}},
 		},
 	}
@@ -129,8 +129,8 @@ func srPodClients() spec.Scenario {
 				listing("any", "c1"), listing("local", "c1"),
 			},
 			Rows: []spec.Row{
-				{From: "c1", To: spec.IngressOf("any", 80), By: []string{"a2"}},
-				{From: "c1", To: spec.IngressOf("local", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.IngressOf("any", 80), Servers: []string{"a2"}},
+				{From: "c1", To: spec.IngressOf("local", 80), Servers: []string{"a2"}},
 				{From: "d1", To: spec.IngressOf("any", 80), Want: Denied},
 				{From: "d1", To: spec.IngressOf("local", 80), Want: Denied},
 			},
@@ -168,13 +168,13 @@ func anyAndFormat() spec.Scenario {
 				Exposed("only4", "203.0.113.48", "2001:db8:113::48"), Exposed("only6", "203.0.113.51", "2001:db8:113::51"),
 			),
 			Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("everybody", 80), By: []string{"a2"}},
-				{From: "client", To: spec.IngressOf("blanks", 80), By: []string{"a2"}},
-				{From: "client", As: otherAddress, To: spec.IngressOf("blanks", 80), Want: Denied},
+				{From: "client", To: spec.IngressOf("everybody", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.IngressOf("blanks", 80), Servers: []string{"a2"}},
+				{From: "client", Source: otherAddress, To: spec.IngressOf("blanks", 80), Want: Denied},
 				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: Denied},
-				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, By: []string{"a2"}},
+				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, Servers: []string{"a2"}},
 				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: Denied},
-				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V4, By: []string{"a2"}},
+				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V4, Servers: []string{"a2"}},
 			},
 		}},
 	}

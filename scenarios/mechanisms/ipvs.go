@@ -40,7 +40,7 @@ func ipvs() []spec.Scenario {
 				daemon := spec.Must(traffic.Serve(n1.NS, "daemon", nil, traffic.Port{Proto: "tcp", Number: daemonPort}))
 				defer func() { err = errors.Join(err, daemon.Close()) }()
 				return w.Expect(ctx,
-					spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), By: []string{"daemon"}},
+					spec.Row{From: "c1", To: spec.HostAt("n1", daemonPort), Servers: []string{"daemon"}},
 					spec.Row{From: "c1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
 					spec.Row{From: "n1", To: spec.ClusterIPRaw("web", daemonPort), Want: spec.Refused},
 				)
@@ -52,7 +52,7 @@ func ipvs() []spec.Scenario {
 func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), f, "tcp"))
 	primary := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80), f, "tcp"))
-	second := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80).On(spec.Secondary), f, "tcp"))
+	second := spec.Must(w.Resolve(spec.NodePortAt("n1", "web", 80).AtAddr(spec.Secondary), f, "tcp"))
 	servers := virtualServers(ctx, w, "n1")
 	var errs []error
 	for _, at := range []netip.AddrPort{vip, primary, second} {

@@ -21,9 +21,9 @@ func restart() []spec.Scenario {
 			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
 			Given: world(),
 			Steps: []spec.Step{{Check: During(every, func(ctx context.Context, w spec.World, t spec.Traffic) {
-				spec.TryDo(w.Life("n1").Kill(ctx))
+				spec.TryDo(w.ProxierControl("n1").Kill(ctx))
 				spec.TryDo(t.Rounds(ctx, downFor))
-				spec.TryDo(w.Life("n1").Start(ctx))
+				spec.TryDo(w.ProxierControl("n1").Start(ctx))
 				spec.TryDo(w.Settle(ctx))
 				spec.TryDo(t.Rounds(ctx, 5))
 			})}},
@@ -33,7 +33,7 @@ func restart() []spec.Scenario {
 			Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.InKernel},
 			Given: world(),
 			Steps: []spec.Step{{Check: During(every, func(ctx context.Context, w spec.World, t spec.Traffic) {
-				release := spec.Try(w.Life("n1").StartWithoutEndpoints(ctx))
+				release := spec.Try(w.ProxierControl("n1").StartWithoutEndpoints(ctx))
 				defer release()
 				spec.TryDo(t.Rounds(ctx, downFor))
 				release()
@@ -47,8 +47,8 @@ func restart() []spec.Scenario {
 				Service("restless", NodePort())),
 			Steps: []spec.Step{{Check: During(slices.Concat(every, []spec.Row{
 				// TCP connections to an endpoint that leaves meanwhile live on, so these may all be wanted to work.
-				{From: "c1", To: spec.ClusterIPOf("restless", 80), By: []string{"a3", "b3"}},
-				{From: "client", To: spec.NodePortAt("n1", "restless", 80), By: []string{"a3", "b3"}},
+				{From: "c1", To: spec.ClusterIPOf("restless", 80), Servers: []string{"a3", "b3"}},
+				{From: "client", To: spec.NodePortAt("n1", "restless", 80), Servers: []string{"a3", "b3"}},
 			}), func(ctx context.Context, w spec.World, t spec.Traffic) {
 				for i := range rewrites {
 					Make(ctx, w, rewrite(i)...)
@@ -74,17 +74,17 @@ func world(more ...store.Object) []store.Object {
 
 // fresh are new connections, by every way into n1.
 var fresh = []spec.Row{
-	{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends},
-	{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends},
-	{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends},
-	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: backends},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: backends},
+	{From: "n1", To: spec.ClusterIPOf("web", 80), Servers: backends},
+	{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: backends},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: backends},
 }
 
 // kept are connections that were there before, by the same ways.
 var kept = []spec.Row{
-	{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "tcp", By: backends},
-	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "udp", By: backends},
-	{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "nodeport", By: backends},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "tcp", Servers: backends},
+	{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "udp", Servers: backends},
+	{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "nodeport", Servers: backends},
 }
 
 // every is both.
@@ -115,17 +115,18 @@ func modeSwitch() spec.Scenario {
 			{
 				Name: "another mode takes over",
 				Check: During(kept, func(ctx context.Context, w spec.World, t spec.Traffic) {
-					spec.TryDo(w.Life("n1").Switch(ctx))
+					spec.TryDo(w.ProxierControl("n1").Switch(ctx))
 					spec.TryDo(w.Settle(ctx))
 					spec.TryDo(t.Rounds(ctx, 5))
 				}),
 			},
 			{Name: "the other mode serves", Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends, SeenAs: spec.Itself(), Flow: spec.TranslatedOn("n1")},
-				{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends, Flow: spec.MasqueradedOn("n1")},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: backends, Flow: spec.TranslatedOn("n1")},
-				{From: "c1", To: spec.ClusterIPOf("gone", 80), By: backends},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: backends, SeenAs: spec.ClientAddr(),
+					Flow: spec.TranslatedOn("n1")},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Servers: backends},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: backends, Flow: spec.MasqueradedOn("n1")},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: backends, Flow: spec.TranslatedOn("n1")},
+				{From: "c1", To: spec.ClusterIPOf("gone", 80), Servers: backends},
 			}},
 			{Name: "a Service goes, of which the old mode was not told", Check: func(ctx context.Context, w spec.World) error {
 				vip, nodePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"),
@@ -151,11 +152,11 @@ func drift() spec.Scenario {
 		Steps: []spec.Step{
 			{
 				Name: "a connection to a2 is open", Do: []spec.Action{Readiness("a3", false)},
-				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", By: []string{"a2"}}},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", Servers: []string{"a2"}}},
 			},
 			{
 				Name: "a3 takes the place of a2", Do: []spec.Action{Readiness("a3", true), Readiness("a2", false)},
-				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a3"}}},
+				Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a3"}}},
 			},
 			{Name: "much changes while the proxier of n1 is away", Check: changesWhileAway},
 		},
@@ -165,16 +166,16 @@ func drift() spec.Scenario {
 func changesWhileAway(ctx context.Context, w spec.World) error {
 	goneVIP, gonePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"), Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
 	formerPort := Pin(w, spec.ClusterIPOf("changed", 80), "tcp")
-	spec.TryDo(w.Life("n1").Kill(ctx))
+	spec.TryDo(w.ProxierControl("n1").Kill(ctx))
 	Make(ctx, w, Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
 		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
-	spec.TryDo(w.Life("n1").Start(ctx))
+	spec.TryDo(w.ProxierControl("n1").Start(ctx))
 	both := []string{"a2", "a3"}
 	return w.Expect(ctx,
-		spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: both, Even: true},
-		spec.Row{From: "c1", To: spec.ClusterIPOf("new", 80), By: both},
-		spec.Row{From: "client", To: spec.NodePortAt("n1", "new", 80), By: both},
-		spec.Row{From: "c1", To: spec.ClusterIPOf("changed", 81), By: both},
+		spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: both, Even: true},
+		spec.Row{From: "c1", To: spec.ClusterIPOf("new", 80), Servers: both},
+		spec.Row{From: "client", To: spec.NodePortAt("n1", "new", 80), Servers: both},
+		spec.Row{From: "c1", To: spec.ClusterIPOf("changed", 81), Servers: both},
 		spec.Row{From: "c1", To: goneVIP, Want: spec.NotServed},
 		spec.Row{From: "client", To: gonePort, Want: spec.NotServed},
 		spec.Row{From: "c1", To: formerPort, Want: spec.NotServed},

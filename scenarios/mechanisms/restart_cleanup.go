@@ -24,16 +24,16 @@ func cleanup() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "before", Rows: fresh},
 			{Name: "after the clean-up of n1", Check: func(ctx context.Context, w spec.World) error {
-				spec.TryDo(w.Life("n1").Cleanup(ctx))
+				spec.TryDo(w.ProxierControl("n1").Cleanup(ctx))
 				spec.TryDo(w.Expect(ctx,
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 					spec.Row{From: "n1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.NotServed},
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Want: spec.NotServed},
-					spec.Row{From: "client", To: spec.NodePortAt("n2", "web", 80), By: backends},
-					spec.Row{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}},
-					spec.Row{From: "n1", To: spec.HostAt("a2", 8080), By: []string{"a2"}},
-					spec.Row{From: "n1", To: spec.HostAt("b1", 8080), By: []string{"b1"}},
+					spec.Row{From: "client", To: spec.NodePortAt("n2", "web", 80), Servers: backends},
+					spec.Row{From: "c1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}},
+					spec.Row{From: "n1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}},
+					spec.Row{From: "n1", To: spec.HostAt("b1", 8080), Servers: []string{"b1"}},
 				))
 				return nothingLeft(ctx, w, "n1")
 			}},
@@ -88,10 +88,10 @@ func deletedExternally() spec.Scenario {
 				return healed(ctx, w)
 			}},
 			{Name: "a Service comes", Do: []spec.Action{Apply(Service("new", Selecting("web")))}, Rows: append([]spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("new", 80), By: backends},
+				{From: "c1", To: spec.ClusterIPOf("new", 80), Servers: backends},
 				// What comes from elsewhere to a pod elsewhere has to be masqueraded, which the first one drawn may not show.
-				{From: "n1", To: spec.ClusterIPOf("web", 80), By: backends, Times: 20},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: backends, Times: 20},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Servers: backends, Times: 20},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: backends, Times: 20},
 			}, fresh...)},
 		},
 	}
@@ -144,17 +144,17 @@ func foreignRules() spec.Scenario {
 				}
 				return nil
 			}
-			serves := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: backends}
+			serves := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: backends}
 			spec.TryDo(w.Apply(Service("another", Selecting("web"))))
 			spec.TryDo(w.Expect(ctx, serves))
 			spec.TryDo(same("a sync"))
-			spec.TryDo(w.Life("n1").Start(ctx))
+			spec.TryDo(w.ProxierControl("n1").Start(ctx))
 			spec.TryDo(w.Expect(ctx, serves))
 			spec.TryDo(same("a restart"))
 			if !w.Features()[spec.Cleanup] {
 				return nil
 			}
-			spec.TryDo(w.Life("n1").Cleanup(ctx))
+			spec.TryDo(w.ProxierControl("n1").Cleanup(ctx))
 			return same("the clean-up")
 		}}},
 	}

@@ -41,8 +41,8 @@ func shapes() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", NodePort())},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 5, By: []string{"a1"}},
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a1"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 5, Servers: []string{"a1"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, Servers: []string{"a1"}},
 				},
 				Check: inTable("nat", path),
 			}},

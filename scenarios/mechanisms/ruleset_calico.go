@@ -31,7 +31,7 @@ spec:
 			{
 				Name: "one backend",
 				Rows: []spec.Row{
-					{From: "backend", To: spec.HostAt("db", 8080), By: []string{"db"}},
+					{From: "backend", To: spec.HostAt("db", 8080), Servers: []string{"db"}},
 					{From: "frontend", To: spec.HostAt("db", 8080), Want: spec.Silence},
 					{From: "frontend", To: spec.HostAt("tunnel", 4789), Proto: "udp", Want: spec.Silence},
 				},
@@ -41,14 +41,14 @@ spec:
 			},
 			{
 				Name: "another one comes", Do: []spec.Action{Apply(Pod("second", "n3", Labelled("allow-db-access", "true")))},
-				Rows: []spec.Row{{From: "second", To: spec.HostAt("db", 8080), By: []string{"db"}}},
+				Rows: []spec.Row{{From: "second", To: spec.HostAt("db", 8080), Servers: []string{"db"}}},
 				Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 					return membersAre(ctx, w, f, "backend", "second")
 				}),
 			},
 			{
 				Name: "the first one goes", Do: []spec.Action{Delete("Pod", "backend")},
-				Rows: []spec.Row{{From: "second", To: spec.HostAt("db", 8080), By: []string{"db"}}},
+				Rows: []spec.Row{{From: "second", To: spec.HostAt("db", 8080), Servers: []string{"db"}}},
 				Check: EachFamily(func(ctx context.Context, w spec.World,
 					f lab.Family) error {
 					return membersAre(ctx, w, f, "second")

@@ -42,7 +42,7 @@ func bystander(options ...ServiceOption) []store.Object {
 // change adds an endpoint to the Service web, and takes it away for the next family.
 func change(ctx context.Context, w spec.World, done func() error) error {
 	spec.MustDo(w.Apply(Backend("a3", "n3")))
-	spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a3"},
+	spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a3"},
 		Even: true}))
 	spec.TryDo(done())
 	spec.MustDo(w.Store().Delete(store.KindPod, w.Namespace(), "a3"))
@@ -51,7 +51,8 @@ func change(ctx context.Context, w spec.World, done func() error) error {
 
 func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 	const connections = 5
-	row := spec.Row{From: "c1", To: spec.ClusterIPOf("calm", 80), Family: family, Times: connections, By: []string{"b2"}}
+	row := spec.Row{From: "c1", To: spec.ClusterIPOf("calm", 80), Family: family, Times: connections,
+		Servers: []string{"b2"}}
 	spec.TryDo(w.Expect(ctx, row))
 	spec.TryDo(counts(ctx, w, family, "calm", connections))
 	return change(ctx, w, func() error {

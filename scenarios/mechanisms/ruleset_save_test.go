@@ -37,7 +37,7 @@ COMMIT
 	if _, err := tab.find("KUBE-SVC-X", "-j KUBE-SEP-B"); err == nil {
 		t.Error("a rule that is not there is found")
 	}
-	if spec.Tried(func() error { parseSave("[x:y] -A A -j B"); return nil }) == nil {
+	if spec.Catch(func() error { parseSave("[x:y] -A A -j B"); return nil }) == nil {
 		t.Error("bad counters are accepted")
 	}
 }

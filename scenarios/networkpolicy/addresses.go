@@ -75,7 +75,7 @@ func ofPorts(to string, opened, closed uint16) []spec.Row {
 	var rows []spec.Row
 	for _, from := range []string{"b1", "b2"} {
 		rows = append(rows,
-			spec.Row{From: from, To: spec.HostAt(to, opened), By: []string{to}},
+			spec.Row{From: from, To: spec.HostAt(to, opened), Servers: []string{to}},
 			spec.Row{From: from, To: spec.HostAt(to, closed), Want: denied},
 		)
 	}
@@ -187,11 +187,11 @@ func families() []spec.Scenario {
 				policy("out", pod("c2"), egress(allow(block("0.0.0.0/0")))),
 			),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), Family: lab.V4, By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Family: lab.V4, Servers: []string{"a1"}},
 				{From: "b2", To: spec.HostAt("a1", 8080), Family: lab.V6, Want: denied},
 				{From: "b2", To: spec.HostAt("b1", 8080), Family: lab.V4, Want: denied},
-				{From: "b2", To: spec.HostAt("b1", 8080), Family: lab.V6, By: []string{"b1"}},
-				{From: "c2", To: spec.HostAt("b2", 8080), Family: lab.V4, By: []string{"b2"}},
+				{From: "b2", To: spec.HostAt("b1", 8080), Family: lab.V6, Servers: []string{"b1"}},
+				{From: "c2", To: spec.HostAt("b2", 8080), Family: lab.V4, Servers: []string{"b2"}},
 				{From: "c2", To: spec.HostAt("b2", 8080), Family: lab.V6, Want: denied},
 			}}},
 		},
@@ -201,8 +201,8 @@ func families() []spec.Scenario {
 			Steps: []spec.Step{{
 				Name: "nobody knows anybody", Do: do(forgetNeighbours("a1", "b1", "b2", "c2")),
 				Rows: []spec.Row{
-					{From: "a1", To: spec.HostAt("b2", 8080), By: []string{"b2"}},
-					{From: "n1", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+					{From: "a1", To: spec.HostAt("b2", 8080), Servers: []string{"b2"}},
+					{From: "n1", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}},
 					{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 				},
 			}},

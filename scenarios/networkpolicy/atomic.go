@@ -91,12 +91,12 @@ func untouched(more ...store.Object) []store.Object {
 
 // untouchedRows are rows of who is allowed and who is denied as long as a1 lets its friends in.
 var untouchedRows = []spec.Row{
-	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Servers: []string{"a1"}},
 	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
 	// one that leaks is answered, and the flow stays open
 	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "kept", Want: denied},
-	{From: "c2", To: spec.HostAt("b2", 8080), Proto: "udp", By: []string{"b2"}},
-	{From: "n1", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+	{From: "c2", To: spec.HostAt("b2", 8080), Proto: "udp", Servers: []string{"b2"}},
+	{From: "n1", To: spec.HostAt("a1", 8080), Proto: "udp", Servers: []string{"a1"}},
 }
 
 // eachSettled makes changes one after another, with traffic after each.

@@ -62,7 +62,7 @@ func killMidway(ctx context.Context, w spec.World, t spec.Traffic, round int) {
 		stop()
 		<-settled
 	}
-	restart(ctx, w, t, w.Enforcer("n1"))
+	restart(ctx, w, t, w.EnforcerControl("n1"))
 }
 
 // The pods whose labels change, and how often they do in all.

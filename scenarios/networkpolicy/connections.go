@@ -51,7 +51,7 @@ func connections() []spec.Scenario {
 				{
 					Name: "allowed", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2"))))))),
 					Rows: []spec.Row{{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Times: 3,
-						By: []string{"a1"}}},
+						Servers: []string{"a1"}}},
 				},
 			},
 		},
@@ -59,9 +59,9 @@ func connections() []spec.Scenario {
 			ID: "np-connection-outlasts-updates", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{{Check: During([]spec.Row{
-				{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
-				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", By: []string{"a1"}},
-				{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", Servers: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Conn: "flow", Servers: []string{"a1"}},
+				{From: "b2", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}},
 				{From: "c2", To: spec.HostAt("a1", 8080), Want: denied},
 			}, func(ctx context.Context, w spec.World, t spec.Traffic) {
 				for range 20 {
@@ -80,9 +80,9 @@ func flows() []spec.Scenario {
 			ID: "np-open-connection-denied", Needs: enforced,
 			Given: four(),
 			Steps: []spec.Step{
-				{Name: "allowed", Rows: ongoing(spec.Row{By: []string{"a1"}})},
+				{Name: "allowed", Rows: ongoing(spec.Row{Servers: []string{"a1"}})},
 				step("denied", do(Apply(policy("p", pod("a1"), ingress()))), shut("a1", "b1", "b2"),
-					ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, By: []string{"a1"},
+					ongoing(spec.Row{Want: spec.Reply | denied | spec.Reset, Servers: []string{"a1"},
 						Choice: "an open connection that a policy comes to deny"})),
 			},
 		},
@@ -184,7 +184,7 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	defer b2.Close()
 	defer a1.Close()
 	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
-	if err := spec.Tried(func() error {
+	if err := spec.Catch(func() error {
 		says(b2)
 		spec.TryDo(Soon(ctx, func(context.Context) error { return hears(a1, true) }))
 		Make(ctx, w, Apply(policy("p", pod("a1"), ingress())))
@@ -295,7 +295,7 @@ func (s *stream) sendMeanwhile(do func() error) error {
 	for left := -1; left != 0; {
 		s.send()
 		if s.sent == around {
-			go func() { done <- spec.Tried(do) }()
+			go func() { done <- spec.Catch(do) }()
 		}
 		if left > 0 {
 			left--

@@ -86,7 +86,7 @@ func portsAgain() []spec.Scenario {
 				policy("b", pod("b1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolSCTP, 8081).on(corev1.ProtocolTCP, 8080))),
 			},
 			Steps: []spec.Step{{
-				Rows:  append(shut("a1", "b2", "c2"), spec.Row{From: "b2", To: spec.HostAt("b1", 8080), By: []string{"b1"}}),
+				Rows:  append(shut("a1", "b2", "c2"), spec.Row{From: "b2", To: spec.HostAt("b1", 8080), Servers: []string{"b1"}}),
 				Check: EachFamily(associates),
 			}},
 		},
@@ -95,14 +95,14 @@ func portsAgain() []spec.Scenario {
 			Given: four(),
 			Steps: []spec.Step{
 				{Name: "allowed", Rows: []spec.Row{
-					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, By: []string{"a1"}},
-					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, By: []string{"a1"}},
+					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, Servers: []string{"a1"}},
+					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901, Servers: []string{"a1"}},
 				}},
 				{Name: "denied", Do: do(Apply(policy("p", pod("a1"), ingress()))), Rows: []spec.Row{
 					{From: "b2", To: spec.HostAt("a1", 8080), SourcePort: 31901, Want: denied},
 					{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", SourcePort: 31901,
-						Want: spec.Reply | denied,
-						By:   []string{"a1"}, Choice: "a datagram from the port of a flow that was allowed"},
+						Want:    spec.Reply | denied,
+						Servers: []string{"a1"}, Choice: "a datagram from the port of a flow that was allowed"},
 				}},
 			},
 		},
@@ -110,10 +110,10 @@ func portsAgain() []spec.Scenario {
 			ID: "np-connection-outlasts-policy", Needs: enforced,
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{
-				step("one policy", nil, ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
-				step("none", do(Delete("NetworkPolicy", "p")), ongoing(spec.Row{By: []string{"a1"}}), open("a1", "c2")),
+				step("one policy", nil, ongoing(spec.Row{Servers: []string{"a1"}}), shut("a1", "c2")),
+				step("none", do(Delete("NetworkPolicy", "p")), ongoing(spec.Row{Servers: []string{"a1"}}), open("a1", "c2")),
 				step("another one", do(Apply(policy("q", pod("a1"), ingress(allow(pods(pod("b2"))))))),
-					ongoing(spec.Row{By: []string{"a1"}}), shut("a1", "c2")),
+					ongoing(spec.Row{Servers: []string{"a1"}}), shut("a1", "c2")),
 			},
 		},
 		{
@@ -132,7 +132,7 @@ func fromPort8080(from, to string) []spec.Row {
 	var rows []spec.Row
 	for _, proto := range []string{"tcp", "udp"} {
 		rows = append(rows,
-			spec.Row{From: from, To: spec.HostAt(to, 8080), Proto: proto, By: []string{to}},
+			spec.Row{From: from, To: spec.HostAt(to, 8080), Proto: proto, Servers: []string{to}},
 			spec.Row{From: from, To: spec.HostAt(to, 8081), Proto: proto, SourcePort: 8080, Want: denied},
 		)
 	}
@@ -158,7 +158,7 @@ func associates(ctx context.Context, w spec.World, f lab.Family) error {
 		}
 		spec.Try(dial("b2", "a1").Do(ctx))
 		// What the others have sent by now has arrived before the answers to these.
-		spec.TryDo(w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("b1", 8080), By: []string{"b1"}}))
+		spec.TryDo(w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("b1", 8080), Servers: []string{"b1"}}))
 		stop()
 		for range 2 {
 			if err := <-tried; err == nil {

@@ -147,7 +147,7 @@ func fourPorts(proto string, port uint16) []spec.Row {
 		for _, number := range []uint16{8080, 8081} {
 			r := spec.Row{From: "b2", To: spec.HostAt("a1", number), Proto: p, Want: denied}
 			if p == proto && number == port {
-				r.Want, r.By = spec.Reply, []string{"a1"}
+				r.Want, r.Servers = spec.Reply, []string{"a1"}
 			}
 			rows = append(rows, r)
 		}

@@ -37,8 +37,8 @@ func lives() []spec.Scenario {
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))))), policy("q", pod("c2"), egress())),
 			Steps: []spec.Step{{Check: During(judged, func(ctx context.Context, w spec.World, t spec.Traffic) {
 				for range 3 {
-					restart(ctx, w, t, w.Enforcer("n1"))
-					restart(ctx, w, t, w.Enforcer("n2"))
+					restart(ctx, w, t, w.EnforcerControl("n1"))
+					restart(ctx, w, t, w.EnforcerControl("n2"))
 				}
 			})}},
 		},
@@ -54,13 +54,13 @@ func absences() []spec.Scenario {
 			Steps: []spec.Step{
 				step("before", nil, open("a1", "b2"), shut("a1", "c2"), shut("b1", "c2")),
 				{Name: "it is away", Check: func(ctx context.Context, w spec.World) error {
-					spec.TryDo(w.Enforcer("n1").Kill(ctx))
+					spec.TryDo(w.EnforcerControl("n1").Kill(ctx))
 					return w.Expect(ctx, append(shut("a1", "c2", "b1"), shut("b1", "c2")...)...)
 				}},
 				{Name: "it is back", Do: do(Apply(policy("p", pod("a1"), ingress(allow(pods(pod("c2")))))),
 					Delete("NetworkPolicy", "gone")),
 					Check: func(ctx context.Context, w spec.World) error {
-						spec.TryDo(w.Enforcer("n1").Start(ctx))
+						spec.TryDo(w.EnforcerControl("n1").Start(ctx))
 						return w.Expect(ctx, append(append(open("a1", "c2"), shut("a1", "b2", "b1")...),
 							open("b1", "c2", "a1")...)...)
 					}},
@@ -76,7 +76,7 @@ func absences() []spec.Scenario {
 				{Name: "the proxier of n1 goes, and comes", Check: During(append(open("db-a1", "b2"),
 					open("a1", "b1", "b2")...),
 					func(ctx context.Context, w spec.World, t spec.Traffic) {
-						for _, do := range []func(context.Context) error{w.Life("n1").Cleanup, w.Life("n1").Start,
+						for _, do := range []func(context.Context) error{w.ProxierControl("n1").Cleanup, w.ProxierControl("n1").Start,
 							w.Settle} {
 							spec.TryDo(errors.Join(do(ctx), t.Rounds(ctx, 2)))
 						}
@@ -94,7 +94,7 @@ func absences() []spec.Scenario {
 			Steps: []spec.Step{
 				step("it is there", nil, shut("a1", "b1"), open("a1", "b2")),
 				{Name: "it leaves n1", Check: func(ctx context.Context, w spec.World) error {
-					spec.TryDo(w.Enforcer("n1").Cleanup(ctx))
+					spec.TryDo(w.EnforcerControl("n1").Cleanup(ctx))
 					spec.TryDo(w.Expect(ctx, append(open("a1", "b1", "b2", "c2"), shut("b2", "c2", "b1")...)...))
 					return nothingOf(ctx, w, "n1", "cali", "network-policy", "KUBE-ROUTER", "KUBE-NWPLCY", "KUBE-POD-FW")
 				}},
@@ -105,7 +105,7 @@ func absences() []spec.Scenario {
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))),
 			Steps: []spec.Step{step("FORWARD accepts", nil, open("a1", "b2"), shut("a1", "c2")),
 				{Name: "FORWARD drops", Do: do(ForwardPolicy("n1", "DROP")), Rows: append(shut("a1", "c2"), spec.Row{
-					From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, By: []string{"a1"},
+					From: "b2", To: spec.HostAt("a1", 8080), Want: spec.Reply | denied, Servers: []string{"a1"},
 					Choice: "allowed traffic through a FORWARD chain whose policy is DROP",
 				})}},
 		},
@@ -114,13 +114,13 @@ func absences() []spec.Scenario {
 
 // judged are rows of who is allowed and who is denied by the policies p and q.
 var judged = []spec.Row{
-	{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", By: []string{"a1"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Proto: "udp", Servers: []string{"a1"}},
 	{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Want: denied},
 	{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 	{From: "c2", To: spec.HostAt("b1", 8080), Proto: "udp", Want: denied},
-	{From: "b1", To: spec.HostAt("c2", 8080), Proto: "udp", By: []string{"c2"}},
-	{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", By: []string{"a1"}},
+	{From: "b1", To: spec.HostAt("c2", 8080), Proto: "udp", Servers: []string{"c2"}},
+	{From: "b2", To: spec.HostAt("a1", 8080), Conn: "long", Servers: []string{"a1"}},
 }
 
 // throughPorts are rows to a pod that b2 alone may reach, through a NodePort, whose packets proxiers mark.
@@ -129,7 +129,7 @@ var throughPorts = []spec.Row{
 	{From: "c2", To: spec.NodePortAt("n1", "db", 80), Want: denied},
 	{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
 	{From: "b1", To: spec.ClusterIPOf("db", 80), Want: denied},
-	{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+	{From: "b2", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a1"}},
 }
 
 // asWanted says which of the rows has another outcome than it wants.
@@ -145,7 +145,7 @@ func asWanted(ctx context.Context, w spec.World, rows []spec.Row) error {
 }
 
 // restart ends a program and starts it again, with traffic in each state.
-func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Life) {
+func restart(ctx context.Context, w spec.World, t spec.Traffic, life spec.Control) {
 	for _, do := range []func(context.Context) error{life.Kill, life.Start, w.Settle} {
 		spec.TryDo(do(ctx))
 		spec.TryDo(t.Rounds(ctx, 2))

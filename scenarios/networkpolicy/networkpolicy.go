@@ -90,7 +90,7 @@ func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne 
 	}
 	inTurn(func(o store.Object) spec.Action { return Apply(o) })
 	rows := slices.Concat(shut("b2", "b1", "c2"), shut("c2", "b1"), shut("a1", "b2"), []spec.Row{
-		{From: "a1", To: spec.HostAt("b2", 8080), By: []string{"b2"}},
+		{From: "a1", To: spec.HostAt("b2", 8080), Servers: []string{"b2"}},
 		{From: "a1", To: spec.HostAt("b2", 8081), Want: denied},
 		{From: "a1", To: spec.HostAt("b2", 8080), Proto: "udp", Want: denied},
 	})

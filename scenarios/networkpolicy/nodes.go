@@ -45,9 +45,9 @@ func nodes() []spec.Scenario {
 				policy("deny", labels(), ingress(), egress()), policy("p", pod("a1"), ingress(allow(pods(labels("app", "host"))))),
 			),
 			Steps: []spec.Step{step("", do(Serve("n2", "tcp", 9477)), shut("a1", "n2", "b2"), []spec.Row{
-				{From: "n1", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
-				{From: "n3", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
-				{From: "client", To: spec.HostAt("n2", 9477), By: []string{"n2"}},
+				{From: "n1", To: spec.HostAt("n2", 9477), Servers: []string{"n2"}},
+				{From: "n3", To: spec.HostAt("n2", 9477), Servers: []string{"n2"}},
+				{From: "client", To: spec.HostAt("n2", 9477), Servers: []string{"n2"}},
 			})},
 		},
 	}
@@ -61,16 +61,16 @@ func nodePeers() []spec.Scenario {
 			Given: four(policy("p", pod("a1"), egress())),
 			Steps: []spec.Step{step("", do(Serve("n3", "tcp", 9478)), []spec.Row{
 				{From: "a1", To: spec.HostAt("n3", 9478), Want: denied},
-				{From: "b1", To: spec.HostAt("n3", 9478), By: []string{"n3"}},
+				{From: "b1", To: spec.HostAt("n3", 9478), Servers: []string{"n3"}},
 			})},
 		},
 		{
 			ID: "np-egress-to-own-node", Needs: enforced,
 			Given: four(policy("p", pod("a1"), egress())),
 			Steps: []spec.Step{step("", do(Serve("n1", "tcp", 9479)), shut("b1", "a1"), []spec.Row{
-				{From: "a1", To: spec.HostAt("n1", 9479), Want: spec.Reply | denied, By: []string{"n1"},
+				{From: "a1", To: spec.HostAt("n1", 9479), Want: spec.Reply | denied, Servers: []string{"n1"},
 					Choice: "a pod that may send nothing, to its own node"},
-				{From: "b1", To: spec.HostAt("n1", 9479), By: []string{"n1"}},
+				{From: "b1", To: spec.HostAt("n1", 9479), Servers: []string{"n1"}},
 			})},
 		},
 		{
@@ -90,10 +90,10 @@ func nodePeers() []spec.Scenario {
 					MapPort(spec.HostAt("n1", 30061), "tcp", "b1")), Rows: []spec.Row{
 					{From: "client", To: spec.HostAt("n1", 30060), Want: denied},
 					{From: "b2", To: spec.HostAt("n1", 30060), Want: denied},
-					{From: "client", To: spec.HostAt("n1", 30061), By: []string{"b1"}},
+					{From: "client", To: spec.HostAt("n1", 30061), Servers: []string{"b1"}},
 				}},
 				{Name: "the client is allowed", Do: do(applyFrom("outside", pod("a1"), "client")), Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30060), By: []string{"a1"}},
+					{From: "client", To: spec.HostAt("n1", 30060), Servers: []string{"a1"}},
 					{From: "router", To: spec.HostAt("n1", 30060), Want: denied},
 				}},
 			},

@@ -44,7 +44,7 @@ func scale() []spec.Scenario {
 				{Name: "three hundred", Rows: amongMany(spec.Row{Want: denied})},
 				{Name: "one changes", Do: do(edit("p150", func(s *networkingv1.NetworkPolicySpec) {
 					s.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{pods(pod("c2"))}}}
-				})), Rows: amongMany(spec.Row{By: []string{"a1"}})},
+				})), Rows: amongMany(spec.Row{Servers: []string{"a1"}})},
 			},
 		},
 		{
@@ -91,7 +91,7 @@ func crowdRows() []spec.Row {
 			}
 			row := spec.Row{From: from, To: spec.HostAt(to, 8080), Proto: []string{"tcp", "udp"}[(i+j)%2], Want: denied}
 			if asked == "red" || asked == "green" && asks == "red" {
-				row.Want, row.By = spec.Reply, []string{to}
+				row.Want, row.Servers = spec.Reply, []string{to}
 			}
 			rows = append(rows, row)
 		}
@@ -177,8 +177,8 @@ func manyPolicies(n int) []store.Object {
 func amongMany(c2 spec.Row) []spec.Row {
 	c2.From, c2.To = "c2", spec.HostAt("a1", 8080)
 	return []spec.Row{
-		{From: "b2", To: spec.HostAt("a1", 8080), By: []string{"a1"}},
-		{From: "b1", To: spec.HostAt("a1", 8081), By: []string{"a1"}},
+		{From: "b2", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}},
+		{From: "b1", To: spec.HostAt("a1", 8081), Servers: []string{"a1"}},
 		c2,
 		{From: "b1", To: spec.HostAt("a1", 8080), Want: denied},
 	}
@@ -217,7 +217,7 @@ func hundredRows() []spec.Row {
 		for from := range neighbours {
 			row := spec.Row{From: neighbour(from), To: spec.HostAt(neighbour(to), 8080), Proto: "udp", Want: denied}
 			if from == to+1 {
-				row.Want, row.By = spec.Reply, []string{neighbour(to)}
+				row.Want, row.Servers = spec.Reply, []string{neighbour(to)}
 			}
 			if from != to {
 				rows = append(rows, row)

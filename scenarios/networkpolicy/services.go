@@ -27,8 +27,8 @@ func services() []spec.Scenario {
 			ID: "np-default-open", Needs: []spec.Feature{spec.NetworkPolicy, spec.ClusterIP},
 			Given: four(db("a1"), Service("db", Port(80, 8080))),
 			Steps: []spec.Step{step("", nil, open("a1", "b1", "b2"), open("c2", "a1", "b2"), []spec.Row{
-				{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-				{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a1"}},
+				{From: "b2", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a1"}},
 			})},
 		},
 		{
@@ -40,7 +40,7 @@ func services() []spec.Scenario {
 					ingress(allow(pods(labels("networking/allow-db-access", "true"))))),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "backend", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "backend", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a2"}},
 				{From: "frontend", To: spec.ClusterIPOf("db", 80), Want: denied},
 			}}},
 		},
@@ -52,11 +52,11 @@ func services() []spec.Scenario {
 					8080))),
 			),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "b1", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
-				{From: "b1", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
-				{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
-				{From: "b2", To: spec.HostAt("db-a1", 8080), By: []string{"db-a1"}},
-				{From: "b2", To: spec.ClusterIPOf("db", 80), By: []string{"db-a1"}},
+				{From: "b1", To: spec.HostAt("db-a1", 8080), Servers: []string{"db-a1"}},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a1"}},
+				{From: "b1", To: spec.NodePortAt("n1", "db", 80), Servers: []string{"db-a1"}},
+				{From: "b2", To: spec.HostAt("db-a1", 8080), Servers: []string{"db-a1"}},
+				{From: "b2", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a1"}},
 				{From: "c2", To: spec.HostAt("db-a1", 8080), Want: denied},
 				{From: "c2", To: spec.ClusterIPOf("db", 80), Want: denied},
 				{From: "a1", To: spec.HostAt("db-a1", 8080), Want: denied},
@@ -73,8 +73,8 @@ func services() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: do(applyFrom("p", labels("app", "db"), "client")),
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n2", "local", 80), By: []string{"db-a2"},
-						SeenAs: spec.Itself()},
+					{From: "client", To: spec.NodePortAt("n2", "local", 80), Servers: []string{"db-a2"},
+						SeenAs: spec.ClientAddr()},
 					{From: "router", To: spec.NodePortAt("n2", "local", 80), Want: denied},
 					{From: "client", To: spec.NodePortAt("n1", "cluster", 80), Want: denied},
 				},
@@ -97,9 +97,9 @@ func backends() []spec.Scenario {
 				policy("other", pod("by-other"), egress(allow(pods(pod("by-pod"))))),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "by-target", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "by-target", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a2"}},
 				{From: "by-port", To: spec.ClusterIPOf("db", 80), Want: denied},
-				{From: "by-pod", To: spec.ClusterIPOf("db", 80), By: []string{"db-a2"}},
+				{From: "by-pod", To: spec.ClusterIPOf("db", 80), Servers: []string{"db-a2"}},
 				{From: "by-other", To: spec.ClusterIPOf("db", 80), Want: denied},
 			}}},
 		},
@@ -121,11 +121,11 @@ func backends() []spec.Scenario {
 			),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied,
-					By:   []string{"db-a2"},
-					Even: true},
+					Servers: []string{"db-a2"},
+					Even:    true},
 				{From: "c2", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied,
-					By:   []string{"db-a1"},
-					Even: true},
+					Servers: []string{"db-a1"},
+					Even:    true},
 			}}},
 		},
 		{
@@ -136,7 +136,7 @@ func backends() []spec.Scenario {
 				policy("out", pod("b1"), egress(allow().on(corev1.ProtocolTCP, 8080))),
 			),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, By: []string{"db-a2"},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Times: 100, Want: spec.Reply | denied, Servers: []string{"db-a2"},
 					Even: true},
 			}}},
 		},
@@ -145,7 +145,7 @@ func backends() []spec.Scenario {
 			Given: []store.Object{Pod("b1", "n1"), db("a2"), Service("db", Port(80, 8080))},
 			Steps: []spec.Step{{Do: do(applyToService("p", pod("b1"), "db")), Rows: []spec.Row{
 				{From: "b1", To: spec.HostAt("db-a2", 8080), Want: denied},
-				{From: "b1", To: spec.ClusterIPOf("db", 80), Want: spec.Reply | denied, By: []string{"db-a2"},
+				{From: "b1", To: spec.ClusterIPOf("db", 80), Want: spec.Reply | denied, Servers: []string{"db-a2"},
 					Choice: "egress that allows the ClusterIP alone"},
 			}}},
 		},
@@ -164,10 +164,10 @@ func servicePaths() []spec.Scenario {
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "db-a1", To: spec.ClusterIPOf("alone", 80), Times: 3, Want: spec.Reply | denied,
-					By:     []string{"db-a1"},
-					Choice: "a pod that reaches itself through its Service, isolated for ingress"},
+					Servers: []string{"db-a1"},
+					Choice:  "a pod that reaches itself through its Service, isolated for ingress"},
 				{From: "two-1", To: spec.ClusterIPOf("two", 80), Times: 40, Want: spec.Reply | denied,
-					By: []string{"two-1"}},
+					Servers: []string{"two-1"}},
 				{From: "two-1", To: spec.HostAt("two-2", 8080), Want: denied},
 			}}},
 		},
@@ -179,15 +179,15 @@ func servicePaths() []spec.Scenario {
 				policy("closed", labels("app", "closed"), ingress()),
 			},
 			Steps: []spec.Step{{Name: "nobody has isolated the pod", Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a1"}},
-				{From: "client", To: spec.NodePortAt("n2", "db", 80), By: []string{"db-a1"}},
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), Servers: []string{"db-a1"}},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), Servers: []string{"db-a1"}},
 			}}, {Name: "a rule for the client", Do: do(applyFrom("p", labels("app", "db"), "client")), Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "closed", 80), Want: denied},
 				{From: "client", To: spec.NodePortAt("n2", "closed", 80), Want: denied},
 				{From: "router", To: spec.NodePortAt("n1", "db", 80), Want: denied},
-				{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
+				{From: "client", To: spec.NodePortAt("n1", "db", 80), Want: spec.Reply | denied, Servers: []string{"db-a1"},
 					Choice: "a rule for a client outside, through a NodePort of the pod's own node"},
-				{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, By: []string{"db-a1"},
+				{From: "client", To: spec.NodePortAt("n2", "db", 80), Want: spec.Reply | denied, Servers: []string{"db-a1"},
 					Choice: "a rule for a client outside, through a NodePort of another node"},
 			}}},
 		},
@@ -197,7 +197,7 @@ func servicePaths() []spec.Scenario {
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.NodePortAt("n1", "db", 80), Want: denied},
 				{From: "a1", To: spec.NodePortAt("n2", "db", 80), Want: denied},
-				{From: "b1", To: spec.NodePortAt("n1", "db", 80), By: []string{"db-a2"}},
+				{From: "b1", To: spec.NodePortAt("n1", "db", 80), Servers: []string{"db-a2"}},
 			}}},
 		},
 		{
@@ -211,8 +211,8 @@ func servicePaths() []spec.Scenario {
 			Steps: []spec.Step{{Do: do(applyTo("by-address", pod("by-address"), "n2")), Rows: []spec.Row{
 				{From: "by-label", To: spec.ClusterIPOf("api", 443), Want: denied},
 				{From: "by-label", To: spec.HostAt("n2", 9443), Want: denied},
-				{From: "by-address", To: spec.ClusterIPOf("api", 443), By: []string{"api-2"}},
-				{From: "by-address", To: spec.HostAt("n2", 9443), By: []string{"api-2"}},
+				{From: "by-address", To: spec.ClusterIPOf("api", 443), Servers: []string{"api-2"}},
+				{From: "by-address", To: spec.HostAt("n2", 9443), Servers: []string{"api-2"}},
 			}}},
 		},
 		{
@@ -248,9 +248,9 @@ func eachWay() []spec.Row {
 				continue
 			}
 			for _, proto := range []string{"tcp", "udp"} {
-				r := spec.Row{From: from, Proto: proto, By: []string{to}}
+				r := spec.Row{From: from, Proto: proto, Servers: []string{to}}
 				if from == "b1" || to == "c2" || to == "a1" && (from != "b2" || proto != "tcp") {
-					r.Want, r.By = denied, nil
+					r.Want, r.Servers = denied, nil
 				}
 				byService := r
 				r.To, byService.To = spec.HostAt(to, 8080), spec.ClusterIPOf(to, 8080)
@@ -276,7 +276,7 @@ func dns() []spec.Scenario {
 			{
 				Name: "port 53 is allowed", Do: do(Apply(policy("dns", pod("a1"),
 					egress(allow().on(corev1.ProtocolUDP, server.Port).on(corev1.ProtocolTCP, server.Port))))),
-				Rows: append(onPort53(spec.Row{By: []string{"like-dns"}}),
+				Rows: append(onPort53(spec.Row{Servers: []string{"like-dns"}}),
 					spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Want: denied},
 					spec.Row{From: "a1", To: spec.HostAt("web-2", 8080), Want: denied}),
 				Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {

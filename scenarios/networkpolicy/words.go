@@ -192,7 +192,7 @@ func setLabel(o store.Object, key, value string) {
 
 // open are rows that want the pod to answer everybody, by TCP and UDP.
 func open(to string, from ...string) []spec.Row {
-	return each(to, from, spec.Row{By: []string{to}})
+	return each(to, from, spec.Row{Servers: []string{to}})
 }
 
 // shut are rows that want it to answer none of them.

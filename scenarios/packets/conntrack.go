@@ -25,14 +25,15 @@ func conntrack() []spec.Scenario {
 			ID: "ct-entry-plain-dnat", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 2, By: []string{"b1", "a2"}, Flow: spec.TranslatedOn("n1")},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 2, Servers: []string{"b1", "a2"},
+					Flow: spec.TranslatedOn("n1")},
 			}}},
 		},
 		{
 			ID: "ct-entry-masqueraded", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 2, By: []string{"a1", "a2"},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 2, Servers: []string{"a1", "a2"},
 					Flow: spec.MasqueradedOn("n1")},
 			}}},
 		},
@@ -78,14 +79,14 @@ func states() spec.Scenario {
 				Counter{Name: "invalid", Hook: "prerouting", Priority: -150, Match: "ct state invalid"},
 			)
 			spec.TryDo(w.Expect(ctx,
-				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
 				spec.Row{From: "c1", To: spec.ClusterIPOf("closed", 53), Proto: "udp", Want: spec.Refused},
 			))
 			for _, family := range w.Lab().Stack().Families() {
 				strayReset(w, family)
 			}
 			// Whatever is answered after the stray packet has passed the node after it.
-			spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}))
+			spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}}))
 			counted := count()
 			var errs []error
 			for _, state := range []string{"new", "established", "related", "invalid"} {

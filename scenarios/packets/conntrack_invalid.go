@@ -53,7 +53,7 @@ func behindEachService(judge func(stray) error) Check {
 	return EachFamily(func(ctx context.Context, w spec.World, family lab.Family) error {
 		var errs []error
 		for service, pod := range map[string]string{"near": "b1", "far": "a2"} {
-			if err := spec.Tried(func() error {
+			if err := spec.Catch(func() error {
 				s, err := strayBehindService(ctx, w, family, service, pod)
 				spec.TryDo(err)
 				return errors.Join(s.judge(), judge(s))

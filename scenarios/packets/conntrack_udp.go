@@ -59,14 +59,14 @@ func udpEndpointRemoved() spec.Scenario {
 						"n1"),
 					Readiness("b1", false),
 				},
-				Rows: flowsEverywhere(spec.Row{By: []string{"a1"}}),
+				Rows: flowsEverywhere(spec.Row{Servers: []string{"a1"}}),
 			},
 			{Name: "b1 takes its place while two of them send", Check: During(sending(),
 				func(ctx context.Context, w spec.World, _ spec.Traffic) {
 					Make(ctx, w, Readiness("a1", false), Readiness("b1", true))
 					spec.TryDo(w.Settle(ctx))
 				})},
-			{Name: "all have moved", Rows: flowsEverywhere(spec.Row{By: []string{"b1"}, Moves: true, Times: 2})},
+			{Name: "all have moved", Rows: flowsEverywhere(spec.Row{Servers: []string{"b1"}, MayMove: true, Times: 2})},
 		},
 	}
 }
@@ -74,7 +74,7 @@ func udpEndpointRemoved() spec.Scenario {
 // sending returns rows of flows that continue during the change. A relay process may then lose datagrams or answer
 // after the fence. A probe cannot distinguish the two in time.
 func sending() []spec.Row {
-	r := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, By: []string{"a1", "b1"}, Moves: true}
+	r := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, Servers: []string{"a1", "b1"}, MayMove: true}
 	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r)}
 }
 
@@ -92,12 +92,12 @@ func udpZeroToOne() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "the Service's addresses are known", Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a1"}},
+				{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Servers: []string{"a1"}},
 			}},
 			{Name: "the Service is gone", Do: []spec.Action{Delete("Service", "dns")},
 				Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.NotServed})},
 			{Name: "it is back", Do: []spec.Action{Apply(dns(NodePort()))},
-				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 2})},
+				Rows: flowsToVIPAndNodePort(spec.Row{Servers: []string{"a1"}, Times: 2})},
 		},
 	}
 }
@@ -110,7 +110,7 @@ func udpUnreadyThenReady() spec.Scenario {
 			{Name: "not ready", Do: []spec.Action{Readiness("a1", false)},
 				Rows: flowsToVIPAndNodePort(spec.Row{Want: spec.Refused, Times: 3})},
 			{Name: "ready", Do: []spec.Action{Readiness("a1", true)},
-				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Times: 3})},
+				Rows: flowsToVIPAndNodePort(spec.Row{Servers: []string{"a1"}, Times: 3})},
 		},
 	}
 }
@@ -120,11 +120,11 @@ func udpTargetPortChange() spec.Scenario {
 		ID: "ct-udp-targetport-change", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{Pod("c1", "n1"), Pod("a1", "n1", App("dns"), UDP(5353), UDP(5454)), dns(NodePort())},
 		Steps: []spec.Step{
-			{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5353})},
+			{Name: "target port 5353", Rows: flowsToVIPAndNodePort(spec.Row{Servers: []string{"a1"}, Port: 5353})},
 			{
 				Name: "target port 5454",
 				Do:   []spec.Action{Edit("dns", func(s *corev1.Service) { s.Spec.Ports[0].TargetPort = intstr.FromInt(5454) })},
-				Rows: flowsToVIPAndNodePort(spec.Row{By: []string{"a1"}, Port: 5454, Times: 2}),
+				Rows: flowsToVIPAndNodePort(spec.Row{Servers: []string{"a1"}, Port: 5454, Times: 2}),
 			},
 		},
 	}
@@ -172,14 +172,14 @@ func oldPodRunsOn(id string, f frontends, nodePorts []uint16, then ...spec.Step)
 				Readiness("b1", false), Ingress("dns", f.ingress.v4, f.ingress.v6),
 				RouteVia("client", f.ingress.v4, f.ingress.v6, "n1"), RouteVia("client", f.external.v4, f.external.v6, "n1"),
 			},
-			Rows: append(flowsToVIP(spec.Row{By: []string{"a1"}}), f.flows(spec.Row{By: []string{"a1"}})...),
+			Rows: append(flowsToVIP(spec.Row{Servers: []string{"a1"}}), f.flows(spec.Row{Servers: []string{"a1"}})...),
 		}}, then...),
 	}
 }
 
 func udpNoEndpoints() spec.Scenario {
 	f := frontends{outside(205), outside(206), 30064}
-	refused, moved := spec.Row{Want: spec.Refused, Times: 2}, spec.Row{By: []string{"b1"}, Moves: true, Times: 2}
+	refused, moved := spec.Row{Want: spec.Refused, Times: 2}, spec.Row{Servers: []string{"b1"}, MayMove: true, Times: 2}
 	return oldPodRunsOn("ct-udp-no-endpoints-flushed", f, []uint16{30064},
 		spec.Step{
 			Name: "no endpoint", Do: []spec.Action{Readiness("a1", false)},
@@ -206,7 +206,7 @@ func udpFrontendRemoved() spec.Scenario {
 		Name: "other frontends", Do: []spec.Action{
 			Edit("dns", NodePorts(30067)), Edit("dns", ExternalIPs()), Ingress("dns", next.v4, next.v6),
 		},
-		Rows: append(f.flows(spec.Row{Want: spec.NotServed, Times: 2}), flowsToVIP(spec.Row{By: []string{"a1"}})...),
+		Rows: append(f.flows(spec.Row{Want: spec.NotServed, Times: 2}), flowsToVIP(spec.Row{Servers: []string{"a1"}})...),
 	})
 }
 
@@ -231,7 +231,7 @@ func udpFrontendOnlyChange() spec.Scenario {
 				Name: "where the client sends to", Do: []spec.Action{
 					Edit("dns", NodePorts(30057)), Ingress("dns", "203.0.113.204", "2001:db8:113::204"),
 				},
-				Rows: toNewFrontends(spec.Row{By: []string{"a1"}, Times: 2}),
+				Rows: toNewFrontends(spec.Row{Servers: []string{"a1"}, Times: 2}),
 			},
 		},
 	}
@@ -257,15 +257,15 @@ func udpUntouchedFlows() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "a2 alone", Rows: sparedFlows(spec.Row{})},
 			{Name: "b1 joins", Do: []spec.Action{Apply(dnsPod("b1", "n1"))}, Rows: append(sparedFlows(spec.Row{}),
-				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a2", "b1"}, Even: true},
+				spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Servers: []string{"a2", "b1"}, Even: true},
 			)},
 			{Name: "new flows stay on the node", Do: []spec.Action{Edit("dns", ETPLocal()), Edit("dns", ITPLocal())},
 				Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
-					spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, Servers: []string{"b1"}},
 				)},
 			{Name: "a2 terminates and serves", Do: []spec.Action{Terminate("a2", true)},
 				Rows: append(sparedFlows(spec.Row{If: spec.UDPDrains}),
-					spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, By: []string{"b1"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Times: 3, Servers: []string{"b1"}},
 				)},
 		},
 	}
@@ -273,7 +273,7 @@ func udpUntouchedFlows() spec.Scenario {
 
 // sparedFlows are flows to a2.
 func sparedFlows(r spec.Row) []spec.Row {
-	r.By = []string{"a2"}
+	r.Servers = []string{"a2"}
 	var rows []spec.Row
 	for i := range spared / 2 {
 		rows = append(rows, flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r))
@@ -293,13 +293,13 @@ func cleanupCollateral() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "a flow to the NodePort, one to the same port elsewhere",
 				Do: []spec.Action{Readiness("b1", false), Serve("client", "udp", 30047)}, Rows: []spec.Row{
-					flow("client", spec.HostAt("n1", 30047), spec.Row{By: []string{"a1"}}),
-					flow("c1", spec.HostAt("client", 30047), spec.Row{By: []string{"client"}}),
+					flow("client", spec.HostAt("n1", 30047), spec.Row{Servers: []string{"a1"}}),
+					flow("c1", spec.HostAt("client", 30047), spec.Row{Servers: []string{"client"}}),
 				}},
 			{Name: "the Service's endpoint changes", Do: []spec.Action{Readiness("a1", false), Readiness("b1", true)},
 				Check: flowsElsewhereAreTracked},
 			{Name: "the flow to the NodePort has moved", Rows: []spec.Row{
-				flow("client", spec.HostAt("n1", 30047), spec.Row{By: []string{"b1"}, Moves: true}),
+				flow("client", spec.HostAt("n1", 30047), spec.Row{Servers: []string{"b1"}, MayMove: true}),
 			}},
 		},
 	}
@@ -335,8 +335,8 @@ func tcpNotFlushed() spec.Scenario {
 			{Name: "a1 alone", Do: []spec.Action{Readiness("a2", false)}, Rows: openConnections()},
 			{Name: "a2 in its place", Do: []spec.Action{Readiness("a1", false), Readiness("a2", true)},
 				Rows: append(openConnections(),
-					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}},
-					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, By: []string{"a2"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a2"}},
+					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, Servers: []string{"a2"}},
 				)},
 			{Name: "none", Do: []spec.Action{Readiness("a2", false)}, Rows: append(openConnections(),
 				Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)})...,
@@ -348,9 +348,9 @@ func tcpNotFlushed() spec.Scenario {
 // openConnections are TCP connections to a1 that stay open.
 func openConnections() []spec.Row {
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "from a pod", By: []string{"a1"}},
-		{From: "n1", To: spec.ClusterIPOf("web", 80), Conn: "from a node", By: []string{"a1"}},
-		{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "from outside", By: []string{"a1"}},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "from a pod", Servers: []string{"a1"}},
+		{From: "n1", To: spec.ClusterIPOf("web", 80), Conn: "from a node", Servers: []string{"a1"}},
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), Conn: "from outside", Servers: []string{"a1"}},
 	}
 }
 
@@ -364,7 +364,7 @@ func nothingOnRejectDrop() spec.Scenario {
 		},
 		Steps: []spec.Step{
 			{Name: "an accepted connection leaves an entry", Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n2", "web", 80), By: []string{"a2"}, Flow: spec.TranslatedOn("n2")},
+				{From: "client", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a2"}, Flow: spec.TranslatedOn("n2")},
 			}},
 			{Name: "no other does", Rows: turnedAway, Check: nothingIsTracked},
 		},

@@ -26,12 +26,12 @@ func egress() []spec.Scenario {
 				Pod("h1", "n1", HostNetwork(), TCP(18090)), Pod("h2", "n2", HostNetwork(), TCP(18090)),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.HostAt("b1", 8080), By: []string{"b1"}, SeenAs: spec.Itself()},
-				{From: "a1", To: spec.HostAt("a2", 8080), By: []string{"a2"}, SeenAs: spec.Itself()},
-				{From: "n1", To: spec.HostAt("a1", 8080), By: []string{"a1"}, SeenAs: spec.Itself()},
-				{From: "n1", To: spec.HostAt("a2", 8080), By: []string{"a2"}, SeenAs: spec.Itself()},
-				{From: "a1", To: spec.HostAt("n1", 18090), By: []string{"h1"}, SeenAs: spec.Itself()},
-				{From: "a1", To: spec.HostAt("n2", 18090), By: []string{"h2"}, SeenAs: spec.Itself()},
+				{From: "a1", To: spec.HostAt("b1", 8080), Servers: []string{"b1"}, SeenAs: spec.ClientAddr()},
+				{From: "a1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}, SeenAs: spec.ClientAddr()},
+				{From: "n1", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}, SeenAs: spec.ClientAddr()},
+				{From: "n1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}, SeenAs: spec.ClientAddr()},
+				{From: "a1", To: spec.HostAt("n1", 18090), Servers: []string{"h1"}, SeenAs: spec.ClientAddr()},
+				{From: "a1", To: spec.HostAt("n2", 18090), Servers: []string{"h2"}, SeenAs: spec.ClientAddr()},
 			}}},
 		},
 		{
@@ -39,7 +39,7 @@ func egress() []spec.Scenario {
 			Given: []store.Object{Pod("a1", "n1")},
 			Steps: []spec.Step{{
 				Do: []spec.Action{Serve("client", "tcp", 18091)},
-				Rows: []spec.Row{{From: "a1", To: spec.HostAt("client", 18091), By: []string{"client"},
+				Rows: []spec.Row{{From: "a1", To: spec.HostAt("client", 18091), Servers: []string{"client"},
 					SeenAs: spec.NodeAddr("n1")}},
 			}},
 		},
@@ -59,7 +59,7 @@ func egress() []spec.Scenario {
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
 				}},
 				{Name: "n1 forwards", Do: []spec.Action{forwarding("1")}, Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 				}},
 			},
 		},
@@ -77,9 +77,9 @@ func masquerading() []spec.Scenario {
 			},
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				caught := spec.Try(CatchRows(ctx, w, []string{"n2"},
-					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"},
+					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"},
 						SeenAs: spec.EgressOf("n1")},
-					spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), By: []string{"a2"},
+					spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), Servers: []string{"a2"},
 						SeenAs: spec.EgressOf("n1")}))
 				return EachFamily(func(_ context.Context, w spec.World, family lab.Family) error {
 					return arrivesFrom(w, caught, family)
@@ -95,7 +95,7 @@ func masquerading() []spec.Scenario {
 				spec.MustDo(observe.DisableOffloads(w.Lab().Client().NS, "eth0"))
 				count := Count(ctx, w, "n1", markedPackets...)
 				caught := spec.Try(CatchRows(ctx, w, []string{"n2"},
-					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"},
+					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"},
 						SeenAs: spec.NodeAddr("n1")}))
 				spec.TryDo(marksAreGone(count()))
 				for _, family := range w.Lab().Stack().Families() {
@@ -142,7 +142,7 @@ func sameSourcePort() []spec.Row {
 			rows = append(rows, spec.Row{
 				From: client, To: spec.NodePortAt("n1", "web", 80), Proto: proto, SourcePort: sharedPort, Conn: client + "/" +
 					proto,
-				By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
 			})
 		}
 	}
@@ -155,7 +155,7 @@ func manyAtOnce() []spec.Row {
 		for _, client := range []string{"client", "router"} {
 			rows = append(rows, spec.Row{
 				From: client, To: spec.NodePortAt("n1", "web", 80), Proto: "udp", SourcePort: firstBurst + i,
-				By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
 			})
 		}
 	}

@@ -120,8 +120,8 @@ func noModule() spec.Scenario {
 			before := loaded()
 			spec.MustDo(w.Apply(Service("web", NodePort(), Port(80, 8080), SCTPPort(port, port))))
 			spec.TryDo(w.Expect(ctx,
-				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
-				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
+				spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 			))
 			if loaded() && !before {
 				return errors.New("the kernel's SCTP was loaded when the Service came")

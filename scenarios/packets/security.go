@@ -29,7 +29,7 @@ func security() []spec.Scenario {
 			Needs:   []spec.Feature{spec.NodePort},
 			Given:   []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{
-				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
+				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}}},
 				Check: func(_ context.Context, w spec.World) error {
 					if on := spec.Must(spec.Must(w.Host("n1")).Sysctl(routeLocalnet)); on != "0" {
 						return fmt.Errorf("%s is %s on n1", routeLocalnet, on)
@@ -46,16 +46,16 @@ func security() []spec.Scenario {
 			},
 			Steps: []spec.Step{
 				{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.HostAt("victim", 8080),
-					By: []string{"victim"}}}},
+					Servers: []string{"victim"}}}},
 				{Name: "a Service claims the victim's address", Do: []spec.Action{claim("victim")}, Rows: []spec.Row{
-					{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"thief"}},
+					{From: "c1", To: spec.HostAt("victim", 8080), Servers: []string{"thief"}},
 				}},
 				{
 					Name: "it is denied", Do: []spec.Action{Edit("web",
 						func(s *corev1.Service) { s.Spec.ExternalIPs = nil })},
 					Rows: []spec.Row{
-						{From: "c1", To: spec.HostAt("victim", 8080), By: []string{"victim"}},
-						{From: "c1", To: spec.ClusterIPOf("web", 8080), By: []string{"thief"}},
+						{From: "c1", To: spec.HostAt("victim", 8080), Servers: []string{"victim"}},
+						{From: "c1", To: spec.ClusterIPOf("web", 8080), Servers: []string{"thief"}},
 					},
 				},
 			},
@@ -80,7 +80,7 @@ func security() []spec.Scenario {
 					}
 				}
 				return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
-					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a2"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, Servers: []string{"a2"}},
 				)...)
 			}}},
 		},
@@ -111,8 +111,8 @@ func localnetGuard() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) (err error) {
 			through := []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-				{From: "c1", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 			}
 			if err := w.Expect(ctx, through...); err != nil || w.Lab().Stack().Families()[0] == lab.V6 &&
 				len(w.Lab().Stack().Families()) == 1 {

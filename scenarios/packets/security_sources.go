@@ -43,7 +43,7 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 			syn := spec.Must(traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
 			spec.MustDo(traffic.SendRaw(client.NS, syn))
 		}
-		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}})
+		return w.Expect(ctx, spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}})
 	}, "a1"))
 	passed := map[netip.AddrPort]bool{}
 	for _, c := range seen {
@@ -69,16 +69,16 @@ func markCollision() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "the pod marks its packets", Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself()},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, SeenAs: spec.ClientAddr()},
 			}, Check: EachFamily(markedInPod)},
 			{Name: "the node marks the pod's packets", Check: func(ctx context.Context, w spec.World) error {
 				unmark := markOnNode(ctx, w, "c1")
-				seenAs := spec.Itself()
+				seenAs := spec.ClientAddr()
 				if w.Features()[spec.MasqueradeMark] {
 					seenAs = spec.NodeAddr("n1")
 				}
 				defer unmark()
-				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: seenAs})
+				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, SeenAs: seenAs})
 			}},
 		},
 	}

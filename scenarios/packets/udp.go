@@ -20,8 +20,8 @@ func udp() []spec.Scenario {
 			ID: "udp-clusterip-and-nodeport", Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("a2", "n2"), dns(NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a1", "a2"}, Even: true},
-				{From: "client", To: spec.NodePortAt("n1", "dns", 53), Proto: "udp", By: []string{"a1", "a2"}, Even: true},
+				{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Servers: []string{"a1", "a2"}, Even: true},
+				{From: "client", To: spec.NodePortAt("n1", "dns", 53), Proto: "udp", Servers: []string{"a1", "a2"}, Even: true},
 			}}},
 		},
 		{
@@ -30,7 +30,7 @@ func udp() []spec.Scenario {
 			Steps: []spec.Step{
 				{Name: "flows begin", Rows: flows(1)},
 				{Name: "flows go on", Rows: append(flows(11),
-					spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", By: []string{"a1", "a2"}, Even: true},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("dns", 53), Proto: "udp", Servers: []string{"a1", "a2"}, Even: true},
 				)},
 			},
 		},
@@ -83,7 +83,7 @@ func flows(times int) []spec.Row {
 			{From: "n1", To: spec.ClusterIPOf("dns", 53)},
 			{From: "client", To: spec.NodePortAt("n1", "dns", 53)},
 		} {
-			r.Proto, r.Conn, r.Times, r.By = "udp", fmt.Sprintf("%s #%d", r.From, i), times, []string{"a1", "a2"}
+			r.Proto, r.Conn, r.Times, r.Servers = "udp", fmt.Sprintf("%s #%d", r.From, i), times, []string{"a1", "a2"}
 			rows = append(rows, r)
 		}
 	}
@@ -127,13 +127,13 @@ func eachAnswers(ctx context.Context, w spec.World, family lab.Family, host stri
 func largeSteps(sizes ...int) []spec.Step {
 	steps := []spec.Step{{Name: "the client learns the MTU", Rows: []spec.Row{
 		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000, Family: lab.V4,
-			By: []string{"a1"}},
+			Servers: []string{"a1"}},
 		{From: "client", To: spec.NodePortAt("n1", "near", 53), Proto: "udp", Payload: 3000, Family: lab.V6,
-			Want: spec.Reply | spec.Unreachable, By: []string{"a1"}},
+			Want: spec.Reply | spec.Unreachable, Servers: []string{"a1"}},
 	}}}
 	for _, size := range sizes {
 		large := func(from string, to spec.Target, by string) spec.Row {
-			return spec.Row{From: from, To: to, Proto: "udp", Payload: size, By: []string{by}}
+			return spec.Row{From: from, To: to, Proto: "udp", Payload: size, Servers: []string{by}}
 		}
 		steps = append(steps,
 			spec.Step{Name: fmt.Sprintf("%d bytes", size), Rows: []spec.Row{

@@ -38,15 +38,15 @@ func affinity() []spec.Scenario {
 			ID: "affinity-clusterip", Needs: []spec.Feature{spec.ClusterIP, spec.SessionAffinity},
 			Given: threeBackends(Service("web", Affinity())),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: three, Sticky: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: three, Sticky: true},
 			}}},
 		},
 		{
 			ID: "affinity-nodeport", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
 			Given: threeBackends(Service("web", NodePort(), Affinity())),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: three, Sticky: true},
-				{From: "c1", To: spec.NodePortAt("n1", "web", 80), By: three, Sticky: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: three, Sticky: true},
+				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Servers: three, Sticky: true},
 			}}},
 		},
 		{
@@ -79,7 +79,7 @@ func affinity() []spec.Scenario {
 					Apply(Backend("a2", "n2"), Backend("a3", "n3")),
 					{Name: "start the proxier of n1 again", Run: func(ctx context.Context,
 						w spec.World) error {
-						return w.Life("n1").Start(ctx)
+						return w.ProxierControl("n1").Start(ctx)
 					}},
 				}, Rows: stuckTo(25, "a1")},
 			},
@@ -103,8 +103,8 @@ func affinityLbBothPolicies() spec.Scenario {
 				Ingress("local", "203.0.113.81", "2001:db8:113::81"), RouteVia("client", "203.0.113.81", "2001:db8:113::81", "n1"),
 			},
 			Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("any", 80), By: append([]string{"b1"}, three...), Sticky: true},
-				{From: "client", To: spec.IngressOf("local", 80), By: []string{"a1", "b1"}, Sticky: true},
+				{From: "client", To: spec.IngressOf("any", 80), Servers: append([]string{"b1"}, three...), Sticky: true},
+				{From: "client", To: spec.IngressOf("local", 80), Servers: []string{"a1", "b1"}, Sticky: true},
 			},
 		}},
 	}
@@ -120,9 +120,9 @@ func affinityUDP() spec.Scenario {
 		Steps: []spec.Step{{
 			Do: Exposed("web", "203.0.113.82", "2001:db8:113::82"),
 			Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: three, Sticky: true},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", By: three, Sticky: true},
-				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", By: three, Sticky: true},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: three, Sticky: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", Servers: three, Sticky: true},
+				{From: "client", To: spec.IngressOf("web", 80), Proto: "udp", Servers: three, Sticky: true},
 			},
 		}},
 	}
@@ -131,15 +131,15 @@ func affinityUDP() spec.Scenario {
 // stuckTo wants a client inside and one outside to stay with one of the pods each.
 func stuckTo(times int, by ...string) []spec.Row {
 	return []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: times, By: by, Sticky: true},
-		{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: times, By: by, Sticky: true},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Times: times, Servers: by, Sticky: true},
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: times, Servers: by, Sticky: true},
 	}
 }
 
 func spreadOrSticky(sticky bool) []spec.Row {
 	rows := []spec.Row{
-		{From: "c1", To: spec.ClusterIPOf("web", 80), By: three},
-		{From: "client", To: spec.NodePortAt("n1", "web", 80), By: three},
+		{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: three},
+		{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: three},
 	}
 	for i := range rows {
 		rows[i].Sticky, rows[i].Even = sticky, !sticky

@@ -108,7 +108,7 @@ func each(ctx context.Context, w spec.World, do func(lab.Family) error) error {
 	var wg sync.WaitGroup
 	for i, f := range families {
 		wg.Go(func() {
-			if err := spec.Tried(func() error { return do(f) }); err != nil {
+			if err := spec.Catch(func() error { return do(f) }); err != nil {
 				errs[i] = fmt.Errorf("over %s: %w", f, err)
 			}
 		})

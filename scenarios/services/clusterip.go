@@ -29,7 +29,7 @@ func clusteripServed() []spec.Scenario {
 			ID: "clusterip-pod-to-remote-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.Itself(),
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, SeenAs: spec.ClientAddr(),
 					Flow: spec.TranslatedOn("n1")},
 			}}},
 		},
@@ -37,28 +37,29 @@ func clusteripServed() []spec.Scenario {
 			ID: "clusterip-pod-to-local-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1"}, SeenAs: spec.Itself()},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"b1"}, SeenAs: spec.ClientAddr()},
 			}}},
 		},
 		{
 			ID: "clusterip-host-process", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "n1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
 			}}},
 		},
 		{
 			ID: "clusterip-every-node", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Pod("a2", "n2"), Pod("a3", "n3"), Backend("b2", "n2"), Service("web")},
 			Steps: []spec.Step{{
-				Rows: FromEach(spec.Row{To: spec.ClusterIPOf("web", 80), By: []string{"b2"}}, "a1", "a2", "a3", "n1", "n2", "n3"),
+				Rows: FromEach(spec.Row{To: spec.ClusterIPOf("web", 80), Servers: []string{"b2"}},
+					"a1", "a2", "a3", "n1", "n2", "n3"),
 			}},
 		},
 		{
 			ID: "clusterip-target-port-rewrite", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web", Port(80, 8080))},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, Port: 8080},
 				{From: "a1", To: spec.ClusterIPRaw("web", 8080), Want: spec.NotServed},
 			}}},
 		},
@@ -71,8 +72,8 @@ func clusteripServed() []spec.Scenario {
 				Service("web", Port(80, 8080), UDPPort(80, 8081)),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: []string{"a2"}, Port: 8081},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, Port: 8080},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: []string{"a2"}, Port: 8081},
 			}}},
 		},
 		{
@@ -94,15 +95,15 @@ func clusteripOneConnectionOneEndpoint() spec.Scenario {
 		Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{
 			{Name: "one endpoint", Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", Servers: []string{"a2"}},
 			}},
 			{Name: "two more", Do: []spec.Action{Apply(Backend("a3", "n3"), Backend("b1", "n1"))}, Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2", "a3", "b1"}, Even: true},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", Servers: []string{"a2"}},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2", "a3", "b1"}, Even: true},
 			}},
 			{Name: "its own turns unready", Do: []spec.Action{Readiness("a2", false)}, Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", By: []string{"a2"}},
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"a3", "b1"}},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Conn: "long", Servers: []string{"a2"}},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, Servers: []string{"a3", "b1"}},
 			}},
 		},
 	}
@@ -116,8 +117,8 @@ func clusteripMultiport() spec.Scenario {
 			Service("web", ServicePort("http", corev1.ProtocolTCP, 80, 8080), ServicePort("adm", corev1.ProtocolTCP, 81, 9090)),
 		},
 		Steps: []spec.Step{{Rows: []spec.Row{
-			{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
-			{From: "a1", To: spec.ClusterIPOf("web", 81), By: []string{"a2"}, Port: 9090},
+			{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, Port: 8080},
+			{From: "a1", To: spec.ClusterIPOf("web", 81), Servers: []string{"a2"}, Port: 9090},
 		}}},
 	}
 }
@@ -131,8 +132,8 @@ func edges() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{RouteService("client", "web", "n1")},
 				Rows: []spec.Row{
-					{From: "client", To: spec.ClusterIPOf("web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
-						SeenAs: spec.ItselfOrNode()},
+					{From: "client", To: spec.ClusterIPOf("web", 80), Times: 10, Servers: []string{"b1", "a2"}, Port: 8080,
+						SeenAs: spec.ClientAddrOrNode()},
 				},
 			}},
 		},
@@ -143,8 +144,8 @@ func edges() []spec.Scenario {
 				Service("other", Selecting("web"), Port(81, 9090)),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}, Port: 8080},
-				{From: "c1", To: spec.ClusterIPOf("other", 81), By: []string{"a2"}, Port: 9090},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, Port: 8080},
+				{From: "c1", To: spec.ClusterIPOf("other", 81), Servers: []string{"a2"}, Port: 9090},
 				{From: "c1", To: spec.ClusterIPRaw("web", 80), Proto: "udp", Want: spec.NotServed},
 				{From: "c1", To: spec.ClusterIPRaw("web", 81), Want: spec.NotServed},
 				{From: "c1", To: spec.ClusterIPRaw("other", 80), Want: spec.NotServed},
@@ -159,19 +160,19 @@ func edges() []spec.Scenario {
 				Service("near", Port(80, 18083)), Service("far", Port(80, 18083)),
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("near", 80), By: []string{"h1"}},
-				{From: "c1", To: spec.ClusterIPOf("far", 80), By: []string{"h2"}},
-				{From: "n1", To: spec.ClusterIPOf("near", 80), By: []string{"h1"}},
-				{From: "n1", To: spec.ClusterIPOf("far", 80), By: []string{"h2"}},
-				{From: "n3", To: spec.ClusterIPOf("near", 80), By: []string{"h1"}},
+				{From: "c1", To: spec.ClusterIPOf("near", 80), Servers: []string{"h1"}},
+				{From: "c1", To: spec.ClusterIPOf("far", 80), Servers: []string{"h2"}},
+				{From: "n1", To: spec.ClusterIPOf("near", 80), Servers: []string{"h1"}},
+				{From: "n1", To: spec.ClusterIPOf("far", 80), Servers: []string{"h2"}},
+				{From: "n3", To: spec.ClusterIPOf("near", 80), Servers: []string{"h1"}},
 			}}},
 		},
 		{
 			ID: "clusterip-large-payload", Needs: []spec.Feature{spec.ClusterIP},
 			Given: NearAndFar(),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("near", 80), Payload: 2 << 20, By: []string{"b1"}},
-				{From: "c1", To: spec.ClusterIPOf("far", 80), Payload: 2 << 20, By: []string{"a2"}},
+				{From: "c1", To: spec.ClusterIPOf("near", 80), Payload: 2 << 20, Servers: []string{"b1"}},
+				{From: "c1", To: spec.ClusterIPOf("far", 80), Payload: 2 << 20, Servers: []string{"a2"}},
 			}}},
 		},
 		{
@@ -180,8 +181,8 @@ func edges() []spec.Scenario {
 			Needs:   []spec.Feature{spec.ClusterIP},
 			Given:   NearAndFar(),
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("near", 80), By: []string{"b1"}, SeenAs: spec.NodeAddr("n1")},
-				{From: "c1", To: spec.ClusterIPOf("far", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
+				{From: "c1", To: spec.ClusterIPOf("near", 80), Servers: []string{"b1"}, SeenAs: spec.NodeAddr("n1")},
+				{From: "c1", To: spec.ClusterIPOf("far", 80), Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},
 			}}},
 		},
 		unallocated(),
@@ -233,7 +234,7 @@ func spreadRows() []spec.Row {
 	for _, n := range spreadSizes {
 		rows = append(rows, spec.Row{
 			From: "a1", To: spec.ClusterIPOf(fmt.Sprintf("of-%d", n), 80),
-			Times: 100 * n, By: spreadPods(n), Even: true,
+			Times: 100 * n, Servers: spreadPods(n), Even: true,
 		})
 	}
 	return rows
@@ -265,7 +266,7 @@ func replyFromVIP() spec.Scenario {
 		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			caught := spec.Try(CatchRows(ctx, w, []string{"a1"},
-				spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, By: []string{"b1", "a2"}}))
+				spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, Servers: []string{"b1", "a2"}}))
 			for _, family := range w.Lab().Stack().Families() {
 				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
 				answers := 0

@@ -21,7 +21,7 @@ func unallocated() spec.Scenario {
 		ID: "clusterip-unallocated-address", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{
-			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
+			Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}}},
 			Check: func(ctx context.Context, w spec.World) error {
 				free := unusedVIPs(w)
 				to := spec.AddrAt(free[lab.V4], free[lab.V6], 80)
@@ -69,7 +69,7 @@ func echo() spec.Scenario {
 		ID: "clusterip-icmp-echo", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a2"}}
+			service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a2"}}
 			spec.TryDo(w.Expect(ctx, service))
 			pings := map[uint16]netip.Addr{}
 			caught := spec.Try(Catch(w, func() error {

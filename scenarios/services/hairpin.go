@@ -15,15 +15,15 @@ func hairpin() []spec.Scenario {
 			ID: "hairpin-among-many", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Backend("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "b1", "a2"}, Even: true,
-					SeenAs: spec.ItselfUnlessHairpin()},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "b1", "a2"}, Even: true,
+					SeenAs: spec.ClientAddrUnlessHairpin()},
 			}}},
 		},
 		{
 			ID: "hairpin-clusterip", Needs: []spec.Feature{spec.ClusterIP},
 			Given: []store.Object{Backend("a1", "n1"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, Port: 8080},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a1"}, Port: 8080},
 			}}},
 		},
 		{
@@ -49,17 +49,17 @@ func hairpin() []spec.Scenario {
 			Given: []store.Object{Backend("a1", "n1", UDP(8081)), Service("web", NodePort(), UDPPort(53, 8081))},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				// The client's socket is connected: it takes an answer from the address that it sent to, and from no other.
-				{From: "a1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Times: 3, By: []string{"a1"}, Port: 8081},
-				{From: "a1", To: spec.NodePortAt("n1", "web", 53), Proto: "udp", Times: 3, By: []string{"a1"}, Port: 8081},
+				{From: "a1", To: spec.ClusterIPOf("web", 53), Proto: "udp", Times: 3, Servers: []string{"a1"}, Port: 8081},
+				{From: "a1", To: spec.NodePortAt("n1", "web", 53), Proto: "udp", Times: 3, Servers: []string{"a1"}, Port: 8081},
 			}}},
 		},
 		{
 			ID: "hairpin-no-overmasquerade", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Backend("a1", "n1"), Pod("b1", "n1"), Backend("d1", "n1", App("other")), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "b1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, SeenAs: spec.Itself()},
-				{From: "d1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}, SeenAs: spec.Itself()},
-				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, By: []string{"a1"}},
+				{From: "b1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a1"}, SeenAs: spec.ClientAddr()},
+				{From: "d1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a1"}, SeenAs: spec.ClientAddr()},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a1"}},
 			}}},
 		},
 	}
@@ -69,7 +69,7 @@ func hairpin() []spec.Scenario {
 func itself(ways ...spec.Target) []spec.Row {
 	var rows []spec.Row
 	for _, to := range ways {
-		rows = append(rows, spec.Row{From: "a1", To: to, By: []string{"a1"}, Port: 8080})
+		rows = append(rows, spec.Row{From: "a1", To: to, Servers: []string{"a1"}, Port: 8080})
 	}
 	return rows
 }

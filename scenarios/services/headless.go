@@ -28,11 +28,11 @@ func headless() []spec.Scenario {
 			},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
-					{From: "c1", To: spec.HostAt("a1", 8080), By: []string{"a1"}, SeenAs: spec.Itself()},
-					{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}, SeenAs: spec.Itself()},
+					{From: "c1", To: spec.HostAt("a1", 8080), Servers: []string{"a1"}, SeenAs: spec.ClientAddr()},
+					{From: "c1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}, SeenAs: spec.ClientAddr()},
 					{From: "c1", To: spec.HostAt("a1", 80), Want: spec.Refused},
 					{From: "c1", To: spec.HostAt("a2", 80), Want: spec.Refused},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}},
 				},
 				Check: noTraceOf("quiet"),
 			}},
@@ -48,7 +48,7 @@ func headless() []spec.Scenario {
 				},
 				{
 					Name: "without it", Do: []spec.Action{labelled(false)},
-					Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}}},
+					Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}}},
 				},
 				{
 					Name: "with it again", Do: []spec.Action{labelled(true)},

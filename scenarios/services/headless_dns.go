@@ -121,7 +121,7 @@ func serviceNames() spec.Scenario {
 						}
 					}
 				}
-				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}})
+				return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}})
 			},
 		}},
 	}

@@ -28,14 +28,15 @@ func nodeportServed() []spec.Scenario {
 			ID: "nodeport-node-with-endpoint", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a1"}, Port: 8080, SeenAs: spec.ItselfOrNode()},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}, Port: 8080,
+					SeenAs: spec.ClientAddrOrNode()},
 			}}},
 		},
 		{
 			ID: "nodeport-node-without-endpoint", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
 					Flow: spec.MasqueradedOn("n1")},
 			}}},
 		},
@@ -43,35 +44,35 @@ func nodeportServed() []spec.Scenario {
 			ID: "nodeport-every-node", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n2", "web", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n3", "web", 80), Servers: []string{"a2"}},
 			}}},
 		},
 		{
 			ID: "nodeport-any-local-address", Needs: []spec.Feature{spec.NodePort, spec.NodePortAnyLocalAddress},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80).On(spec.Secondary), By: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Secondary), Servers: []string{"a2"}},
 			}}},
 		},
 		{
 			ID: "nodeport-has-clusterip", Needs: []spec.Feature{spec.NodePort, spec.ClusterIP},
 			Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("b2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "a1", To: spec.ClusterIPOf("web", 80), By: []string{"b1", "b2"}, Even: true},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"b1", "b2"}, Even: true},
+				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"b1", "b2"}, Even: true},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"b1", "b2"}, Even: true},
 			}}},
 		},
 		{
 			ID: "nodeport-localhost", Needs: []spec.Feature{spec.NodePort, spec.NodePortLocalhost},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Family: lab.V4, By: []string{"a2"},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Loopback), Family: lab.V4, Servers: []string{"a2"},
 					SeenAs: spec.NodeAddr("n1")},
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Loopback), Family: lab.V6, Want: spec.Refused},
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Loopback), Family: lab.V6, Want: spec.Refused},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 			}}},
 		},
 		{
@@ -80,7 +81,7 @@ func nodeportServed() []spec.Scenario {
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{
 				Name: "FORWARD drops", Do: []spec.Action{ForwardPolicy("n1", "DROP")},
-				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
+				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}}},
 			}},
 		},
 		singleNATHop(),
@@ -95,12 +96,12 @@ func changes() []spec.Scenario {
 			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(), Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n3", "web", 80), By: []string{"a2"}},
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80).On(spec.Secondary), Want: spec.Refused},
-				{From: "c1", To: spec.NodePortAt("n1", "web", 80).On(spec.Secondary), Want: spec.Refused},
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80).On(spec.Secondary), Want: spec.Refused},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n3", "web", 80), Servers: []string{"a2"}},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Secondary), Want: spec.Refused},
+				{From: "c1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Secondary), Want: spec.Refused},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Secondary), Want: spec.Refused},
 			}}},
 		},
 		{
@@ -108,12 +109,12 @@ func changes() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8081)), nodeportAt("web", 30042)},
 			Steps: []spec.Step{
 				{Name: "30042", Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30042), By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30042), Servers: []string{"a2"}},
 					{From: "client", To: spec.HostAt("n1", 30043), Want: spec.Refused},
 				}},
 				{Name: "30043", Do: []spec.Action{Edit("web", func(s *corev1.Service) { s.Spec.Ports[0].NodePort = 30043 })},
 					Rows: []spec.Row{
-						{From: "client", To: spec.HostAt("n1", 30043), By: []string{"a2"}},
+						{From: "client", To: spec.HostAt("n1", 30043), Servers: []string{"a2"}},
 						{From: "client", To: spec.HostAt("n1", 30042), Want: spec.Refused},
 						{From: "client", To: spec.HostAt("n1", 30043), Proto: "udp", Want: spec.Refused},
 					}},
@@ -121,8 +122,8 @@ func changes() []spec.Scenario {
 					UDPPort(80, 8081)(s)
 					s.Spec.Ports[1].NodePort = 30043
 				})}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30043), By: []string{"a2"}, Port: 8080},
-					{From: "client", To: spec.HostAt("n1", 30043), Proto: "udp", By: []string{"a2"}, Port: 8081},
+					{From: "client", To: spec.HostAt("n1", 30043), Servers: []string{"a2"}, Port: 8080},
+					{From: "client", To: spec.HostAt("n1", 30043), Proto: "udp", Servers: []string{"a2"}, Port: 8081},
 				}},
 				{Name: "none", Do: []spec.Action{Edit("web", func(s *corev1.Service) {
 					s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeClusterIP, ""
@@ -132,7 +133,7 @@ func changes() []spec.Scenario {
 				})}, Rows: []spec.Row{
 					{From: "client", To: spec.HostAt("n1", 30043), Want: spec.Refused},
 					{From: "client", To: spec.HostAt("n1", 30043), Proto: "udp", Want: spec.Refused},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
 				}},
 			},
 		},
@@ -142,14 +143,14 @@ func changes() []spec.Scenario {
 			Given: []store.Object{Backend("a2", "n2"), nodeportAt("web", 30044)},
 			Steps: []spec.Step{
 				{Name: "before", Do: []spec.Action{RouteVia("client", "198.51.100.63", "2001:db8:51::63", "n1")}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30044), By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30044), Servers: []string{"a2"}},
 					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30044), Want: spec.NotServed},
 				}},
 				{Name: "the address is there, and a change makes proxiers sync", Do: []spec.Action{
 					Alias("n1", "198.51.100.63", "2001:db8:51::63"), Apply(nodeportAt("other", 30045)),
 				}, Rows: []spec.Row{
-					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30044), By: []string{"a2"}},
-					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30045), By: []string{"a2"}},
+					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30044), Servers: []string{"a2"}},
+					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30045), Servers: []string{"a2"}},
 				}},
 			},
 		},
@@ -163,16 +164,16 @@ func clients() []spec.Scenario {
 			ID: "nodeport-from-pod", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
-					SeenAs: spec.ItselfOrNode()},
+				{From: "c1", To: spec.NodePortAt("n1", "web", 80), Times: 10, Servers: []string{"b1", "a2"}, Port: 8080,
+					SeenAs: spec.ClientAddrOrNode()},
 			}}},
 		},
 		{
 			ID: "nodeport-from-host", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("b1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, By: []string{"b1", "a2"}, Port: 8080,
-					SeenAs: spec.ItselfOrNode()},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Times: 10, Servers: []string{"b1", "a2"}, Port: 8080,
+					SeenAs: spec.ClientAddrOrNode()},
 			}}},
 		},
 		{
@@ -180,7 +181,7 @@ func clients() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
-					{From: "c1", To: spec.NodePortAt("n2", "web", 80), By: []string{"a3"}, SeenAs: spec.NodeAddr("n2"),
+					{From: "c1", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a3"}, SeenAs: spec.NodeAddr("n2"),
 						Flow: spec.MasqueradedOn("n2")},
 				},
 				Check: passedAsItIs,
@@ -192,9 +193,9 @@ func clients() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{Serve("client", "tcp", 30040)},
 				Rows: []spec.Row{
-					{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.HostAt("client", 30040), By: []string{"client"}, Port: 30040},
-					{From: "n1", To: spec.HostAt("client", 30040), By: []string{"client"}, Port: 30040},
+					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
+					{From: "c1", To: spec.HostAt("client", 30040), Servers: []string{"client"}, Port: 30040},
+					{From: "n1", To: spec.HostAt("client", 30040), Servers: []string{"client"}, Port: 30040},
 				},
 			}},
 		},
@@ -202,8 +203,8 @@ func clients() []spec.Scenario {
 			ID: "nodeport-wrong-pairing", NodePorts: []uint16{30041}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), nodeportAt("web", 30041)},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 				{From: "c1", To: spec.ClusterIPRaw("web", 30041), Want: spec.NotServed},
 				{From: "n1", To: spec.ClusterIPRaw("web", 30041), Want: spec.NotServed},
 				{From: "client", To: spec.HostAt("n1", 80), Want: spec.Refused},
@@ -238,7 +239,7 @@ func singleNATHop() spec.Scenario {
 		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			caught := spec.Try(CatchRows(ctx, w, []string{"n1", "n2"}, spec.Row{
-				From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}, Flow: spec.MasqueradedOn("n1"),
+				From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}, Flow: spec.MasqueradedOn("n1"),
 			}))
 			for _, family := range w.Lab().Stack().Families() {
 				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))

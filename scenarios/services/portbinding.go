@@ -33,7 +33,7 @@ func holdsNodePort() spec.Scenario {
 		Steps: []spec.Step{
 			{
 				Name: "the proxier came first",
-				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), By: []string{"a2"}}},
+				Rows: []spec.Row{{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}}},
 				Check: func(_ context.Context, w spec.World) error {
 					var errs []error
 					for _, proto := range []string{"tcp", "udp"} {
@@ -49,17 +49,17 @@ func holdsNodePort() spec.Scenario {
 				Name: "the Service is gone",
 				Do: []spec.Action{Delete("Service", "web"), {Name: "settle",
 					Run: func(ctx context.Context, w spec.World) error { return w.Settle(ctx) }}, Serve("n1", "tcp", heldPort)},
-				Rows: []spec.Row{{From: "client", To: spec.HostAt("n1", heldPort), By: []string{"n1"}}},
+				Rows: []spec.Row{{From: "client", To: spec.HostAt("n1", heldPort), Servers: []string{"n1"}}},
 			},
 			{
 				Name: "another process came first",
 				Do:   []spec.Action{Apply(held)},
 				Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", heldPort), By: []string{"n1"}},
-					{From: "client", To: spec.HostAt("n1", heldPort), Proto: "udp", By: []string{"a2"}},
-					{From: "client", To: spec.NodePortAt("n2", "web", 80), By: []string{"a2"}},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a2"}},
-					{From: "client", To: spec.NodePortAt("n1", "other", 80), By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", heldPort), Servers: []string{"n1"}},
+					{From: "client", To: spec.HostAt("n1", heldPort), Proto: "udp", Servers: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a2"}},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
+					{From: "client", To: spec.NodePortAt("n1", "other", 80), Servers: []string{"a2"}},
 				},
 			},
 		},
@@ -82,12 +82,12 @@ func listeners() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
 			Steps: []spec.Step{
 				{Name: "a process", Do: []spec.Action{Serve("n1", "tcp", 30046)}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30046), By: []string{"n1"}},
+					{From: "client", To: spec.HostAt("n1", 30046), Servers: []string{"n1"}},
 				}},
 				{Name: "a Service too", Do: []spec.Action{Apply(nodeportAt("web", 30046))}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
-					{From: "c1", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
-					{From: "n1", To: spec.HostAt("n1", 30046), Times: 3, By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30046), Times: 3, Servers: []string{"a2"}},
+					{From: "c1", To: spec.HostAt("n1", 30046), Times: 3, Servers: []string{"a2"}},
+					{From: "n1", To: spec.HostAt("n1", 30046), Times: 3, Servers: []string{"a2"}},
 				}},
 			},
 		},
@@ -98,20 +98,20 @@ func listeners() []spec.Scenario {
 			Given: []store.Object{Backend("a2", "n2"), nodeportAt("web", 30048)},
 			Steps: []spec.Step{
 				{Name: "the proxier runs", Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30048), By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30048), Servers: []string{"a2"}},
 				}},
 				{Name: "it was killed, and the port is another process's", Do: []spec.Action{
 					{Name: "kill the proxier of n1", Run: func(ctx context.Context,
 						w spec.World) error {
-						return w.Life("n1").Kill(ctx)
+						return w.ProxierControl("n1").Kill(ctx)
 					}},
 					Serve("n1", "tcp", 30048),
 				}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30048), Times: 3, By: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n1", 30048), Times: 3, Servers: []string{"a2"}},
 				}},
 				{Name: "a pod joins", Do: []spec.Action{Apply(Backend("a3", "n3"))}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30048), Times: 25, By: []string{"a2"}},
-					{From: "client", To: spec.HostAt("n2", 30048), By: []string{"a2", "a3"}, Even: true},
+					{From: "client", To: spec.HostAt("n1", 30048), Times: 25, Servers: []string{"a2"}},
+					{From: "client", To: spec.HostAt("n2", 30048), Servers: []string{"a2", "a3"}, Even: true},
 				}},
 			},
 		},
@@ -122,12 +122,12 @@ func listeners() []spec.Scenario {
 			Steps: []spec.Step{
 				{Name: "a process and a Service", Do: []spec.Action{Serve("n1", "tcp", 30049), Serve("n1", "udp", 30049)},
 					Rows: []spec.Row{
-						{From: "client", To: spec.HostAt("n1", 30049), By: []string{"a2"}},
-						{From: "client", To: spec.HostAt("n1", 30049), Proto: "udp", By: []string{"n1"}},
-						{From: "client", To: spec.HostAt("n1", 30049).On(spec.Secondary), By: []string{"n1"}},
+						{From: "client", To: spec.HostAt("n1", 30049), Servers: []string{"a2"}},
+						{From: "client", To: spec.HostAt("n1", 30049), Proto: "udp", Servers: []string{"n1"}},
+						{From: "client", To: spec.HostAt("n1", 30049).AtAddr(spec.Secondary), Servers: []string{"n1"}},
 					}},
 				{Name: "the Service is gone", Do: []spec.Action{Delete("Service", "web")}, Rows: []spec.Row{
-					{From: "client", To: spec.HostAt("n1", 30049), By: []string{"n1"}},
+					{From: "client", To: spec.HostAt("n1", 30049), Servers: []string{"n1"}},
 				}},
 			},
 		},
@@ -150,17 +150,17 @@ func hostPorts() spec.Scenario {
 		Steps: []spec.Step{{
 			Do: []spec.Action{
 				Portmap("n1"), MapPort(spec.HostAt("n1", hostPort), "tcp", "p1"),
-				MapPort(spec.HostAt("n1", hostPort).On(spec.Secondary), "tcp", "p2"),
+				MapPort(spec.HostAt("n1", hostPort).AtAddr(spec.Secondary), "tcp", "p2"),
 				MapPort(spec.HostAt("n1", hostPort), "udp", "p3"),
 				Apply(Service("later", Selecting("web"), NodePort())), // which makes proxiers sync after the plugin
 			},
 			Rows: []spec.Row{
-				{From: "client", To: spec.HostAt("n1", hostPort), Times: 3, By: []string{"p1"}},
-				{From: "client", To: spec.HostAt("n1", hostPort).On(spec.Secondary), Times: 3, By: []string{"p2"}},
-				{From: "client", To: spec.HostAt("n1", hostPort), Proto: "udp", Times: 3, By: []string{"p3"}},
+				{From: "client", To: spec.HostAt("n1", hostPort), Times: 3, Servers: []string{"p1"}},
+				{From: "client", To: spec.HostAt("n1", hostPort).AtAddr(spec.Secondary), Times: 3, Servers: []string{"p2"}},
+				{From: "client", To: spec.HostAt("n1", hostPort), Proto: "udp", Times: 3, Servers: []string{"p3"}},
 				{From: "client", To: spec.HostAt("n2", hostPort), Want: spec.Refused},
-				{From: "client", To: spec.HostAt("n1", 30051), Times: 3, By: []string{"a2"}},
-				{From: "client", To: spec.NodePortAt("n1", "later", 80), Times: 3, By: []string{"a2"}},
+				{From: "client", To: spec.HostAt("n1", 30051), Times: 3, Servers: []string{"a2"}},
+				{From: "client", To: spec.NodePortAt("n1", "later", 80), Times: 3, Servers: []string{"a2"}},
 			},
 		}},
 	}

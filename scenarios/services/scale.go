@@ -47,7 +47,7 @@ const services = 150
 func sample(n int) []spec.Row {
 	var rows []spec.Row
 	for _, i := range []int{0, 1, n / 3, n / 2, n - 2, n - 1} {
-		rows = append(rows, spec.Row{From: "c1", To: spec.ClusterIPOf(fmt.Sprintf("s%d", i), 80), By: scaleBoth})
+		rows = append(rows, spec.Row{From: "c1", To: spec.ClusterIPOf(fmt.Sprintf("s%d", i), 80), Servers: scaleBoth})
 	}
 	return rows
 }
@@ -62,10 +62,10 @@ func manyServices() spec.Scenario {
 			{
 				Name: "one more comes, and one goes", Do: []spec.Action{Apply(Service("extra", Selecting("web"))),
 					Delete("Service", "s7")},
-				Rows: append(sample(services), spec.Row{From: "c1", To: spec.ClusterIPOf("extra", 80), By: scaleBoth}),
+				Rows: append(sample(services), spec.Row{From: "c1", To: spec.ClusterIPOf("extra", 80), Servers: scaleBoth}),
 			},
 			{Name: "the proxier of n1 restarts", Check: func(ctx context.Context, w spec.World) error {
-				spec.TryDo(w.Life("n1").Start(ctx))
+				spec.TryDo(w.ProxierControl("n1").Start(ctx))
 				return w.Expect(ctx, sample(services)...)
 			}},
 			{Name: "all of them go but one", Check: func(ctx context.Context, w spec.World) error {
@@ -79,7 +79,7 @@ func manyServices() spec.Scenario {
 					return err
 				}))
 				return w.Expect(ctx,
-					spec.Row{From: "c1", To: spec.ClusterIPOf("s0", 80), By: scaleBoth},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("s0", 80), Servers: scaleBoth},
 					spec.Row{From: "c1", To: last, Want: spec.NotServed},
 				)
 			}},
@@ -113,7 +113,7 @@ func manyEndpoints() spec.Scenario {
 				return w.Apply(all...) // at once
 			}}},
 			Check: func(ctx context.Context, w spec.World) error {
-				row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 160, By: quarters, Even: true}
+				row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 160, Servers: quarters, Even: true}
 				if !w.Features()[spec.RandomSpread] {
 					row.Even = false // round robin may begin with all endpoints of one pod
 				}
@@ -149,11 +149,11 @@ func churn() spec.Scenario {
 		},
 		Steps: []spec.Step{
 			{Check: During([]spec.Row{
-				{From: "c1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
-				{From: "n1", To: spec.ClusterIPOf("web", 80), By: scaleBoth},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", By: scaleBoth},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", By: scaleBoth},
-				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", By: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: scaleBoth},
+				{From: "n1", To: spec.ClusterIPOf("web", 80), Servers: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "kept", Servers: scaleBoth},
+				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Conn: "kept-udp", Servers: scaleBoth},
 			}, func(ctx context.Context, w spec.World, t spec.Traffic) {
 				for i := range rounds {
 					replace(ctx, w, i)
@@ -162,7 +162,7 @@ func churn() spec.Scenario {
 				spec.TryDo(w.Settle(ctx))
 			})},
 			{Name: "in the end", Rows: []spec.Row{{
-				From: "c1", To: spec.ClusterIPOf("restless", 80), Times: 20, By: []string{fmt.Sprintf("r%d", rounds)},
+				From: "c1", To: spec.ClusterIPOf("restless", 80), Times: 20, Servers: []string{fmt.Sprintf("r%d", rounds)},
 			}}},
 		},
 	}
@@ -185,7 +185,7 @@ func firstPacketLatency() spec.Scenario {
 			Check: func(ctx context.Context, w spec.World) error {
 				const connections = 20
 				caught := spec.Try(Catch(w, func() error {
-					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, By: scaleBoth}
+					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, Servers: scaleBoth}
 					established := row
 					established.Times, established.Conn = 0, "kept"
 					spec.TryDo(w.Expect(ctx, row, established))

@@ -10,7 +10,7 @@ import (
 
 // A row is a probe and its expectation, as a value.
 func ExampleRow() {
-	row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), By: []string{"a1", "a2"}}
+	row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}}
 	fmt.Println(row.From, "->", row.To)
 	// Output: c1 -> clusterIP(web):80
 }

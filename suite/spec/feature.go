@@ -218,9 +218,9 @@ func AllFeatures() []Feature {
 	return slices.Sorted(slices.Values(slices.Concat(promises, mechanisms, slices.Collect(maps.Keys(options)))))
 }
 
-// Assumed returns the features that a command is assumed to have if it declares none: all promises, the options that
-// concern packets, and a data path in the kernel.
-func Assumed() FeatureSet {
+// DefaultFeatures returns the features that a command is assumed to have if it declares none: all promises, the options
+// that concern packets, and a data path in the kernel.
+func DefaultFeatures() FeatureSet {
 	return ByNetfilter().With(NodePortAnyLocalAddress, NodePortLocalhost, OpensFirewall, DropInvalid).Without(
 		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, Cleanup, OutlivesService, PodsByAddress)
 }

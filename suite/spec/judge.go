@@ -69,9 +69,9 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 		return ""
 	}
 	switch {
-	case !slices.Contains(r.By, o.Server):
+	case !slices.Contains(r.Servers, o.Server):
 		return "answered by " + o.Server
-	case !r.Moves && o.First != "" && o.First != o.Server:
+	case !r.MayMove && o.First != "" && o.First != o.Server:
 		return fmt.Sprintf("answered by %s, but the connection was opened to %s", o.Server, o.First)
 	case r.Port != 0 && o.Local.Port() != r.Port:
 		return fmt.Sprintf("%s accepted on port %d", o.Server, o.Local.Port())
@@ -83,12 +83,12 @@ func (r Row) judgeOne(o Observation, facts Facts) string {
 }
 
 // strays returns the servers that must not have received an unanswered probe. If an answer is right as well, as during
-// a change, the servers in By may have received it: their answers were lost on the way back.
+// a change, the row's Servers may have received it: their answers were lost on the way back.
 func (r Row) strays(o Observation) []string {
 	if !r.Want.Allows(traffic.Reply) {
 		return o.Strays
 	}
-	return slices.DeleteFunc(slices.Clone(o.Strays), func(s string) bool { return slices.Contains(r.By, s) })
+	return slices.DeleteFunc(slices.Clone(o.Strays), func(s string) bool { return slices.Contains(r.Servers, s) })
 }
 
 func (p Peer) judge(from string, o Observation, facts Facts) string {
@@ -97,7 +97,7 @@ func (p Peer) judge(from string, o Observation, facts Facts) string {
 	switch p.kind {
 	case peerAny:
 		ok = true
-	case peerItself:
+	case peerClient:
 		ok = itself
 	case peerNode:
 		ok = facts.has(p.node, o.Peer.Addr())
@@ -114,7 +114,8 @@ func (p Peer) judge(from string, o Observation, facts Facts) string {
 	return fmt.Sprintf("%s saw %s:%d (the client is %s)", o.Server, facts.Name(o.Peer.Addr()), o.Peer.Port(), o.Source)
 }
 
-// Choice describes which client address servers saw if the peer allows several (ItselfOrNode). Otherwise it returns "".
+// Choice describes which client address servers saw if the peer allows several (ClientAddrOrNode). Otherwise it returns
+// "".
 func (p Peer) Choice(o Observation) string {
 	switch {
 	case p.kind != peerEither || o.Outcome != traffic.Reply:
@@ -155,9 +156,9 @@ const nobody = "nobody"
 // shares returns the servers over which an even row must be spread.
 func (r Row) shares() []string {
 	if r.Want.orReply() == Reply {
-		return r.By
+		return r.Servers
 	}
-	return append(slices.Clone(r.By), nobody)
+	return append(slices.Clone(r.Servers), nobody)
 }
 
 func (r Row) judgeAll(seen []Observation) []string {
@@ -171,7 +172,7 @@ func (r Row) judgeAll(seen []Observation) []string {
 	if r.Sticky && len(counts) > 1 {
 		wrong = append(wrong, "not one server but several answered: "+tally(counts))
 	}
-	if shares := r.shares(); len(shares) > len(r.By) {
+	if shares := r.shares(); len(shares) > len(r.Servers) {
 		answered := 0
 		for _, n := range counts {
 			answered += n
@@ -209,7 +210,7 @@ func (r Row) Wants() string {
 	if r.Want.orReply()&Reply == 0 {
 		return r.Want.String()
 	}
-	s := r.Want.String() + " by " + strings.Join(r.By, "|")
+	s := r.Want.String() + " by " + strings.Join(r.Servers, "|")
 	if r.Port != 0 {
 		s += fmt.Sprintf(" on port %d", r.Port)
 	}

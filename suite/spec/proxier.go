@@ -68,10 +68,10 @@ type Node struct {
 	StateDir string
 	// Config holds the settings of an administrator.
 	Config ProxyConfig
-	// Endpoints, if not nil, is closed once the proxier may learn of EndpointSlices. Until then Apply is not called,
+	// EndpointsGate, if not nil, is closed once the proxier may learn of EndpointSlices. Until then Apply is not called,
 	// and an API server for the Store does not answer requests for EndpointSlices. Start returns when the proxier has
 	// listed Services.
-	Endpoints <-chan struct{}
+	EndpointsGate <-chan struct{}
 	// Log is for human readers; it ends up in the directory of a failed scenario.
 	Log *slog.Logger
 	// Sabotage breaks the proxier on purpose. The zero value breaks nothing.

@@ -60,9 +60,9 @@ type Result struct {
 	Cause Cause
 	// Known lists the known deviations that the scenario showed, each with its issue.
 	Known []string
-	// NotAsked lists the rows that were not probed because they concern other proxiers (Row.If, Row.Unless), each with
+	// OmittedRows lists the rows that were not probed because they concern other proxiers (Row.If, Row.Unless), each with
 	// the reason.
-	NotAsked []string
+	OmittedRows []string
 	// Took is the time from the scenario's start to its verdict, without the time spent waiting for other scenarios.
 	Took time.Duration
 	// Files lists the files of a failure, relative to the report's folder.

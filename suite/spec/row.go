@@ -17,8 +17,8 @@ import (
 type Row struct {
 	// From is the sender: a pod, node or outside host. A node's name means a process on the node itself.
 	From string
-	// As is the source address, one of From's own; its port has no meaning. The zero value lets the kernel choose.
-	As Target
+	// Source is the source address, one of From's own; its port has no meaning. The zero value lets the kernel choose.
+	Source Target
 	// To is the destination.
 	To Target
 	// Proto is "tcp" (the zero value) or "udp".
@@ -35,8 +35,8 @@ type Row struct {
 	// it, and the same server must answer them all. With Times, each row sends that often. A UDP socket is kept even if
 	// its first datagram is not answered, a TCP connection only if it is.
 	Conn string
-	// Moves allows a kept connection to change to another server of By from this row on.
-	Moves bool
+	// MayMove allows a kept connection to change to another of Servers from this row on.
+	MayMove bool
 	// SourcePort is the client's port. Zero means a new one for each connection.
 	SourcePort uint16
 	// Payload is the number of bytes sent in each direction in addition to the greeting.
@@ -48,17 +48,17 @@ type Row struct {
 
 	// Want is the set of allowed outcomes. The zero value means Reply.
 	Want Want
-	// By lists the servers that may answer. A row that wants a Reply names them.
-	By []string
+	// Servers lists those that may answer. A row that wants a Reply names them.
+	Servers []string
 	// Port is the server's port that the connection must reach. Zero means any.
 	Port uint16
 	// SeenAs is the client address that the server must see. The zero value means any.
 	SeenAs Peer
-	// Even requires answers spread evenly over all of By (an exact test with a false-alarm rate below 1e-6). Without
+	// Even requires answers spread evenly over all Servers (an exact test with a false-alarm rate below 1e-6). Without
 	// Times, the test detects servers that get no share; finer differences need more connections. In a row that allows
 	// other outcomes too, the unanswered probes count as the share of one more server.
 	Even bool
-	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of By each
+	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of Servers each
 	// time in less than one in a million rows.
 	Sticky bool
 	// Flow is the conntrack entry that a node must hold. The zero value requires none.
@@ -129,15 +129,15 @@ type peerKind uint8
 
 const (
 	peerAny peerKind = iota
-	peerItself
+	peerClient
 	peerNode
 	peerEgress
 	peerHairpin
 	peerEither
 )
 
-// Itself returns the client's own address and port: nothing has rewritten the source.
-func Itself() Peer { return Peer{kind: peerItself} }
+// ClientAddr returns the client's own address and port: nothing has rewritten the source.
+func ClientAddr() Peer { return Peer{kind: peerClient} }
 
 // NodeAddr returns the peer for any address of the node, because the address depends on the interface that the packet
 // leaves by.
@@ -146,18 +146,18 @@ func NodeAddr(node string) Peer { return Peer{peerNode, node} }
 // EgressOf returns the peer for the address of the interface by which the node sends to the pod that answered.
 func EgressOf(node string) Peer { return Peer{peerEgress, node} }
 
-// ItselfUnlessHairpin returns the peer for the client's own address. A client that reaches itself through the Service
-// may have any address.
-func ItselfUnlessHairpin() Peer { return Peer{kind: peerHairpin} }
+// ClientAddrUnlessHairpin returns the peer for the client's own address. A client that reaches itself through the
+// Service may have any address.
+func ClientAddrUnlessHairpin() Peer { return Peer{kind: peerHairpin} }
 
-// ItselfOrNode returns the peer for the client's own address or any address of a node: the API lets implementations
+// ClientAddrOrNode returns the peer for the client's own address or any address of a node: the API lets implementations
 // masquerade under the traffic policy Cluster. The report includes which of the two the servers saw.
-func ItselfOrNode() Peer { return Peer{kind: peerEither} }
+func ClientAddrOrNode() Peer { return Peer{kind: peerEither} }
 
 // String describes the client address in words.
 func (p Peer) String() string {
 	switch p.kind {
-	case peerItself:
+	case peerClient:
 		return "the client itself"
 	case peerNode:
 		return p.node
@@ -199,8 +199,8 @@ func (r Row) Protocol() string {
 // the family out.
 func (r Row) Probe(family lab.Family) string {
 	s := r.From
-	if r.As != (Target{}) {
-		s += " as " + r.As.String()
+	if r.Source != (Target{}) {
+		s += " as " + r.Source.String()
 	}
 	s += fmt.Sprintf(" -> %s/%s", r.To, r.Protocol())
 	if family != 0 {
@@ -241,7 +241,7 @@ func (r Row) Count() int {
 	case r.Even:
 		return leastDraws(len(r.shares()))
 	case r.Sticky:
-		return leastRepeats(len(r.By))
+		return leastRepeats(len(r.Servers))
 	}
 	return 1
 }
@@ -260,10 +260,11 @@ func (r Row) validate() error {
 	if r.From == "" {
 		bad("no sender")
 	}
-	if replies && len(r.By) == 0 {
+	if replies && len(r.Servers) == 0 {
 		bad("wants an answer but does not say by whom")
 	}
-	if !replies && (len(r.By) > 0 || r.Port != 0 || r.SeenAs != Peer{} || r.Flow != FlowWant{} || r.Even || r.Sticky) {
+	if !replies && (len(r.Servers) > 0 || r.Port != 0 || r.SeenAs != Peer{} || r.Flow != FlowWant{} || r.Even ||
+		r.Sticky) {
 		bad("judges an answer that it does not want")
 	}
 	if p := r.Protocol(); p != "tcp" && p != "udp" {
@@ -275,7 +276,7 @@ func (r Row) validate() error {
 	if w := r.Want.orReply(); r.Choice != "" && w&(w-1) == 0 {
 		bad("a choice needs at least two outcomes")
 	}
-	if r.Conn == "" && r.Moves {
+	if r.Conn == "" && r.MayMove {
 		bad("only a kept connection can move")
 	}
 	for _, f := range []Feature{r.If, r.Unless} {

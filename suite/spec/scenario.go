@@ -125,10 +125,11 @@ type World interface {
 	// must reach exactly one server, once. Rows mean the same as in a step, except that Times is ignored: probes go on
 	// until f returns.
 	During(ctx context.Context, rows []Row, f func(ctx context.Context, t Traffic) error) error
-	// Life returns the control of the proxier program on a node.
-	Life(node string) Life
-	// Enforcer returns the control of the program on a node that enforces network policies, which may be the proxier.
-	Enforcer(node string) Life
+	// ProxierControl returns the control of the proxier program on a node.
+	ProxierControl(node string) Control
+	// EnforcerControl returns the control of the program on a node that enforces network policies, which may be the
+	// proxier.
+	EnforcerControl(node string) Control
 	// Observe probes a row in every family that it applies to, and returns the observations without judging them.
 	Observe(ctx context.Context, row Row) ([]Observation, error)
 	// Probe sends one probe from a host to a target and keeps the connection open. The caller closes it.
@@ -199,8 +200,8 @@ func TryDo(err error) {
 // tried is what Try panics with.
 type tried struct{ err error }
 
-// Tried calls f and returns its error, or the error with which Try or Must ended f.
-func Tried(f func() error) (err error) {
+// Catch calls f and returns its error, or the error with which Try or Must ended f.
+func Catch(f func() error) (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:

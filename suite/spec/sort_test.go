@@ -10,7 +10,7 @@ import (
 func TestSortFindsWhatScenariosMayNotShare(t *testing.T) {
 	s := func(group, id string, ports ...uint16) Scenario {
 		return Scenario{ID: id, Group: group, Why: "a test", Priority: P0, Source: "this test", NodePorts: ports,
-			Steps: []Step{{Rows: []Row{{From: "a1", To: ClusterIPOf("web", 80), By: []string{"a1"}}}}}}
+			Steps: []Step{{Rows: []Row{{From: "a1", To: ClusterIPOf("web", 80), Servers: []string{"a1"}}}}}}
 	}
 	for want, all := range map[string][]Scenario{
 		"scenario one-two: written twice":                          {s("a", "one-two"), s("b", "one-one"), s("c", "one-two")},

@@ -71,7 +71,7 @@ func TestLeastDraws(t *testing.T) {
 		r := Row{Even: true}
 		counts := map[string]int{}
 		for i := range n {
-			r.By = append(r.By, string(rune('a'+i)))
+			r.Servers = append(r.Servers, string(rune('a'+i)))
 		}
 		if got := r.Count(); got != want {
 			t.Errorf("%d servers: %d connections, want %d", n, got, want)
@@ -80,18 +80,18 @@ func TestLeastDraws(t *testing.T) {
 			continue
 		}
 		for i := range want {
-			counts[r.By[i%(n-1)]]++
+			counts[r.Servers[i%(n-1)]]++
 		}
-		if evenly(counts, r.By) {
+		if evenly(counts, r.Servers) {
 			t.Errorf("%d connections to all but one of %d servers pass as even: %v", want, n, counts)
 		}
 	}
 	for n, want := range map[int]int{1: 1, 2: 21, 3: 14, 4: 11} { // 1/n^(draws-1) < 1e-6
-		if got := (Row{By: make([]string, n), Sticky: true}).Count(); got != want {
+		if got := (Row{Servers: make([]string, n), Sticky: true}).Count(); got != want {
 			t.Errorf("sticky, %d servers: %d connections, want %d", n, got, want)
 		}
 	}
-	if r := (Row{By: []string{"a", "b"}, Even: true, Times: 200}); r.Count() != 200 {
+	if r := (Row{Servers: []string{"a", "b"}, Even: true, Times: 200}); r.Count() != 200 {
 		t.Errorf("Times says 200, and %d are made", r.Count())
 	}
 }

@@ -11,8 +11,8 @@ type Target struct {
 	Service string
 	// Host is the node, pod or outside host that the address belongs to, for NodePortOf and HostPort.
 	Host string
-	// Which selects one of the host's addresses. The zero value is the primary one.
-	Which Which
+	// HostAddr selects one of the host's addresses. The zero value is the primary one.
+	HostAddr HostAddr
 	// Port is the Service's port (for VIP, NodePortOf and Ingress) or the port itself.
 	Port uint16
 	// RawPort makes a VIP target use Port unchanged, whether or not the Service has it.
@@ -33,12 +33,12 @@ const (
 	Literal                      // an address written out
 )
 
-// Which selects one of the addresses of a host.
-type Which uint8
+// HostAddr selects one of the addresses of a host.
+type HostAddr uint8
 
 // The addresses of a host. The zero value is the primary one.
 const (
-	Primary Which = iota
+	Primary HostAddr = iota
 	Secondary
 	Loopback
 )
@@ -58,9 +58,9 @@ func NodePortAt(node, service string, port uint16) Target {
 	return Target{Kind: NodePortOf, Host: node, Service: service, Port: port}
 }
 
-// On returns a copy of the target at another address of the host.
-func (t Target) On(which Which) Target {
-	t.Which = which
+// AtAddr returns a copy of the target at another address of the host.
+func (t Target) AtAddr(addr HostAddr) Target {
+	t.HostAddr = addr
 	return t
 }
 
@@ -81,7 +81,7 @@ func AddrAt(v4, v6 string, port uint16) Target {
 
 // String describes the target in words: "n1:nodePort(web:80)".
 func (t Target) String() string {
-	at := [...]string{"", "'s second address", "'s localhost"}[t.Which]
+	at := [...]string{"", "'s second address", "'s localhost"}[t.HostAddr]
 	switch t.Kind {
 	case VIP:
 		return fmt.Sprintf("clusterIP(%s):%d", t.Service, t.Port)

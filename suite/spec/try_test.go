@@ -7,19 +7,19 @@ import (
 	"testing"
 )
 
-func TestTried(t *testing.T) {
+func TestCatch(t *testing.T) {
 	wrong := errors.New("wrong")
-	if err := Tried(func() error { TryDo(nil); return nil }); err != nil {
-		t.Errorf("nothing went wrong, but Tried returns %v", err)
+	if err := Catch(func() error { TryDo(nil); return nil }); err != nil {
+		t.Errorf("nothing went wrong, but Catch returns %v", err)
 	}
-	if err := Tried(func() error { Try(1, wrong); return nil }); err != wrong {
+	if err := Catch(func() error { Try(1, wrong); return nil }); err != wrong {
 		t.Errorf("Try ends with %v, want it as it is", err)
 	}
-	if err := Tried(func() error { return wrong }); err != wrong {
+	if err := Catch(func() error { return wrong }); err != wrong {
 		t.Errorf("an error that is returned becomes %v", err)
 	}
 	var fault *HarnessError
-	if err := Tried(func() error { MustDo(wrong); return nil }); !errors.As(err, &fault) || !errors.Is(err, wrong) {
+	if err := Catch(func() error { MustDo(wrong); return nil }); !errors.As(err, &fault) || !errors.Is(err, wrong) {
 		t.Errorf("Must ends with %v, want a HarnessError", err)
 	}
 	defer func() {
@@ -27,5 +27,5 @@ func TestTried(t *testing.T) {
 			t.Errorf("another panic becomes %v", p)
 		}
 	}()
-	_ = Tried(func() error { panic("other") })
+	_ = Catch(func() error { panic("other") })
 }

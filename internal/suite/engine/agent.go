@@ -41,7 +41,7 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	a := &agent{
-		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.Endpoints, cancel: cancel,
+		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.EndpointsGate, cancel: cancel,
 		done: make(chan struct{}), changed: make(chan struct{}),
 	}
 	go a.run(ctx)

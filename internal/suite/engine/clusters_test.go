@@ -70,7 +70,7 @@ func TestANodeWithoutAProxierIsNotJudged(t *testing.T) {
 
 func TestAProxierOfASharedClusterIsNotEnded(t *testing.T) {
 	s := lives("kills-of-others", &spec.ClusterConfig{Shared: true}, func(ctx context.Context, _ spec.World,
-		n1 spec.Life) error {
+		n1 spec.Control) error {
 		return n1.Kill(ctx)
 	})
 	r := run(t, engine.Options{Proxiers: []spec.Proxier{none.New()}, Scenarios: []spec.Scenario{s}})[s.ID]

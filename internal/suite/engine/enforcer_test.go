@@ -34,13 +34,13 @@ func plain() spec.Proxier { return only{none.New(), spec.Features(spec.Topology)
 
 func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 	b := &book{}
-	s := lives("two-on-a-node", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World, n1 spec.Life) error {
+	s := lives("two-on-a-node", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World, n1 spec.Control) error {
 		for _, f := range []spec.Feature{spec.Topology, spec.NetworkPolicy} {
 			if !w.Features()[f] {
 				return fmt.Errorf("the world lacks %s", f)
 			}
 		}
-		guard := w.Enforcer("n1")
+		guard := w.EnforcerControl("n1")
 		return errors.Join(guard.Kill(ctx), guard.Start(ctx), w.Settle(ctx), n1.Kill(ctx))
 	})
 	s.Needs = []spec.Feature{spec.Topology, spec.NetworkPolicy}
@@ -68,12 +68,12 @@ func TestAnEnforcerIsPlacedBesideTheProxier(t *testing.T) {
 	}
 }
 
-// World.Life and World.Enforcer control the same program if it is both proxier and enforcer.
+// World.ProxierControl and World.EnforcerControl control the same program if it is both proxier and enforcer.
 func TestAProxierThatEnforces(t *testing.T) {
 	b := &book{}
 	s := lives("both-in-one", &spec.ClusterConfig{}, func(ctx context.Context, w spec.World,
-		_ spec.Life) error {
-		return w.Enforcer("n1").Kill(ctx)
+		_ spec.Control) error {
+		return w.EnforcerControl("n1").Kill(ctx)
 	})
 	s.Needs = []spec.Feature{spec.NetworkPolicy}
 	r := run(t, engine.Options{Proxiers: []spec.Proxier{diary{none.New(), "both", b}},
@@ -142,8 +142,8 @@ func TestFurtherNamespaces(t *testing.T) {
 	far := Backend("b2", "n2", In("two-namespaces-far"))
 	s.Given = append(s.Given, Namespace("two-namespaces-far", nil), far)
 	s.Steps = []spec.Step{{Rows: []spec.Row{
-		{From: "c1", To: spec.HostAt("two-namespaces-far/b2", 8080), By: []string{"two-namespaces-far/b2"}},
-		{From: "two-namespaces-far/b2", To: spec.HostAt("a2", 8080), By: []string{"a2"}},
+		{From: "c1", To: spec.HostAt("two-namespaces-far/b2", 8080), Servers: []string{"two-namespaces-far/b2"}},
+		{From: "two-namespaces-far/b2", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}},
 	}}}
 	ended := make(chan struct{})
 	after := simple("looks-after-it")

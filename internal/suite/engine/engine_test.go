@@ -75,16 +75,18 @@ func simple(id string) spec.Scenario {
 	return spec.Scenario{
 		ID: id, Group: "test", Why: "a pod reaches a pod", Priority: spec.P0, Source: "this test", HoldsWithoutProxier: true,
 		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2")},
-		Steps: []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}}}}},
+		Steps: []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}}}}},
 	}
 }
 
 func TestAFaultOfTheHarnessIsBroken(t *testing.T) {
 	unknownHost := simple("broken-unknown-host")
-	unknownHost.Steps = []spec.Step{{Rows: []spec.Row{{From: "nobody", To: spec.HostAt("a2", 8080), By: []string{"a2"}}}}}
+	unknownHost.Steps = []spec.Step{{Rows: []spec.Row{
+		{From: "nobody", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}},
+	}}}
 	noAddress := simple("broken-no-address")
 	noAddress.Steps = []spec.Step{{Rows: []spec.Row{{From: "c1", To: spec.ClusterIPOf("missing", 80),
-		By: []string{"a2"}}}}}
+		Servers: []string{"a2"}}}}}
 	badAction := simple("broken-action")
 	badAction.Steps = []spec.Step{{Do: []spec.Action{Delete("Pod", "missing")}, Rows: simple("x-y").Steps[0].Rows}}
 	badScene := simple("broken-scene")
@@ -132,9 +134,9 @@ func TestAPassTellsWhatItHasFoundOut(t *testing.T) {
 	s.Given = []store.Object{Backend("a1", "n1"), Pod("c1", "n1")}
 	s.Steps = []spec.Step{{
 		Rows: []spec.Row{
-			{From: "c1", To: served, Want: spec.Reply | spec.Silence, By: []string{"a1"}, Choice: "a server"},
+			{From: "c1", To: served, Want: spec.Reply | spec.Silence, Servers: []string{"a1"}, Choice: "a server"},
 			{From: "c1", To: spec.HostAt("a1", 9), Want: spec.Refused | spec.Silence, Choice: "nobody"},
-			{From: "c1", To: served, By: []string{"a1"}},
+			{From: "c1", To: served, Servers: []string{"a1"}},
 		},
 		Check: func(_ context.Context, w spec.World) error {
 			w.Note("it took 3ms")

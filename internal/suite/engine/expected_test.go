@@ -21,8 +21,8 @@ import (
 // deviant has a row that does not hold, answered by a2 instead of a1, and one that holds, in each of two steps.
 func deviant(id string) spec.Scenario {
 	rows := []spec.Row{
-		{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a1"}},
-		{From: "n1", To: spec.HostAt("a2", 8080), By: []string{"a2"}},
+		{From: "c1", To: spec.HostAt("a2", 8080), Servers: []string{"a1"}},
+		{From: "n1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}},
 	}
 	s := simple(id)
 	s.Given = []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")}
@@ -104,7 +104,7 @@ func TestWhatIsExpectedIsKnown(t *testing.T) {
 		t.Errorf("the rows after a known failure: %+v", got)
 	}
 	for _, id := range []string{"e-not-asked", "e-partly"} {
-		if got := results[id].NotAsked; len(got) != 1 || got[0] != "c1/host (only without clusterip)" {
+		if got := results[id].OmittedRows; len(got) != 1 || got[0] != "c1/host (only without clusterip)" {
 			t.Errorf("%s: not asked: %q", id, got)
 		}
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// life is a program on one node of a world. It implements spec.Life.
+// life is a program on one node of a world. It implements spec.Control.
 type life struct {
 	world *world
 	fleet *fleet
 	node  string
 }
 
-func (w *world) Life(node string) spec.Life { return life{w, w.env.proxier, node} }
+func (w *world) ProxierControl(node string) spec.Control { return life{w, w.env.proxier, node} }
 
-func (w *world) Enforcer(node string) spec.Life { return life{w, w.env.enforcing(), node} }
+func (w *world) EnforcerControl(node string) spec.Control { return life{w, w.env.enforcing(), node} }
 
 // agent returns the place of the node's agent, or an error if the scenario must not control it.
 func (l life) agent() (**agent, error) {

@@ -63,10 +63,12 @@ func (i diaryInstance) Kill(context.Context) error                   { i.note("k
 func (i diaryInstance) Cleanup(context.Context) error                { i.note("cleanup"); return nil }
 
 // lives is a scenario that does something with the proxier of n1.
-func lives(id string, own *spec.ClusterConfig, do func(context.Context, spec.World, spec.Life) error) spec.Scenario {
+func lives(id string, own *spec.ClusterConfig, do func(context.Context, spec.World, spec.Control) error) spec.Scenario {
 	s := simple(id)
 	s.Cluster = own
-	s.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error { return do(ctx, w, w.Life("n1")) }}}
+	s.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+		return do(ctx, w, w.ProxierControl("n1"))
+	}}}
 	return s
 }
 
@@ -79,7 +81,7 @@ func TestTheLifeOfAProxier(t *testing.T) {
 		return w.Settle(ctx)
 	}
 	s := lives("proxier-comes-and-goes", &spec.ClusterConfig{},
-		func(ctx context.Context, w spec.World, n1 spec.Life) error {
+		func(ctx context.Context, w spec.World, n1 spec.Control) error {
 			for _, do := range []func() error{
 				func() error { return n1.Kill(ctx) },
 				func() error { return settled(ctx, w) }, // which does not wait for n1
@@ -118,8 +120,8 @@ func TestTheLifeOfAProxier(t *testing.T) {
 }
 
 func TestALifeThatIsNotToBeTouched(t *testing.T) {
-	kill := func(ctx context.Context, _ spec.World, n1 spec.Life) error { return n1.Kill(ctx) }
-	swap := func(ctx context.Context, _ spec.World, n1 spec.Life) error { return n1.Switch(ctx) }
+	kill := func(ctx context.Context, _ spec.World, n1 spec.Control) error { return n1.Kill(ctx) }
+	swap := func(ctx context.Context, _ spec.World, n1 spec.Control) error { return n1.Switch(ctx) }
 	results := run(t, engine.Options{
 		Proxiers:  []spec.Proxier{bad{Proxier: none.New(), name: "plain"}},
 		Scenarios: []spec.Scenario{lives("shared-one", nil, kill), lives("no-other-mode", &spec.ClusterConfig{}, swap)},
@@ -139,7 +141,7 @@ func TestALifeThatIsNotToBeTouched(t *testing.T) {
 
 // During judges every probe: later successes do not make up for a failed one.
 func TestTrafficBesideSomethingElse(t *testing.T) {
-	direct := spec.Row{From: "c1", To: spec.HostAt("a2", 8080), By: []string{"a2"}}
+	direct := spec.Row{From: "c1", To: spec.HostAt("a2", 8080), Servers: []string{"a2"}}
 	during := func(id string, f func(context.Context, spec.World, spec.Traffic) error) spec.Scenario {
 		s := simple(id)
 		s.Steps = []spec.Step{{Check: func(ctx context.Context, w spec.World) error {

@@ -87,8 +87,8 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 		Patience: p.patience, IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 		// Masqueraded packets have the node's address, too.
-		Low:    p.Lab().Node(row.From) != nil && row.SeenAs == spec.Itself(),
-		Fences: p.fences(from, family, row.By),
+		Low:    p.Lab().Node(row.From) != nil && row.SeenAs == spec.ClientAddr(),
+		Fences: p.fences(from, family, row.Servers),
 	}
 	// Network policies may drop a pod's echoes, but not those of its node, which sends them from the same CPU.
 	if pod := p.Lab().Pod(from.Name()); pod != nil && p.Features()[spec.NetworkPolicy] {
@@ -115,12 +115,12 @@ func (p *prober) checkProxier(row spec.Row, from *lab.Host) error {
 
 // source returns the address and port that a row sends from. For zero values the probe chooses.
 func (p *prober) source(row spec.Row, family lab.Family) (netip.AddrPort, error) {
-	if row.As == (spec.Target{}) {
+	if row.Source == (spec.Target{}) {
 		return netip.AddrPortFrom(netip.Addr{}, row.SourcePort), nil
 	}
-	addr, err := p.address(row.As, family)
+	addr, err := p.address(row.Source, family)
 	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("send as %s: %w", row.As, err)
+		return netip.AddrPort{}, fmt.Errorf("send as %s: %w", row.Source, err)
 	}
 	return netip.AddrPortFrom(addr, row.SourcePort), nil
 }
@@ -181,7 +181,7 @@ func (p *prober) sendKept(ctx context.Context, row spec.Row, probe traffic.Probe
 	if err := p.complete(row, o); err != nil {
 		return err
 	}
-	if o.Outcome == traffic.Reply && (row.Moves || k.first == "") {
+	if o.Outcome == traffic.Reply && (row.MayMove || k.first == "") {
 		k.first = o.Server
 	}
 	return nil

@@ -18,12 +18,12 @@ type record struct {
 	stepName string // of the current step
 	checked  bool   // a check of a step has judged
 
-	mu       sync.Mutex
-	probed   []spec.Probed // every row that was judged, for the report
-	notAsked []string      // rows that concern other proxiers
-	remarks  []string      // printed with the verdict of a pass
-	expected *expected
-	failures []failedRows // the rows that did not hold, for the evidence of a failure
+	mu          sync.Mutex
+	probed      []spec.Probed // every row that was judged, for the report
+	omittedRows []string      // rows that concern other proxiers
+	remarks     []string      // printed with the verdict of a pass
+	expected    *expected
+	failures    []failedRows // the rows that did not hold, for the evidence of a failure
 }
 
 // probed is a row in one family with its observations.
@@ -88,7 +88,7 @@ func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 }
 
 // empty reports whether rows were omitted and nothing else was judged.
-func (r *record) empty() bool { return len(r.notAsked) > 0 && len(r.probed) == 0 && !r.checked }
+func (r *record) empty() bool { return len(r.omittedRows) > 0 && len(r.probed) == 0 && !r.checked }
 
 // omit records a row that does not apply to this proxier.
 func (r *record) omit(row spec.Row) {
@@ -99,8 +99,8 @@ func (r *record) omit(row spec.Row) {
 	text := fmt.Sprintf("%s (%s)", row.Label(r.stepName), why)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !slices.Contains(r.notAsked, text) {
-		r.notAsked = append(r.notAsked, text)
+	if !slices.Contains(r.omittedRows, text) {
+		r.omittedRows = append(r.omittedRows, text)
 	}
 }
 

@@ -104,7 +104,7 @@ func (s *scope) hostAddr(to spec.Target, family lab.Family) (netip.Addr, error) 
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	switch to.Which {
+	switch to.HostAddr {
 	case spec.Loopback:
 		if family == lab.V6 {
 			return netip.IPv6Loopback(), nil

@@ -157,7 +157,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 	result = verdictOf(err)
 	result.Took = time.Since(began)
 	if w != nil {
-		result.Probed, result.NotAsked = w.record.probed, w.record.notAsked
+		result.Probed, result.OmittedRows = w.record.probed, w.record.omittedRows
 		if result.Verdict == spec.Pass {
 			result.Reason = strings.Join(w.remarks, "\n")
 		}
@@ -190,7 +190,7 @@ func guard(f func() error) (err error) {
 			err = spec.HarnessErrorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	return spec.Tried(f)
+	return spec.Catch(f)
 }
 
 // notBuilt returns the result if no cluster could be built: a skip if the proxier does not support the configuration.

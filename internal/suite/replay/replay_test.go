@@ -55,7 +55,7 @@ func TestPodsServeAndStandOnRealNodes(t *testing.T) {
 			fixture.Pod("a", "n2", fixture.UDP(53), fixture.Named("web", 8080)), fixture.Pod("b", "n1"), fixture.Service("web"),
 		},
 		Steps: []spec.Step{{Name: "it serves", Rows: []spec.Row{{From: "b", To: spec.ClusterIPOf("web", 80),
-			By: []string{"a"}, Times: 3}}}},
+			Servers: []string{"a"}, Times: 3}}}},
 	}
 	var b bytes.Buffer
 	if err := replay.Write(&b, s, "worker-1", "worker-2"); err != nil {

@@ -58,7 +58,7 @@ func (r Report) WriteMatrix(w io.Writer) error {
 	}
 	t.Flush()
 	r.writeKnown(&b)
-	r.writeNotAsked(&b)
+	r.writeOmittedRows(&b)
 	r.writeRemarks(&b)
 	r.writeSlowest(&b)
 	r.writeSkips(&b)
@@ -79,8 +79,8 @@ func (p Proxier) counts() string {
 	if p.NotRun > 0 {
 		text += fmt.Sprintf(", %d %s", p.NotRun, spec.NotRun)
 	}
-	if p.NotAsked > 0 {
-		text += fmt.Sprintf("; %d rows not asked", p.NotAsked)
+	if p.OmittedRows > 0 {
+		text += fmt.Sprintf("; %d rows not asked", p.OmittedRows)
 	}
 	return text
 }
@@ -95,10 +95,10 @@ func (r Report) writeKnown(b *strings.Builder) {
 	}
 }
 
-func (r Report) writeNotAsked(b *strings.Builder) {
+func (r Report) writeOmittedRows(b *strings.Builder) {
 	for _, x := range r.Results {
-		if len(x.NotAsked) > 0 {
-			fmt.Fprintf(b, "○ %s on %s, not asked: %s\n", x.Scenario, x.Proxier, strings.Join(x.NotAsked, ", "))
+		if len(x.OmittedRows) > 0 {
+			fmt.Fprintf(b, "○ %s on %s, not asked: %s\n", x.Scenario, x.Proxier, strings.Join(x.OmittedRows, ", "))
 		}
 	}
 }

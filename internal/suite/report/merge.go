@@ -103,7 +103,7 @@ func (r *Report) count(x Result) {
 		p.Broken++
 	}
 	p.TookMS += x.TookMS
-	p.NotAsked += len(x.NotAsked)
+	p.OmittedRows += len(x.OmittedRows)
 }
 
 // skippedFor returns the counter of scenarios that were skipped for a cause.

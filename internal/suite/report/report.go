@@ -48,24 +48,24 @@ type Proxier struct {
 	NotOffered     int `json:"not_offered"`
 	NotRun         int `json:"not_run"`
 	Broken         int `json:"broken"`
-	// NotAsked is the number of rows that were left out because they concern other proxiers.
-	NotAsked int   `json:"not_asked"`
-	TookMS   int64 `json:"took_ms"` // the sum over its scenarios, which run side by side
+	// OmittedRows is the number of rows that were left out because they concern other proxiers.
+	OmittedRows int   `json:"not_asked"`
+	TookMS      int64 `json:"took_ms"` // the sum over its scenarios, which run side by side
 }
 
 // Result is one cell of the matrix.
 type Result struct {
-	Scenario string         `json:"scenario"`
-	Proxier  string         `json:"proxier"`
-	Priority spec.Priority  `json:"priority"`
-	Verdict  spec.Verdict   `json:"verdict"`
-	Reason   string         `json:"reason"`
-	Missing  []spec.Feature `json:"missing"`
-	Cause    spec.Cause     `json:"cause,omitempty"`     // of a skip
-	Known    []string       `json:"known,omitempty"`     // the known deviations that it showed
-	NotAsked []string       `json:"not_asked,omitempty"` // rows that were left out, with the reason
-	TookMS   int64          `json:"took_ms"`
-	Files    []string       `json:"files"`
+	Scenario    string         `json:"scenario"`
+	Proxier     string         `json:"proxier"`
+	Priority    spec.Priority  `json:"priority"`
+	Verdict     spec.Verdict   `json:"verdict"`
+	Reason      string         `json:"reason"`
+	Missing     []spec.Feature `json:"missing"`
+	Cause       spec.Cause     `json:"cause,omitempty"`     // of a skip
+	Known       []string       `json:"known,omitempty"`     // the known deviations that it showed
+	OmittedRows []string       `json:"not_asked,omitempty"` // rows that were left out, with the reason
+	TookMS      int64          `json:"took_ms"`
+	Files       []string       `json:"files"`
 	// Probed is what was sent, wanted and seen. Nothing was where a scenario did not run.
 	Probed []spec.Probed `json:"probed,omitempty"`
 
@@ -79,7 +79,7 @@ func New(version, kernel, cluster string, results []spec.Result) Report {
 		r.Results = append(r.Results, Result{
 			Scenario: x.Scenario.ID, Proxier: x.Proxier, Priority: x.Scenario.Priority, Verdict: x.Verdict,
 			Reason: x.Reason, Cause: x.Cause, TookMS: x.Took.Milliseconds(),
-			Known: x.Known, NotAsked: x.NotAsked, Probed: x.Probed,
+			Known: x.Known, OmittedRows: x.OmittedRows, Probed: x.Probed,
 			Missing: append([]spec.Feature{}, x.Missing...), Files: append([]string{}, x.Files...), // [] in JSON, not null
 			scenario: x.Scenario,
 		})

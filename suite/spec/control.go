@@ -4,9 +4,9 @@ package spec
 
 import "context"
 
-// Life starts and ends a program, the proxier or the enforcer, on one node, as the node's administrator would. A
+// Control starts and ends a program, the proxier or the enforcer, on one node, as the node's administrator would. A
 // scenario that ends one needs a cluster of its own. Settle does not wait for a node without a running program.
-type Life interface {
+type Control interface {
 	// Kill ends the program as SIGKILL does: its sockets close, and what it has programmed in the kernel stays.
 	Kill(ctx context.Context) error
 	// Start starts the program in any state of the node, and kills a running one first. It returns before the first
