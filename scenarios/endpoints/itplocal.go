@@ -33,10 +33,10 @@ func itplocal() []spec.Scenario {
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
 				{From: "c1", To: spec.ClusterIPOf("exposed", 80), Servers: []string{"a1"}},
-				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
-				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
-				{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: Denied},
-				{From: "n3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: Denied},
+				{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: DropOrReject},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: DropOrReject},
+				{From: "c3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: DropOrReject},
+				{From: "n3", To: spec.ClusterIPOf("exposed", 80), Times: 3, Want: DropOrReject},
 			}}},
 		},
 		{
@@ -48,11 +48,11 @@ func itplocal() []spec.Scenario {
 			},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.ClusterIPOf("web", 80), Times: 25, Servers: []string{"a1"}},
-				{From: "n3", To: spec.ClusterIPOf("web", 80), Want: Denied},
+				{From: "n3", To: spec.ClusterIPOf("web", 80), Want: DropOrReject},
 				{From: "c1", To: spec.ClusterIPOf("host", 80), Times: 25, Servers: []string{"h1"}},
 				{From: "n1", To: spec.ClusterIPOf("host", 80), Times: 25, Servers: []string{"h1"}},
-				{From: "c3", To: spec.ClusterIPOf("host", 80), Want: Denied},
-				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: Denied},
+				{From: "c3", To: spec.ClusterIPOf("host", 80), Want: DropOrReject},
+				{From: "n3", To: spec.ClusterIPOf("host", 80), Want: DropOrReject},
 			}}},
 		},
 		itpLocalNotExternal(),
@@ -64,8 +64,8 @@ func itplocal() []spec.Scenario {
 				Do: []spec.Action{Ingress("web", "203.0.113.62", "2001:db8:113::62"),
 					RouteVia("client", "203.0.113.62", "2001:db8:113::62", "n3")},
 				Rows: []spec.Row{
-					{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
-					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: Denied},
+					{From: "c3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: DropOrReject},
+					{From: "n3", To: spec.ClusterIPOf("web", 80), Times: 3, Want: DropOrReject},
 					{From: "client", To: spec.NodePortAt("n3", "web", 80), Times: 3, Want: spec.Silence},
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Want: spec.Silence},
 					{From: "c3", To: spec.IngressOf("web", 80), Servers: []string{"a1"}},
@@ -127,7 +127,7 @@ func toggle() spec.Scenario {
 // on.
 func underPolicy(ctx context.Context, w spec.World, t spec.Traffic, to corev1.ServiceInternalTrafficPolicy,
 	row spec.Row) error {
-	Make(ctx, w, Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }))
+	RunActions(ctx, w, Edit("web", func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = &to }))
 	row.From, row.To = "c1", spec.ClusterIPOf("web", 80)
 	datagrams := row
 	datagrams.Proto = "udp"

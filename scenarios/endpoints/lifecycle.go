@@ -98,10 +98,10 @@ func programmingLatency() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			for i := range 50 {
-				Make(ctx, w, Readiness("a2", i%2 == 1))
+				RunActions(ctx, w, Readiness("a2", i%2 == 1))
 			}
 			// The last of the fifty made a2 ready; one more takes a1 away.
-			Make(ctx, w, Readiness("a1", false))
+			RunActions(ctx, w, Readiness("a1", false))
 			return w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 30, Servers: []string{"a2"}})
 		}}},
 	}
@@ -114,7 +114,7 @@ func externalNameTransitions() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "ClusterIP, then ExternalName", Check: func(ctx context.Context, w spec.World) error {
 				spec.TryDo(w.Expect(ctx, spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}}))
-				former := Pin(w, spec.ClusterIPOf("web", 80), "tcp")
+				former := ResolveLiteral(w, spec.ClusterIPOf("web", 80), "tcp")
 				spec.MustDo(w.Apply(Service("web", ExternalName("example.org"))))
 				return w.Expect(ctx, spec.Row{From: "c1", To: former, Want: spec.NotServed})
 			}},
@@ -145,7 +145,7 @@ func scaleToZeroAndBack() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "two endpoints", Rows: everyWay(spec.Row{Servers: []string{"a1", "a2"}})},
 			{Name: "none", Do: []spec.Action{Readiness("a1", false), Readiness("a2", false)},
-				Rows: Unserved(everyWay(spec.Row{})...)},
+				Rows: WantRefused(everyWay(spec.Row{})...)},
 			{Name: "one again", Do: []spec.Action{Readiness("a2", true)}, Rows: everyWay(spec.Row{Servers: []string{"a2"},
 				Times: 3})},
 		},
@@ -177,7 +177,7 @@ func notReadyExcluded() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Times: lifecycleDraws, Servers: []string{"a2"}},
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: lifecycleDraws, Servers: []string{"a2"}},
 			}},
-			{Name: "none is", Do: []spec.Action{Readiness("a2", false)}, Rows: Unserved(
+			{Name: "none is", Do: []spec.Action{Readiness("a2", false)}, Rows: WantRefused(
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3},
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Times: 3},
 			)},
@@ -248,7 +248,7 @@ func terminatingLocal() spec.Scenario {
 				Rows: append(onItsNode("n1", "c1", "a1"), append(
 					onItsNode("n2", "c2", "a2"),
 					spec.Row{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence},
-					spec.Row{From: "c3", To: spec.ClusterIPOf("web", 80), Want: Denied},
+					spec.Row{From: "c3", To: spec.ClusterIPOf("web", 80), Want: DropOrReject},
 				)...)},
 			{
 				Name: "a ready one joins a1's node", Do: []spec.Action{Apply(Backend("b1", "n1"))},
@@ -257,7 +257,7 @@ func terminatingLocal() spec.Scenario {
 			{Name: "a1 and b1 no longer serve", Do: []spec.Action{Readiness("b1", false), Terminate("a1", false)},
 				Rows: []spec.Row{
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Silence},
-					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: Denied},
+					{From: "c1", To: spec.ClusterIPOf("web", 80), Want: DropOrReject},
 				}},
 		},
 	}

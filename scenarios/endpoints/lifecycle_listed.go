@@ -25,7 +25,7 @@ func conditionDefaults() spec.Scenario {
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
-				Slice("sound", "web", "", 8080, Listed{Host: "a1"}, Listed{Host: "a2", Placeless: true}), junk,
+				Slice("sound", "web", "", 8080, SliceEndpoint{Host: "a1"}, SliceEndpoint{Host: "a2", NoNodeName: true}), junk,
 			},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1", "a2"}, Even: true},
@@ -86,10 +86,14 @@ func ipReuse() spec.Scenario {
 		},
 		Steps: []spec.Step{{
 			Do: []spec.Action{
-				Slice("early-1", "early", "", 8080, Listed{Host: "a1", State: Running}, Listed{Host: "a2", State: Running}),
-				Slice("early-2", "early", "", 8080, Listed{Host: "a1", State: Ending}, Listed{Host: "a2", State: Dying}),
-				Slice("late-1", "late", "", 8080, Listed{Host: "a1", State: Dying}, Listed{Host: "a2", State: Ending}),
-				Slice("late-2", "late", "", 8080, Listed{Host: "a1", State: Running}, Listed{Host: "a2", State: Running}),
+				Slice("early-1", "early", "", 8080, SliceEndpoint{Host: "a1", State: Running},
+					SliceEndpoint{Host: "a2", State: Running}),
+				Slice("early-2", "early", "", 8080, SliceEndpoint{Host: "a1", State: Ending},
+					SliceEndpoint{Host: "a2", State: Dying}),
+				Slice("late-1", "late", "", 8080, SliceEndpoint{Host: "a1", State: Dying},
+					SliceEndpoint{Host: "a2", State: Ending}),
+				Slice("late-2", "late", "", 8080, SliceEndpoint{Host: "a1", State: Running},
+					SliceEndpoint{Host: "a2", State: Running}),
 			},
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("early", 80), Servers: []string{"a1", "a2"}, Even: true},
@@ -106,19 +110,19 @@ func eventOrder() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2")},
 		Steps: []spec.Step{
 			{Name: "the slices come first", Do: []spec.Action{
-				Slice("one", "web", "", 8080, Listed{Host: "a1"}), settled, Apply(Service("web", Selecting(""))),
+				Slice("one", "web", "", 8080, SliceEndpoint{Host: "a1"}), settled, Apply(Service("web", Selecting(""))),
 			}, Rows: servedBy("a1")},
 			{Name: "the Service goes first", Do: []spec.Action{Delete("Service", "web")}, Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
 			}},
 			{Name: "the slices change meanwhile", Do: []spec.Action{
-				DeleteSlice("one"), Slice("two", "web", "", 8080, Listed{Host: "a2"}), settled, Apply(Service("web",
+				DeleteSlice("one"), Slice("two", "web", "", 8080, SliceEndpoint{Host: "a2"}), settled, Apply(Service("web",
 					Selecting(""))),
 			}, Rows: servedBy("a2")},
-			{Name: "the slices go first", Do: []spec.Action{DeleteSlice("two")}, Rows: Unserved(
+			{Name: "the slices go first", Do: []spec.Action{DeleteSlice("two")}, Rows: WantRefused(
 				spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)},
 			)},
-			{Name: "the Service was there first", Do: []spec.Action{Slice("three", "web", "", 8080, Listed{Host: "a1"})},
+			{Name: "the Service was there first", Do: []spec.Action{Slice("three", "web", "", 8080, SliceEndpoint{Host: "a1"})},
 				Rows: servedBy("a1")},
 		},
 	}

@@ -19,8 +19,9 @@ func topology() []spec.Scenario {
 				Service("web", Prefer(corev1.ServiceTrafficDistributionPreferClose))),
 			Steps: []spec.Step{{
 				Do: []spec.Action{Slice("all", "hinted", "", 8080,
-					Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2", ForZones: []string{"east", "west"}},
-					Listed{Host: "a3", ForZones: []string{"west"}},
+					SliceEndpoint{Host: "a1", ForZones: []string{"east"}},
+					SliceEndpoint{Host: "a2", ForZones: []string{"east", "west"}},
+					SliceEndpoint{Host: "a3", ForZones: []string{"west"}},
 				)},
 				Rows: []spec.Row{
 					even("c1", "hinted", "a1", "a2"), even("c2", "hinted", "a2", "a3"), even("n3", "hinted", "a2", "a3"),
@@ -62,7 +63,7 @@ func topology() []spec.Scenario {
 				{
 					Name: "n1 is in the east",
 					Do: []spec.Action{Slice("all", "web", "", 8080,
-						Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2", ForZones: []string{"west"}})},
+						SliceEndpoint{Host: "a1", ForZones: []string{"east"}}, SliceEndpoint{Host: "a2", ForZones: []string{"west"}})},
 					Rows: []spec.Row{only("c1", "web", "a1")},
 				},
 				{Name: "n1 is in the west", Do: []spec.Action{Zone("n1", "west")}, Rows: []spec.Row{only("c1", "web", "a2")}},
@@ -100,11 +101,12 @@ func topoHintsIgnoredWhenIncomplete() spec.Scenario {
 		Given: append(clientsAndBackends(), Service("missing", Selecting("")), Service("elsewhere", Selecting(""))),
 		Steps: []spec.Step{{
 			Do: []spec.Action{
-				Slice("missing", "missing", "", 8080, Listed{Host: "a1", ForZones: []string{"east"}}, Listed{Host: "a2"}),
+				Slice("missing", "missing", "", 8080, SliceEndpoint{Host: "a1", ForZones: []string{"east"}},
+					SliceEndpoint{Host: "a2"}),
 				Slice("elsewhere", "elsewhere", "", 8080,
-					Listed{Host: "a1", ForZones: []string{"north"}}, Listed{Host: "a2", ForZones: []string{"west"}},
+					SliceEndpoint{Host: "a1", ForZones: []string{"north"}}, SliceEndpoint{Host: "a2", ForZones: []string{"west"}},
 					// What is not ready has no say.
-					Listed{Host: "a3", State: Unready}),
+					SliceEndpoint{Host: "a3", State: Unready}),
 			},
 			Rows: []spec.Row{
 				even("c1", "missing", "a1", "a2"), even("c2", "missing", "a1", "a2"),
@@ -120,8 +122,8 @@ func clientsAndBackends() []store.Object {
 
 // contrary lists each node's endpoint for the zone of the other.
 func contrary(service string) spec.Action {
-	return Slice(service, service, "", 8080, Listed{Host: "a1", ForZones: []string{"west"}},
-		Listed{Host: "a2", ForZones: []string{"east"}})
+	return Slice(service, service, "", 8080, SliceEndpoint{Host: "a1", ForZones: []string{"west"}},
+		SliceEndpoint{Host: "a2", ForZones: []string{"east"}})
 }
 
 // only wants every connection to a Service served by one pod, even wants them spread over several.

@@ -124,7 +124,7 @@ func droppedOnTheWay(ctx context.Context, w spec.World) error {
 // noEndpointSees wants the rows, which have one client, to lead none of its packets to an endpoint. One that got them
 // would answer from an address that the client has not asked.
 func noEndpointSees(ctx context.Context, w spec.World, endpoints []string, rows ...spec.Row) error {
-	caught := spec.Try(CatchRows(ctx, w, endpoints, rows...))
+	caught := spec.Try(CaptureRows(ctx, w, endpoints, rows...))
 	client := spec.Must(w.Host(rows[0].From)).Addrs()
 	for _, c := range caught {
 		if slices.Contains(client, c.Src.Addr()) && c.Dst.Port() == 8080 {

@@ -108,7 +108,7 @@ func externalipOnNode() spec.Scenario {
 		Steps: []spec.Step{{
 			// The address is there before the Service is: not every proxier looks at addresses when nothing else changes.
 			Do: []spec.Action{
-				Alias("n1", "198.51.100.23", "2001:db8:51::23"), Serve("n1", "tcp", 8023),
+				AddAddress("n1", "198.51.100.23", "2001:db8:51::23"), Serve("n1", "tcp", 8023),
 				RouteVia("client", "198.51.100.23", "2001:db8:51::23", "n1"),
 				Apply(Service("web", ExternalIPs("198.51.100.23", "2001:db8:51::23"))),
 			},

@@ -69,7 +69,7 @@ func healthPorts() []spec.Scenario {
 					return fmt.Errorf("at first: %w", err)
 				}
 				spec.TryDo(after(ctx, w, policy(corev1.ServiceExternalTrafficPolicyCluster), first, closed))
-				Make(ctx, w, policy(corev1.ServiceExternalTrafficPolicyLocal))
+				RunActions(ctx, w, policy(corev1.ServiceExternalTrafficPolicyLocal))
 				second := HealthPort(w, "web")
 				if err := saysAt(ctx, w, second, "/", open); err != nil {
 					return fmt.Errorf("policy Local again: %w", err)
@@ -188,7 +188,7 @@ func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods in
 
 // after makes a change and wants the port to answer so.
 func after(ctx context.Context, w spec.World, change spec.Action, port uint16, want codes) error {
-	Make(ctx, w, change)
+	RunActions(ctx, w, change)
 	if err := saysAt(ctx, w, port, "/", want); err != nil {
 		return fmt.Errorf("after %q: %w", change.Name, err)
 	}
@@ -259,7 +259,7 @@ func proxierSays(healthz, livez codes) Check {
 // taint marks a node as the autoscaler does before it deletes the machine, or takes the mark away.
 func taint(node string, doomed bool) spec.Action {
 	const key = "ToBeDeletedByClusterAutoscaler"
-	return Change(fmt.Sprintf("node %s doomed=%t", node, doomed), func(w spec.World) error {
+	return NewAction(fmt.Sprintf("node %s doomed=%t", node, doomed), func(w spec.World) error {
 		return store.Update(w.Store(), "", node, func(n *corev1.Node) {
 			n.Spec.Taints = nil
 			if doomed {

@@ -25,7 +25,8 @@ func loadbalancer() []spec.Scenario {
 			Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{
 				{Name: "by n1", Do: []spec.Action{
-					Alias("n2", owned4, owned6), IngressIPs("web", corev1.LoadBalancerIPModeVIP, nobodys4, nobodys6, owned4, owned6),
+					AddAddress("n2", owned4, owned6),
+					IngressIPs("web", corev1.LoadBalancerIPModeVIP, nobodys4, nobodys6, owned4, owned6),
 					RouteVia("client", nobodys4, nobodys6, "n1"), RouteVia("client", owned4, owned6, "n1"),
 				}, Rows: anyNodeRows()},
 				{Name: "by n2, which has one of the addresses", Do: []spec.Action{
@@ -42,7 +43,7 @@ func loadbalancer() []spec.Scenario {
 			Steps: []spec.Step{{
 				Do: []spec.Action{
 					IngressIPs("web", corev1.LoadBalancerIPModeProxy, "203.0.113.24", "2001:db8:113::24"),
-					Alias("router", "203.0.113.24", "2001:db8:113::24"), Serve("router", "tcp", 80),
+					AddAddress("router", "203.0.113.24", "2001:db8:113::24"), Serve("router", "tcp", 80),
 				},
 				Rows: []spec.Row{
 					{From: "c1", To: spec.IngressOf("web", 80), Servers: []string{"router"}, Port: 80},
@@ -55,7 +56,7 @@ func loadbalancer() []spec.Scenario {
 			ID: "lb-without-nodeports", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), withoutNodePorts)},
 			Steps: []spec.Step{{
-				Do: Exposed("web", "203.0.113.25", "2001:db8:113::25"),
+				Do: IngressViaN1("web", "203.0.113.25", "2001:db8:113::25"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}, Port: 8080},
 				},
@@ -78,7 +79,7 @@ func loadbalancer() []spec.Scenario {
 			ID: "lb-no-announcement", Needs: []spec.Feature{spec.LoadBalancer, spec.VirtualIP},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
-				Do:    Exposed("web", "203.0.113.30", "2001:db8:113::30"),
+				Do:    IngressViaN1("web", "203.0.113.30", "2001:db8:113::30"),
 				Rows:  []spec.Row{{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}}},
 				Check: nobodyAnswers,
 			}},
@@ -95,7 +96,7 @@ func shortcuts() []spec.Scenario {
 			ID: "lb-vip-from-external", Needs: []spec.Feature{spec.LoadBalancer},
 			Given: []store.Object{Backend("a1", "n1"), Backend("a2", "n2"), Service("web", LoadBalancer())},
 			Steps: []spec.Step{{
-				Do: Exposed("web", "203.0.113.27", "2001:db8:113::27"),
+				Do: IngressViaN1("web", "203.0.113.27", "2001:db8:113::27"),
 				Check: func(ctx context.Context, w spec.World) error {
 					return awayFromRouter(ctx, w, spec.Row{
 						From: "client", To: spec.IngressOf("web", 80), Times: 10, Servers: []string{"a1", "a2"}, Port: 8080,
@@ -126,7 +127,7 @@ func shortcuts() []spec.Scenario {
 				Do: []spec.Action{
 					Ingress("web", "203.0.113.26", "2001:db8:113::26"),
 					RouteVia("client", "203.0.113.26", "2001:db8:113::26", "n1"),
-					Alias("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026),
+					AddAddress("router", "203.0.113.26", "2001:db8:113::26"), Serve("router", "tcp", 8026),
 					Serve("router", "udp", 8026),
 				},
 				Rows: []spec.Row{
@@ -177,7 +178,7 @@ func nobodyAnswers(ctx context.Context, w spec.World) error {
 
 // awayFromRouter wants the rows to hold, and no packet of theirs to pass the router, where the load balancer would be.
 func awayFromRouter(ctx context.Context, w spec.World, rows ...spec.Row) error {
-	caught := spec.Try(CatchRows(ctx, w, []string{"router"}, rows...))
+	caught := spec.Try(CaptureRows(ctx, w, []string{"router"}, rows...))
 	for _, f := range w.Lab().Stack().Families() {
 		vip := spec.Must(w.Resolve(rows[0].To, f, "tcp"))
 		for _, c := range caught {
@@ -322,7 +323,7 @@ func underTraffic(ctx context.Context, w spec.World, change spec.Action) error {
 		}
 	}
 	return w.During(ctx, rows, func(ctx context.Context, t spec.Traffic) error {
-		Make(ctx, w, change)
+		RunActions(ctx, w, change)
 		spec.TryDo(w.Settle(ctx))
 		return t.Rounds(ctx, 5)
 	})

@@ -30,10 +30,10 @@ func sourceranges() []spec.Scenario {
 			ID: "sr-allow-deny", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer(), SourceRanges(client4, client6))},
 			Steps: []spec.Step{{
-				Do: Exposed("web", "203.0.113.40", "2001:db8:113::40"),
+				Do: IngressViaN1("web", "203.0.113.40", "2001:db8:113::40"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Times: 3, Servers: []string{"a2"}},
-					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: Denied},
+					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Times: 3, Want: DropOrReject},
 				},
 			}},
 		},
@@ -45,7 +45,7 @@ func sourceranges() []spec.Scenario {
 			},
 			Steps: []spec.Step{{
 				Do: []spec.Action{
-					Alias("n1", "203.0.113.44", "2001:db8:113::44"),
+					AddAddress("n1", "203.0.113.44", "2001:db8:113::44"),
 					IngressIPs("web", corev1.LoadBalancerIPModeVIP, "203.0.113.43", "2001:db8:113::43", "203.0.113.44",
 						"2001:db8:113::44"),
 				},
@@ -53,7 +53,7 @@ func sourceranges() []spec.Scenario {
 					{From: "n1", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Servers: []string{"a2"}},
 					{From: "n1", Source: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 0),
 						To: spec.AddrAt("203.0.113.44", "2001:db8:113::44", 80), Servers: []string{"a2"}},
-					{From: "n3", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Want: Denied},
+					{From: "n3", To: spec.AddrAt("203.0.113.43", "2001:db8:113::43", 80), Want: DropOrReject},
 				},
 			}},
 		},
@@ -65,10 +65,10 @@ func sourceranges() []spec.Scenario {
 					ExternalIPs("198.51.100.45", "2001:db8:51::45")),
 			},
 			Steps: []spec.Step{{
-				Do: append(Exposed("web", "203.0.113.45", "2001:db8:113::45"),
+				Do: append(IngressViaN1("web", "203.0.113.45", "2001:db8:113::45"),
 					RouteVia("client", "198.51.100.45", "2001:db8:51::45", "n1")),
 				Rows: []spec.Row{
-					{From: "client", To: spec.IngressOf("web", 80), Want: Denied},
+					{From: "client", To: spec.IngressOf("web", 80), Want: DropOrReject},
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 					{From: "client", To: spec.AddrAt("198.51.100.45", "2001:db8:51::45", 80), Servers: []string{"a2"}},
 					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}},
@@ -81,10 +81,10 @@ func sourceranges() []spec.Scenario {
 			ID: "sr-without-endpoints", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 			Given: []store.Object{Service("web", LoadBalancer(), SourceRanges(client4, client6))},
 			Steps: []spec.Step{{
-				Do: Exposed("web", "203.0.113.50", "2001:db8:113::50"),
+				Do: IngressViaN1("web", "203.0.113.50", "2001:db8:113::50"),
 				Rows: []spec.Row{
 					{From: "client", To: spec.IngressOf("web", 80), Want: spec.Refused},
-					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
+					{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: DropOrReject},
 				},
 			}},
 		},
@@ -96,17 +96,17 @@ func srRuntimeChange() spec.Scenario {
 		ID: "sr-runtime-change", Needs: []spec.Feature{spec.LoadBalancer, spec.SourceRanges},
 		Given: []store.Object{Backend("a2", "n2"), Service("web", LoadBalancer())},
 		Steps: []spec.Step{
-			{Name: "no ranges", Do: Exposed("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
+			{Name: "no ranges", Do: IngressViaN1("web", "203.0.113.49", "2001:db8:113::49"), Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", Servers: []string{"a2"}},
 			}},
 			{Name: "others are listed", Do: []spec.Action{Edit("web", SourceRanges(nobody...))}, Rows: []spec.Row{
-				{From: "client", To: spec.IngressOf("web", 80), Want: Denied},
+				{From: "client", To: spec.IngressOf("web", 80), Want: DropOrReject},
 				{From: "client", To: spec.IngressOf("web", 80), Conn: "long", Servers: []string{"a2"},
 					Want: spec.Reply | spec.Silence | spec.Reset, Choice: "an open connection of a client that ranges exclude"},
 			}},
 			{Name: "the client is listed", Do: []spec.Action{Edit("web", SourceRanges(client4, client6))}, Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
-				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: Denied},
+				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Want: DropOrReject},
 			}},
 			{Name: "no ranges again", Do: []spec.Action{Edit("web", SourceRanges())}, Rows: []spec.Row{
 				{From: "client", Source: otherAddress, To: spec.IngressOf("web", 80), Servers: []string{"a2"}},
@@ -131,8 +131,8 @@ func srPodClients() spec.Scenario {
 			Rows: []spec.Row{
 				{From: "c1", To: spec.IngressOf("any", 80), Servers: []string{"a2"}},
 				{From: "c1", To: spec.IngressOf("local", 80), Servers: []string{"a2"}},
-				{From: "d1", To: spec.IngressOf("any", 80), Want: Denied},
-				{From: "d1", To: spec.IngressOf("local", 80), Want: Denied},
+				{From: "d1", To: spec.IngressOf("any", 80), Want: DropOrReject},
+				{From: "d1", To: spec.IngressOf("local", 80), Want: DropOrReject},
 			},
 		}},
 	}
@@ -140,7 +140,7 @@ func srPodClients() spec.Scenario {
 
 // listing makes the ranges of a Service contain a pod and no other sender of the lab.
 func listing(service, pod string) spec.Action {
-	return Change("list pod "+pod, func(w spec.World) error {
+	return NewAction("list pod "+pod, func(w spec.World) error {
 		ranges := slices.Clone(nobody)
 		for _, a := range spec.Must(w.Host(pod)).Addrs() {
 			ranges = append(ranges, netip.PrefixFrom(a, a.BitLen()).String())
@@ -164,16 +164,18 @@ func anyAndFormat() spec.Scenario {
 		},
 		Steps: []spec.Step{{
 			Do: slices.Concat(
-				Exposed("everybody", "203.0.113.46", "2001:db8:113::46"), Exposed("blanks", "203.0.113.47", "2001:db8:113::47"),
-				Exposed("only4", "203.0.113.48", "2001:db8:113::48"), Exposed("only6", "203.0.113.51", "2001:db8:113::51"),
+				IngressViaN1("everybody", "203.0.113.46", "2001:db8:113::46"),
+				IngressViaN1("blanks", "203.0.113.47", "2001:db8:113::47"),
+				IngressViaN1("only4", "203.0.113.48", "2001:db8:113::48"),
+				IngressViaN1("only6", "203.0.113.51", "2001:db8:113::51"),
 			),
 			Rows: []spec.Row{
 				{From: "client", To: spec.IngressOf("everybody", 80), Servers: []string{"a2"}},
 				{From: "client", To: spec.IngressOf("blanks", 80), Servers: []string{"a2"}},
-				{From: "client", Source: otherAddress, To: spec.IngressOf("blanks", 80), Want: Denied},
-				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: Denied},
+				{From: "client", Source: otherAddress, To: spec.IngressOf("blanks", 80), Want: DropOrReject},
+				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V4, Want: DropOrReject},
 				{From: "client", To: spec.IngressOf("only4", 80), Family: lab.V6, Servers: []string{"a2"}},
-				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: Denied},
+				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V6, Want: DropOrReject},
 				{From: "client", To: spec.IngressOf("only6", 80), Family: lab.V4, Servers: []string{"a2"}},
 			},
 		}},

@@ -72,7 +72,7 @@ func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {
 		{[]string{"ipset", "list", setName("KUBE-LOOP-BACK", f)}, // a1's connections to itself are masqueraded
 			fmt.Sprintf("\n%[1]s,tcp:8080,%[1]s\n", spec.Must(w.Host("a1")).Addr(f))},
 	} {
-		text := Shown(ctx, w, "n1", want.argv...)
+		text := OutputOf(ctx, w, "n1", want.argv...)
 		if !strings.Contains(text+"\n", want.text) {
 			errs = append(errs, fmt.Errorf("%s: there is no %q in\n%s", strings.Join(want.argv, " "),
 				strings.TrimSpace(want.text), text))
@@ -121,7 +121,7 @@ type virtualServer struct {
 }
 
 func virtualServers(ctx context.Context, w spec.World, node string) servers {
-	text := Shown(ctx, w, node, "ipvsadm", "-Sn")
+	text := OutputOf(ctx, w, node, "ipvsadm", "-Sn")
 	all := servers{}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)

@@ -56,7 +56,7 @@ var leastBusy = habit{
 			}
 		}()
 		for _, want := range []string{"a1", "a2"} {
-			Make(ctx, w, Readiness("a2", want == "a2"))
+			RunActions(ctx, w, Readiness("a2", want == "a2"))
 			spec.TryDo(w.Settle(ctx))
 			for i := range 4 {
 				conn, server := connect(ctx, w, "c1", "web", f)

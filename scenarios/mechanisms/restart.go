@@ -51,7 +51,7 @@ func restart() []spec.Scenario {
 				{From: "client", To: spec.NodePortAt("n1", "restless", 80), Servers: []string{"a3", "b3"}},
 			}), func(ctx context.Context, w spec.World, t spec.Traffic) {
 				for i := range rewrites {
-					Make(ctx, w, rewrite(i)...)
+					RunActions(ctx, w, rewrite(i)...)
 					spec.TryDo(t.Rounds(ctx, 1))
 				}
 				spec.TryDo(w.Settle(ctx))
@@ -129,8 +129,8 @@ func modeSwitch() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("gone", 80), Servers: backends},
 			}},
 			{Name: "a Service goes, of which the old mode was not told", Check: func(ctx context.Context, w spec.World) error {
-				vip, nodePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"),
-					Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
+				vip, nodePort := ResolveLiteral(w, spec.ClusterIPOf("gone", 80), "tcp"),
+					ResolveLiteral(w, spec.NodePortAt("n1", "gone", 80), "tcp")
 				spec.MustDo(w.Store().Delete(store.KindService, w.Namespace(), "gone"))
 				return w.Expect(ctx, spec.Row{From: "c1", To: vip, Want: spec.NotServed},
 					spec.Row{From: "client", To: nodePort, Want: spec.NotServed})
@@ -164,10 +164,12 @@ func drift() spec.Scenario {
 }
 
 func changesWhileAway(ctx context.Context, w spec.World) error {
-	goneVIP, gonePort := Pin(w, spec.ClusterIPOf("gone", 80), "tcp"), Pin(w, spec.NodePortAt("n1", "gone", 80), "tcp")
-	formerPort := Pin(w, spec.ClusterIPOf("changed", 80), "tcp")
+	goneVIP := ResolveLiteral(w, spec.ClusterIPOf("gone", 80), "tcp")
+	gonePort := ResolveLiteral(w, spec.NodePortAt("n1", "gone", 80), "tcp")
+	formerPort := ResolveLiteral(w, spec.ClusterIPOf("changed", 80), "tcp")
 	spec.TryDo(w.ProxierControl("n1").Kill(ctx))
-	Make(ctx, w, Readiness("a2", true), Delete("Service", "gone"), Apply(Service("new", Selecting("web"), NodePort())),
+	RunActions(ctx, w, Readiness("a2", true), Delete("Service", "gone"),
+		Apply(Service("new", Selecting("web"), NodePort())),
 		Edit("changed", func(s *corev1.Service) { s.Spec.Ports[0].Port = 81 }))
 	spec.TryDo(w.ProxierControl("n1").Start(ctx))
 	both := []string{"a2", "a3"}

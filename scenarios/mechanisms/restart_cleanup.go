@@ -108,7 +108,7 @@ func flushFirewall(ctx context.Context, w spec.World, node string) {
 	}
 	spec.Must(w.Run(ctx, node, "nft", script.String()))
 	if w.Features()[spec.IPTablesLegacy] {
-		Make(ctx, w, Firewall("flush", node, "-t filter -F", "-t filter -X", "-t nat -F", "-t nat -X", "-t mangle -F",
+		RunActions(ctx, w, Firewall("flush", node, "-t filter -F", "-t filter -X", "-t nat -F", "-t nat -X", "-t mangle -F",
 			"-t mangle -X"))
 	}
 }
@@ -197,7 +197,7 @@ func foreign(ctx context.Context, w spec.World) string {
 	}
 	var all strings.Builder
 	for _, argv := range commands {
-		text := Shown(ctx, w, "n1", argv...)
+		text := OutputOf(ctx, w, "n1", argv...)
 		for line := range strings.Lines(text) {
 			if strings.Contains(line, "FOREIGN-") || strings.HasPrefix(line, "foreign") || argv[0] == "nft" {
 				all.WriteString(line)

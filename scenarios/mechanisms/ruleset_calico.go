@@ -72,7 +72,7 @@ func filterOf(ctx context.Context, w spec.World, f lab.Family) (t table, toPod, 
 	program := OfFamily(f, "iptables-nft-save", "ip6tables-nft-save")
 	var text string
 	var failed error
-	spec.TryDo(errors.Join(Soon(ctx, func(ctx context.Context) error {
+	spec.TryDo(errors.Join(Eventually(ctx, func(ctx context.Context) error {
 		text, failed = w.Run(ctx, "n1", program, "-c", "-t", "filter")
 		if failed != nil && strings.Contains(failed.Error(), "in kernel doesn't exist") {
 			return failed // The set of another scenario's rule was deleted while the program read the rules.
@@ -123,7 +123,7 @@ func membersAre(ctx context.Context, w spec.World, f lab.Family, pods ...string)
 	if !ok || !strings.HasPrefix(side, "src") {
 		return fmt.Errorf("%s does not look its peers up in a set:\n%s", byPolicy, t.text(byPolicy))
 	}
-	text := Shown(ctx, w, "n1", "ipset", "save", name)
+	text := OutputOf(ctx, w, "n1", "ipset", "save", name)
 	var got, want []string
 	for line := range strings.Lines(text) {
 		if words := strings.Fields(line); words[0] == "add" {

@@ -68,7 +68,7 @@ func keepsCounters(ctx context.Context, w spec.World, family lab.Family) error {
 // two, during a change of another scenario, sees none.
 func counts(ctx context.Context, w spec.World, family lab.Family, service string, connections int) error {
 	chain := svcChain(w, "KUBE-SVC-", service)
-	return Soon(ctx, func(context.Context) error { // the end of its context would cut a read short
+	return Eventually(ctx, func(context.Context) error { // the end of its context would cut a read short
 		if n := save(ctx, w, "n1", family, "nat").matched(chain, "-j"); n < connections {
 			return fmt.Errorf("%s of Service %s has counted %d packets of %d connections", chain, service, n,
 				connections)
@@ -95,7 +95,7 @@ func keepsHandles(ctx context.Context, w spec.World, family lab.Family) error {
 // share.
 func chainsAbout(ctx context.Context, w spec.World, family lab.Family, service string) []string {
 	ip := OfFamily(family, "ip", "ip6")
-	text := Shown(ctx, w, "n1", "nft", "-a", "list", "table", ip, "kube-proxy")
+	text := OutputOf(ctx, w, "n1", "nft", "-a", "list", "table", ip, "kube-proxy")
 	var lines []string
 	inside := false
 	for line := range strings.Lines(text) {

@@ -125,7 +125,7 @@ type nftTable map[string]string
 
 func listNFT(ctx context.Context, w spec.World, node string, family lab.Family) nftTable {
 	ip := OfFamily(family, "ip", "ip6")
-	return parseNFT(Shown(ctx, w, node, "nft", "list", "table", ip, "kube-proxy"))
+	return parseNFT(OutputOf(ctx, w, node, "nft", "list", "table", ip, "kube-proxy"))
 }
 
 // block begins with "chain services {" on a line of its own, and ends with a brace below it.

@@ -89,7 +89,7 @@ func runs(name string) spec.Action        { return inPhase(name, corev1.PodRunni
 
 // inPhase reports of a pod what its kubelet would.
 func inPhase(name string, phase corev1.PodPhase) spec.Action {
-	return Change("pod "+name+" is "+string(phase), func(w spec.World) error {
+	return NewAction("pod "+name+" is "+string(phase), func(w spec.World) error {
 		return store.UpdateStatus(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { p.Status.Phase = phase })
 	})
 }
@@ -213,7 +213,7 @@ func families() []spec.Scenario {
 // forgetNeighbours empties the tables in which pods, and their nodes for them, have the hardware addresses of
 // neighbours, and with them what the lab has written there by hand.
 func forgetNeighbours(names ...string) spec.Action {
-	return Change("forget neighbours", func(w spec.World) error {
+	return NewAction("forget neighbours", func(w spec.World) error {
 		for _, name := range names {
 			p := PodOf(w, name)
 			forget(&p.Host, nil)

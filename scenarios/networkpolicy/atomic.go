@@ -102,7 +102,7 @@ var untouchedRows = []spec.Row{
 // eachSettled makes changes one after another, with traffic after each.
 func eachSettled(ctx context.Context, w spec.World, t spec.Traffic, changes ...spec.Action) {
 	for _, c := range changes {
-		Make(ctx, w, c)
+		RunActions(ctx, w, c)
 		spec.TryDo(w.Settle(ctx))
 		spec.TryDo(t.Rounds(ctx, 1))
 	}

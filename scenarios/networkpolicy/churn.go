@@ -120,7 +120,7 @@ func changeLabels(ctx context.Context, w spec.World, t spec.Traffic) {
 	who, red := drawn()
 	for i := range who {
 		colour := map[bool]string{true: "red"}[red[i]]
-		Make(ctx, w, label(churner(who[i]), "colour", colour))
+		RunActions(ctx, w, label(churner(who[i]), "colour", colour))
 		if i%100 == 99 {
 			spec.TryDo(t.Rounds(ctx, 1))
 		}

@@ -128,13 +128,13 @@ func oneWay(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) e
 		Apply(policy("p", pod("a1"), ingress(allow(pods(pod("b2")))))), Apply(policy("p", pod("a1"), ingress())),
 		Delete("NetworkPolicy", "p"),
 	} {
-		Make(ctx, w, change)
+		RunActions(ctx, w, change)
 		spec.TryDo(w.Settle(ctx))
 		text := fmt.Sprintf("datagram %d", i)
 		spec.TryDo(from.Send(to.Addr(), text))
 		// A fence: what was sent to this node before the rows has arrived when they have been answered.
 		spec.TryDo(w.Expect(ctx, open("b1", "b2")...))
-		heard := spec.Try(to.Heard())
+		heard := spec.Try(to.Pending())
 		if got, wanted := slices.Contains(heard, text), i != 1; got != wanted {
 			return fmt.Errorf("%s, after %s: arrived=%t, want %t", f, change.Name, got, wanted)
 		}
@@ -148,13 +148,13 @@ func forgottenFlow(ctx context.Context, w spec.World, f lab.Family, b2, a1 *Sock
 	says := func(from, to *Socket, want bool) {
 		spec.TryDo(from.Send(to.Addr(), "hello"))
 		spec.TryDo(w.Expect(ctx, append(open("b1", "b2"), open("c2", "b1")...)...)) // fences, both ways
-		if got := len(spec.Try(to.Heard())) > 0; got != want {
+		if got := len(spec.Try(to.Pending())) > 0; got != want {
 			spec.TryDo(fmt.Errorf("%s: %s to %s: arrived=%t, want %t", f, from.Addr(), to.Addr(), got, want))
 		}
 	}
 	says(b2, a1, true)
 	says(a1, b2, true)
-	Make(ctx, w, Apply(policy("p", pod("a1"), ingress())))
+	RunActions(ctx, w, Apply(policy("p", pod("a1"), ingress())))
 	spec.TryDo(w.Settle(ctx))
 	forgetFlows(ctx, w, b2.Addr(), "n1", "n2")
 	says(b2, a1, false)
@@ -186,8 +186,8 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	socket := b2.LocalAddr().(*net.TCPAddr).AddrPort()
 	if err := spec.Catch(func() error {
 		says(b2)
-		spec.TryDo(Soon(ctx, func(context.Context) error { return hears(a1, true) }))
-		Make(ctx, w, Apply(policy("p", pod("a1"), ingress())))
+		spec.TryDo(Eventually(ctx, func(context.Context) error { return hears(a1, true) }))
+		RunActions(ctx, w, Apply(policy("p", pod("a1"), ingress())))
 		spec.TryDo(w.Settle(ctx))
 		forgetFlows(ctx, w, socket, "n1", "n2")
 		says(b2)
@@ -202,7 +202,7 @@ func forgottenConnection(ctx context.Context, w spec.World, f lab.Family) error 
 	if hears(b2, true) == nil {
 		goesOn = "goes on"
 		// What b2 has sent in vain it sends again, and now it is a reply.
-		if err := Soon(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
+		if err := Eventually(ctx, func(context.Context) error { return hears(a1, true) }); err != nil {
 			return fmt.Errorf("%s, connection of %s, after a1 has sent: %w", f, socket, err)
 		}
 	}
@@ -255,7 +255,7 @@ func turns(ctx context.Context, w spec.World, f lab.Family, from, to *Socket) er
 		spec.TryDo(w.Settle(ctx))
 		s := stream{from: from, to: to}
 		spec.TryDo(s.sendMeanwhile(func() error {
-			Make(ctx, w, turn.change)
+			RunActions(ctx, w, turn.change)
 			return w.Settle(ctx)
 		}))
 		spec.TryDo(w.Expect(ctx, open("b1", "b2")...)) // a fence
@@ -313,7 +313,7 @@ func (s *stream) sendMeanwhile(do func() error) error {
 
 // hear takes what has arrived.
 func (s *stream) hear() {
-	for _, text := range spec.Try(s.to.Heard()) {
+	for _, text := range spec.Try(s.to.Pending()) {
 		s.arrived = append(s.arrived, spec.Must(strconv.Atoi(text)))
 	}
 }

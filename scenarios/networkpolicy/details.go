@@ -34,10 +34,10 @@ func details() []spec.Scenario {
 			Given: four(policy("p", pod("a1"), ingress(allow(pods(pod("b2"))).on(corev1.ProtocolUDP, 8080)))),
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				for _, f := range w.Lab().Stack().Families() {
-					spec.TryDo(InPieces(ctx, w, "b2", spec.HostAt("a1", 8080), f))
+					spec.TryDo(CheckFragments(ctx, w, "b2", spec.HostAt("a1", 8080), f))
 				}
 				a1 := spec.Must(w.Host("a1"))
-				caught, err := CatchRows(ctx, w, []string{"a1"},
+				caught, err := CaptureRows(ctx, w, []string{"a1"},
 					spec.Row{From: "b2", To: spec.HostAt("a1", 8081), Proto: "udp",
 						Payload: 4000, Want: denied},
 					spec.Row{From: "c2", To: spec.HostAt("a1", 8080), Proto: "udp", Payload: 4000, Want: denied})
@@ -68,7 +68,7 @@ func details() []spec.Scenario {
 			},
 			Steps: []spec.Step{{Rows: append(shut("a1", "c2"), shut("c2", "a1")...),
 				Check: func(ctx context.Context, w spec.World) error {
-					return LearnsOfNarrowPath(ctx, w, "a1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "b2",
+					return CheckPathMTU(ctx, w, "a1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "b2",
 						w.Lab().Stack().Families()...)
 				}}},
 		},
@@ -145,7 +145,7 @@ func associates(ctx context.Context, w spec.World, f lab.Family) error {
 	dial := func(from, to string) sctp.Dial {
 		return sctp.Dial{From: spec.Must(w.Host(from)).NS, To: spec.Must(w.Resolve(spec.HostAt(to, 8080), f, "tcp"))}
 	}
-	caught, err := Catch(w, func() error {
+	caught, err := CapturePackets(w, func() error {
 		trying, stop := context.WithCancel(ctx)
 		defer stop()
 		tried := make(chan error, 2)

@@ -83,7 +83,7 @@ func absences() []spec.Scenario {
 					})},
 				{Name: "after", Check: func(ctx context.Context, w spec.World) error {
 					// An enforcer that has to find its way back to the first place is given the time for it.
-					spec.TryDo(Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) }))
+					spec.TryDo(Eventually(ctx, func(ctx context.Context) error { return asWanted(ctx, w, throughPorts) }))
 					return w.Expect(ctx, throughPorts...)
 				}},
 			},
@@ -158,9 +158,9 @@ func births(ctx context.Context, w spec.World) error {
 	d := echo("d1", "n1")
 	spec.MustDo(w.Apply(d))
 	spec.TryDo(w.Settle(ctx))
-	tcp := Pin(w, spec.HostAt("d1", 8080), "tcp")
+	tcp := ResolveLiteral(w, spec.HostAt("d1", 8080), "tcp")
 	end := func() error {
-		Make(ctx, w, Delete("Pod", "d1"))
+		RunActions(ctx, w, Delete("Pod", "d1"))
 		return w.Settle(ctx)
 	}
 	spec.TryDo(end())
@@ -173,7 +173,7 @@ func births(ctx context.Context, w spec.World) error {
 		for range 10 {
 			spec.MustDo(w.Apply(d))
 			spec.TryDo(errors.Join(w.Settle(ctx), t.Rounds(ctx, 2)))
-			if now := Pin(w, spec.HostAt("d1", 8080), "tcp"); now != tcp {
+			if now := ResolveLiteral(w, spec.HostAt("d1", 8080), "tcp"); now != tcp {
 				return spec.HarnessErrorf("d1 is at %s, not at %s", now, tcp)
 			}
 			spec.TryDo(errors.Join(receivedNothing(ctx, w, "d1"), end()))

@@ -82,7 +82,7 @@ func inSomeOrder(ctx context.Context, w spec.World, random *rand.Rand, oneByOne 
 	inTurn := func(change func(store.Object) spec.Action) {
 		shuffle()
 		for _, o := range all {
-			Make(ctx, w, change(o))
+			RunActions(ctx, w, change(o))
 			if oneByOne {
 				spec.TryDo(w.Settle(ctx))
 			}

@@ -124,7 +124,7 @@ func thousandCycles(ctx context.Context, w spec.World) error {
 		spec.TryDo(w.Settle(ctx))
 	}
 	// The kernel may free unused objects a little later, and an enforcer may delete them with its next change.
-	spec.TryDo(Soon(ctx, func(ctx context.Context) error {
+	spec.TryDo(Eventually(ctx, func(ctx context.Context) error {
 		for _, change := range do(Apply(toldBy("last", "")), Delete("NetworkPolicy", "last")) {
 			spec.TryDo(change.Run(ctx, w))
 			spec.TryDo(w.Settle(ctx))
@@ -266,7 +266,7 @@ func fresh(name string) spec.Action {
 		if err := w.Apply(echo(name, "n2", Labelled("new", "1"))); err != nil {
 			return err
 		}
-		return Soon(ctx, func(context.Context) error {
+		return Eventually(ctx, func(context.Context) error {
 			_, err := w.Host(name)
 			return err
 		})
@@ -278,9 +278,9 @@ func latency(ctx context.Context, w spec.World, what string, rounds []round) []t
 	var took []time.Duration
 	for range 10 {
 		for _, r := range rounds {
-			Make(ctx, w, r.change)
+			RunActions(ctx, w, r.change)
 			began := time.Now()
-			if err := Soon(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {
+			if err := Eventually(ctx, func(ctx context.Context) error { return asWanted(ctx, w, r.rows) }); err != nil {
 				spec.TryDo(fmt.Errorf("%s: %w", what, err))
 			}
 			took = append(took, time.Since(began))

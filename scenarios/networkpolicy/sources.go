@@ -83,7 +83,7 @@ func eachSpoofed(name string, pods ...string) Check {
 func arriveNot(ctx context.Context, w spec.World, f lab.Family, send func(port uint16)) error {
 	spec.TryDo(w.Settle(ctx))
 	rows := append(open("a1", "b2"), shut("a1", "b1", "c2")...)
-	caught := spec.Try(Catch(w, func() error {
+	caught := spec.Try(CapturePackets(w, func() error {
 		send(spoofPort)
 		return w.Expect(ctx, rows...)
 	}, "a1"))
@@ -132,7 +132,7 @@ func tunnels() []spec.Scenario {
 			if err := w.Expect(ctx, open("b2", "b1")...); err != nil { // a fence
 				return err
 			}
-			heard, err := b2.Heard()
+			heard, err := b2.Pending()
 			if len(heard) > 0 {
 				err = errors.Join(err, fmt.Errorf("b2 has got %q from a tunnel of a1", heard))
 			}

@@ -134,7 +134,7 @@ func applyToService(name string, selects metav1.LabelSelector, service string) s
 // applyBlocks is an action that applies a policy with a rule for some addresses.
 func applyBlocks(name string, selects metav1.LabelSelector, d func(...rule) direction,
 	addrs func(spec.World) []netip.Addr) spec.Action {
-	return Change("apply "+name, func(w spec.World) error {
+	return NewAction("apply "+name, func(w spec.World) error {
 		var r rule
 		for _, a := range addrs(w) {
 			r.peers = append(r.peers, block(netip.PrefixFrom(a, a.BitLen()).String()))
@@ -153,28 +153,28 @@ func addrsOf(w spec.World, hosts []string) (all []netip.Addr) {
 
 // edit changes a policy.
 func edit(name string, change func(*networkingv1.NetworkPolicySpec)) spec.Action {
-	return Change("edit NetworkPolicy "+name, func(w spec.World) error {
+	return NewAction("edit NetworkPolicy "+name, func(w spec.World) error {
 		return store.Update(w.Store(), w.Namespace(), name, func(p *networkingv1.NetworkPolicy) { change(&p.Spec) })
 	})
 }
 
 // label sets a label of a pod, or takes it away if the value is empty.
 func label(name, key, value string) spec.Action {
-	return Change("label pod "+name+" "+key+"="+value, func(w spec.World) error {
+	return NewAction("label pod "+name+" "+key+"="+value, func(w spec.World) error {
 		return store.Update(w.Store(), w.Namespace(), name, func(p *corev1.Pod) { setLabel(p, key, value) })
 	})
 }
 
 // labelNamespace is label for a namespace.
 func labelNamespace(name, key, value string) spec.Action {
-	return Change("label namespace "+name+" "+key+"="+value, func(w spec.World) error {
+	return NewAction("label namespace "+name+" "+key+"="+value, func(w spec.World) error {
 		return store.Update(w.Store(), "", name, func(n *corev1.Namespace) { setLabel(n, key, value) })
 	})
 }
 
 // deleteNamespace deletes a namespace with all that is in it.
 func deleteNamespace(name string) spec.Action {
-	return Change("delete namespace "+name, func(w spec.World) error {
+	return NewAction("delete namespace "+name, func(w spec.World) error {
 		return w.Store().Delete(store.KindNamespace, "", name)
 	})
 }

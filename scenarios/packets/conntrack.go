@@ -134,7 +134,7 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 		c, _ := listener.Accept() // nil if the listener is closed before
 		accepted <- c
 	}()
-	ctx, cancel := InTime(ctx)
+	ctx, cancel := WithPatience(ctx)
 	defer cancel()
 	client, err := from.NS.Dial(ctx, "tcp", netip.AddrPort{}, vip)
 	if err != nil {
@@ -146,7 +146,7 @@ func connect(ctx context.Context, w spec.World, family lab.Family, vip netip.Add
 // remembered waits for n1's entry to be in a state, and wants it to stay for as long as a fresh one shall.
 func remembered(ctx context.Context, w spec.World, orig observe.Tuple, state string, want time.Duration) error {
 	var found observe.Flow
-	spec.TryDo(Soon(ctx, func(context.Context) (err error) {
+	spec.TryDo(Eventually(ctx, func(context.Context) (err error) {
 		found, _, err = w.Flow("n1", "tcp", orig)
 		if err == nil && found.TCPState != state {
 			err = fmt.Errorf("n1 tracks no connection %s in state %s", orig, state)

@@ -42,7 +42,7 @@ func liberal() spec.Scenario {
 // stray is the fate of a segment outside of the window.
 type stray struct {
 	// got are the copies of it that the client received in the Service's name, leaked those in the pod's.
-	got, leaked []Caught
+	got, leaked []CapturedPacket
 	// after is the connection's answer afterwards.
 	after traffic.Answer
 }
@@ -82,7 +82,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 	err error) {
 	var conn *traffic.Conn
 	var answer traffic.Answer
-	opening := spec.Try(Catch(w, func() (err error) {
+	opening := spec.Try(CapturePackets(w, func() (err error) {
 		conn, answer, err = w.Probe(ctx, "c1", spec.ClusterIPOf(service, 80), family, "tcp")
 		return err
 	}, pod))
@@ -92,7 +92,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	last := lastSent(opening, answer)
 	const outside = 1 << 30 // far beyond any window
-	seen := spec.Try(Catch(w, func() error {
+	seen := spec.Try(CapturePackets(w, func() error {
 		send(w, pod, traffic.Segment{
 			Src: answer.Local, Dst: answer.Peer, Seq: last.Seq + outside, Ack: last.Ack, ACK: true, PSH: true,
 			Window: 1000, Payload: []byte("stray"),
@@ -118,7 +118,7 @@ func strayBehindService(ctx context.Context, w spec.World, family lab.Family, se
 }
 
 // lastSent is the last segment that the pod sent on the connection.
-func lastSent(caught []Caught, answer traffic.Answer) *observe.Packet {
+func lastSent(caught []CapturedPacket, answer traffic.Answer) *observe.Packet {
 	var last *observe.Packet
 	for _, c := range caught {
 		if c.Direction == observe.Out && c.Proto == "tcp" && c.Src == answer.Local && c.Dst == answer.Peer {

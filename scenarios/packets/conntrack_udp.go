@@ -63,7 +63,7 @@ func udpEndpointRemoved() spec.Scenario {
 			},
 			{Name: "b1 takes its place while two of them send", Check: During(sending(),
 				func(ctx context.Context, w spec.World, _ spec.Traffic) {
-					Make(ctx, w, Readiness("a1", false), Readiness("b1", true))
+					RunActions(ctx, w, Readiness("a1", false), Readiness("b1", true))
 					spec.TryDo(w.Settle(ctx))
 				})},
 			{Name: "all have moved", Rows: flowsEverywhere(spec.Row{Servers: []string{"b1"}, MayMove: true, Times: 2})},
@@ -339,7 +339,7 @@ func tcpNotFlushed() spec.Scenario {
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 3, Servers: []string{"a2"}},
 				)},
 			{Name: "none", Do: []spec.Action{Readiness("a2", false)}, Rows: append(openConnections(),
-				Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)})...,
+				WantRefused(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)})...,
 			)},
 		},
 	}

@@ -76,7 +76,7 @@ func masquerading() []spec.Scenario {
 				Service("far", NodePort()),
 			},
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-				caught := spec.Try(CatchRows(ctx, w, []string{"n2"},
+				caught := spec.Try(CaptureRows(ctx, w, []string{"n2"},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"},
 						SeenAs: spec.EgressOf("n1")},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "far", 80), Servers: []string{"a2"},
@@ -94,7 +94,7 @@ func masquerading() []spec.Scenario {
 			Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 				spec.MustDo(observe.DisableOffloads(w.Lab().Client().NS, "eth0"))
 				count := Count(ctx, w, "n1", markedPackets...)
-				caught := spec.Try(CatchRows(ctx, w, []string{"n2"},
+				caught := spec.Try(CaptureRows(ctx, w, []string{"n2"},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"},
 						SeenAs: spec.NodeAddr("n1")}))
 				spec.TryDo(marksAreGone(count()))
@@ -163,7 +163,7 @@ func manyAtOnce() []spec.Row {
 }
 
 // arrivesFrom wants the first packet to a2 to have come to n2's network card from n1's, whatever carried it.
-func arrivesFrom(w spec.World, caught []Caught, family lab.Family) error {
+func arrivesFrom(w spec.World, caught []CapturedPacket, family lab.Family) error {
 	pod := spec.Must(w.Resolve(spec.HostAt("a2", 8080), family, "tcp"))
 	source := w.Lab().Node("n1").EgressAddr(pod.Addr())
 	for _, c := range caught {
@@ -198,7 +198,7 @@ func marksAreGone(counted map[string]int) error {
 	return nil
 }
 
-func outerIsIntact(w spec.World, caught []Caught, pod netip.AddrPort) error {
+func outerIsIntact(w spec.World, caught []CapturedPacket, pod netip.AddrPort) error {
 	n1 := w.Lab().Node("n1")
 	carried := 0
 	for _, c := range caught {

@@ -152,7 +152,7 @@ type association struct {
 func (x association) open(ctx context.Context, w spec.World, family lab.Family) sctp.Answer {
 	from := spec.Must(w.Host(x.from))
 	to := spec.Must(w.Resolve(x.to, family, "sctp"))
-	ctx, cancel := InTime(ctx)
+	ctx, cancel := WithPatience(ctx)
 	defer cancel()
 	a := spec.Try(sctp.Dial{From: from.NS, To: to, Listed: x.listed}.Do(ctx))
 	a.Server = strings.TrimPrefix(a.Server, w.Namespace()+"/")

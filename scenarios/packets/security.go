@@ -74,12 +74,12 @@ func security() []spec.Scenario {
 				same.Namespace = other
 				spec.MustDo(w.Apply(same))
 				for _, service := range []string{"web", "empty"} {
-					for _, s := range SlicesOf(w, service, service, "", 8080, Listed{Host: "intruder"}) {
+					for _, s := range SlicesOf(w, service, service, "", 8080, SliceEndpoint{Host: "intruder"}) {
 						s.SetNamespace(other)
 						spec.MustDo(w.Apply(s))
 					}
 				}
-				return w.Expect(ctx, append(Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
+				return w.Expect(ctx, append(WantRefused(spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)}),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 20, Servers: []string{"a2"}},
 				)...)
 			}}},
@@ -93,7 +93,7 @@ const routeLocalnet = "net.ipv4.conf.all.route_localnet"
 
 // claim makes a Service with the addresses of a pod as its externalIPs.
 func claim(pod string) spec.Action {
-	return Change("claim the addresses of "+pod, func(w spec.World) error {
+	return NewAction("claim the addresses of "+pod, func(w spec.World) error {
 		var ips []string
 		for _, a := range spec.Must(w.Host(pod)).Addrs() {
 			ips = append(ips, a.String())
@@ -149,7 +149,7 @@ func knock(ctx context.Context, w spec.World, from string, port uint16, after ..
 	source := netip.AddrPortFrom(h.Addr(lab.V4), port)
 	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), private)
 	syn := spec.Must(traffic.Segment{Src: source, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
-	seen := spec.Try(Catch(w, func() error {
+	seen := spec.Try(CapturePackets(w, func() error {
 		spec.MustDo(traffic.SendFrame(h.NS, gateway.LinkIndex, gateway.HardwareAddr, syn))
 		return w.Expect(ctx, after...)
 	}, "n1"))

@@ -38,7 +38,7 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 	to := spec.Must(w.Resolve(spec.NodePortAt("n3", "web", 80), family, "tcp"))
 	const port = 40100
 	own, forged := netip.AddrPortFrom(client.Addr(family), port), netip.AddrPortFrom(pod.Addr(family), port)
-	seen := spec.Try(Catch(w, func() error {
+	seen := spec.Try(CapturePackets(w, func() error {
 		for _, src := range []netip.AddrPort{own, forged} {
 			syn := spec.Must(traffic.Segment{Src: src, Dst: to, Seq: 1, SYN: true, Window: 1000}.Packet())
 			spec.MustDo(traffic.SendRaw(client.NS, syn))
@@ -88,7 +88,7 @@ func markCollision() spec.Scenario {
 func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 	c1 := spec.Must(w.Host("c1"))
 	to := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
-	ctx, cancel := InTime(ctx)
+	ctx, cancel := WithPatience(ctx)
 	defer cancel()
 	answer := traffic.Probe{From: c1.NS, To: to, Proto: "tcp", Mark: mark}.Do(ctx)
 	spec.MustDo(answer.Fault)

@@ -65,8 +65,8 @@ func udp() []spec.Scenario {
 			},
 			Steps: append(largeSteps(3000, 8<<10, 60<<10), spec.Step{Name: "the last piece first",
 				Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
-					return errors.Join(InPieces(ctx, w, "c1", spec.ClusterIPOf("near", 53), f),
-						InPieces(ctx, w, "c1", spec.ClusterIPOf("far", 53), f))
+					return errors.Join(CheckFragments(ctx, w, "c1", spec.ClusterIPOf("near", 53), f),
+						CheckFragments(ctx, w, "c1", spec.ClusterIPOf("far", 53), f))
 				})}),
 		},
 		errorsTranslated(),
@@ -162,7 +162,7 @@ func errorsTranslated() spec.Scenario {
 				{From: "client", To: spec.NodePortAt("n1", "closed", 53), Proto: "udp", Want: spec.Refused, Times: 3},
 			}},
 			{Name: "a narrow link", Check: func(ctx context.Context, w spec.World) error {
-				return LearnsOfNarrowPath(ctx, w, "c1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "a2",
+				return CheckPathMTU(ctx, w, "c1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "a2",
 					w.Lab().Stack().Families()...)
 			}},
 		},

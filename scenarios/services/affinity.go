@@ -118,7 +118,7 @@ func affinityUDP() spec.Scenario {
 			Service("web", LoadBalancer(), Affinity(), UDPPort(80, 8080)),
 		},
 		Steps: []spec.Step{{
-			Do: Exposed("web", "203.0.113.82", "2001:db8:113::82"),
+			Do: IngressViaN1("web", "203.0.113.82", "2001:db8:113::82"),
 			Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: "udp", Servers: three, Sticky: true},
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Proto: "udp", Servers: three, Sticky: true},
@@ -184,7 +184,7 @@ func (c *affinityCrowd) send(ctx context.Context, f lab.Family, to spec.Target, 
 		nonces = append(nonces, nonce)
 	}
 	var got []string
-	err := Soon(ctx, func(context.Context) (err error) {
+	err := Eventually(ctx, func(context.Context) (err error) {
 		got, err = c.whoGot(nonces)
 		return err
 	})

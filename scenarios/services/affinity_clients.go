@@ -94,7 +94,7 @@ func acrossPorts() spec.Scenario {
 func acrossFrontends() spec.Scenario {
 	return acrossDoors("affinity-across-frontends", "affinity, a NodePort and a load balancer IP",
 		[]store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), udpPod("a3", "n3"), web(LoadBalancer())},
-		Exposed("web", "203.0.113.84", "2001:db8:113::84"),
+		IngressViaN1("web", "203.0.113.84", "2001:db8:113::84"),
 		spec.NodePortAt("n1", "web", 80), spec.IngressOf("web", 80))
 }
 

@@ -265,7 +265,7 @@ func replyFromVIP() spec.Scenario {
 		ID: "clusterip-reply-from-vip", Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("a1", "n1"), Backend("b1", "n1"), Backend("a2", "n2"), Service("web")},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught := spec.Try(CatchRows(ctx, w, []string{"a1"},
+			caught := spec.Try(CaptureRows(ctx, w, []string{"a1"},
 				spec.Row{From: "a1", To: spec.ClusterIPOf("web", 80), Times: 20, Servers: []string{"b1", "a2"}}))
 			for _, family := range w.Lab().Stack().Families() {
 				vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))

@@ -25,7 +25,7 @@ func unallocated() spec.Scenario {
 			Check: func(ctx context.Context, w spec.World) error {
 				free := unusedVIPs(w)
 				to := spec.AddrAt(free[lab.V4], free[lab.V6], 80)
-				caught, err := CatchRows(ctx, w, []string{"router"}, spec.Row{From: "c1", To: to, Want: spec.NotServed},
+				caught, err := CaptureRows(ctx, w, []string{"router"}, spec.Row{From: "c1", To: to, Want: spec.NotServed},
 					spec.Row{From: "n1", To: to, Want: spec.NotServed})
 				if err != nil || !w.Features()[spec.UnusedClusterIPsDropped] {
 					return err
@@ -72,7 +72,7 @@ func echo() spec.Scenario {
 			service := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 3, Servers: []string{"a2"}}
 			spec.TryDo(w.Expect(ctx, service))
 			pings := map[uint16]netip.Addr{}
-			caught := spec.Try(Catch(w, func() error {
+			caught := spec.Try(CapturePackets(w, func() error {
 				for _, f := range w.Lab().Stack().Families() {
 					ping(w, f, pings)
 				}
@@ -99,7 +99,7 @@ var (
 
 // harmless wants every ping to have been sent, none to have come to the pod, and answers to come from the ClusterIP
 // alone.
-func harmless(caught []Caught, pings map[uint16]netip.Addr) error {
+func harmless(caught []CapturedPacket, pings map[uint16]netip.Addr) error {
 	sent := 0
 	for _, c := range caught {
 		vip, ours := pings[echoID(c)]
@@ -122,7 +122,7 @@ func harmless(caught []Caught, pings map[uint16]netip.Addr) error {
 }
 
 // echoID is the id of an echo without a payload, 0 if the packet is none.
-func echoID(c Caught) uint16 {
+func echoID(c CapturedPacket) uint16 {
 	const header = 8 // type, code, checksum, id, sequence number
 	if _, icmp := echoRequest[c.Proto]; !icmp || len(c.Raw) < header {
 		return 0

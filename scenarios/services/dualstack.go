@@ -32,10 +32,10 @@ func dualstack() []spec.Scenario {
 			Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web", Selecting(""), NodePort())},
 			Steps: []spec.Step{
 				{Name: "IPv4 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080,
-					Listed{Host: "a1"})},
+					SliceEndpoint{Host: "a1"})},
 					Rows: append(ofFamily(lab.V4, spec.Row{Servers: []string{"a1"}}),
 						ofFamily(lab.V6, spec.Row{Want: spec.Refused})...)},
-				{Name: "both", Do: []spec.Action{SliceIn(v6, "web", "web", "", 8080, Listed{Host: "a1"})},
+				{Name: "both", Do: []spec.Action{SliceIn(v6, "web", "web", "", 8080, SliceEndpoint{Host: "a1"})},
 					Rows: append(ofFamily(lab.V4, spec.Row{Servers: []string{"a1"}}),
 						ofFamily(lab.V6, spec.Row{Servers: []string{"a1"}})...)},
 				{Name: "IPv6 endpoints", Do: []spec.Action{SliceIn([]lab.Family{lab.V4}, "web", "web", "", 8080)},
@@ -75,10 +75,10 @@ func dualstack() []spec.Scenario {
 			},
 			Steps: []spec.Step{
 				{Name: "a narrow link", Check: func(ctx context.Context, w spec.World) error {
-					return LearnsOfNarrowPath(ctx, w, "c1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "a2", lab.V6)
+					return CheckPathMTU(ctx, w, "c1", spec.ClusterIPOf("web", 80), spec.ClusterIPOf("dns", 53), "a2", lab.V6)
 				}},
 				{Name: "fragments", Check: func(ctx context.Context, w spec.World) error {
-					return InPieces(ctx, w, "c1", spec.ClusterIPOf("pieces", 53), lab.V6)
+					return CheckFragments(ctx, w, "c1", spec.ClusterIPOf("pieces", 53), lab.V6)
 				}},
 				{Name: "neighbours", Check: nodesAreFound},
 			},
@@ -185,7 +185,7 @@ func parity() spec.Scenario {
 			),
 		}, {
 			Name: "a Service without endpoints",
-			Rows: inFamily(lab.V6, Unserved(
+			Rows: inFamily(lab.V6, WantRefused(
 				spec.Row{From: "c1", To: spec.ClusterIPOf("empty", 80)},
 				spec.Row{From: "client", To: spec.NodePortAt("n1", "empty", 80)},
 			)...),

@@ -44,7 +44,7 @@ func headless() []spec.Scenario {
 				{
 					Name: "with the label from the beginning",
 					Do:   []spec.Action{Endpoints("web", "web", "", 8080, "a2"), labelled(true)},
-					Rows: Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)}),
+					Rows: WantRefused(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)}),
 				},
 				{
 					Name: "without it", Do: []spec.Action{labelled(false)},
@@ -52,7 +52,7 @@ func headless() []spec.Scenario {
 				},
 				{
 					Name: "with it again", Do: []spec.Action{labelled(true)},
-					Rows: Unserved(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)}),
+					Rows: WantRefused(spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80)}),
 				},
 			},
 		},
@@ -62,7 +62,7 @@ func headless() []spec.Scenario {
 
 // labelled sets or removes the label of headless Services on the slices of the Service web.
 func labelled(yes bool) spec.Action {
-	return Change(fmt.Sprintf("label of headless Services: %t", yes), func(w spec.World) error {
+	return NewAction(fmt.Sprintf("label of headless Services: %t", yes), func(w spec.World) error {
 		for _, f := range w.Lab().Stack().Families() {
 			name := fmt.Sprintf("web-%s", f)
 			spec.MustDo(store.Update(w.Store(), w.Namespace(), name, func(s *discoveryv1.EndpointSlice) {

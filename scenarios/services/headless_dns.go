@@ -66,7 +66,7 @@ func question(w spec.World, from, proto string, family lab.Family) dns.Question 
 
 // ask wants a reply, and the address that was asked as its source.
 func ask(ctx context.Context, q dns.Question) dns.Reply {
-	ctx, cancel := InTime(ctx)
+	ctx, cancel := WithPatience(ctx)
 	defer cancel()
 	r := spec.Try(q.Do(ctx))
 	if r.From != q.Server {
@@ -115,7 +115,7 @@ func serviceNames() spec.Scenario {
 					for _, name := range []string{
 						"web", "web." + w.Namespace(), "web." + w.Namespace() + ".svc", full, full + ".",
 					} {
-						text := Shown(ctx, w, "c1", "getent", database, name)
+						text := OutputOf(ctx, w, "c1", "getent", database, name)
 						if got := strings.Fields(text); len(got) == 0 || got[0] != vip.Addr().String() {
 							return fmt.Errorf("in c1, %q is %q, want %s", name, text, vip.Addr())
 						}

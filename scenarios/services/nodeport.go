@@ -147,7 +147,7 @@ func changes() []spec.Scenario {
 					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30044), Want: spec.NotServed},
 				}},
 				{Name: "the address is there, and a change makes proxiers sync", Do: []spec.Action{
-					Alias("n1", "198.51.100.63", "2001:db8:51::63"), Apply(nodeportAt("other", 30045)),
+					AddAddress("n1", "198.51.100.63", "2001:db8:51::63"), Apply(nodeportAt("other", 30045)),
 				}, Rows: []spec.Row{
 					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30044), Servers: []string{"a2"}},
 					{From: "client", To: spec.AddrAt("198.51.100.63", "2001:db8:51::63", 30045), Servers: []string{"a2"}},
@@ -238,7 +238,7 @@ func singleNATHop() spec.Scenario {
 		ID: "nodeport-single-nat-hop", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
 		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			caught := spec.Try(CatchRows(ctx, w, []string{"n1", "n2"}, spec.Row{
+			caught := spec.Try(CaptureRows(ctx, w, []string{"n1", "n2"}, spec.Row{
 				From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}, Flow: spec.MasqueradedOn("n1"),
 			}))
 			for _, family := range w.Lab().Stack().Families() {

@@ -69,7 +69,7 @@ func manyServices() spec.Scenario {
 				return w.Expect(ctx, sample(services)...)
 			}},
 			{Name: "all of them go but one", Check: func(ctx context.Context, w spec.World) error {
-				last := Pin(w, spec.ClusterIPOf(fmt.Sprintf("s%d", services-1), 80), "tcp")
+				last := ResolveLiteral(w, spec.ClusterIPOf(fmt.Sprintf("s%d", services-1), 80), "tcp")
 				spec.MustDo(w.Store().Do(func(tx *store.Tx) (err error) {
 					for _, o := range scaleCrowd(services)[1:] {
 						if o.GetName() != "s7" {
@@ -102,9 +102,9 @@ func manyEndpoints() spec.Scenario {
 		Steps: []spec.Step{{
 			Do: []spec.Action{{Name: "write slices for each port", Run: func(_ context.Context, w spec.World) error {
 				var all []store.Object
-				var endpoints []Listed
+				var endpoints []SliceEndpoint
 				for _, pod := range quarters {
-					endpoints = append(endpoints, Listed{Host: pod})
+					endpoints = append(endpoints, SliceEndpoint{Host: pod})
 				}
 				for port := firstPort; port < firstPort+ports; port++ {
 					slices := SlicesOf(w, fmt.Sprintf("web-%d", port), "web", "", int32(port), endpoints...)
@@ -170,7 +170,7 @@ func churn() spec.Scenario {
 
 // replace puts another pod in the place of the i-th.
 func replace(ctx context.Context, w spec.World, i int) {
-	Make(ctx, w, Apply(Pod(fmt.Sprintf("r%d", i+1), fmt.Sprintf("n%d", i%3+1), App("restless"), TCP(8080))),
+	RunActions(ctx, w, Apply(Pod(fmt.Sprintf("r%d", i+1), fmt.Sprintf("n%d", i%3+1), App("restless"), TCP(8080))),
 		Delete("Pod", fmt.Sprintf("r%d", i)))
 }
 
@@ -184,7 +184,7 @@ func firstPacketLatency() spec.Scenario {
 			Do: []spec.Action{applyAll(scaleCrowd(100))},
 			Check: func(ctx context.Context, w spec.World) error {
 				const connections = 20
-				caught := spec.Try(Catch(w, func() error {
+				caught := spec.Try(CapturePackets(w, func() error {
 					row := spec.Row{From: "c1", To: spec.ClusterIPOf("s99", 80), Times: connections, Servers: scaleBoth}
 					established := row
 					established.Times, established.Conn = 0, "kept"
@@ -198,7 +198,7 @@ func firstPacketLatency() spec.Scenario {
 }
 
 // sentOnce wants as many connections, and one SYN for each of them.
-func sentOnce(caught []Caught, connections int) error {
+func sentOnce(caught []CapturedPacket, connections int) error {
 	syns := map[netip.AddrPort]int{}
 	for _, c := range caught {
 		if c.Direction == observe.Out && c.Flags == "SYN" {
