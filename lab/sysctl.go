@@ -124,7 +124,7 @@ func newSettings(fresh *netns.NS, t Topology) (settings, error) {
 	if t.Stack != IPv4 {
 		s.pod = append(s.pod, noRouterSolicitation)
 	}
-	lacking, err := fresh.UnmetSettings(s.node) // the node's settings include all others
+	lacking, err := fresh.DifferingSettings(s.node) // the node's settings include all others
 	if err != nil {
 		return settings{}, fmt.Errorf("read the settings of a new namespace: %w", err)
 	}

@@ -252,7 +252,7 @@ func (c *Cluster) primaryAddrs(n *lab.Node) []netip.Addr {
 // becomes ready when someone says so, any other at once.
 func (c *Cluster) report(p *corev1.Pod, w *workload) error {
 	running := store.ReportRunning(len(p.Spec.ReadinessGates) == 0, w.addrs...)
-	host := store.ReportHost(c.primaryAddrs(c.lab.Node(p.Spec.NodeName))...)
+	host := store.HostStatus(c.primaryAddrs(c.lab.Node(p.Spec.NodeName))...)
 	err := store.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
 		if now.UID == p.UID {
 			running(now)

@@ -188,9 +188,9 @@ func (n *NS) SetSysctls(settings ...Setting) error {
 	return nil
 }
 
-// UnmetSettings returns the settings whose sysctls do not have the wanted values. It omits optional ones that the
+// DifferingSettings returns the settings whose sysctls do not have the wanted values. It omits optional ones that the
 // kernel lacks.
-func (n *NS) UnmetSettings(settings []Setting) ([]Setting, error) {
+func (n *NS) DifferingSettings(settings []Setting) ([]Setting, error) {
 	var out []Setting
 	err := n.Do(func() error {
 		for _, s := range settings {

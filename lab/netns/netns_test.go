@@ -211,7 +211,7 @@ func TestUnmetSettings(t *testing.T) {
 	ns := newNS(t, netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "3"})
 	differ := netns.Setting{Key: "net.ipv4.tcp_orphan_retries", Value: "1"}
 	missing := netns.Setting{Key: "net.ipv4.no_such_thing", Value: "1"}
-	got, err := ns.UnmetSettings([]netns.Setting{
+	got, err := ns.DifferingSettings([]netns.Setting{
 		differ,
 		{Key: "net.ipv4.tcp_orphan_retries", Value: "3"},
 		missing,

@@ -56,8 +56,8 @@ func away(f func() error) error {
 	return <-done
 }
 
-// VisitMany runs f on one thread. f opens sockets in several namespaces by moving the thread between them with enter.
-func VisitMany(f func(enter func(*NS) error) error) error {
+// DoInMany runs f on one thread. f opens sockets in several namespaces by moving the thread between them with enter.
+func DoInMany(f func(enter func(*NS) error) error) error {
 	return away(func() error {
 		return f(func(n *NS) error {
 			if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {

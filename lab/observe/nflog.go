@@ -22,8 +22,8 @@ type LogGroups struct {
 	socket *nfnetlink
 }
 
-// Logged is a packet that a rule has logged, with the rule's prefix.
-type Logged struct {
+// LoggedPacket is a packet that a rule has logged, with the rule's prefix.
+type LoggedPacket struct {
 	Prefix string
 	Packet []byte // from the IP header on, truncated
 }
@@ -77,8 +77,8 @@ func (l *LogGroups) bind(group uint16) error {
 }
 
 // Drain returns the packets logged since the last call. It does not wait.
-func (l *LogGroups) Drain() ([]Logged, error) {
-	var out []Logged
+func (l *LogGroups) Drain() ([]LoggedPacket, error) {
+	var out []LoggedPacket
 	for {
 		n, _, err := unix.Recvfrom(l.socket.fd, l.socket.buffer[:], unix.MSG_DONTWAIT)
 		switch err {
@@ -107,8 +107,8 @@ func (l *LogGroups) Drain() ([]Logged, error) {
 	}
 }
 
-func parseLogged(attributes []byte) (Logged, error) {
-	var p Logged
+func parseLogged(attributes []byte) (LoggedPacket, error) {
+	var p LoggedPacket
 	d, err := netlink.NewAttributeDecoder(attributes)
 	if err != nil {
 		return p, err

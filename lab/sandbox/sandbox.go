@@ -78,16 +78,16 @@ func TempDir(prefix string) (string, error) {
 	return os.MkdirTemp("", "viplab-"+prefix)
 }
 
-// Door returns the prefix that runs a command in this sandbox from the machine, or "" outside a sandbox.
-func Door() string {
+// EnterCommand returns the prefix that runs a command in this sandbox from the machine, or "" outside a sandbox.
+func EnterCommand() string {
 	if !Inside() {
 		return ""
 	}
-	door := "nsenter --target " + self.init + " --mount --pid --net"
+	prefix := "nsenter --target " + self.init + " --mount --pid --net"
 	if self.rootless {
-		door += " --user --preserve-credentials"
+		prefix += " --user --preserve-credentials"
 	}
-	return door
+	return prefix
 }
 
 // Main runs the tests inside a sandbox and does not return. Call it from TestMain.

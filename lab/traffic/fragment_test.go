@@ -33,8 +33,8 @@ func TestFragments(t *testing.T) {
 		if a := p.Do(Within(t)); a.Outcome != Reply { // whatever comes after the pieces is behind them
 			t.Fatal(a)
 		}
-		if !slices.ContainsFunc(s.Seen(), func(x Seen) bool { return x.Nonce == "pieces" && x.Peer == from }) {
-			t.Errorf("%s: the server has seen %+v", f.name, s.Seen())
+		if !slices.ContainsFunc(s.Arrivals(), func(x Arrival) bool { return x.Nonce == "pieces" && x.Peer == from }) {
+			t.Errorf("%s: the server has seen %+v", f.name, s.Arrivals())
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestDatagram(t *testing.T) {
 		if a := p.Do(Within(t)); a.Serial != 2 {
 			t.Errorf("the spoofed one is not the first: %v", a)
 		}
-		if seen := s.Seen()[0]; seen.Nonce != "spoofed" || seen.Peer != d.Src {
+		if seen := s.Arrivals()[0]; seen.Nonce != "spoofed" || seen.Peer != d.Src {
 			t.Errorf("%+v", seen)
 		}
 	}

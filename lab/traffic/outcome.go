@@ -99,8 +99,8 @@ func (a Answer) String() string {
 
 func (a Answer) decided() bool { return a.Outcome != 0 || a.Fault != nil }
 
-// Seen is one event of a server: a request, or an accepted TCP connection (Nonce is empty).
-type Seen struct {
+// Arrival is one event of a server: a request, or an accepted TCP connection (Nonce is empty).
+type Arrival struct {
 	At          time.Time
 	Proto       string
 	Peer, Local netip.AddrPort

@@ -23,10 +23,10 @@ type Probe struct {
 	// Source fixes the client's address, port, or both. Otherwise the kernel chooses the address, and the probe a port
 	// that this process has not used lately, to which no old conntrack entry applies.
 	Source netip.AddrPort
-	// Low chooses the port below 1024, unless Source fixes it. The kernel changes the source port of an untranslated
-	// connection if a translated flow has the same addresses and ports, but masquerades clients with higher ports to
-	// none of these (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
-	Low bool
+	// PrivilegedPort chooses the port below 1024, unless Source fixes it. The kernel changes the source port of an
+	// untranslated connection if a translated flow has the same addresses and ports, but masquerades clients with higher
+	// ports to none of these (nf_nat_l4proto_unique_tuple in net/netfilter/nf_nat_core.c).
+	PrivilegedPort bool
 	// To is the destination of the request. It is required.
 	To netip.AddrPort
 	// Proto is "tcp" or "udp". It is required.
@@ -151,7 +151,7 @@ func (p Probe) configure(fd, domain int) error {
 // (30000-32767) alone. The first port is random, so that a process does not reuse the ports of the one before.
 const firstPort, portCount = 32768, 60999 - 32768 + 1
 
-// The range for Low, from which the kernel chooses for privileged ports above 511 (nf_nat_core.c).
+// The range for PrivilegedPort, from which the kernel chooses for privileged ports above 511 (nf_nat_core.c).
 const firstLowPort, lowPortCount = 600, 1023 - 600 + 1
 
 var portCounter, lowPortCounter atomic.Uint32
@@ -179,7 +179,7 @@ func (p Probe) bind(fd int) error {
 		return nil
 	}
 	first, count, counter := uint32(firstPort), uint32(portCount), &portCounter
-	if p.Low {
+	if p.PrivilegedPort {
 		first, count, counter = firstLowPort, lowPortCount, &lowPortCounter
 	}
 	for range count {

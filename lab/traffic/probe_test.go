@@ -24,7 +24,7 @@ func TestReply(t *testing.T) {
 			if a.Outcome != Reply || g.Server != "web" || g.Local != p.To || g.Peer != a.Source || a.Source.Addr() != f.client {
 				t.Fatalf("%+v", a)
 			}
-			seen := s.Seen()
+			seen := s.Arrivals()
 			if last := seen[len(seen)-1]; last.Nonce != g.Nonce || last.Peer != a.Source || last.Proto != proto {
 				t.Errorf("log says %+v, client %+v", last, a)
 			}
@@ -54,7 +54,7 @@ func TestLow(t *testing.T) {
 		serve(t, w.server, "web", []netip.Addr{f.server}, bothPorts...)
 		former := uint16(0)
 		for range 3 {
-			p := Probe{From: w.client, Low: true, To: netip.AddrPortFrom(f.server, 81), Proto: proto,
+			p := Probe{From: w.client, PrivilegedPort: true, To: netip.AddrPortFrom(f.server, 81), Proto: proto,
 				Fences: []netip.Addr{f.gateway}}
 			a := p.Do(Within(t))
 			if port := a.Greeting.Peer.Port(); a.Outcome != Reply || port != a.Source.Port() || port < 600 || port > 1023 ||

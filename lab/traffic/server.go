@@ -24,7 +24,7 @@ type Server struct {
 	closed  bool
 
 	logMu sync.Mutex
-	log   []Seen
+	log   []Arrival
 }
 
 // Serve starts a server that listens on every port at each of the addresses, so that answers come from the right one.
@@ -58,8 +58,8 @@ func Serve(ns *netns.NS, name string, addrs []netip.Addr, ports ...Port) (*Serve
 // Name returns the server's name, as in its greetings.
 func (s *Server) Name() string { return s.name }
 
-// Seen returns what has reached the server so far, in order: requests, and TCP connections with an empty nonce.
-func (s *Server) Seen() []Seen {
+// Arrivals returns what has reached the server so far, in order: requests, and TCP connections with an empty nonce.
+func (s *Server) Arrivals() []Arrival {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
 	return slices.Clone(s.log)
@@ -129,14 +129,14 @@ func (s *Server) prepare(fd int, at netip.AddrPort, proto string) (member, error
 // greet makes the answer to a request and logs it. The caller holds the loop's lock.
 func (s *Server) greet(proto string, peer, local netip.AddrPort, r request, sum uint32) Greeting {
 	s.serial++
-	s.note(Seen{time.Now(), proto, peer, local, r.nonce})
+	s.note(Arrival{time.Now(), proto, peer, local, r.nonce})
 	return Greeting{
 		Server: s.name, Peer: peer, Local: local,
 		Nonce: r.nonce, Serial: s.serial, Payload: r.payload, Sum: sum,
 	}
 }
 
-func (s *Server) note(e Seen) {
+func (s *Server) note(e Arrival) {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
 	s.log = append(s.log, e)

@@ -53,8 +53,8 @@ func TestByHand(t *testing.T) {
 	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
 		t.Errorf("the end: %q, %v", rest, err)
 	}
-	if n := len(s.Seen()); n != 4 { // an accept and three requests
-		t.Errorf("%d entries: %v", n, s.Seen())
+	if n := len(s.Arrivals()); n != 4 { // an accept and three requests
+		t.Errorf("%d entries: %v", n, s.Arrivals())
 	}
 }
 

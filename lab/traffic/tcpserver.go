@@ -46,7 +46,7 @@ func (l *listener) accept(fd int, peer netip.AddrPort) {
 		return
 	}
 	l.server.streams[fd] = c
-	l.server.note(Seen{At: time.Now(), Proto: "tcp", Peer: peer, Local: local})
+	l.server.note(Arrival{At: time.Now(), Proto: "tcp", Peer: peer, Local: local})
 	c.ready() // the request is often already there
 }
 

@@ -48,8 +48,8 @@ type Shot struct {
 type Hit struct {
 	// Outcome is Reply, Refused, Unreachable, Reset or Silence.
 	Outcome Outcome
-	// By is the index of the target that answered. If the answer came from another host, no target has this index.
-	By int
+	// Target is the index of the target that answered. If the answer came from another host, no target has this index.
+	Target int
 	// Port is the port that the shot was sent from.
 	Port uint16
 }
@@ -58,7 +58,7 @@ type Hit struct {
 // regardless of the shots. The paths there and back must be as long as those of any shot together.
 func NewVolley(targets []Target, fence *netns.NS, fences []netip.Addr) (*Volley, error) {
 	v := &Volley{fence: fence, fences: fences}
-	err := netns.VisitMany(func(enter func(*netns.NS) error) error {
+	err := netns.DoInMany(func(enter func(*netns.NS) error) error {
 		for i, t := range targets {
 			if err := enter(t.NS); err != nil {
 				return err
@@ -135,7 +135,7 @@ func (v *Volley) fireAll(ctx context.Context, senders []*sender) error {
 			part = append(part, senders[j])
 		}
 		all.Go(func() {
-			errs[i] = netns.VisitMany(func(enter func(*netns.NS) error) error {
+			errs[i] = netns.DoInMany(func(enter func(*netns.NS) error) error {
 				var failed error
 				err := onCPU(numbers[i], func(cpus) { failed = v.fire(ctx, part, enter) })
 				return errors.Join(err, failed)

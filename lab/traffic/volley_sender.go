@@ -114,7 +114,7 @@ func (s *sender) look(hits []Hit) error {
 		hit.Port = s.port
 		switch {
 		case shot.by >= 0:
-			hit.Outcome, hit.By = Reply, shot.by
+			hit.Outcome, hit.Target = Reply, shot.by
 		case shot.failed == nil:
 			hit.Outcome = Silence
 		default:

@@ -80,8 +80,8 @@ func checkVolley(t *testing.T, v *Volley, from *netns.NS, wants []wantHit) {
 		Must(t, err)
 		for i, hit := range hits {
 			outcome := wants[i].outcome
-			if hit.Outcome != outcome || hit.By != wants[i].by || hit.Port < firstPort {
-				t.Errorf("%s to %s: %s by %d from port %d, want %s by %d", proto, shots[i].To, hit.Outcome, hit.By, hit.Port,
+			if hit.Outcome != outcome || hit.Target != wants[i].by || hit.Port < firstPort {
+				t.Errorf("%s to %s: %s by %d from port %d, want %s by %d", proto, shots[i].To, hit.Outcome, hit.Target, hit.Port,
 					outcome, wants[i].by)
 			}
 		}

@@ -55,7 +55,7 @@ func (i *instance) open(ctx context.Context) (err error) {
 		i.gate = newGate(i.cluster.api, i.node.EndpointsGate)
 		handler = i.gate
 	}
-	endpoint, err := i.cluster.api.ServeThrough(ctx, i.node.Host.NS, "127.0.0.1:0", handler)
+	endpoint, err := i.cluster.api.ServeWithHandler(ctx, i.node.Host.NS, "127.0.0.1:0", handler)
 	if err != nil {
 		return spec.HarnessErrorf("%s: serve the Kubernetes API: %w", i.node.Name, err)
 	}

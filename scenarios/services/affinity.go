@@ -199,7 +199,7 @@ func (c *affinityCrowd) whoGot(nonces []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, seen := range server.Seen() {
+		for _, seen := range server.Arrivals() {
 			if first, ok := by[seen.Nonce]; ok && seen.Nonce != "" {
 				return nil, fmt.Errorf("datagram %s has reached %s and %s", seen.Nonce, first, pod)
 			}

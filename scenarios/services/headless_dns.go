@@ -52,7 +52,7 @@ func askOften(ctx context.Context, w spec.World, from, proto string, family lab.
 	q.Name, q.Type = "web."+w.Namespace()+".svc."+dns.Domain, typeOf(web.Addr())
 	spec.TryDo(want(ctx, q, inRecord(web.Addr())))
 	for range asks {
-		who := ask(ctx, dns.WhoAnswers(q.From, q.Server, proto))
+		who := ask(ctx, dns.ServerNameQuestion(q.From, q.Server, proto))
 		answered[strings.Join(who.Records, " ")] = true
 	}
 }

@@ -144,7 +144,7 @@ func (b *background) reached(until []int64) bool {
 func (w *world) checkOnce(probes []*probed) error {
 	times := map[string]int{}
 	for _, s := range w.allServers() {
-		for _, x := range s.Seen() {
+		for _, x := range s.Arrivals() {
 			times[x.Nonce]++
 		}
 	}

@@ -173,7 +173,7 @@ func (e *environment) end(ctx context.Context, how ending) error {
 func (e *environment) doors() []string {
 	var out []string
 	door := func(ns *netns.NS) {
-		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.Door(), os.Getpid(),
+		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.EnterCommand(), os.Getpid(),
 			ns.Fd()))
 	}
 	for _, n := range e.Lab().Nodes() {

@@ -155,11 +155,11 @@ func TestTrafficBesideSomethingElse(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			before := len(server.Seen())
+			before := len(server.Arrivals())
 			if err := t.Rounds(ctx, 20); err != nil {
 				return err
 			}
-			if n := len(server.Seen()) - before; n < 20 {
+			if n := len(server.Arrivals()) - before; n < 20 {
 				return spec.HarnessErrorf("a2 has seen %d events in 20 rounds", n)
 			}
 			return nil

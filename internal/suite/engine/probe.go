@@ -87,8 +87,8 @@ func (p *prober) probeOf(row spec.Row, family lab.Family) (probe traffic.Probe, 
 		Patience: p.patience, IfAccepted: row.Want.Allows(traffic.Silence),
 		Keep: row.Conn != "" && row.Protocol() == "udp",
 		// Masqueraded packets have the node's address, too.
-		Low:    p.Lab().Node(row.From) != nil && row.SeenAs == spec.ClientAddr(),
-		Fences: p.fences(from, family, row.Servers),
+		PrivilegedPort: p.Lab().Node(row.From) != nil && row.SeenAs == spec.ClientAddr(),
+		Fences:         p.fences(from, family, row.Servers),
 	}
 	// Network policies may drop a pod's echoes, but not those of its node, which sends them from the same CPU.
 	if pod := p.Lab().Pod(from.Name()); pod != nil && p.Features()[spec.NetworkPolicy] {
@@ -227,7 +227,7 @@ func (p *prober) complete(row spec.Row, o *spec.Observation) error {
 func (p *prober) strays(nonce string) []string {
 	var out []string
 	for _, s := range p.allServers() {
-		if slices.ContainsFunc(s.Seen(), func(x traffic.Seen) bool { return x.Nonce == nonce }) {
+		if slices.ContainsFunc(s.Arrivals(), func(x traffic.Arrival) bool { return x.Nonce == nonce }) {
 			out = append(out, shortName(p.namespace, s.Name()))
 		}
 	}

@@ -93,7 +93,7 @@ func (b *Bench) addr(pod int, f lab.Family) netip.Addr { return b.cluster.Lab().
 
 func markOf(c Cell, hit traffic.Hit) Mark {
 	switch {
-	case hit.Outcome == traffic.Reply && hit.By == c.To:
+	case hit.Outcome == traffic.Reply && hit.Target == c.To:
 		return Open
 	case hit.Outcome == traffic.Reply:
 		return Wrong

@@ -200,7 +200,7 @@ func TestMemoryForgets(t *testing.T) {
 	m := newMemory(corev1.SchemeGroupVersion.WithKind("Event"), corev1.Resource("events"), 2)
 	for i := range 20 {
 		o := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("e", i)}}
-		if _, err := m.edit(store.KeyOf(o), manner{}, func(store.Object) (store.Object, error) {
+		if _, err := m.edit(store.KeyOf(o), editOptions{}, func(store.Object) (store.Object, error) {
 			return o,
 				nil
 		}); err != nil {

@@ -47,7 +47,7 @@ func (r endpointsReader) get(k store.Key) (store.Object, bool) {
 // endpointsWriter writes Endpoints that are in the store. It refuses those that summarise slices.
 type endpointsWriter struct{ stored }
 
-func (w endpointsWriter) edit(k store.Key, how manner, change edit) (store.Object, error) {
+func (w endpointsWriter) edit(k store.Key, how editOptions, change edit) (store.Object, error) {
 	_, own := w.get(k)
 	if derived, ok := (endpointsReader{w.store}).get(k); ok && !own {
 		return nil, apierrors.NewForbidden(corev1.Resource("endpoints"), derived.GetName(),

@@ -93,7 +93,7 @@ func (c *memoryCursor) next() ([]store.Event, error) {
 	return slices.Clone(c.m.history[uint64(len(c.m.history))-missing:]), nil
 }
 
-func (m *memory) edit(key store.Key, how manner, change edit) (store.Object, error) {
+func (m *memory) edit(key store.Key, how editOptions, change edit) (store.Object, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var old store.Object
@@ -203,7 +203,7 @@ func (c newerCursor) next() ([]store.Event, error) {
 	return events, err
 }
 
-func (n newerEvents) edit(k store.Key, how manner, change edit) (store.Object, error) {
+func (n newerEvents) edit(k store.Key, how editOptions, change edit) (store.Object, error) {
 	o, err := n.memory.edit(k, how, func(old store.Object) (store.Object, error) {
 		o, err := change(toNewer(old))
 		return toCore(o), err

@@ -39,7 +39,7 @@ var patchTypes = []string{
 // applyWarning describes the differences from server-side apply.
 const applyWarning = "server-side apply merges fields, replaces lists and removes no fields here: they have no owners"
 
-func readPatch(w http.ResponseWriter, r *request) (*patch, manner, error) {
+func readPatch(w http.ResponseWriter, r *request) (*patch, editOptions, error) {
 	header := r.Header.Get("Content-Type")
 	mediaType, _, _ := mime.ParseMediaType(header) // a header that does not parse is an unknown type, too
 	p := &patch{kind: types.PatchType(mediaType), w: w}

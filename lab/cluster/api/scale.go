@@ -66,7 +66,8 @@ func (s *Server) scale(w http.ResponseWriter, r *request) error {
 }
 
 // readScale reads a change of a Scale: a new one or a patch.
-func readScale(w http.ResponseWriter, r *request) (manner, func(*autoscalingv1.Scale) (runtime.Object, error), error) {
+func readScale(w http.ResponseWriter, r *request) (editOptions, func(*autoscalingv1.Scale) (runtime.Object, error),
+	error) {
 	switch r.Method {
 	case http.MethodPut:
 		how, strict, err := writeOptions(r, "")
@@ -79,7 +80,7 @@ func readScale(w http.ResponseWriter, r *request) (manner, func(*autoscalingv1.S
 		p, how, err := readPatch(w, r)
 		return how, func(old *autoscalingv1.Scale) (runtime.Object, error) { return p.apply(old, scaleKind) }, err
 	default:
-		return manner{}, nil, notAllowed(r)
+		return editOptions{}, nil, notAllowed(r)
 	}
 }
 

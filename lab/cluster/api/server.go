@@ -94,11 +94,11 @@ type Endpoint struct {
 // Serve listens for HTTPS on an address inside a namespace until the context ends or Close. For port 0 the kernel
 // chooses a port.
 func (s *Server) Serve(ctx context.Context, ns *netns.NS, addr string) (*Endpoint, error) {
-	return s.ServeThrough(ctx, ns, addr, s)
+	return s.ServeWithHandler(ctx, ns, addr, s)
 }
 
-// ServeThrough is Serve with h as the handler of all requests. h may pass requests on to the Server.
-func (s *Server) ServeThrough(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
+// ServeWithHandler is Serve with h as the handler of all requests. h may pass requests on to the Server.
+func (s *Server) ServeWithHandler(ctx context.Context, ns *netns.NS, addr string, h http.Handler) (*Endpoint, error) {
 	l, err := ns.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("%s: serve the Kubernetes API on %s: %w", ns.Name(), addr, err)

@@ -32,15 +32,15 @@ type cursor interface {
 // writer changes the objects of a resource.
 type writer interface {
 	// edit replaces an object by what change returns. It returns the object as it was stored, or that was deleted.
-	edit(key store.Key, how manner, change edit) (store.Object, error)
+	edit(key store.Key, how editOptions, change edit) (store.Object, error)
 }
 
 // edit returns the replacement of an object, or nil to delete it. The old object is nil if there is none; edit must not
 // change it.
 type edit = func(old store.Object) (store.Object, error)
 
-// manner holds the options of an edit.
-type manner struct {
+// editOptions holds the options of an edit.
+type editOptions struct {
 	status bool // only the status is stored
 	dryRun bool // everything except storing is done
 	orphan bool // the dependents of a deleted object stay
@@ -96,7 +96,7 @@ type errDryRun struct{}
 
 func (errDryRun) Error() string { return "dry run" }
 
-func (t stored) edit(key store.Key, how manner, change edit) (store.Object, error) {
+func (t stored) edit(key store.Key, how editOptions, change edit) (store.Object, error) {
 	var result store.Object
 	err := t.store.Do(func(tx *store.Tx) error {
 		old, ok := tx.Object(t.kind, key.Namespace, key.Name)
@@ -126,7 +126,7 @@ func (t stored) edit(key store.Key, how manner, change edit) (store.Object, erro
 	return result, err
 }
 
-func (t stored) put(tx *store.Tx, obj, old store.Object, how manner) (store.Object, error) {
+func (t stored) put(tx *store.Tx, obj, old store.Object, how editOptions) (store.Object, error) {
 	if ns := obj.GetNamespace(); old == nil && ns != "" {
 		if _, ok := tx.Object(store.KindNamespace, "", ns); !ok {
 			return nil, notFound(schema.GroupResource{Resource: "namespaces"}, ns)

@@ -19,15 +19,15 @@ import (
 )
 
 // writeOptions reads the options that all writes but delete have in common.
-func writeOptions(r *request, patch types.PatchType) (manner, strictness, error) {
+func writeOptions(r *request, patch types.PatchType) (editOptions, strictness, error) {
 	var o metav1.PatchOptions
 	if err := decodeQuery(r, &o); err != nil {
-		return manner{}, "", err
+		return editOptions{}, "", err
 	}
 	if errs := metav1validation.ValidatePatchOptions(&o, patch); len(errs) > 0 {
-		return manner{}, "", invalidOptions("PatchOptions", errs)
+		return editOptions{}, "", invalidOptions("PatchOptions", errs)
 	}
-	return manner{status: r.sub == "status", dryRun: len(o.DryRun) > 0}, strictness(o.FieldValidation), nil
+	return editOptions{status: r.sub == "status", dryRun: len(o.DryRun) > 0}, strictness(o.FieldValidation), nil
 }
 
 func invalidOptions(kind string, errs field.ErrorList) error {
@@ -55,7 +55,7 @@ func (s *Server) create(w http.ResponseWriter, r *request) error {
 }
 
 // objectInBody reads the object that a request carries, and puts it into the namespace of the URL.
-func objectInBody(w http.ResponseWriter, r *request) (store.Object, manner, error) {
+func objectInBody(w http.ResponseWriter, r *request) (store.Object, editOptions, error) {
 	how, strict, err := writeOptions(r, "")
 	if err != nil {
 		return nil, how, err
@@ -145,7 +145,7 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 
 // remove deletes one object of the request's resource, if it is as the options say.
 func (r *request) remove(k store.Key, o *metav1.DeleteOptions) (store.Object, error) {
-	how := manner{
+	how := editOptions{
 		dryRun: len(o.DryRun) > 0,
 		orphan: ptr.Deref(o.PropagationPolicy, "") == metav1.DeletePropagationOrphan,
 	}

@@ -40,8 +40,8 @@ type Reply struct {
 	Records []string
 }
 
-// WhoAnswers returns a question that any server of this package answers with one record, its own name.
-func WhoAnswers(from *netns.NS, server netip.AddrPort, proto string) Question {
+// ServerNameQuestion returns a question that any server of this package answers with one record, its own name.
+func ServerNameQuestion(from *netns.NS, server netip.AddrPort, proto string) Question {
 	return Question{From: from, Server: server, Proto: proto, Name: serverName, Type: dnsmessage.TypeTXT}
 }
 

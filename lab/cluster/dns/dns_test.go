@@ -128,7 +128,7 @@ func TestRecords(t *testing.T) {
 			}
 		}
 	}
-	who, err := dns.WhoAnswers(ns, netip.MustParseAddrPort("127.0.0.2:53"), "udp").Do(ctx)
+	who, err := dns.ServerNameQuestion(ns, netip.MustParseAddrPort("127.0.0.2:53"), "udp").Do(ctx)
 	if err != nil || !slices.Equal(who.Records, []string{"TXT d1"}) {
 		t.Errorf("who answers: %v (%v)", who, err)
 	}
@@ -136,7 +136,7 @@ func TestRecords(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Error(err)
 	}
-	if r, err := dns.WhoAnswers(ns, netip.AddrPortFrom(at, dns.Port), "tcp").Do(ctx); err == nil {
+	if r, err := dns.ServerNameQuestion(ns, netip.AddrPortFrom(at, dns.Port), "tcp").Do(ctx); err == nil {
 		t.Errorf("a closed server answers %v", r)
 	}
 }

@@ -89,9 +89,9 @@ func ReportRunning(ready bool, addresses ...netip.Addr) func(*corev1.Pod) {
 	}
 }
 
-// ReportHost returns a function for UpdateStatus that sets the host addresses of a pod, as a kubelet does. addresses
+// HostStatus returns a function for UpdateStatus that sets the host addresses of a pod, as a kubelet does. addresses
 // are those of the node, the primary one first.
-func ReportHost(addresses ...netip.Addr) func(*corev1.Pod) {
+func HostStatus(addresses ...netip.Addr) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.HostIPs, p.Status.HostIP = nil, ""
 		for _, a := range addresses {
