@@ -251,13 +251,13 @@ func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 
 // waitForKept prints how to enter the kept clusters, and keeps them until Ctrl-C.
 func waitForKept(ctx context.Context, run *engine.Run, w io.Writer) {
-	doors := run.Kept()
-	if len(doors) == 0 {
+	commands := run.Kept()
+	if len(commands) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\nkept until Ctrl-C; to look around, put before a command:\n")
-	for _, d := range doors {
-		fmt.Fprintln(w, " ", d)
+	for _, c := range commands {
+		fmt.Fprintln(w, " ", c)
 	}
 	<-ctx.Done()
 }

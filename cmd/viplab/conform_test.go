@@ -127,18 +127,18 @@ func TestTheDoorsToAKeptClusterOpen(t *testing.T) {
 	want := map[string]string{"n1": "192.168.7.11/24", "n2": "192.168.7.12/24", "n3": "192.168.7.13/24",
 		"client": "192.168.7.201/24"}
 	for lines := bufio.NewScanner(stdout); len(want) > 0 && lines.Scan(); {
-		host, door, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
-		if !strings.HasPrefix(strings.TrimSpace(door), "nsenter") {
+		host, command, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+		if !strings.HasPrefix(strings.TrimSpace(command), "nsenter") {
 			continue
 		}
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", door+" ip -br -4 addr show eth0").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", command+" ip -br -4 addr show eth0").CombinedOutput()
 		if err != nil || want[host] == "" || !strings.Contains(string(out), want[host]) {
-			t.Errorf("%s: %s: %v: %s; want its address %q", host, door, err, out, want[host])
+			t.Errorf("%s: %s: %v: %s; want its address %q", host, command, err, out, want[host])
 		}
 		delete(want, host)
 	}
 	if len(want) > 0 {
-		t.Errorf("there are no doors to %v", want)
+		t.Errorf("there are no commands for %v", want)
 	}
 	if err := cmd.Process.Signal(unix.SIGINT); err != nil {
 		t.Fatal(err)
@@ -219,8 +219,8 @@ func TestAMissingOverlayIsBrokenAndSaysSo(t *testing.T) {
 	}
 }
 
-// TestASignalEndsARunAndKeepsItsVerdicts: it may go to the command alone, as from kill, Kubernetes and service managers,
-// or to its process group, as from Ctrl-C and timeout.
+// TestASignalEndsARunAndKeepsItsVerdicts: it may go to the command alone, as from kill, Kubernetes and service
+// managers, or to its process group, as from Ctrl-C and timeout.
 func TestASignalEndsARunAndKeepsItsVerdicts(t *testing.T) {
 	for name, send := range map[string]func(pid int) error{
 		"SIGTERM to the process": func(pid int) error { return unix.Kill(pid, unix.SIGTERM) },

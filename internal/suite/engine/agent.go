@@ -159,8 +159,8 @@ func (a *agent) giveUp(err error) error {
 	return err
 }
 
-// ending is a way to end an agent: stop, kill or cleanup.
-type ending func(a *agent, ctx context.Context, limit time.Duration) error
+// stopMethod is a way to end an agent: stop, kill or cleanup.
+type stopMethod func(a *agent, ctx context.Context, limit time.Duration) error
 
 // stop ends the loop and then the program.
 func (a *agent) stop(ctx context.Context, limit time.Duration) error {
@@ -173,7 +173,7 @@ func (a *agent) kill(ctx context.Context, limit time.Duration) error {
 }
 
 // stopOn stops the agent of one node and kills the others: a run of a single scenario judges one stop.
-func stopOn(node string) ending {
+func stopOn(node string) stopMethod {
 	return func(a *agent, ctx context.Context, limit time.Duration) error {
 		if a.node == node {
 			return a.stop(ctx, limit)

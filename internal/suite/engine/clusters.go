@@ -143,7 +143,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 const manyRetired = 32
 
 // retire ends the programs of a cluster. Retired clusters are removed in batches and at the end of the run.
-func (r *Run) retire(ctx context.Context, env *environment, how ending) {
+func (r *Run) retire(ctx context.Context, env *environment, how stopMethod) {
 	err := env.end(context.WithoutCancel(ctx), how)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -158,7 +158,7 @@ func (e *environment) close(ctx context.Context) error {
 }
 
 // end ends proxiers and enforcers in the given way, and keeps the cluster.
-func (e *environment) end(ctx context.Context, how ending) error {
+func (e *environment) end(ctx context.Context, how stopMethod) error {
 	var errs []error
 	for _, f := range e.fleets() {
 		errs = append(errs, f.end(ctx, e.applyLimit, how))
@@ -169,17 +169,17 @@ func (e *environment) end(ctx context.Context, how ending) error {
 	return errors.Join(append(errs, os.RemoveAll(e.stateDir))...)
 }
 
-// doors describes how to enter each namespace from outside the sandbox.
-func (e *environment) doors() []string {
+// enterCommands describes how to enter each namespace from outside the sandbox.
+func (e *environment) enterCommands() []string {
 	var out []string
-	door := func(ns *netns.NS) {
+	add := func(ns *netns.NS) {
 		out = append(out, fmt.Sprintf("%-8s %s nsenter --net=/proc/%d/fd/%d", ns.Name(), sandbox.EnterCommand(), os.Getpid(),
 			ns.Fd()))
 	}
 	for _, n := range e.Lab().Nodes() {
-		door(n.NS)
+		add(n.NS)
 	}
-	door(e.Lab().Client().NS)
+	add(e.Lab().Client().NS)
 	return out
 }
 

@@ -97,10 +97,10 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	keep("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
 	keep("failure.txt", func(b io.Writer) error {
 		_, err := fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n\nagain: %s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(),
-			w.cell.Scenario.Why, result.Reason, w.cell.again)
+			w.cell.Scenario.Why, result.Reason, w.cell.rerun)
 		return err
 	})
-	result.Reason += fmt.Sprintf("\nfiles: %s\nagain: %s", filepath.Join(out, folder), w.cell.again)
+	result.Reason += fmt.Sprintf("\nfiles: %s\nagain: %s", filepath.Join(out, folder), w.cell.rerun)
 }
 
 func (w *world) dumpFlows(ctx context.Context, b io.Writer, node string) error {

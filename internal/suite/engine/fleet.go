@@ -84,7 +84,7 @@ func (f *fleet) agent(node string) *agent {
 }
 
 // end ends all agents at once.
-func (f *fleet) end(ctx context.Context, limit time.Duration, how ending) error {
+func (f *fleet) end(ctx context.Context, limit time.Duration, how stopMethod) error {
 	errs := make([]error, len(f.agents))
 	var wg sync.WaitGroup
 	for i, a := range f.agents {

@@ -73,7 +73,7 @@ type Cell struct {
 	skip     string // why it does not run; empty if it does
 	failFast bool
 	out      string // the folder for the evidence of a failure; empty means none
-	again    string // the command that runs it again
+	rerun    string // the command that runs it again
 	missing  []spec.Feature
 	expected []expect.Entry
 	done     chan struct{}
@@ -128,7 +128,7 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 		unusable, declared := cannotRun(ctx, programs, o.Stack.Families()), features(programs)
 		for _, s := range selected {
 			c := &Cell{
-				Scenario: s, Proxier: p, failFast: o.FailFast, out: o.Out, again: o.again(s, p),
+				Scenario: s, Proxier: p, failFast: o.FailFast, out: o.Out, rerun: o.rerunCommand(s, p),
 				expected: o.Expect[p.Name()].Of(s.ID), done: make(chan struct{}),
 			}
 			c.admit(o, unusable, declared)
@@ -171,8 +171,8 @@ func cannotRun(ctx context.Context, programs []spec.Proxier, families []lab.Fami
 	return nil
 }
 
-// again returns the command that repeats one cell, alone, in a cluster of the same kind.
-func (o Options) again(s spec.Scenario, p spec.Proxier) string {
+// rerunCommand returns the command that repeats one cell, alone, in a cluster of the same kind.
+func (o Options) rerunCommand(s spec.Scenario, p spec.Proxier) string {
 	flags := "--proxier " + p.Name()
 	switch {
 	case o.Flags != nil:

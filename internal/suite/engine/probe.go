@@ -25,8 +25,8 @@ const probeLimit = time.Minute
 // detect: those of a proxier that relays in user space, and the first retransmission of a SYN (1 s, RFC 6298).
 const patience = 5 * time.Second
 
-// hastyPatience is the patience of a failFast run. It still covers the retransmission.
-const hastyPatience = 2 * time.Second
+// failFastPatience is the patience of a failFast run. It still covers the retransmission.
+const failFastPatience = 2 * time.Second
 
 // unwantedLimit is the number of unwanted outcomes after which a row stops: it has failed, and each further probe might
 // wait for its patience. A failFast run uses 1.
@@ -51,7 +51,7 @@ type keptConn struct {
 func newProber(s *scope, failFast bool) *prober {
 	p := &prober{scope: s, patience: patience, unwantedLimit: unwantedLimit, kept: map[string]*keptConn{}}
 	if failFast {
-		p.patience, p.unwantedLimit = hastyPatience, 1
+		p.patience, p.unwantedLimit = failFastPatience, 1
 	}
 	return p
 }

@@ -98,7 +98,7 @@ func (r *Run) Kept() []string {
 	r.Wait()
 	var out []string
 	for _, e := range r.kept {
-		out = append(out, e.doors()...)
+		out = append(out, e.enterCommands()...)
 	}
 	return out
 }

@@ -36,8 +36,8 @@ func (s *scope) Store() *store.Store       { return s.env.Store() }
 func (s *scope) Namespace() string         { return s.namespace }
 func (s *scope) Features() spec.FeatureSet { return s.env.declared }
 
-// claimNamespaces records the namespaces among the objects as the scenario's own.
-func (s *scope) claimNamespaces(objects []store.Object) {
+// recordNamespaces records the namespaces among the objects as the scenario's own.
+func (s *scope) recordNamespaces(objects []store.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {

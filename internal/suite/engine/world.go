@@ -38,7 +38,7 @@ func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	w := &world{scope: s, prober: newProber(s, c.failFast), record: &record{expected: newExpected(c.expected)}, cell: c}
 	scene := Scene(c.Scenario)
 	w.dropForeignIPs(scene)
-	w.claimNamespaces(scene)
+	w.recordNamespaces(scene)
 	for _, objects := range servicesLast(scene) {
 		if err := env.Store().Apply(objects...); err != nil {
 			return w, spec.HarnessErrorf("set the scene: %w", err)
@@ -125,7 +125,7 @@ func (w *world) Apply(objs ...store.Object) error {
 		adopted[i] = adopt(o, w.namespace)
 	}
 	w.dropForeignIPs(adopted)
-	w.claimNamespaces(adopted)
+	w.recordNamespaces(adopted)
 	return w.Store().Apply(adopted...)
 }
 
