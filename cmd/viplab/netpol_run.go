@@ -119,7 +119,7 @@ func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
 	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Title(), v.Verdict, c.Given)
 	if r.flags.tables {
 		fmt.Fprintf(w, "%s\n", title)
-		_ = v.WriteSeen(w)
+		_ = v.WriteMarks(w)
 	}
 	if v.Verdict != spec.Pass {
 		fmt.Fprintf(w, "%s: %d cells are wrong\n", title, len(v.Wrong))

@@ -252,7 +252,7 @@ func (b *Bench) apply(ctx context.Context, policies []*networkingv1.NetworkPolic
 		return err
 	}
 	snapshot := b.view.Snapshot()
-	return together(len(b.instances)+1, func(i int) error {
+	return concurrently(len(b.instances)+1, func(i int) error {
 		if i == len(b.instances) {
 			return b.flushConntrack()
 		}
@@ -270,7 +270,7 @@ func (b *Bench) flushConntrack() error {
 	if b.applied++; b.applied%interval != 0 {
 		return nil
 	}
-	return together(len(b.conntracks), func(i int) error { return b.conntracks[i].Flush() })
+	return concurrently(len(b.conntracks), func(i int) error { return b.conntracks[i].Flush() })
 }
 
 // ApplyError is an enforcer's failure to apply policies.
@@ -289,8 +289,8 @@ func (e *ApplyError) Unwrap() error { return e.Err }
 // ns returns the network namespace of a pod, given its number in Pods.
 func (b *Bench) ns(pod int) *netns.NS { return b.cluster.Lab().Pod(Pods[pod]).NS }
 
-// together calls f for 0 to n-1 concurrently and joins the errors.
-func together(n int, f func(i int) error) error {
+// concurrently calls f for 0 to n-1 at the same time and joins the errors.
+func concurrently(n int, f func(i int) error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup
 	for i := range n {

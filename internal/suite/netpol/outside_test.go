@@ -122,7 +122,7 @@ func TestAnEnforcerThatConvergesLateAndLogsNothing(t *testing.T) {
 			t.Errorf("%s: %s: %v", id, verdict, wrong)
 		}
 		for _, v := range verdicts {
-			if strings.Contains(string(marks(v.Seen)), "?") {
+			if strings.Contains(string(marks(v.Marks)), "?") {
 				t.Errorf("%s: silence without evidence", id)
 			}
 		}
@@ -161,7 +161,7 @@ func TestTablesThroughServices(t *testing.T) {
 					t.Errorf("%s: %s in %d tables: %v", id, verdict, len(verdicts), wrong)
 				}
 				for _, v := range verdicts {
-					if unasked := strings.Count(string(marks(v.Seen)), " "); unasked != map[netpol.Way]int{netpol.Direct: 0,
+					if unasked := strings.Count(string(marks(v.Marks)), " "); unasked != map[netpol.Way]int{netpol.Direct: 0,
 						netpol.Services: 36}[v.Way] {
 						t.Errorf("%s %s: %d cells were not probed", id, v.Title(), unasked)
 					}
@@ -171,7 +171,7 @@ func TestTablesThroughServices(t *testing.T) {
 	}
 }
 
-func marks(s netpol.Seen) []byte {
+func marks(s netpol.Marks) []byte {
 	var out []byte
 	for _, m := range s {
 		out = append(out, byte(m))

@@ -16,7 +16,7 @@ type Pool []*Bench
 // NewPool builds the benches.
 func NewPool(ctx context.Context, size int, enforcer spec.Proxier, o Options) (Pool, error) {
 	p := make(Pool, size)
-	err := together(size, func(i int) (err error) { p[i], err = NewBench(ctx, enforcer, o); return err })
+	err := concurrently(size, func(i int) (err error) { p[i], err = NewBench(ctx, enforcer, o); return err })
 	if err != nil {
 		return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 	}
@@ -27,7 +27,7 @@ func NewPool(ctx context.Context, size int, enforcer spec.Proxier, o Options) (P
 func (p Pool) Each(n int, do func(i int, b *Bench) error) error {
 	var next atomic.Int64
 	var failed atomic.Bool
-	return together(len(p), func(worker int) error {
+	return concurrently(len(p), func(worker int) error {
 		for i := int(next.Add(1)) - 1; i < n && !failed.Load(); i = int(next.Add(1)) - 1 {
 			if err := do(i, p[worker]); err != nil {
 				failed.Store(true)
@@ -40,7 +40,7 @@ func (p Pool) Each(n int, do func(i int, b *Bench) error) error {
 
 // Close closes all benches.
 func (p Pool) Close(ctx context.Context) error {
-	return together(len(p), func(i int) error {
+	return concurrently(len(p), func(i int) error {
 		if p[i] == nil {
 			return nil
 		}

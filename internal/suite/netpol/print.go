@@ -31,16 +31,16 @@ func WriteTable(w io.Writer, mark func(cell int) byte) error {
 	return err
 }
 
-// WriteSeen writes the mark of every cell.
-func (v *Verdict) WriteSeen(w io.Writer) error {
-	return WriteTable(w, func(cell int) byte { return byte(v.Seen[cell]) })
+// WriteMarks writes the mark of every cell.
+func (v *Verdict) WriteMarks(w io.Writer) error {
+	return WriteTable(w, func(cell int) byte { return byte(v.Marks[cell]) })
 }
 
 // WriteDifferences writes the marks of the wrong cells, and a dash for all others.
 func (v *Verdict) WriteDifferences(w io.Writer) error {
 	return WriteTable(w, func(cell int) byte {
 		if slices.Contains(v.Wrong, cell) {
-			return byte(v.Seen[cell])
+			return byte(v.Marks[cell])
 		}
 		return '-'
 	})

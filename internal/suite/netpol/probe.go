@@ -30,8 +30,8 @@ const (
 	Unprobed Mark = ' ' // the cell was not probed
 )
 
-// Seen holds the marks of all cells.
-type Seen [Cells]Mark
+// Marks holds the marks of all cells.
+type Marks [Cells]Mark
 
 func protoOf(p Port) string { return strings.ToLower(string(p.Protocol)) }
 
@@ -46,16 +46,16 @@ const (
 
 // probe fires a table in one family. The API leaves open whether a pod may reach itself through its own Service, so
 // those cells stay Unprobed.
-func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Seen, error) {
+func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Marks, error) {
 	if _, err := b.evidence.drain(); err != nil { // leftovers of applying the policies
 		return nil, err
 	}
-	var seen Seen
+	var marks Marks
 	var cells []int
 	var shots []traffic.Shot
-	for i := range seen {
+	for i := range marks {
 		c := CellAt(i)
-		seen[i] = Unprobed
+		marks[i] = Unprobed
 		if way == Direct || !c.Self() {
 			cells, shots = append(cells, i), append(shots, b.shot(c, f, way))
 		}
@@ -70,14 +70,14 @@ func (b *Bench) probe(ctx context.Context, f lab.Family, way Way) (*Seen, error)
 	}
 	for i, hit := range hits {
 		c := CellAt(cells[i])
-		seen[cells[i]] = markOf(c, hit)
-		if seen[cells[i]] == Lost {
+		marks[cells[i]] = markOf(c, hit)
+		if marks[cells[i]] == Lost {
 			from := netip.AddrPortFrom(b.addr(c.From, f), hit.Port)
 			to := netip.AddrPortFrom(b.addr(c.To, f), shots[i].To.Port())
-			seen[cells[i]] = classify(flowKey{shots[i].Proto, from, shots[i].To}, flowKey{shots[i].Proto, from, to})
+			marks[cells[i]] = classify(flowKey{shots[i].Proto, from, shots[i].To}, flowKey{shots[i].Proto, from, to})
 		}
 	}
-	return &seen, nil
+	return &marks, nil
 }
 
 func (b *Bench) shot(c Cell, f lab.Family, way Way) traffic.Shot {
@@ -104,9 +104,9 @@ func markOf(c Cell, hit traffic.Hit) Mark {
 }
 
 // judge compares marks with the oracle's table.
-func judge(want *Table, seen *Seen) (wrong []int, verdict spec.Verdict) {
+func judge(want *Table, marks *Marks) (wrong []int, verdict spec.Verdict) {
 	verdict = spec.Pass
-	for i, mark := range seen {
+	for i, mark := range marks {
 		switch {
 		case mark == Unprobed:
 			continue
@@ -175,7 +175,7 @@ type Verdict struct {
 	Family  lab.Family
 	Way     Way
 	Want    Table
-	Seen    Seen
+	Marks   Marks
 	Wrong   []int // cells
 	Verdict spec.Verdict
 	// Took is the time from the first packet to the last answer or piece of evidence.
@@ -194,7 +194,7 @@ func (v *Verdict) Differences() string {
 		if v.Want[i] {
 			want = Dropped
 		}
-		out = append(out, fmt.Sprintf("%s: %c, want %c", CellAt(i), v.Seen[i], want))
+		out = append(out, fmt.Sprintf("%s: %c, want %c", CellAt(i), v.Marks[i], want))
 	}
 	return strings.Join(out, "; ")
 }
@@ -213,12 +213,12 @@ func (b *Bench) fireTables(ctx context.Context, right *oracle.Cluster) ([]Verdic
 		want := tableOf(right, f)
 		for _, way := range ways {
 			began := time.Now()
-			seen, err := b.probe(ctx, f, way)
+			marks, err := b.probe(ctx, f, way)
 			if err != nil {
 				return nil, err
 			}
-			v := Verdict{Family: f, Way: way, Want: want, Seen: *seen, Took: time.Since(began)}
-			v.Wrong, v.Verdict = judge(&v.Want, seen)
+			v := Verdict{Family: f, Way: way, Want: want, Marks: *marks, Took: time.Since(began)}
+			v.Wrong, v.Verdict = judge(&v.Want, marks)
 			out = append(out, v)
 		}
 	}
