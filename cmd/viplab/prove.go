@@ -111,10 +111,10 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, x := range chosen {
 		on := "all"
-		if len(x.On) > 0 {
-			on = strings.Join(x.On, ", ")
+		if len(x.Proxiers) > 0 {
+			on = strings.Join(x.Proxiers, ", ")
 		}
-		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", x.Name, x.Breaks, on, strings.Join(x.Scenarios, ", "))
+		fmt.Fprintf(t, "%s\t%s\n\tin %s\n\tcaught by %s\n", x.Name, x.Description, on, strings.Join(x.Scenarios, ", "))
 	}
 	return t.Flush()
 }

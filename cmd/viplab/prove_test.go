@@ -20,7 +20,7 @@ func TestFaultsAreForProxiersThatExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range all {
-		for _, p := range f.On {
+		for _, p := range f.Proxiers {
 			if !slices.Contains(proxierNames(), p) {
 				t.Errorf("%s is for an unknown proxier %q", f.Name, p)
 			}

@@ -213,8 +213,8 @@ func (k *Known) Of(scenario string) []Entry {
 	return slices.DeleteFunc(slices.Clone(k.entries), func(e Entry) bool { return e.Scenario != scenario })
 }
 
-// Whole reports whether the entry applies to the scenario as a whole, not to rows.
-func (e Entry) Whole() bool { return len(e.Rows) == 0 }
+// ForWholeScenario reports whether the entry applies to the scenario as a whole, not to rows.
+func (e Entry) ForWholeScenario() bool { return len(e.Rows) == 0 }
 
 // Concerns reports whether the entry applies to the row with the label in a family.
 func (e Entry) Concerns(label string, f lab.Family) bool {
@@ -223,8 +223,8 @@ func (e Entry) Concerns(label string, f lab.Family) bool {
 		slices.ContainsFunc(e.Rows, func(pattern string) bool { return glob(pattern).MatchString(label) })
 }
 
-// Explains reports whether the entry expects all of these unwanted outcomes.
-func (e Entry) Explains(outcomes ...string) bool {
+// Expects reports whether the entry expects all of these unwanted outcomes.
+func (e Entry) Expects(outcomes ...string) bool {
 	return e.Got == "" || !slices.ContainsFunc(outcomes, func(o string) bool { return o != e.Got })
 }
 

@@ -95,7 +95,7 @@ func TestRows(t *testing.T) {
 			t.Errorf("%s %s: %t", c.label, c.family, got)
 		}
 	}
-	if !e.Explains("Reply", "Reply") || e.Explains("Reply", "Silence") || !(Entry{}).Explains("Silence") {
+	if !e.Expects("Reply", "Reply") || e.Expects("Reply", "Silence") || !(Entry{}).Expects("Silence") {
 		t.Error("an entry explains other outcomes than its own")
 	}
 }

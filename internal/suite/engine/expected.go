@@ -32,7 +32,7 @@ func (x *expected) row(label string, f lab.Family, holds bool, outcomes []string
 		case !e.Concerns(label, f):
 		case holds:
 			x.held[i] = append(x.held[i], fmt.Sprintf("%s %s", label, f))
-		case e.Explains(outcomes...):
+		case e.Expects(outcomes...):
 			x.failed[i] = true
 			return &e
 		}
@@ -46,7 +46,9 @@ const knownLimit = 15 * time.Second
 
 // notReadyExpected reports whether an entry expects that the program does not converge.
 func notReadyExpected(entries []expect.Entry) bool {
-	return slices.ContainsFunc(entries, func(e expect.Entry) bool { return e.Whole() && e.Got == expect.NotReady })
+	return slices.ContainsFunc(entries, func(e expect.Entry) bool {
+		return e.ForWholeScenario() && e.Got == expect.NotReady
+	})
 }
 
 // notReadyError is the error of a program that does not converge.
@@ -62,11 +64,11 @@ func (x *expected) compare(r *spec.Result, err error) {
 	}
 	for i, e := range x.entries {
 		switch {
-		case e.Whole() && r.Verdict == spec.Fail && e.Explains(outcomesOf(r, err)...):
+		case e.ForWholeScenario() && r.Verdict == spec.Fail && e.Expects(outcomesOf(r, err)...):
 			r.Verdict, r.Known = spec.Known, append(r.Known, e.String())
-		case e.Whole() && r.Verdict == spec.Pass && !e.Flaky:
+		case e.ForWholeScenario() && r.Verdict == spec.Pass && !e.Flaky:
 			surprise(e, "the scenario passes")
-		case e.Whole() || r.Verdict != spec.Pass:
+		case e.ForWholeScenario() || r.Verdict != spec.Pass:
 		case len(x.held[i]) > 0 && !e.Flaky:
 			surprise(e, "what holds is %s", strings.Join(x.held[i], ", "))
 		case x.failed[i]:

@@ -25,7 +25,7 @@ func Faults(cases []Case) ([]faults.Fault, error) {
 		}
 	}
 	for _, r := range misreading.Given() {
-		f := faults.Fault{Name: r.Name, Breaks: "The enforcer misreads policies."}
+		f := faults.Fault{Name: r.Name, Description: "The enforcer misreads policies."}
 		for i, c := range cases {
 			if named[c.ID] && len(f.Scenarios) >= 3 {
 				continue

@@ -61,7 +61,7 @@ func scenariosNamed(ids ...string) (out []spec.Scenario) {
 // twoFaults are one for two scenarios on all proxiers, and one for the second scenario on the proxier other.
 func twoFaults() []faults.Fault {
 	return []faults.Fault{
-		{Name: "first", Scenarios: []string{"s-one", "s-two"}}, {Name: "second", On: []string{"other"},
+		{Name: "first", Scenarios: []string{"s-one", "s-two"}}, {Name: "second", Proxiers: []string{"other"},
 			Scenarios: []string{"s-two"}},
 	}
 }

@@ -12,60 +12,61 @@ import (
 )
 
 var endpointFaults = []Fault{
-	{Name: "endpoint-forgotten", Breaks: "The last endpoint of each EndpointSlice is overlooked.",
+	{Name: "endpoint-forgotten", Description: "The last endpoint of each EndpointSlice is overlooked.",
 		State: each(func(s *discoveryv1.EndpointSlice) {
 			s.Endpoints = s.Endpoints[:max(len(s.Endpoints)-1, 0)]
 		})},
-	{Name: "first-endpoint-alone", Breaks: "Of each EndpointSlice the first endpoint gets everything.",
+	{Name: "first-endpoint-alone", Description: "Of each EndpointSlice the first endpoint gets everything.",
 		State: each(func(s *discoveryv1.EndpointSlice) { s.Endpoints = s.Endpoints[:min(len(s.Endpoints), 1)] })},
-	{Name: "target-port-off-by-one", Breaks: "Connections go to the port after that of the endpoint.",
+	{Name: "target-port-off-by-one", Description: "Connections go to the port after that of the endpoint.",
 		State: each(func(s *discoveryv1.EndpointSlice) {
 			for i := range s.Ports {
 				s.Ports[i].Port = ptr.To(*s.Ports[i].Port + 1)
 			}
 		})},
-	{Name: "target-ports-swapped", Breaks: "The first and the last port of an EndpointSlice are mixed up.",
+	{Name: "target-ports-swapped", Description: "The first and the last port of an EndpointSlice are mixed up.",
 		State: each(func(s *discoveryv1.EndpointSlice) {
 			if last := len(s.Ports) - 1; last > 0 {
 				s.Ports[0].Port, s.Ports[last].Port = s.Ports[last].Port, s.Ports[0].Port
 			}
 		})},
-	{Name: "readiness-ignored", Breaks: "Endpoints that are not ready get connections.",
+	{Name: "readiness-ignored", Description: "Endpoints that are not ready get connections.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			e.Conditions.Ready, e.Conditions.Serving = ptr.To(true), ptr.To(true)
 		})},
-	{Name: "silence-is-unready", Breaks: "An endpoint without a ready condition counts as not ready.",
+	{Name: "silence-is-unready", Description: "An endpoint without a ready condition counts as not ready.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if e.Conditions.Ready == nil {
 				e.Conditions.Ready, e.Conditions.Serving = ptr.To(false), ptr.To(false)
 			}
 		})},
-	{Name: "terminating-never-used", Breaks: "Endpoints that terminate get nothing, even where there are no others.",
+	{Name: "terminating-never-used", Description: "Endpoints that terminate get nothing, even where there are no others.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if ptr.Deref(e.Conditions.Terminating, false) {
 				e.Conditions.Serving = ptr.To(false)
 			}
 		})},
-	{Name: "terminating-always-used", Breaks: "Endpoints that terminate get connections as if they were ready.",
+	{Name: "terminating-always-used", Description: "Endpoints that terminate get connections as if they were ready.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
 			if ptr.Deref(e.Conditions.Terminating, false) && ptr.Deref(e.Conditions.Serving, false) {
 				e.Conditions.Ready, e.Conditions.Terminating = ptr.To(true), ptr.To(false)
 			}
 		})},
-	{Name: "hints-ignored", Breaks: "Endpoints of all zones are used, whatever the hints are.",
+	{Name: "hints-ignored", Description: "Endpoints of all zones are used, whatever the hints are.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.Hints = nil })},
-	{Name: "locality-unknown", Breaks: "No endpoint is known to be on any node.",
+	{Name: "locality-unknown", Description: "No endpoint is known to be on any node.",
 		State: eachEndpoint(func(e *discoveryv1.Endpoint) { e.NodeName = nil })},
-	{Name: "manual-slices-ignored", Breaks: "EndpointSlices that were not made by the cluster itself are passed over.",
-		State: see(func(o store.Object) store.Object {
+	{Name: "manual-slices-ignored",
+		Description: "EndpointSlices that were not made by the cluster itself are passed over.",
+		State: stateless(func(o store.Object) store.Object {
 			if _, ok := o.(*discoveryv1.EndpointSlice); ok && o.GetLabels()[discoveryv1.LabelManagedBy] == "" {
 				return nil
 			}
 			return o
 		})},
-	{Name: "departed-endpoints-stay", Breaks: "Endpoints that have left go on getting connections.",
+	{Name: "departed-endpoints-stay", Description: "Endpoints that have left go on getting connections.",
 		State: remembering(unite)},
-	{Name: "endpoint-updates-ignored", Breaks: "An EndpointSlice is served as it was at first.",
+	{Name: "endpoint-updates-ignored", Description: "An EndpointSlice is served as it was at first.",
 		State: remembering(asBefore[*discoveryv1.EndpointSlice])},
 }
 

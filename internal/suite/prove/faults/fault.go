@@ -31,10 +31,10 @@ import (
 type Fault struct {
 	// Name identifies the fault on the command line: lower case words with dashes.
 	Name string
-	// Breaks describes the fault in a sentence.
-	Breaks string
-	// On are the names of the proxiers that the fault applies to. None means all.
-	On []string
+	// Description describes the fault in a sentence.
+	Description string
+	// Proxiers are the names of the proxiers that the fault applies to. None means all.
+	Proxiers []string
 	// Scenarios are the ids of the scenarios that must all fail with the fault, on every proxier that has their
 	// features. For faults of proxiers, All sets it from the catalogue.
 	Scenarios []string
@@ -117,7 +117,9 @@ func Names() []string {
 }
 
 // For reports whether the fault applies to a proxier.
-func (f Fault) For(proxier string) bool { return len(f.On) == 0 || slices.Contains(f.On, proxier) }
+func (f Fault) For(proxier string) bool {
+	return len(f.Proxiers) == 0 || slices.Contains(f.Proxiers, proxier)
+}
 
 var namePattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
@@ -130,8 +132,8 @@ func (f Fault) Validate() error {
 	if !namePattern.MatchString(f.Name) {
 		wrong("a name is lower case words with dashes")
 	}
-	if !strings.HasSuffix(f.Breaks, ".") {
-		wrong("what it breaks must be a sentence")
+	if !strings.HasSuffix(f.Description, ".") {
+		wrong("the description must be a sentence")
 	}
 	if len(f.Scenarios) == 0 {
 		wrong("no scenario is named that must notice")

@@ -22,7 +22,7 @@ import (
 // hostFaults break the node beside the rules: its addresses, conntrack entries and sysctls.
 var hostFaults = []Fault{
 	{Name: "virtual-ips-on-device",
-		Breaks: "The addresses of Services are configured on a device of every node, which then answers for them.",
+		Description: "The addresses of Services are configured on a device of every node, which then answers for them.",
 		Node: func(_ context.Context, node spec.Node, s *store.Snapshot) error {
 			h := node.Host.Netlink()
 			lo, err := h.LinkByName("lo")
@@ -40,8 +40,8 @@ var hostFaults = []Fault{
 			}
 			return nil
 		}},
-	{Name: "connections-forgotten", Breaks: "Connection tracking is emptied at each change.",
-		On: kubeRules, // relayed connections recover
+	{Name: "connections-forgotten", Description: "Connection tracking is emptied at each change.",
+		Proxiers: kubeRules, // relayed connections recover
 		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			c, err := conntrack.Dial(&mdlayher.Config{NetNS: node.Host.NS.Fd()})
 			if err != nil {
@@ -49,17 +49,17 @@ var hostFaults = []Fault{
 			}
 			return errors.Join(c.Flush(), c.Close())
 		}},
-	{Name: "other-timeouts", Breaks: "Connection tracking forgets idle connections after ten minutes.", On: builtIn,
-		Node: sysctls(
+	{Name: "other-timeouts", Description: "Connection tracking forgets idle connections after ten minutes.",
+		Proxiers: builtIn, Node: sysctls(
 			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "600"},
 			netns.Setting{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "600"},
 		)},
-	{Name: "loopback-always-routed", Breaks: "127.0.0.0/8 is routable although no NodePort is served there.",
+	{Name: "loopback-always-routed", Description: "127.0.0.0/8 is routable although no NodePort is served there.",
 		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "1"})},
-	{Name: "loopback-not-routed", Breaks: "Packets to 127.0.0.1 that have been translated do not leave the node.",
-		On:   ownJumps,
-		Node: sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"})},
-	{Name: "no-forwarding", Breaks: "The node forwards no packets.",
+	{Name: "loopback-not-routed", Description: "Packets to 127.0.0.1 that have been translated do not leave the node.",
+		Proxiers: ownJumps,
+		Node:     sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"})},
+	{Name: "no-forwarding", Description: "The node forwards no packets.",
 		Node: sysctls(
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"},
 			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},

@@ -20,8 +20,8 @@ var virtualServers = []string{"ipvs", "kube-proxy-ipvs"}
 // ipvsFaults break virtual servers, their addresses and their rules.
 var ipvsFaults = []Fault{
 	{Name: "other-scheduler",
-		Breaks: "Virtual servers use rr where another scheduler is configured, and sh where rr or wrr is.",
-		On:     virtualServers,
+		Description: "Virtual servers use rr where another scheduler is configured, and sh where rr or wrr is.",
+		Proxiers:    virtualServers,
 		Node: eachServer(func(h *ipvs.Handle, s *ipvs.Service) error {
 			switch s.SchedName {
 			case "rr", "wrr":
@@ -31,8 +31,8 @@ var ipvsFaults = []Fault{
 			}
 			return h.UpdateService(s)
 		})},
-	{Name: "ipvs-addresses-lost", Breaks: "The addresses of Services are not on kube-ipvs0.", On: virtualServers,
-		Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
+	{Name: "ipvs-addresses-lost", Description: "The addresses of Services are not on kube-ipvs0.",
+		Proxiers: virtualServers, Node: func(_ context.Context, node spec.Node, _ *store.Snapshot) error {
 			h := node.Host.Netlink()
 			device, err := h.LinkByName("kube-ipvs0")
 			if err != nil {
@@ -44,7 +44,8 @@ var ipvsFaults = []Fault{
 			}
 			return err
 		}},
-	{Name: "ipvs-access-open", Breaks: "Daemons of the node answer on the addresses of Services.", On: virtualServers,
+	{Name: "ipvs-access-open", Description: "Daemons of the node answer on the addresses of Services.",
+		Proxiers: virtualServers,
 		// It is not dropped, because the built-in proxier would detect that and write it again.
 		Text: []Rewrite{{XTables, `^(-A KUBE-IPVS-FILTER .*)-j REJECT.*`, "$1-j RETURN"}}},
 }

@@ -14,34 +14,35 @@ import (
 )
 
 var policyFaults = []Fault{
-	{Name: "policies-forgotten", Breaks: "No pod is isolated, whatever policies there are.",
-		State: see(func(o store.Object) store.Object {
+	{Name: "policies-forgotten", Description: "No pod is isolated, whatever policies there are.",
+		State: stateless(func(o store.Object) store.Object {
 			if _, ok := o.(*networkingv1.NetworkPolicy); ok {
 				return nil
 			}
 			return o
 		})},
-	{Name: "policy-rules-lost", Breaks: "A policy isolates its pods, and allows nothing.",
+	{Name: "policy-rules-lost", Description: "A policy isolates its pods, and allows nothing.",
 		State: each(func(p *networkingv1.NetworkPolicy) {
 			p.Spec.Ingress, p.Spec.Egress = nil, nil
 		})},
-	{Name: "policy-ports-lost", Breaks: "What a policy allows on one port is allowed on all of them.",
+	{Name: "policy-ports-lost", Description: "What a policy allows on one port is allowed on all of them.",
 		State: each(func(p *networkingv1.NetworkPolicy) {
 			for _, ports := range oracle.EachRule(p) {
 				*ports = nil
 			}
 		})},
-	{Name: "policy-update-missed", Breaks: "A policy stays as it was when it was first seen.",
+	{Name: "policy-update-missed", Description: "A policy stays as it was when it was first seen.",
 		State: remembering(func(first, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 			if first.UID != now.UID {
 				return now
 			}
 			return asBefore(first, now)
 		})},
-	{Name: "policies-lapse", Breaks: "A policy that is written anew counts for nothing until it is written once more.",
+	{Name: "policies-lapse",
+		Description: "A policy that is written anew counts for nothing until it is written once more.",
 		State: func() func(store.Object) store.Object {
 			versions := map[store.Key]int{}
-			return see(func(o store.Object) store.Object {
+			return stateless(func(o store.Object) store.Object {
 				p, ok := o.(*networkingv1.NetworkPolicy)
 				if !ok {
 					return o
@@ -53,7 +54,7 @@ var policyFaults = []Fault{
 				return o
 			})()
 		}},
-	{Name: "policy-blocks-lost", Breaks: "Peers that are blocks of addresses are passed over.",
+	{Name: "policy-blocks-lost", Description: "Peers that are blocks of addresses are passed over.",
 		State: each(func(p *networkingv1.NetworkPolicy) {
 			isBlock := func(peer networkingv1.NetworkPolicyPeer) bool { return peer.IPBlock != nil }
 			noPod := &metav1.LabelSelector{MatchLabels: map[string]string{"no-pod": "has-this"}}
@@ -64,7 +65,7 @@ var policyFaults = []Fault{
 				}
 			}
 		})},
-	{Name: "pod-labels-missed", Breaks: "For policies a pod has the labels that it had at first.",
+	{Name: "pod-labels-missed", Description: "For policies a pod has the labels that it had at first.",
 		State: remembering(func(first, now *corev1.Pod) *corev1.Pod {
 			if first.UID != now.UID {
 				return now
@@ -76,16 +77,16 @@ var policyFaults = []Fault{
 }
 
 var policyRules = []Fault{
-	{Name: "new-pods-open", Breaks: "Traffic to a pod that the enforcer has not seen yet is let through.",
+	{Name: "new-pods-open", Description: "Traffic to a pod that the enforcer has not seen yet is let through.",
 		Text: []Rewrite{
 			{XTables, `^-A cali-(to|from)-wl-dispatch .*Unknown interface.*-j DROP`, ""},
 			{NFT, `^add rule inet network-policy (in|e)gress .*"DP[IE]\|unknown pod".*`, ""},
 		}},
-	{Name: "pod-sources-unchecked", Breaks: "A pod may send from any address.", Text: []Rewrite{
+	{Name: "pod-sources-unchecked", Description: "A pod may send from any address.", Text: []Rewrite{
 		{XTables, `^-A cali-PREROUTING .*rpfilter.*-j DROP`, ""},
 		{NFT, `^add rule \S+ network-policy sources .*@ports.*`, ""},
 	}},
-	{Name: "egress-is-final", Breaks: "What a policy lets a pod send is not judged for the pods of its own node.",
+	{Name: "egress-is-final", Description: "What a policy lets a pod send is not judged for the pods of its own node.",
 		Text: []Rewrite{
 			{XTables, `^(-A cali-po-\S+ .*)-j MARK --set-xmark 0x10000/0x10000$`, "$1-j ACCEPT"},
 			{NFT, `^(add rule inet network-policy egress-by-\S+ (?:.* )?)accept( comment .*)?$`,
@@ -93,15 +94,16 @@ var policyRules = []Fault{
 			{NFT, `^(add rule inet network-policy ingress) (ct state established,related accept)$`,
 				"$1 $2\n$1 meta mark 0x1 accept"},
 		}},
-	{Name: "root-alone-exempt", Breaks: "Of the programs of a pod's node, those of root alone are let through.",
+	{Name: "root-alone-exempt", Description: "Of the programs of a pod's node, those of root alone are let through.",
 		Text: []Rewrite{
 			{XTables, `^(-A cali-OUTPUT .*)-j RETURN$`, "$1-m owner ! --uid-owner 1-65535 -j RETURN"},
 			{NFT, `^(add rule inet network-policy ingress fib saddr type local) accept$`, "$1 meta skuid 0 accept"},
 		}},
-	{Name: "old-policies-stay", Breaks: "The chains of policies that are gone are emptied, and stay.", Text: []Rewrite{
-		{XTables, `^-X cali-p[io]-.*`, ""},
-		{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
-	}},
-	{Name: "pod-tunnels-pass", Breaks: "Pods may make tunnels.",
+	{Name: "old-policies-stay", Description: "The chains of policies that are gone are emptied, and stay.",
+		Text: []Rewrite{
+			{XTables, `^-X cali-p[io]-.*`, ""},
+			{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
+		}},
+	{Name: "pod-tunnels-pass", Description: "Pods may make tunnels.",
 		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}}},
 }

@@ -21,67 +21,72 @@ var (
 var ruleFaults = slices.Concat(masquerading, choosing, verdicts, hooking, policyRules)
 
 var masquerading = []Fault{
-	{Name: "no-masquerade", Breaks: "The source of what is to be masqueraded stays as it is.", On: kubeRules,
+	{Name: "no-masquerade", Description: "The source of what is to be masqueraded stays as it is.", Proxiers: kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-POSTROUTING .*-j MASQUERADE.*`, ""},
 			{NFT, `masquerade fully-random`, "return"},
 		}},
-	{Name: "masquerade-everything", Breaks: "All that leaves a node is masqueraded.", On: kubeRules, Text: []Rewrite{
-		{XTables, `^-A KUBE-POSTROUTING -m mark ! --mark .*-j RETURN`, ""},
-		{NFT, `(nat-postrouting) .*jump masquerading`, "$1 masquerade fully-random"},
-	}},
-	{Name: "mark-stays", Breaks: "The mark of what is masqueraded is not cleared.", On: kubeChains,
+	{Name: "masquerade-everything", Description: "All that leaves a node is masqueraded.", Proxiers: kubeRules,
+		Text: []Rewrite{
+			{XTables, `^-A KUBE-POSTROUTING -m mark ! --mark .*-j RETURN`, ""},
+			{NFT, `(nat-postrouting) .*jump masquerading`, "$1 masquerade fully-random"},
+		}},
+	{Name: "mark-stays", Description: "The mark of what is masqueraded is not cleared.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-POSTROUTING .*--xor-mark.*`, ""}}},
 	{Name: "no-hairpin-masquerade",
-		Breaks: "A pod that reaches itself through a Service sees its own address as the client's.", On: kubeRules,
+		Description: "A pod that reaches itself through a Service sees its own address as the client's.", Proxiers: kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-SEP-\S+ .*-s \S+ .*-j KUBE-MARK-MASQ`, ""},
 			{NFT, `^(add|delete|destroy) element \S+ \S+ hairpin-connections .*`, ""},
 		}},
 	{Name: "off-cluster-not-masqueraded",
-		Breaks: "What comes to a ClusterIP from elsewhere than a pod keeps its source.", On: kubeRules, Text: []Rewrite{
+		Description: "What comes to a ClusterIP from elsewhere than a pod keeps its source.", Proxiers: kubeRules,
+		Text: []Rewrite{
 			{XTables, `^-A KUBE-SVC-\S+ .*! -s \S+ .*-j KUBE-MARK-MASQ`, ""},
 		}},
 	{Name: "nodeport-not-masqueraded",
-		Breaks: "What comes to a NodePort keeps its source, as if its policy were Local.", On: kubeChains,
+		Description: "What comes to a NodePort keeps its source, as if its policy were Local.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-NODEPORTS .*-j KUBE)-EXT-`, "$1-SVC-"}}},
 }
 
 var choosing = []Fault{
-	{Name: "first-endpoint-always", Breaks: "The draw between endpoints always falls on the first.", On: kubeRules,
-		Text: []Rewrite{
+	{Name: "first-endpoint-always", Description: "The draw between endpoints always falls on the first.",
+		Proxiers: kubeRules, Text: []Rewrite{
 			{XTables, ` -m statistic --mode random --probability \S+`, ""},
 			{NFT, `numgen random mod \d+`, "numgen random mod 1"},
 		}},
 	{Name: "halves",
-		Breaks: "Each endpoint is taken with a probability of one half, and the last one gets what is left.",
-		On:     kubeChains, Text: []Rewrite{{XTables, `--probability \S+`, "--probability 0.5"}}},
+		Description: "Each endpoint is taken with a probability of one half, and the last one gets what is left.",
+		Proxiers:    kubeChains, Text: []Rewrite{{XTables, `--probability \S+`, "--probability 0.5"}}},
 }
 
 var verdicts = []Fault{
-	{Name: "drop-becomes-reject", Breaks: "What should vanish in silence is refused.", On: kubeRules, Text: []Rewrite{
-		{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j DROP`, "$1-j REJECT"},
-		{NFT, `(element .* no-endpoint-(services|nodeports) .*): drop`, "$1: goto reject-chain"},
-	}},
-	{Name: "reject-becomes-drop", Breaks: "What should be refused vanishes in silence.", On: kubeRules, Text: []Rewrite{
-		{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j REJECT`, "$1-j DROP"},
-		{NFT, `(element .* no-endpoint-(services|nodeports) .*): goto reject-chain`, "$1: drop"},
-	}},
-	{Name: "invalid-passes", Breaks: "Packets in conntrack state INVALID are let through.", On: kubeChains,
+	{Name: "drop-becomes-reject", Description: "What should vanish in silence is refused.", Proxiers: kubeRules,
+		Text: []Rewrite{
+			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j DROP`, "$1-j REJECT"},
+			{NFT, `(element .* no-endpoint-(services|nodeports) .*): drop`, "$1: goto reject-chain"},
+		}},
+	{Name: "reject-becomes-drop", Description: "What should be refused vanishes in silence.", Proxiers: kubeRules,
+		Text: []Rewrite{
+			{XTables, `^(-[AID] KUBE-(EXTERNAL-)?SERVICES .*)-j REJECT`, "$1-j DROP"},
+			{NFT, `(element .* no-endpoint-(services|nodeports) .*): goto reject-chain`, "$1: drop"},
+		}},
+	{Name: "invalid-passes", Description: "Packets in conntrack state INVALID are let through.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID .*-j DROP`, ""}}},
-	{Name: "no-forward-accept", Breaks: "Nothing is let through a FORWARD chain that drops.", On: kubeChains,
+	{Name: "no-forward-accept", Description: "Nothing is let through a FORWARD chain that drops.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*-j ACCEPT`, ""}}},
 	{Name: "localnet-guard-lost",
-		Breaks: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of NodePorts.", On: ownJumps,
-		Text: []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}}},
-	{Name: "foreign-traffic-dropped", Breaks: "TCP connections that are not those of Services are not let through.",
-		On: kubeRules, Text: []Rewrite{
+		Description: "Neighbours reach 127.0.0.1 of the node, which is routable for the sake of NodePorts.",
+		Proxiers:    ownJumps,
+		Text:        []Rewrite{{XTables, `^-A KUBE-FIREWALL .*-j DROP`, ""}}},
+	{Name: "foreign-traffic-dropped", Description: "TCP connections that are not those of Services are not let through.",
+		Proxiers: kubeRules, Text: []Rewrite{
 			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`,
 				"-A KUBE-FORWARD -p tcp -m conntrack ! --ctstate DNAT -j DROP\n$0"},
 			{NFT, `^add rule (\S+ \S+) filter-forward .*jump cluster-ips-check`,
 				"$0\nadd rule $1 filter-forward meta l4proto tcp ct status & dnat != dnat drop"},
 		}},
-	{Name: "icmp-errors-dropped", Breaks: "ICMP errors about connections are not let through.", On: kubeRules,
+	{Name: "icmp-errors-dropped", Description: "ICMP errors about connections are not let through.", Proxiers: kubeRules,
 		Text: []Rewrite{
 			{XTables, `^-A KUBE-FORWARD .*ESTABLISHED -j ACCEPT`,
 				"-A KUBE-FORWARD -m conntrack --ctstate RELATED -j DROP\n$0"},
@@ -91,26 +96,26 @@ var verdicts = []Fault{
 }
 
 var hooking = []Fault{
-	{Name: "node-not-served", Breaks: "Connections of a node's own processes are not translated.", On: hooked,
+	{Name: "node-not-served", Description: "Connections of a node's own processes are not translated.", Proxiers: hooked,
 		Text: []Rewrite{
 			{XTables, `^-[AI] OUTPUT .*-j KUBE-(SERVICES|PORTALS-HOST|NODEPORT-HOST)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-output .*jump services`, ""},
 		}},
-	{Name: "visitors-not-served", Breaks: "Connections of pods and of hosts outside are not translated.", On: hooked,
-		Text: []Rewrite{
+	{Name: "visitors-not-served", Description: "Connections of pods and of hosts outside are not translated.",
+		Proxiers: hooked, Text: []Rewrite{
 			{XTables, `^-[AI] PREROUTING .*-j KUBE-(SERVICES|PORTALS-CONTAINER|NODEPORT-CONTAINER)`, ""},
 			{NFT, `^add rule \S+ \S+ nat-prerouting .*jump services`, ""},
 		}},
-	{Name: "nodeport-on-primary-address", Breaks: "NodePorts are served on the first IPv4 address of the node alone.",
-		On: kubeChains,
+	{Name: "nodeport-on-primary-address", Description: "NodePorts are served on the first IPv4 address of the node alone.",
+		Proxiers: kubeChains,
 		// 192.168.7.8/29 contains the primary addresses of all nodes, and no other ones.
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
 			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}}},
-	{Name: "nodeport-on-ipv6-loopback", Breaks: "Connections to a NodePort on ::1 are translated, and lost.",
-		On: kubeChains, Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}}},
+	{Name: "nodeport-on-ipv6-loopback", Description: "Connections to a NodePort on ::1 are translated, and lost.",
+		Proxiers: kubeChains, Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}}},
 	{Name: "local-shortcut-lost",
-		Breaks: "Under externalTrafficPolicy Local, a process of a node without an endpoint counts as outside traffic.",
-		On:     kubeRules, Text: []Rewrite{
+		Description: "Under externalTrafficPolicy Local, a process of a node without an endpoint counts as outside traffic.",
+		Proxiers:    kubeRules, Text: []Rewrite{
 			{XTables, `^-A KUBE-EXT-\S+ .*--src-type LOCAL .*-j KUBE-SVC-\S+`, ""},
 			{NFT, `^add rule .*fib saddr type local .*(goto service-|vmap @short-circuit).*`, ""},
 		}},

@@ -9,13 +9,13 @@ var builtIn = []string{"iptables", "iptables-legacy", "nftables", "userspace", "
 
 // sabotageFaults break health check ports and the clean-up of connection tracking.
 var sabotageFaults = []Fault{
-	{Name: "always-healthy", Breaks: "Health-check ports say that there are endpoints where there are none.",
-		On: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return max(n, 1) }}},
-	{Name: "never-healthy", Breaks: "Health-check ports say that there are no endpoints.", On: builtIn,
+	{Name: "always-healthy", Description: "Health-check ports say that there are endpoints where there are none.",
+		Proxiers: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return max(n, 1) }}},
+	{Name: "never-healthy", Description: "Health-check ports say that there are no endpoints.", Proxiers: builtIn,
 		Sabotage: spec.Sabotage{CountEndpoints: func(int) int { return 0 }}},
-	{Name: "endpoints-miscounted", Breaks: "Health-check ports tell of one endpoint too many, where there are any.",
-		On: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return n + min(n, 1) }}},
-	{Name: "stale-flows-stay", Breaks: "UDP flows to endpoints that are gone go on for ever.",
-		On:       []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
+	{Name: "endpoints-miscounted", Description: "Health-check ports tell of one endpoint too many, where there are any.",
+		Proxiers: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return n + min(n, 1) }}},
+	{Name: "stale-flows-stay", Description: "UDP flows to endpoints that are gone go on for ever.",
+		Proxiers: []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
 		Sabotage: spec.Sabotage{KeepStaleFlows: func() bool { return true }}},
 }

@@ -18,83 +18,83 @@ var stateFaults = slices.Concat(configFaults, nodeFaults, serviceFaults, endpoin
 
 // configFaults break the administrator's settings.
 var configFaults = []Fault{
-	{Name: "configuration-ignored", Breaks: "Everything is at its default, whatever an administrator has set.",
+	{Name: "configuration-ignored", Description: "Everything is at its default, whatever an administrator has set.",
 		Config: func(c *spec.ProxyConfig) { *c = spec.ProxyConfig{} }},
 	{Name: "nodeport-addresses-ignored",
-		Breaks: "NodePorts are on all addresses, although an administrator wants them on some.",
+		Description: "NodePorts are on all addresses, although an administrator wants them on some.",
 		// kube-proxy's nftables mode serves them on the primary addresses by default
-		On:     slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
-		Config: func(c *spec.ProxyConfig) { c.NodePortAddresses = nil }},
+		Proxiers: slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
+		Config:   func(c *spec.ProxyConfig) { c.NodePortAddresses = nil }},
 	{Name: "masquerade-all-ignored",
-		Breaks: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
+		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
-		On: slices.Concat(kubeRules, virtualServers), Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false }},
+		Proxiers: slices.Concat(kubeRules, virtualServers), Config: func(c *spec.ProxyConfig) { c.MasqueradeAll = false }},
 }
 
 var nodeFaults = []Fault{
-	{Name: "taints-lost", Breaks: "The taint of a node that is about to be deleted is not seen.",
+	{Name: "taints-lost", Description: "The taint of a node that is about to be deleted is not seen.",
 		State: each(func(n *corev1.Node) { n.Spec.Taints = nil })},
 }
 
 var serviceFaults = []Fault{
-	{Name: "nodeport-off-by-one", Breaks: "NodePorts are served on the port after the one that was given.",
+	{Name: "nodeport-off-by-one", Description: "NodePorts are served on the port after the one that was given.",
 		State: each(func(s *corev1.Service) {
 			for i := range s.Spec.Ports {
 				s.Spec.Ports[i].NodePort += min(s.Spec.Ports[i].NodePort, 1)
 			}
 		})},
-	{Name: "udp-ports-lost", Breaks: "Ports of Services that are not TCP are passed over.",
+	{Name: "udp-ports-lost", Description: "Ports of Services that are not TCP are passed over.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports,
 				func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
 		})},
-	{Name: "second-family-lost", Breaks: "Services are served in their first IP family alone.",
+	{Name: "second-family-lost", Description: "Services are served in their first IP family alone.",
 		State: each(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
 				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
 			}
 		})},
-	{Name: "external-ips-lost", Breaks: "The addresses of spec.externalIPs are not served.",
+	{Name: "external-ips-lost", Description: "The addresses of spec.externalIPs are not served.",
 		State: each(func(s *corev1.Service) { s.Spec.ExternalIPs = nil })},
-	{Name: "load-balancer-ips-lost", Breaks: "The addresses of load balancers are not served.",
+	{Name: "load-balancer-ips-lost", Description: "The addresses of load balancers are not served.",
 		State: each(func(s *corev1.Service) { s.Status.LoadBalancer.Ingress = nil })},
-	{Name: "source-ranges-lost", Breaks: "All clients are accepted, whatever spec.loadBalancerSourceRanges is.",
+	{Name: "source-ranges-lost", Description: "All clients are accepted, whatever spec.loadBalancerSourceRanges is.",
 		State: each(func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = nil })},
-	{Name: "health-check-port-lost", Breaks: "Health-check ports are not opened.",
+	{Name: "health-check-port-lost", Description: "Health-check ports are not opened.",
 		State: each(func(s *corev1.Service) { s.Spec.HealthCheckNodePort = 0 })},
 	{Name: "external-policy-ignored",
-		Breaks: "Outside traffic goes to all endpoints under externalTrafficPolicy Local too.",
+		Description: "Outside traffic goes to all endpoints under externalTrafficPolicy Local too.",
 		State: each(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 			}
 		})},
 	{Name: "external-policy-always-local",
-		Breaks: "Outside traffic goes to local endpoints alone, whatever the policy is.",
+		Description: "Outside traffic goes to local endpoints alone, whatever the policy is.",
 		State: each(func(s *corev1.Service) {
 			if s.Spec.ExternalTrafficPolicy != "" {
 				s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 			}
 		})},
 	{Name: "internal-policy-always-local",
-		Breaks: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
+		Description: "Traffic to a ClusterIP goes to endpoints of the client's node alone, whatever the policy is.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 		})},
 	{Name: "internal-policy-ignored",
-		Breaks: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
+		Description: "Traffic to a ClusterIP goes to all endpoints under internalTrafficPolicy Local too.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
 		})},
-	{Name: "proxy-mode-ignored", Breaks: "A load balancer's address is served though its ipMode is Proxy.",
+	{Name: "proxy-mode-ignored", Description: "A load balancer's address is served though its ipMode is Proxy.",
 		State: each(func(s *corev1.Service) {
 			for i := range s.Status.LoadBalancer.Ingress {
 				s.Status.LoadBalancer.Ingress[i].IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
 			}
 		})},
-	{Name: "proxy-name-ignored", Breaks: "Services that are labelled as another proxier's are served.",
+	{Name: "proxy-name-ignored", Description: "Services that are labelled as another proxier's are served.",
 		// Slices inherit the labels of their Services.
-		State: see(func(o store.Object) store.Object {
+		State: stateless(func(o store.Object) store.Object {
 			const label = "service.kubernetes.io/service-proxy-name"
 			if _, labelled := o.GetLabels()[label]; !labelled {
 				return o
@@ -103,23 +103,23 @@ var serviceFaults = []Fault{
 			delete(changed.GetLabels(), label)
 			return changed
 		})},
-	{Name: "affinity-timeout-ignored", Breaks: "Clients are remembered for three hours, whatever the timeout is.",
+	{Name: "affinity-timeout-ignored", Description: "Clients are remembered for three hours, whatever the timeout is.",
 		State: each(func(s *corev1.Service) {
 			if c := s.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil {
 				c.ClientIP.TimeoutSeconds = ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)
 			}
 		})},
-	{Name: "affinity-ignored", Breaks: "Clients are not remembered.",
+	{Name: "affinity-ignored", Description: "Clients are not remembered.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 		})},
-	{Name: "affinity-always", Breaks: "Clients are remembered though no Service asks for it.",
+	{Name: "affinity-always", Description: "Clients are remembered though no Service asks for it.",
 		State: each(func(s *corev1.Service) {
 			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
 				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)},
 			}
 		})},
-	{Name: "service-updates-ignored", Breaks: "A Service is served as it was at first.",
+	{Name: "service-updates-ignored", Description: "A Service is served as it was at first.",
 		State: remembering(asBefore[*corev1.Service])},
 }

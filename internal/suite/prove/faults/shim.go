@@ -87,14 +87,14 @@ func Shim() {
 	if !known || name == "" {
 		return
 	}
-	if err := become(tool, name); err != nil {
+	if err := execTool(tool, name); err != nil {
 		fmt.Fprintf(os.Stderr, "%s with fault %s: %v\n", os.Args[0], name, err)
 		os.Exit(125)
 	}
 }
 
-// become executes the tool, with a changed input if the fault has rewrites for it.
-func become(tool Tool, fault string) error {
+// execTool executes the tool, with a changed input if the fault has rewrites for it.
+func execTool(tool Tool, fault string) error {
 	f, err := Find(fault)
 	if err != nil {
 		return err

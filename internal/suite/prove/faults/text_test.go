@@ -76,8 +76,8 @@ func TestFaultsAreWellWritten(t *testing.T) {
 		names[f.Name] = true
 	}
 	for _, bad := range []Fault{
-		{}, {Name: "Bad Name", Breaks: "All.", Scenarios: []string{"a-b"}},
-		{Name: "regexp", Breaks: "All.", Scenarios: []string{"a-b"}, Text: []Rewrite{{XTables, "(", ""}}},
+		{}, {Name: "Bad Name", Description: "All.", Scenarios: []string{"a-b"}},
+		{Name: "regexp", Description: "All.", Scenarios: []string{"a-b"}, Text: []Rewrite{{XTables, "(", ""}}},
 	} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v passes", bad)

@@ -18,7 +18,7 @@ func each[T interface {
 	store.Object
 	DeepCopy() T
 }](change func(T)) State {
-	return see(func(o store.Object) store.Object {
+	return stateless(func(o store.Object) store.Object {
 		t, ok := o.(T)
 		if !ok {
 			return o
@@ -38,9 +38,9 @@ func eachEndpoint(change func(*discoveryv1.Endpoint)) State {
 	})
 }
 
-// see returns a State without memory. It does not change canaries, which show the progress of external programs: a
-// fault in them would be a fault of the harness.
-func see(change func(store.Object) store.Object) State {
+// stateless returns a State without memory. It does not change canaries, which show the progress of external programs:
+// a fault in them would be a fault of the harness.
+func stateless(change func(store.Object) store.Object) State {
 	return func() func(store.Object) store.Object {
 		return func(o store.Object) store.Object {
 			if o.GetNamespace() == exec.CanaryNamespace {
@@ -56,7 +56,7 @@ func see(change func(store.Object) store.Object) State {
 func remembering[T store.Object](change func(last, now T) T) State {
 	return func() func(store.Object) store.Object {
 		shown := map[store.Key]T{}
-		return see(func(o store.Object) store.Object {
+		return stateless(func(o store.Object) store.Object {
 			now, ok := o.(T)
 			if !ok {
 				return o
