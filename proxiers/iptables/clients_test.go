@@ -44,8 +44,8 @@ func clientsAt(endpoint string) ipset.Set {
 
 var first, second = clientsAt("10.244.0.1:8080"), clientsAt("10.244.0.2:8080")
 
-// came adds a client to a set with a remaining timeout.
-func came(t *testing.T, in *instance, s ipset.Set, client string, left time.Duration) {
+// addClient adds a client to a set with a remaining timeout.
+func addClient(t *testing.T, in *instance, s ipset.Set, client string, left time.Duration) {
 	t.Helper()
 	e := ipset.Entry{Addr: netip.MustParseAddr(client), Timeout: left}
 	if err := in.families[0].clients.conn.Add(s, e); err != nil {
@@ -75,9 +75,9 @@ func TestClientsAreRemembered(t *testing.T) {
 		node := proxiertest.Node(t, lab.V4)
 		in := start(t, b, node)
 		proxiertest.Apply(t, in, sticky(2, 100*time.Second))
-		came(t, in, first, "198.51.100.7", 90*time.Second)
-		came(t, in, first, "198.51.100.8", 30*time.Second)
-		came(t, in, second, "198.51.100.9", 90*time.Second)
+		addClient(t, in, first, "198.51.100.7", 90*time.Second)
+		addClient(t, in, first, "198.51.100.8", 30*time.Second)
+		addClient(t, in, second, "198.51.100.9", 90*time.Second)
 
 		in = start(t, b, node)
 		proxiertest.Apply(t, in, sticky(2, 100*time.Second))
@@ -104,7 +104,7 @@ func TestSetInUse(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b Backend) {
 		in := start(t, b, proxiertest.Node(t, lab.V4))
 		proxiertest.Apply(t, in, sticky(2, time.Minute))
-		came(t, in, second, "198.51.100.9", time.Minute)
+		addClient(t, in, second, "198.51.100.9", time.Minute)
 		theirs := xtables.NewRule(xtables.InSet(second.Name, "src"), xtables.Accept)
 		restore := func(change func(*xtables.Transaction, string, xtables.Rule)) {
 			t.Helper()

@@ -55,10 +55,10 @@ type renderer struct {
 	terse bool
 }
 
-// talkative is the number of endpoints up to which every rule has the same comment as in kube-proxy. For every new
-// rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer with
-// comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
-const talkative = 1000
+// maxCommentedEndpoints is the number of endpoints up to which every rule has the same comment as in kube-proxy. For
+// every new rule, the kernel walks all rules that a packet could meet (nft_chain_validate), which takes a third longer
+// with comments: 150 ms instead of 100 at 10,000 Services of five endpoints.
+const maxCommentedEndpoints = 1000
 
 // crowded reports whether there are too many endpoints for comments. Existing rules keep their comments until they
 // change.
@@ -69,7 +69,7 @@ func crowded(s *model.State) bool {
 			n += len(p.Cluster)
 		}
 	}
-	return n > talkative
+	return n > maxCommentedEndpoints
 }
 
 // remark returns the comment of an endpoint's rule.
@@ -160,7 +160,7 @@ func (r *renderer) chooseEndpoint(f *xtables.Fragment, p *model.Port) {
 		if p.InternalLocal {
 			internal = &local
 		}
-		r.maskForeign(internal, p)
+		r.markForeign(internal, p)
 	}
 	r.balance(&cluster, p, among)
 	r.balance(&local, p, onNode)
@@ -174,8 +174,8 @@ func (r *renderer) chooseEndpoint(f *xtables.Fragment, p *model.Port) {
 	}
 }
 
-// maskForeign marks traffic to the ClusterIP whose replies might not return through this node.
-func (r *renderer) maskForeign(c *xtables.Chain, p *model.Port) {
+// markForeign marks traffic to the ClusterIP whose replies might not return through this node.
+func (r *renderer) markForeign(c *xtables.Chain, p *model.Port) {
 	parts := []xtables.Part{xtables.Comment(p.ID.String() + " cluster IP"),
 		xtables.To(p.ClusterIP, p.ID.Protocol, p.Number)}
 	switch {

@@ -35,7 +35,7 @@ type listed struct {
 // TestListings: each line of the articles' listings, or its equivalent, exists, up to the hashes in names.
 func TestListings(t *testing.T) {
 	webapp := func(clusterIP string, nodePort int32, endpoints ...string) *store.Snapshot {
-		return cluster(told{"default", "webapp", "", clusterIP, 80, nodePort, endpoints})
+		return cluster(articleService{"default", "webapp", "", clusterIP, 80, nodePort, endpoints})
 	}
 	local := webapp("10.111.243.62", 30080, "10.244.120.111")
 	local.Services[0].Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
@@ -45,10 +45,10 @@ func TestListings(t *testing.T) {
 		lines            []listed
 	}{
 		{"traffic", "minikube", "192.167.0.0/16", cluster(
-			told{"default", "my-nginx-cluster", "", "10.103.1.234", 80, 0, []string{"192.167.1.9"}},
-			told{"default", "my-nginx-nodeport", "", "10.97.229.148", 80, 30915,
+			articleService{"default", "my-nginx-cluster", "", "10.103.1.234", 80, 0, []string{"192.167.1.9"}},
+			articleService{"default", "my-nginx-nodeport", "", "10.97.229.148", 80, 30915,
 				[]string{"192.167.1.10", "192.167.1.11", "192.167.2.10"}},
-			told{"kube-system", "kube-dns", "dns-tcp", "10.96.0.10", 53, 0, []string{"192.167.1.138"}},
+			articleService{"kube-system", "kube-dns", "dns-tcp", "10.96.0.10", 53, 0, []string{"192.167.1.138"}},
 		), ofTraffic},
 		{"webapp", "minikube", "10.244.0.0/16", webapp("10.103.46.104", 31380, "10.244.120.102", "10.244.120.103"), ofWebapp},
 		{"policy Local, endpoint", "minikube", "10.244.0.0/16", local, ofLocal["minikube"]},
@@ -124,14 +124,14 @@ func plain(line string) string {
 	return bare(emptyPort.ReplaceAllString(chance.ReplaceAllString(line, "$1"), "$1$2"))
 }
 
-// told is a Service of an article. Its endpoints are on the node minikube.
-type told struct {
+// articleService is a Service of an article. Its endpoints are on the node minikube.
+type articleService struct {
 	namespace, name, port, clusterIP string
 	number, nodePort                 int32
 	endpoints                        []string
 }
 
-func cluster(all ...told) *store.Snapshot {
+func cluster(all ...articleService) *store.Snapshot {
 	s := &store.Snapshot{}
 	for _, one := range all {
 		kind := corev1.ServiceTypeClusterIP
