@@ -16,42 +16,42 @@ type desired struct {
 	kit.Rendered[*fragment]
 	at place
 
-	servers wishes[frontend, *server]
-	bound   wishes[netip.Addr, struct{}]
-	members wishes[member, struct{}]
+	servers claims[frontend, *server]
+	bound   claims[netip.Addr, struct{}]
+	members claims[member, struct{}]
 }
 
 func newDesired() *desired {
 	return &desired{
-		servers: newWishes[frontend, *server](), bound: newWishes[netip.Addr, struct{}](),
-		members: newWishes[member, struct{}](),
+		servers: newClaims[frontend, *server](), bound: newClaims[netip.Addr, struct{}](),
+		members: newClaims[member, struct{}](),
 	}
 }
 
-// wishes are the wishes of all Services for one kind of entry.
-type wishes[K comparable, V any] struct {
+// claims are those of all Services for one kind of entry.
+type claims[K comparable, V any] struct {
 	kit.Ledger[K, V]
 	// touched are the entries that may have changed since the last commit.
 	touched map[K]bool
 }
 
-func newWishes[K comparable, V any]() wishes[K, V] {
-	return wishes[K, V]{kit.Ledger[K, V]{}, map[K]bool{}}
+func newClaims[K comparable, V any]() claims[K, V] {
+	return claims[K, V]{kit.Ledger[K, V]{}, map[K]bool{}}
 }
 
-// change adds or drops wishes.
-func (w *wishes[K, V]) change(all []wish[K, V], do func(K, kit.Claim[V])) {
+// change adds or drops claims.
+func (c *claims[K, V]) change(all []claim[K, V], do func(K, kit.Claim[V])) {
 	for _, one := range all {
 		do(one.key, one.claim)
-		w.touched[one.key] = true
+		c.touched[one.key] = true
 	}
 }
 
-// touchAll touches all wishes and all existing entries.
-func (w *wishes[K, V]) touchAll(have iter.Seq[K]) {
-	for _, keys := range []iter.Seq[K]{maps.Keys(w.Ledger), have} {
+// touchAll touches all claims and all existing entries.
+func (c *claims[K, V]) touchAll(have iter.Seq[K]) {
+	for _, keys := range []iter.Seq[K]{maps.Keys(c.Ledger), have} {
 		for k := range keys {
-			w.touched[k] = true
+			c.touched[k] = true
 		}
 	}
 }

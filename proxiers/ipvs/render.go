@@ -36,14 +36,14 @@ type member struct {
 
 // fragment holds the entries that one Service needs.
 type fragment struct {
-	servers []wish[frontend, *server]
+	servers []claim[frontend, *server]
 	// bound are the addresses on the device.
-	bound   []wish[netip.Addr, struct{}]
-	members []wish[member, struct{}]
+	bound   []claim[netip.Addr, struct{}]
+	members []claim[member, struct{}]
 }
 
-// wish is one entry that a Service needs.
-type wish[K comparable, V any] struct {
+// claim is one entry that a Service needs.
+type claim[K comparable, V any] struct {
 	key   K
 	claim kit.Claim[V]
 }
@@ -86,7 +86,7 @@ type rendering struct {
 func (r *rendering) by(what string) string { return r.port.ID.String() + " " + what }
 
 func (r *rendering) member(what string, id setID, e ipset.Entry) {
-	r.members = append(r.members, wish[member, struct{}]{member{id, e}, kit.Claim[struct{}]{By: r.by(what)}})
+	r.members = append(r.members, claim[member, struct{}]{member{id, e}, kit.Claim[struct{}]{By: r.by(what)}})
 }
 
 // serve adds a virtual server.
@@ -97,8 +97,9 @@ func (r *rendering) serve(what string, at netip.AddrPort, endpoints []model.Endp
 	}
 	slices.SortFunc(s.backends, netip.AddrPort.Compare)
 	s.backends = slices.Compact(s.backends)
-	claim := kit.Claim[*server]{By: r.by(what), Want: s}
-	r.servers = append(r.servers, wish[frontend, *server]{frontend{at, r.proto}, claim})
+	r.servers = append(r.servers, claim[frontend, *server]{
+		frontend{at, r.proto}, kit.Claim[*server]{By: r.by(what), Want: s},
+	})
 }
 
 // bind puts an address on the device, unless the node has it already.
@@ -106,7 +107,7 @@ func (r *rendering) bind(what string, a netip.Addr) {
 	if slices.Contains(r.at.own, a) {
 		return
 	}
-	r.bound = append(r.bound, wish[netip.Addr, struct{}]{a, kit.Claim[struct{}]{By: r.by(what)}})
+	r.bound = append(r.bound, claim[netip.Addr, struct{}]{a, kit.Claim[struct{}]{By: r.by(what)}})
 	r.member(what, ipvsIPs, ipset.Entry{Addr: a})
 }
 
