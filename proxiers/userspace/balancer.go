@@ -100,8 +100,8 @@ func (b *balancer) renew(client netip.Addr, l lease, now time.Time) {
 	}
 }
 
-// unstick removes a client's lease of an endpoint that has refused the client.
-func (b *balancer) unstick(client netip.Addr, from netip.AddrPort) {
+// dropLease removes a client's lease of an endpoint that has refused the client.
+func (b *balancer) dropLease(client netip.Addr, from netip.AddrPort) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.leases[client].endpoint == from {

@@ -121,7 +121,7 @@ func TestAffinity(t *testing.T) {
 	if got := b.next(alice, nil, at); got != kept {
 		t.Error("a client loses its endpoint when others come")
 	}
-	b.unstick(alice, kept)
+	b.dropLease(alice, kept)
 	if _, ok := b.leases[alice]; ok {
 		t.Error("a client that was refused sticks to the endpoint")
 	}

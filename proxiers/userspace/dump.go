@@ -41,7 +41,7 @@ func (r *relay) describe(w *tabwriter.Writer, name string) {
 		return
 	}
 	at := "shut"
-	if r.door != nil {
+	if r.listener != nil {
 		at = "at " + r.addr().String()
 	}
 	fmt.Fprintf(w, "# %s:\trelay for %s %s,\t%d connected,\tto %v\n", name, r.protocol, at, r.clients.Load(),

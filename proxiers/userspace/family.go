@@ -208,7 +208,7 @@ func (f *family) wanted(local []netip.Addr) *conntrack.Wanted {
 	w.Relays = f.portals.at
 	for _, s := range f.State.Services {
 		for _, p := range s.Ports {
-			to := f.portals.doors(p.ID)
+			to := f.portals.openAddrs(p.ID)
 			if len(to) == 0 || p.ID.Protocol != corev1.ProtocolUDP {
 				continue
 			}

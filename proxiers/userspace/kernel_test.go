@@ -60,7 +60,7 @@ func socketsOf(in *instance) (n tally) {
 		n.claims += len(f.portals.claims.held)
 		for _, at := range f.portals.open {
 			for _, r := range []*relay{at.cluster, at.local} {
-				if r != nil && r.door != nil {
+				if r != nil && r.listener != nil {
 					n.open++
 				}
 			}
@@ -80,7 +80,7 @@ func leadsToRelays(t proxiertest.Failer, in *instance) {
 		for id, at := range f.portals.open {
 			for name, r := range map[string]*relay{clusterWay(id): at.cluster, localWay(id): at.local} {
 				switch {
-				case r == nil || r.door == nil:
+				case r == nil || r.listener == nil:
 					if led[name] != 0 {
 						t.Fatalf("%s: rules lead to port %d, and it is shut", name, led[name])
 					}

@@ -125,18 +125,18 @@ func claimsOf(p *model.Port, addrs []netip.Addr, f lab.Family) []claim {
 func (a *portals) complete(id model.PortID) bool {
 	at := a.open[id]
 	return at.taken == "" && !slices.ContainsFunc(at.relays(), func(r *relay) bool {
-		return r.door == nil && r.balancer.size() > 0
+		return r.listener == nil && r.balancer.size() > 0
 	})
 }
 
-// settle closes unused doors, and ends UDP sessions with endpoints that no longer exist. TCP connections continue. UDP
-// sessions with existing endpoints continue, too, and a later call closes the door that they need.
+// settle closes unused listeners, and ends UDP sessions with endpoints that no longer exist. TCP connections continue.
+// UDP sessions with existing endpoints continue, too, and a later call closes the listener that they need.
 func (a *portals) settle(p *model.Port) {
 	for _, r := range a.open[p.ID].relays() {
-		if r.door == nil {
+		if r.listener == nil {
 			continue
 		}
-		if needed := r.door.forget(p.Serving); !needed && r.balancer.size() == 0 {
+		if needed := r.listener.forget(p.Serving); !needed && r.balancer.size() == 0 {
 			r.shut()
 		}
 	}
@@ -150,11 +150,11 @@ func (a *portals) close(id model.PortID) {
 	delete(a.open, id)
 }
 
-// doors returns the addresses of the open relays of a port.
-func (a *portals) doors(id model.PortID) []netip.AddrPort {
+// openAddrs returns the addresses of the open relays of a port.
+func (a *portals) openAddrs(id model.PortID) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, r := range a.open[id].relays() {
-		if r.door != nil {
+		if r.listener != nil {
 			out = append(out, r.addr())
 		}
 	}

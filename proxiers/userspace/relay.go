@@ -26,10 +26,10 @@ type relay struct {
 	idle time.Duration
 
 	balancer balancer
-	// port is the port of the current or last door; 0 means that there was none.
+	// port is the port of the current or last listener; 0 means that there was none.
 	port uint16
-	// door is nil while the relay accepts no clients.
-	door door
+	// listener is nil while the relay accepts no clients.
+	listener listener
 
 	// alive ends with the relay, and every connection with it. work holds the goroutines.
 	alive context.Context
@@ -54,9 +54,10 @@ func (p *ports) next() uint16 {
 	return firstPort + p.dealt
 }
 
-// door is the socket by which a relay accepts clients.
-type door interface {
-	// forget ends sessions with endpoints that no longer serve, and reports whether other sessions still need the door.
+// listener is the socket by which a relay accepts clients.
+type listener interface {
+	// forget ends sessions with endpoints that no longer serve, and reports whether other sessions still need the
+	// listener.
 	forget(serving []netip.AddrPort) (needed bool)
 	// close accepts no more clients. TCP connections continue.
 	close()
@@ -68,9 +69,9 @@ func newRelay(s sockets, at netip.Addr, p corev1.Protocol, log *slog.Logger) *re
 	return r
 }
 
-// open opens the door, at its last port if that is free. It does nothing if the door is open.
+// open opens the listener, at its last port if that is free. It does nothing if the listener is open.
 func (r *relay) open(ctx context.Context) error {
-	if r.door != nil {
+	if r.listener != nil {
 		return nil
 	}
 	if r.port != 0 {
@@ -94,11 +95,11 @@ func (r *relay) openAt(ctx context.Context, port uint16) error {
 	return r.openTCP(ctx, at)
 }
 
-// shut closes the door. TCP connections continue.
+// shut closes the listener. TCP connections continue.
 func (r *relay) shut() {
-	if r.door != nil {
-		r.door.close()
-		r.door = nil
+	if r.listener != nil {
+		r.listener.close()
+		r.listener = nil
 	}
 }
 
@@ -109,9 +110,9 @@ func (r *relay) close() {
 	r.work.Wait()
 }
 
-// addr returns the address of the door, which is invalid if it is closed.
+// addr returns the address of the listener, which is invalid if that is closed.
 func (r *relay) addr() netip.AddrPort {
-	if r.door == nil {
+	if r.listener == nil {
 		return netip.AddrPort{}
 	}
 	return netip.AddrPortFrom(r.at, r.port)

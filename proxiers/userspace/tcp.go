@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// tcpDoor is a listening socket.
-type tcpDoor struct{ net.Listener }
+// tcpListener is a listening socket.
+type tcpListener struct{ net.Listener }
 
 func (r *relay) openTCP(ctx context.Context, at netip.AddrPort) error {
 	l, err := r.sockets.ns.Listen(ctx, r.sockets.network("tcp"), at.String())
@@ -20,15 +20,15 @@ func (r *relay) openTCP(ctx context.Context, at netip.AddrPort) error {
 		return err
 	}
 	r.port = uint16(l.Addr().(*net.TCPAddr).Port)
-	r.door = tcpDoor{l}
+	r.listener = tcpListener{l}
 	r.work.Go(func() { r.accept(l) })
 	return nil
 }
 
-func (d tcpDoor) close() { d.Close() }
+func (l tcpListener) close() { l.Close() }
 
 // forget does nothing: a removed endpoint ends its connections itself, or stops answering keep-alives.
-func (d tcpDoor) forget([]netip.AddrPort) bool { return false }
+func (l tcpListener) forget([]netip.AddrPort) bool { return false }
 
 func (r *relay) accept(l net.Listener) {
 	for {

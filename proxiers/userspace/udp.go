@@ -21,9 +21,9 @@ import (
 // 30 s, kube-proxy used 250 ms. Each session costs a socket.
 const sessionIdle = 10 * time.Second
 
-// udpDoor is a socket that receives datagrams from clients. Each client address and port has a session: a socket of its
-// own, connected to an endpoint, so that answers reach the right client.
-type udpDoor struct {
+// udpListener is a socket that receives datagrams from clients. Each client address and port has a session: a socket of
+// its own, connected to an endpoint, so that answers reach the right client.
+type udpListener struct {
 	relay *relay
 	conn  *net.UDPConn
 
@@ -50,40 +50,40 @@ func (r *relay) openUDP(ctx context.Context, at netip.AddrPort) error {
 		return errors.Join(err, conn.Close())
 	}
 	r.port = uint16(conn.LocalAddr().(*net.UDPAddr).Port)
-	d := &udpDoor{relay: r, conn: conn, sessions: map[netip.AddrPort]*session{}}
-	r.door = d
-	r.work.Go(func() { d.serve(raw) })
+	l := &udpListener{relay: r, conn: conn, sessions: map[netip.AddrPort]*session{}}
+	r.listener = l
+	r.work.Go(func() { l.serve(raw) })
 	return nil
 }
 
 // close also ends all sessions, because they do not end by themselves and their answers use this socket.
-func (d *udpDoor) close() {
-	d.conn.Close()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	for _, s := range d.sessions {
+func (l *udpListener) close() {
+	l.conn.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, s := range l.sessions {
 		s.conn.Close()
 	}
-	clear(d.sessions)
+	clear(l.sessions)
 }
 
-func (d *udpDoor) forget(serving []netip.AddrPort) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for client, s := range d.sessions {
+func (l *udpListener) forget(serving []netip.AddrPort) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for client, s := range l.sessions {
 		if !slices.Contains(serving, s.endpoint) {
-			delete(d.sessions, client)
+			delete(l.sessions, client)
 			s.conn.Close()
 		}
 	}
-	return len(d.sessions) > 0
+	return len(l.sessions) > 0
 }
 
-func (d *udpDoor) serve(raw syscall.RawConn) {
+func (l *udpListener) serve(raw syscall.RawConn) {
 	for {
-		err := receive(raw, d.deliver)
-		if errors.Is(err, net.ErrClosed) || err != nil && !d.relay.pause() {
+		err := receive(raw, l.deliver)
+		if errors.Is(err, net.ErrClosed) || err != nil && !l.relay.pause() {
 			return
 		}
 	}
@@ -91,34 +91,34 @@ func (d *udpDoor) serve(raw syscall.RawConn) {
 
 // deliver sends a client's datagram to its endpoint. If the endpoint has refused an earlier one, the client gets a new
 // session.
-func (d *udpDoor) deliver(datagram []byte, client netip.AddrPort) {
+func (l *udpListener) deliver(datagram []byte, client netip.AddrPort) {
 	for range 2 {
-		s, err := d.sessionOf(client)
+		s, err := l.sessionOf(client)
 		if err != nil {
-			d.relay.log.Debug("no session", "client", client, "error", err)
+			l.relay.log.Debug("no session", "client", client, "error", err)
 			return
 		}
 		s.used.Store(time.Now().UnixNano())
 		if _, err = s.conn.Write(datagram); err == nil {
 			return
 		}
-		d.drop(s, err)
+		l.drop(s, err)
 	}
 }
 
 // sessionOf returns the client's session, or a new one if there is none.
-func (d *udpDoor) sessionOf(client netip.AddrPort) (*session, error) {
-	d.mu.Lock()
-	s := d.sessions[client]
-	d.mu.Unlock()
+func (l *udpListener) sessionOf(client netip.AddrPort) (*session, error) {
+	l.mu.Lock()
+	s := l.sessions[client]
+	l.mu.Unlock()
 	if s != nil {
 		return s, nil
 	}
-	to := d.relay.balancer.next(client.Addr(), nil, time.Now())
+	to := l.relay.balancer.next(client.Addr(), nil, time.Now())
 	if !to.IsValid() {
 		return nil, errors.New("there is no endpoint")
 	}
-	c, err := d.relay.sockets.ns.Dial(d.relay.alive, d.relay.sockets.network("udp"), netip.AddrPort{}, to)
+	c, err := l.relay.sockets.ns.Dial(l.relay.alive, l.relay.sockets.network("udp"), netip.AddrPort{}, to)
 	if err != nil {
 		return nil, err
 	}
@@ -128,48 +128,48 @@ func (d *udpDoor) sessionOf(client netip.AddrPort) (*session, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return nil, errors.Join(net.ErrClosed, c.Close())
 	}
-	d.sessions[client] = s
-	d.relay.work.Go(func() { d.answer(s, raw) })
+	l.sessions[client] = s
+	l.relay.work.Go(func() { l.answer(s, raw) })
 	return s, nil
 }
 
 // answer relays an endpoint's datagrams to the client, until the session is idle.
-func (d *udpDoor) answer(s *session, raw syscall.RawConn) {
-	d.relay.clients.Add(1)
-	defer d.relay.clients.Add(-1)
+func (l *udpListener) answer(s *session, raw syscall.RawConn) {
+	l.relay.clients.Add(1)
+	defer l.relay.clients.Add(-1)
 	for {
 		// The client's datagrams extend the session as well, so the deadline is only when to check again.
-		idleAt := time.Unix(0, s.used.Load()).Add(d.relay.idle)
+		idleAt := time.Unix(0, s.used.Load()).Add(l.relay.idle)
 		if !idleAt.After(time.Now()) {
-			d.drop(s, nil)
+			l.drop(s, nil)
 			return
 		}
 		_ = s.conn.SetReadDeadline(idleAt) // fails if it is closed, as receive does
 		err := receive(raw, func(datagram []byte, _ netip.AddrPort) {
 			s.used.Store(time.Now().UnixNano())
-			_, _ = d.conn.WriteToUDPAddrPort(datagram, s.client) // datagrams may get lost
+			_, _ = l.conn.WriteToUDPAddrPort(datagram, s.client) // datagrams may get lost
 		})
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			d.drop(s, err)
+			l.drop(s, err)
 			return
 		}
 	}
 }
 
 // drop ends a session. If the endpoint has refused a datagram, it also ends the client's lease of the endpoint.
-func (d *udpDoor) drop(s *session, why error) {
+func (l *udpListener) drop(s *session, why error) {
 	if errors.Is(why, unix.ECONNREFUSED) {
-		d.relay.balancer.unstick(s.client.Addr(), s.endpoint)
+		l.relay.balancer.dropLease(s.client.Addr(), s.endpoint)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.sessions[s.client] == s {
-		delete(d.sessions, s.client)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sessions[s.client] == s {
+		delete(l.sessions, s.client)
 	}
 	s.conn.Close()
 }

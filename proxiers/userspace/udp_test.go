@@ -70,7 +70,7 @@ func TestSessions(t *testing.T) {
 			}
 		}
 		r.balancer.set([]netip.AddrPort{endpoints[second]}, 0)
-		r.door.forget([]netip.AddrPort{endpoints[second]})
+		r.listener.forget([]netip.AddrPort{endpoints[second]})
 		if got := ask(t, one, ""); got != second {
 			t.Errorf("%s is gone, and %s answers", first, got)
 		}
