@@ -124,7 +124,7 @@ func listScenarios(w io.Writer, o engine.Options) error {
 // options checks all flags before anything is built and reports every mistake at once. It does not set the scenarios,
 // which are built in the process that runs them.
 func (f *conformFlags) options() (engine.Options, error) {
-	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.again}
+	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.rerunFlags}
 	var errs [6]error
 	o.Proxiers, errs[0] = f.proxiers.proxiers()
 	o.Enforcer, errs[1] = f.proxiers.enforcer()
@@ -140,8 +140,8 @@ func (f *conformFlags) options() (engine.Options, error) {
 		inFlag("shard", errs[4]), inFlag("out", errs[5]))
 }
 
-// again returns the flags that select one of the proxiers for another run.
-func (f *conformFlags) again(p spec.Proxier) string {
+// rerunFlags returns the flags that select one of the proxiers for another run.
+func (f *conformFlags) rerunFlags(p spec.Proxier) string {
 	flags := f.proxiers.quoted(p)
 	if f.fault != "" {
 		flags += " --fault " + f.fault
@@ -158,9 +158,9 @@ func parseShard(text string) (shard, shards int, err error) {
 	return shard, shards, nil
 }
 
-// enter enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and the
-// proxiers and the enforcer with a fault, if there is one.
-func (f *conformFlags) enter(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
+// enterSandbox enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and
+// the proxiers and the enforcer with a fault, if there is one.
+func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
 	if err := sandbox.Enter(); err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 		return err
 	}
 	programs := o.Proxiers
-	if _, err := f.enter(ctx, &o); err != nil {
+	if _, err := f.enterSandbox(ctx, &o); err != nil {
 		return err
 	}
 	progress := &progress{w: stderr, terminal: isTerminal(stderr), began: time.Now()}

@@ -74,7 +74,7 @@ func newTrial() *cobra.Command {
 // runTrial runs the scenarios. With a fault, each ends at its first failure.
 func (f *conformFlags) runTrial(ctx context.Context, o engine.Options) (out prove.Outcome, err error) {
 	o.FailFast, o.Out = f.fault != "", ""
-	seeding, err := f.enter(ctx, &o)
+	seeding, err := f.enterSandbox(ctx, &o)
 	if err != nil {
 		return out, err
 	}
