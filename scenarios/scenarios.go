@@ -23,7 +23,8 @@ var chapters = []struct {
 	groups    []string
 }{
 	{services.Scenarios, []string{
-		"clusterip", "nodeport", "session-affinity", "hairpin", "headless/dns", "ipv6/dual-stack", "port-binding", "scale",
+		"clusterip", "nodeport", "session-affinity", "hairpin", "service-changes", "headless/dns", "ipv6/dual-stack",
+		"port-binding", "scale",
 	}},
 	{external.Scenarios, []string{"loadbalancer", "externalips", "etp-local", "healthcheck-nodeport", "source-ranges"}},
 	{endpoints.Scenarios, []string{"itp-local", "endpoints-lifecycle", "topology/traffic-distribution", "no-endpoints"}},

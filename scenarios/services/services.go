@@ -14,6 +14,6 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		affinity(), clusterip(), dualstack(), hairpin(), headless(), nodeport(), portbinding(), scale(),
+		affinity(), changed(), clusterip(), dualstack(), hairpin(), headless(), nodeport(), portbinding(), scale(),
 	)
 }
