@@ -22,6 +22,8 @@ import (
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/scenarios"
+	"github.com/viplab/viplab/scenarios/catalogue"
+	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -87,7 +89,7 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail "+
 		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
-	f.expect.add(flags)
+	f.expect.add(flags, "those that come with viplab")
 	complete(cmd, "fault", faults.Names()...)
 	return cmd
 }
@@ -168,7 +170,11 @@ func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*fa
 	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
 		return nil, err
 	}
-	if o.Expect, err = f.expect.known(o.Proxiers, f.cluster); err != nil || f.fault == "" {
+	ids, err := catalogue.IDs()
+	if err != nil {
+		return nil, err
+	}
+	if o.Expect, err = f.expect.known(o.Proxiers, f.cluster, ids, expect.Shipped); err != nil || f.fault == "" {
 		return nil, err
 	}
 	fault, err := faults.Find(f.fault)

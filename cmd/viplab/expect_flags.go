@@ -12,22 +12,26 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/viplab/viplab/proxiers/kubeproxy"
-	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // expectFlags select the known deviations.
-type expectFlags struct{ file, out string }
+type expectFlags struct {
+	file, out string
+	allowTodo bool
+}
 
 // noExpectations is the value of --expect that makes every failure count.
 const noExpectations = "none"
 
-func (f *expectFlags) add(flags *pflag.FlagSet) {
+// add adds the flags. The preset says what is expected without --expect.
+func (f *expectFlags) add(flags *pflag.FlagSet, preset string) {
 	flags.StringVar(&f.file, "expect", "", "file of known deviations of the program, or "+noExpectations+
-		" (default: those that come with viplab)")
+		" (default: "+preset+")")
+	flags.BoolVar(&f.allowTodo, "allow-todo", false, "accept entries of --expect whose issue and reason are still TODO")
 	flags.StringVar(&f.out, "write-expectations", "",
-		"write what fails into this file, for --expect; issue and reason are left to you")
+		"write what fails into this file, for --expect; issue and reason are TODO, for you to fill in")
 }
 
 // programOf returns the name of a proxier's program, without the mode, and the Run that selects its expectations.
@@ -42,20 +46,35 @@ func programOf(p spec.Proxier, cluster clusterFlags) (string, expect.Run) {
 	return "kube-proxy", run
 }
 
-// known returns the expectations for the proxiers of a run, by proxier name.
-func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags) (map[string]*expect.Known, error) {
+// read returns the file of --expect, or nil if there is none.
+func (f *expectFlags) read() (*expect.File, error) {
+	if f.file == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(f.file)
+	if err != nil {
+		return nil, err
+	}
+	if f.allowTodo {
+		return expect.ParseDraft(f.file, data)
+	}
+	file, err := expect.Parse(f.file, data)
+	if _, draft := expect.ParseDraft(f.file, data); err != nil && draft == nil {
+		err = fmt.Errorf("%w\n--allow-todo accepts it for now", err)
+	}
+	return file, err
+}
+
+// known returns the expectations for the proxiers of a run, by proxier name. Their scenarios are among ids. Without
+// --expect, they are those that preset returns for a program.
+func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags, ids []string,
+	preset func(program string) (*expect.File, error)) (map[string]*expect.Known, error) {
 	if f.file == noExpectations {
 		return nil, nil
 	}
-	var given *expect.File
-	if f.file != "" {
-		data, err := os.ReadFile(f.file)
-		if err != nil {
-			return nil, inFlag("expect", err)
-		}
-		if given, err = expect.Parse(f.file, data); err != nil {
-			return nil, inFlag("expect", err)
-		}
+	given, err := f.read()
+	if err != nil {
+		return nil, inFlag("expect", err)
 	}
 	var names []string
 	out, used := map[string]*expect.Known{}, false
@@ -66,13 +85,13 @@ func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags) (map[
 		var err error
 		switch {
 		case given == nil:
-			file, err = expect.Shipped(name)
+			file, err = preset(name)
 		case given.Proxier != name:
 			file = nil
 		}
 		if err == nil && file != nil {
 			used = true
-			out[p.Name()], err = expectations(file, run)
+			out[p.Name()], err = file.For(run, ids)
 		}
 		if err != nil {
 			return nil, inFlag("expect", err)
@@ -83,15 +102,6 @@ func (f *expectFlags) known(proxiers []spec.Proxier, cluster clusterFlags) (map[
 			strings.Join(names, ", "))
 	}
 	return out, nil
-}
-
-// expectations returns the expectations of a file that apply to a run.
-func expectations(file *expect.File, run expect.Run) (*expect.Known, error) {
-	ids, err := catalogue.IDs()
-	if err != nil {
-		return nil, err
-	}
-	return file.For(run, ids)
 }
 
 // write writes the failures of a run as expectations.
@@ -141,15 +151,16 @@ func addEntry(entries []expect.Entry, e expect.Entry, mode string) []expect.Entr
 	return append(entries, e)
 }
 
-// foreseen returns an entry that makes the result known: for the rows that fail, if no row with the same label holds,
-// or else for the scenario as a whole.
+// foreseen returns an entry that makes the result known: for the rows that fail, if no row with the same label holds in
+// the same families, or else for the scenario as a whole.
 func foreseen(r spec.Result) expect.Entry {
 	e := expect.Entry{Scenario: r.Scenario.ID}
-	var held, outcomes, families []string
+	var outcomes, families []string
+	held := map[string][]string{} // labels, by family
 	for _, p := range r.Probed {
 		switch {
 		case p.Holds:
-			held = append(held, p.Row)
+			held[p.Family] = append(held[p.Family], p.Row)
 		case p.Known == "":
 			e.Rows, outcomes = append(e.Rows, p.Row), append(outcomes, p.Outcomes...)
 			families = append(families, p.Family)
@@ -160,8 +171,10 @@ func foreseen(r spec.Result) expect.Entry {
 		return slices.Compact(s)
 	}
 	e.Rows, outcomes, families = unique(e.Rows), unique(outcomes), unique(families)
-	if slices.ContainsFunc(e.Rows, func(row string) bool { return slices.Contains(held, row) }) {
-		e.Rows = nil
+	for _, family := range families {
+		if slices.ContainsFunc(e.Rows, func(row string) bool { return slices.Contains(held[family], row) }) {
+			e.Rows = nil
+		}
 	}
 	if len(e.Rows) > 0 && len(families) == 1 {
 		e.Families = []int{map[string]int{"v4": 4, "v6": 6}[families[0]]}

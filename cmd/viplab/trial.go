@@ -67,7 +67,7 @@ func newTrial() *cobra.Command {
 	f.cluster.add(cmd)
 	cmd.Flags().StringVar(&f.fault, "fault", "", "the fault; empty: none")
 	cmd.Flags().StringVar(&f.focus, "focus", "", "the scenarios")
-	f.expect.add(cmd.Flags())
+	f.expect.add(cmd.Flags(), "those that come with viplab")
 	return cmd
 }
 

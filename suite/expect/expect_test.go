@@ -108,6 +108,12 @@ func TestEncodedEntriesAreForAPerson(t *testing.T) {
 	if _, err := Parse("mine.yaml", data); err == nil {
 		t.Errorf("entries without a reason are accepted:\n%s", data)
 	}
+	if f, err := ParseDraft("mine.yaml", data); err != nil || f.Expect[0].Issue != "TODO" {
+		t.Errorf("%v: %+v", err, f)
+	}
+	if _, err := ParseDraft("mine.yaml", []byte("proxier: mine\nexpect:\n- scenario: a\n")); err == nil {
+		t.Error("a draft without an issue is accepted")
+	}
 	f, err := Parse("mine.yaml", []byte(strings.ReplaceAll(string(data), "TODO", "none")))
 	if err != nil || f.Proxier != "mine" || fmt.Sprint(f.Expect[0].Rows) != "[x]" {
 		t.Errorf("%v: %+v", err, f)
