@@ -26,6 +26,7 @@ import (
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -40,6 +41,7 @@ type netpolFlags struct {
 	random    int
 	seed      uint64
 	fault     string
+	expect    expectFlags
 	focus     string
 	out       string
 	parallel  int
@@ -67,12 +69,13 @@ A line of a table is a sender, a column a target, and a cell has a mark for each
   A  arrived, but no answer came back                                 (blank)  not probed
 For a case that fails, netpol describes its policies and prints the wrong cells, with a dash for all others.
 
-Exit code: 0 all cases passed, or, with --prove, all faults were caught; 1 a failure; 2 the harness broke, nothing ran,
-or bad usage.`,
+Exit code: 0 all cases passed or failed as known (--expect), or, with --prove, all faults were caught; 1 a failure, or a
+pass where a failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		Example: `  viplab netpol
   viplab netpol --enforcer policy-nftables --ip 4 --pods routed --focus '^IPB-' --tables
   viplab netpol --cases my-policies.yaml --tables
   viplab netpol --random 1000 --seed 7
+  viplab netpol --name mine --exec './mine --kubeconfig={{.Kubeconfig}}' --expect known.yaml
   viplab netpol --list --focus '^IPB-'
   viplab netpol --prove --ip 4
   viplab netpol --prove --ip 4 --fault endPort-ignored --list`,
@@ -102,6 +105,7 @@ or bad usage.`,
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the enforcers: a misreading of the API, or a fault in "+
 		"the rules that they write (--prove --list shows them); with --prove, only the fault with this name or, if "+
 		"none has it, those that match this regular expression")
+	f.expect.add(flags, noExpectations)
 	flags.BoolVar(&f.prove, "prove", false,
 		"put one fault after another into the enforcers, and show which cases catch it")
 	flags.StringVar(&f.focus, "focus", "", "run only cases whose id matches this regular expression")
@@ -124,7 +128,8 @@ type netpolRun struct {
 	cases     []netpol.Case
 	fault     *faults.Fault // in the rules that enforcers write
 	proved    []faults.Fault
-	only      *regexp.Regexp // names of faults, nil for all
+	only      *regexp.Regexp           // names of faults, nil for all
+	expected  map[string]*expect.Known // by enforcer
 	options   netpol.Options
 	refused   []string // errors of enforcers that could not apply policies
 	stdout    io.Writer
@@ -153,12 +158,20 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 	if f.random < 0 || f.random > 0 && f.cases != "" {
 		check("random", errors.New("want a positive number of cases, without --cases"))
 	}
+	if (f.expect.file != "" || f.expect.out != "") && (f.prove || f.random > 0) {
+		check("expect", errors.New("expectations name written cases and concern no faults: want neither --random nor --prove"))
+	}
 	focus, err := regexp.Compile(f.focus)
 	check("focus", err)
 	f.out, err = filepath.Abs(f.out)
 	check("out", err)
 	all, err := f.load()
 	check("cases", err)
+	if err == nil {
+		ids := each(all, func(c netpol.Case) string { return c.ID })
+		r.expected, err = f.expect.known(r.enforcers, f.cluster, ids, func(string) (*expect.File, error) { return nil, nil })
+		errs = append(errs, err)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -240,6 +253,9 @@ func (f *netpolFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return json.NewEncoder(stdout).Encode(outcome)
 	}
 	if err := errors.Join(all.WriteJSON(f.out), all.WriteJUnit(f.out)); err != nil {
+		return err
+	}
+	if err := f.expect.write(r.enforcers, results, stdout); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "report: %s and junit.xml\n", filepath.Join(f.out, "report.json"))

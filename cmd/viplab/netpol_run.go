@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/internal/suite/netpol"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -80,23 +82,27 @@ type netpolProgress struct {
 func (p *netpolProgress) add(i int, verdicts []netpol.Verdict, err error) (first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c, result := p.cases[i], &spec.Result{}
+	c := p.cases[i]
+	compared := netpol.Result(verdicts, err, p.expected[p.enforcer.Name()].Of(c.ID))
+	result := &compared
 	p.results[i] = result
-	var wrong error
-	if result.Verdict, wrong = netpol.SumUp(verdicts, err); wrong != nil {
-		result.Reason = wrong.Error()
-	}
 	if refused := (*netpol.ApplyError)(nil); errors.As(err, &refused) {
 		p.refused = append(p.refused, err.Error())
 	}
 	if err != nil {
 		fmt.Fprintf(&p.texts[i], "%s: %s: %v\n", c.ID, result.Verdict, err)
 	}
+	for _, reason := range result.Known {
+		fmt.Fprintf(&p.texts[i], "%s: known: %s\n", c.ID, reason)
+	}
+	if strings.HasPrefix(result.Reason, expected.Surprise) {
+		fmt.Fprintf(&p.texts[i], "%s: %s: %s\n", c.ID, result.Verdict, result.Reason)
+	}
 	for _, v := range verdicts {
 		p.tables = append(p.tables, v.Took)
 		result.Took += v.Took
 		if !p.generated() || result.Verdict == spec.Broken {
-			p.show(&p.texts[i], c, &v)
+			p.show(&p.texts[i], c, &v, result.Verdict == spec.Known)
 		}
 	}
 	for ; p.shown < len(p.results) && p.results[p.shown] != nil; p.shown++ {
@@ -115,14 +121,14 @@ func (p *netpolProgress) add(i int, verdicts []netpol.Verdict, err error) (first
 	return first
 }
 
-// show prints the table if --tables is set, and always its wrong cells.
-func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict) {
+// show prints the table if --tables is set, and its wrong cells unless they are known.
+func (r *netpolRun) show(w io.Writer, c netpol.Case, v *netpol.Verdict, known bool) {
 	title := fmt.Sprintf("%s %s %s: %s (%s)", c.ID, c.Priority, v.Title(), v.Verdict, c.Given)
 	if r.flags.tables {
 		fmt.Fprintf(w, "%s\n", title)
 		_ = v.WriteMarks(w)
 	}
-	if v.Verdict != spec.Pass {
+	if v.Verdict != spec.Pass && !known {
 		fmt.Fprintf(w, "%s: %d cells are wrong\n", title, len(v.Wrong))
 		_ = netpol.Describe(w, c)
 		_ = v.WriteDifferences(w)
@@ -158,7 +164,7 @@ func (p *netpolProgress) shrink(ctx context.Context, b *netpol.Bench, c netpol.C
 		fmt.Fprintf(p.stdout, "%s: %v\n", small.ID, err)
 	}
 	for _, v := range verdicts {
-		p.show(p.stdout, small, &v)
+		p.show(p.stdout, small, &v, false)
 	}
 	fmt.Fprintf(p.stdout, "again: viplab netpol --enforcer %s --ip %s --pods %s --cases %s\n", p.enforcer.Name(),
 		p.options.Stack, p.options.PodNetwork, path)
@@ -209,8 +215,12 @@ func (p *netpolProgress) summarize(built time.Duration) {
 			p.flags.seed, p.all()[0].Verdict, count[spec.Broken], took)
 		return
 	}
-	fmt.Fprintf(p.stdout, "%s: %d passed, %d failed, %d broken, %.1f s after %.1f s of building", p.enforcer.Name(),
-		count[spec.Pass], count[spec.Fail], count[spec.Broken], took, built.Seconds())
+	known := ""
+	if n := count[spec.Known]; n > 0 {
+		known = fmt.Sprintf("%d known, ", n)
+	}
+	fmt.Fprintf(p.stdout, "%s: %d passed, %s%d failed, %d broken, %.1f s after %.1f s of building", p.enforcer.Name(),
+		count[spec.Pass], known, count[spec.Fail], count[spec.Broken], took, built.Seconds())
 	if slices.Sort(p.tables); len(p.tables) > 0 {
 		fmt.Fprintf(p.stdout, "; a table of %d probes takes %d ms (median of %d)", netpol.Cells,
 			p.tables[len(p.tables)/2].Milliseconds(), len(p.tables))

@@ -213,3 +213,41 @@ func TestNetpolOfOtherMakes(t *testing.T) {
 		}
 	}
 }
+
+// What fails is written as expectations, a draft that is refused unless --allow-todo. With it the same run is known; a
+// case that passes unexpectedly, an entry for no case, and expectations of generated cases are errors.
+func TestNetpolExpectations(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "known.yaml")
+	args := []string{"netpol", "--enforcer", "policy-nftables", "--ip", "dual", "--out", folder, "--focus", "^(DIR-01|PORT-17)$"}
+	args = slices.Clip(args)
+	broken := slices.Clip(append(args, "--fault", "endPort-ignored"))
+	if code, stdout, _ := outcome(t, append(broken, "--write-expectations", file)...); code != 1 ||
+		!strings.Contains(stdout, "expectations: 1 in "+file) {
+		t.Fatalf("exit code %d\n%s", code, stdout)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.Contains(string(text), "scenario: PORT-17") || !strings.Contains(string(text), ">x/a:80/TCP") {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if code, _, stderr := outcome(t, append(broken, "--expect", file)...); code != 2 ||
+		!strings.Contains(stderr, "--allow-todo") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{append(broken, "--expect", file, "--allow-todo"), 0, "policy-nftables: 1 passed, 1 known, 0 failed"},
+		{append(args, "--expect", file, "--allow-todo"), 1, "UNEXPECTED: what holds is"},
+		{append(broken, "--expect", "none"), 1, "1 failed"},
+	} {
+		if code, stdout, stderr := outcome(t, c.args...); code != c.code || !strings.Contains(stdout, c.want) {
+			t.Errorf("%v: exit code %d, want %d and %q\n%s%s", c.args, code, c.code, c.want, stdout, stderr)
+		}
+	}
+	other := writeCases(t, "other.yaml", "proxier: policy-nftables\nexpect:\n- {scenario: DIR-99, issue: none, reason: so}\n")
+	refused(t, "netpol --enforcer policy-nftables --expect "+other, `there is no scenario "DIR-99"`)
+	refused(t, "netpol --random 3 --expect "+other, "--expect: expectations name written cases")
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -22,7 +23,7 @@ type record struct {
 	probed      []spec.Probed // every row that was judged, for the report
 	omittedRows []string      // rows that concern other proxiers
 	remarks     []string      // printed with the verdict of a pass
-	expected    *expected
+	expected    *expected.Comparison
 	failures    []failedRows // the rows that did not hold, for the evidence of a failure
 }
 
@@ -81,7 +82,7 @@ func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e := r.expected.row(entry.Row, p.family, entry.Holds, entry.Outcomes); e != nil {
+	if e := r.expected.Row(entry.Row, p.family, entry.Holds, entry.Outcomes); e != nil {
 		p.known, entry.Known = true, e.String()
 	}
 	r.probed = append(r.probed, entry)

@@ -161,7 +161,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		if result.Verdict == spec.Pass {
 			result.Reason = strings.Join(w.remarks, "\n")
 		}
-		w.record.expected.compare(&result, err)
+		w.record.expected.Compare(&result, outcomesOf(&result, err))
 		if (result.Verdict == spec.Fail || result.Verdict == spec.Broken) && run.Err() == nil { // not interrupted
 			w.explain(context.WithoutCancel(ctx), &result)
 		}

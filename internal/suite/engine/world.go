@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
@@ -35,7 +36,7 @@ type world struct {
 // converged.
 func newWorld(ctx context.Context, env *environment, c *Cell) (*world, error) {
 	s := &scope{env: env, namespace: c.Scenario.ID, lastSeen: map[string]*corev1.Service{}}
-	w := &world{scope: s, prober: newProber(s, c.failFast), record: &record{expected: newExpected(c.expected)}, cell: c}
+	w := &world{scope: s, prober: newProber(s, c.failFast), record: &record{expected: expected.New(c.expected)}, cell: c}
 	scene := Scene(c.Scenario)
 	w.dropForeignIPs(scene)
 	w.recordNamespaces(scene)

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package engine
+// Package expected compares what has failed with the known deviations of a program (package expect).
+package expected
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/expect"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// expected compares a scenario with the expectations that apply to it. It is protected by the lock of record.
-type expected struct {
+// Comparison compares a scenario with the expectations that apply to it. It is not safe for concurrent use.
+type Comparison struct {
 	entries []expect.Entry
 	failed  []bool     // whether a row of the entry has failed as expected
 	held    [][]string // the rows of the entry that held
 }
 
-func newExpected(entries []expect.Entry) *expected {
-	return &expected{entries: entries, failed: make([]bool, len(entries)), held: make([][]string, len(entries))}
+// New returns the comparison of a scenario with its expectations.
+func New(entries []expect.Entry) *Comparison {
+	return &Comparison{entries: entries, failed: make([]bool, len(entries)), held: make([][]string, len(entries))}
 }
 
-// row records a row and returns the entry that expects its failure, or nil if the row holds or fails in another way.
-func (x *expected) row(label string, f lab.Family, holds bool, outcomes []string) *expect.Entry {
+// Row records a row and returns the entry that expects its failure, or nil if the row holds or fails in another way.
+func (x *Comparison) Row(label string, f lab.Family, holds bool, outcomes []string) *expect.Entry {
 	for i, e := range x.entries {
 		switch {
 		case !e.Concerns(label, f):
@@ -40,31 +40,19 @@ func (x *expected) row(label string, f lab.Family, holds bool, outcomes []string
 	return nil
 }
 
-// knownLimit lowers applyLimit for a program that is expected not to converge. A program that can converge does so at
-// once.
-const knownLimit = 15 * time.Second
+// Surprise begins the reason of a scenario that does not fail as expected.
+const Surprise = "UNEXPECTED: "
 
-// notReadyExpected reports whether an entry expects that the program does not converge.
-func notReadyExpected(entries []expect.Entry) bool {
-	return slices.ContainsFunc(entries, func(e expect.Entry) bool {
-		return e.ForWholeScenario() && e.Got == expect.NotReady
-	})
-}
-
-// notReadyError is the error of a program that does not converge.
-type notReadyError struct{ error }
-
-func (e notReadyError) Unwrap() error { return e.error }
-
-// compare turns an expected failure into a known deviation, and an unexpected pass into a failure.
-func (x *expected) compare(r *spec.Result, err error) {
+// Compare turns an expected failure into a known deviation, and an unexpected pass into a failure. The outcomes are the
+// unwanted ones of the scenario as a whole.
+func (x *Comparison) Compare(r *spec.Result, outcomes []string) {
 	var surprises []string
 	surprise := func(e expect.Entry, format string, args ...any) {
 		surprises = append(surprises, fmt.Sprintf(format, args...)+", although it is expected to fail: "+e.String())
 	}
 	for i, e := range x.entries {
 		switch {
-		case e.ForWholeScenario() && r.Verdict == spec.Fail && e.Expects(outcomesOf(r, err)...):
+		case e.ForWholeScenario() && r.Verdict == spec.Fail && e.Expects(outcomes...):
 			r.Verdict, r.Known = spec.Known, append(r.Known, e.String())
 		case e.ForWholeScenario() && r.Verdict == spec.Pass && !e.Flaky:
 			surprise(e, "the scenario passes")
@@ -79,20 +67,17 @@ func (x *expected) compare(r *spec.Result, err error) {
 	}
 	switch {
 	case len(surprises) > 0:
-		r.Verdict, r.Reason = spec.Fail, "UNEXPECTED: "+strings.Join(surprises, "\n")+
+		r.Verdict, r.Reason = spec.Fail, Surprise+strings.Join(surprises, "\n")+
 			"\nRemove the expectation, or narrow its versions or rows."
 	case r.Verdict == spec.Pass && len(r.Known) > 0:
 		r.Verdict = spec.Known
 	}
 }
 
-// outcomesOf returns the outcomes of the rows that do not hold, or NotReady.
-func outcomesOf(r *spec.Result, err error) []string {
-	if errors.As(err, new(notReadyError)) {
-		return []string{expect.NotReady}
-	}
+// Outcomes returns the unwanted outcomes of the rows that no expectation explains.
+func Outcomes(probed []spec.Probed) []string {
 	var out []string
-	for _, p := range r.Probed {
+	for _, p := range probed {
 		if !p.Holds && p.Known == "" {
 			out = append(out, p.Outcomes...)
 		}
