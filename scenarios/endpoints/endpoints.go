@@ -13,6 +13,6 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		itplocal(), lifecycle(), noendpoints(), topology(),
+		itplocal(), lifecycle(), sliceContents(), sliceMoves(), selection(), noendpoints(), topology(), hints(),
 	)
 }

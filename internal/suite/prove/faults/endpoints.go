@@ -3,7 +3,9 @@
 package faults
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
@@ -66,8 +68,78 @@ var endpointFaults = []Fault{
 		})},
 	{Name: "departed-endpoints-stay", Description: "Endpoints that have left go on getting connections.",
 		State: remembering(unite)},
+	{Name: "further-addresses-used", Description: "Each address of an endpoint counts as an endpoint.",
+		State: each(func(s *discoveryv1.EndpointSlice) {
+			for _, e := range s.Endpoints {
+				for _, a := range e.Addresses[1:] {
+					e.Addresses = []string{a}
+					s.Endpoints = append(s.Endpoints, e)
+				}
+			}
+		})},
+	{Name: "ready-alone-not-enough",
+		Description: "An endpoint that is ready, but does not serve or terminates, gets nothing.",
+		State: eachEndpoint(func(e *discoveryv1.Endpoint) {
+			if !ptr.Deref(e.Conditions.Serving, true) || ptr.Deref(e.Conditions.Terminating, false) {
+				e.Conditions.Ready = ptr.To(false)
+			}
+		})},
+	{Name: "slices-by-name", Description: "EndpointSlices count for the Service that they are called like.",
+		State: each(func(s *discoveryv1.EndpointSlice) {
+			name, _, _ := strings.Cut(s.Name, "-")
+			s.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+		})},
+	{Name: "slice-labels-stay", Description: "EndpointSlices count for the Service that they were first labelled for.",
+		State: remembering(func(first, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+			now = now.DeepCopy()
+			now.Labels = first.Labels
+			return now
+		})},
+	{Name: "first-conditions-stay", Description: "An address keeps the conditions under which it was first listed.",
+		State: firstConditionsStay},
+	{Name: "one-port-per-service", Description: "All endpoints of a Service get the port number of the first slice.",
+		State: onePortPerService},
+	{Name: "odd-endpoint-stops-all", Description: "After an endpoint with a multicast address no change is made any more.",
+		State: oddEndpointStopsAll},
 	{Name: "endpoint-updates-ignored", Description: "An EndpointSlice is served as it was at first.",
 		State: remembering(asBefore[*discoveryv1.EndpointSlice])},
+}
+
+func firstConditionsStay() func(store.Object) store.Object {
+	first := map[string]discoveryv1.EndpointConditions{}
+	return eachEndpoint(func(e *discoveryv1.Endpoint) {
+		if c, known := first[e.Addresses[0]]; known {
+			e.Conditions = c
+		}
+		first[e.Addresses[0]] = e.Conditions
+	})()
+}
+
+func onePortPerService() func(store.Object) store.Object {
+	first := map[store.Key]*int32{}
+	return each(func(s *discoveryv1.EndpointSlice) {
+		key := store.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		if len(s.Ports) == 1 && first[key] == nil {
+			first[key] = s.Ports[0].Port
+		} else if len(s.Ports) == 1 {
+			s.Ports[0].Port = first[key]
+		}
+	})()
+}
+
+func oddEndpointStopsAll() func(store.Object) store.Object {
+	stopped := false
+	return stateless(func(o store.Object) store.Object {
+		s, ok := o.(*discoveryv1.EndpointSlice)
+		stopped = stopped || ok && slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+			ip, err := netip.ParseAddr(e.Addresses[0])
+			return err == nil && ip.IsMulticast()
+		})
+		if stopped {
+			return nil
+		}
+		return o
+	})()
 }
 
 // unite returns the current slice with the endpoints that were removed from it.
