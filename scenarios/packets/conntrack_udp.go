@@ -144,70 +144,92 @@ func outside(n int) pair {
 	return pair{fmt.Sprintf("203.0.113.%d", n), fmt.Sprintf("2001:db8:113::%d", n)}
 }
 
-// flows are flows to the addresses and the NodePort.
-func (f frontends) flows(r spec.Row) []spec.Row {
+// toAddresses are flows to the addresses.
+func (f frontends) toAddresses(r spec.Row) []spec.Row {
 	return []spec.Row{
 		flow("client", spec.AddrAt(f.ingress.v4, f.ingress.v6, 53), r),
 		flow("client", spec.AddrAt(f.external.v4, f.external.v6, 53), r),
-		flow("client", spec.HostAt("n1", f.nodePort), r),
 	}
+}
+
+// flows are flows to the addresses and the NodePort.
+func (f frontends) flows(r spec.Row) []spec.Row {
+	return append(f.toAddresses(r), flow("client", spec.HostAt("n1", f.nodePort), r))
 }
 
 // flowsToVIP are flows to the ClusterIP of dns.
 func flowsToVIP(r spec.Row) []spec.Row {
-	return []spec.Row{flow("c1", spec.ClusterIPOf("dns", 53), r), flow("n1", spec.ClusterIPOf("dns", 53), r)}
+	return []spec.Row{flow("c1", spec.ClusterIPRaw("dns", 53), r), flow("n1", spec.ClusterIPRaw("dns", 53), r)}
+}
+
+// everywhere are flows to the addresses, the NodePort and the ClusterIP.
+func (f frontends) everywhere(r spec.Row) []spec.Row { return append(f.flows(r), flowsToVIP(r)...) }
+
+// service returns the Service dns at these frontends.
+func (f frontends) service(options ...ServiceOption) *corev1.Service {
+	return dns(append([]ServiceOption{
+		LoadBalancer(), ExternalIPs(f.external.v4, f.external.v6), NodePorts(int32(f.nodePort)),
+	}, options...)...)
+}
+
+// given returns the Service and its pods.
+func (f frontends) given(options ...ServiceOption) []store.Object {
+	return []store.Object{Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"), f.service(options...)}
+}
+
+// begun begins flows from fixed ports to a1 at every kind of frontend. first makes a1 the only endpoint.
+func (f frontends) begun(first spec.Action) spec.Step {
+	return spec.Step{
+		Name: "a1 answers", Do: []spec.Action{
+			first, Ingress("dns", f.ingress.v4, f.ingress.v6),
+			RouteVia("client", f.ingress.v4, f.ingress.v6, "n1"), RouteVia("client", f.external.v4, f.external.v6, "n1"),
+		},
+		Rows: f.everywhere(spec.Row{Servers: []string{"a1"}}),
+	}
 }
 
 // oldPodRunsOn begins with flows from fixed ports to a1 at every kind of frontend. The process of a1 never ends.
-func oldPodRunsOn(id string, f frontends, nodePorts []uint16, then ...spec.Step) spec.Scenario {
+func oldPodRunsOn(id string, f frontends, then ...spec.Step) spec.Scenario {
 	return spec.Scenario{
-		ID: id, NodePorts: nodePorts,
+		ID: id, NodePorts: []uint16{f.nodePort},
 		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer, spec.ExternalIPs},
-		Given: []store.Object{
-			Pod("c1", "n1"), dnsPod("a1", "n1"), dnsPod("b1", "n1"),
-			dns(LoadBalancer(), ExternalIPs(f.external.v4, f.external.v6), NodePorts(int32(f.nodePort))),
-		},
-		Steps: append([]spec.Step{{
-			Name: "a1 answers", Do: []spec.Action{
-				Readiness("b1", false), Ingress("dns", f.ingress.v4, f.ingress.v6),
-				RouteVia("client", f.ingress.v4, f.ingress.v6, "n1"), RouteVia("client", f.external.v4, f.external.v6, "n1"),
-			},
-			Rows: append(flowsToVIP(spec.Row{Servers: []string{"a1"}}), f.flows(spec.Row{Servers: []string{"a1"}})...),
-		}}, then...),
+		Given: f.given(), Steps: append([]spec.Step{f.begun(Readiness("b1", false))}, then...),
 	}
 }
 
 func udpNoEndpoints() spec.Scenario {
 	f := frontends{outside(205), outside(206), 30064}
 	refused, moved := spec.Row{Want: spec.Refused, Times: 2}, spec.Row{Servers: []string{"b1"}, MayMove: true, Times: 2}
-	return oldPodRunsOn("ct-udp-no-endpoints-flushed", f, []uint16{30064},
+	return oldPodRunsOn("ct-udp-no-endpoints-flushed", f,
 		spec.Step{
 			Name: "no endpoint", Do: []spec.Action{Readiness("a1", false)},
-			Rows: append(flowsToVIP(refused), f.flows(refused)...),
+			Rows: f.everywhere(refused),
 		},
 		spec.Step{
 			Name: "b1", Do: []spec.Action{Readiness("b1", true)},
-			Rows: append(flowsToVIP(moved), f.flows(moved)...),
+			Rows: f.everywhere(moved),
 		})
 }
 
 func udpServiceDeleted() spec.Scenario {
 	f := frontends{outside(207), outside(208), 30065}
 	unserved := spec.Row{Want: spec.NotServed, Times: 2}
-	return oldPodRunsOn("ct-udp-service-deleted", f, []uint16{30065}, spec.Step{
+	return oldPodRunsOn("ct-udp-service-deleted", f, spec.Step{
 		Name: "the Service is deleted", Do: []spec.Action{Delete("Service", "dns")},
-		Rows: append(flowsToVIP(unserved), f.flows(unserved)...),
+		Rows: f.everywhere(unserved),
 	})
 }
 
 func udpFrontendRemoved() spec.Scenario {
 	f, next := frontends{outside(209), outside(210), 30066}, outside(211)
-	return oldPodRunsOn("ct-udp-frontend-removed", f, []uint16{30066, 30067}, spec.Step{
+	s := oldPodRunsOn("ct-udp-frontend-removed", f, spec.Step{
 		Name: "other frontends", Do: []spec.Action{
 			Edit("dns", NodePorts(30067)), Edit("dns", ExternalIPs()), Ingress("dns", next.v4, next.v6),
 		},
 		Rows: append(f.flows(spec.Row{Want: spec.NotServed, Times: 2}), flowsToVIP(spec.Row{Servers: []string{"a1"}})...),
 	})
+	s.NodePorts = append(s.NodePorts, 30067)
+	return s
 }
 
 // udpFrontendOnlyChange moves frontends of a Service to where the client has been sending to. Its endpoints stay, and
@@ -274,6 +296,11 @@ func udpUntouchedFlows() spec.Scenario {
 // sparedFlows are flows to a2.
 func sparedFlows(r spec.Row) []spec.Row {
 	r.Servers = []string{"a2"}
+	return manyFlows(r)
+}
+
+// manyFlows are flows to the ClusterIP and the NodePort.
+func manyFlows(r spec.Row) []spec.Row {
 	var rows []spec.Row
 	for i := range spared / 2 {
 		rows = append(rows, flow("c1", spec.ClusterIPOf("dns", 53), r), flow("client", spec.NodePortAt("n1", "dns", 53), r))
