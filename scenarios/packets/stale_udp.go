@@ -67,7 +67,7 @@ func udpAddressReused() spec.Scenario {
 			Delete("Service", "dns"), Apply(Service("other", Selecting(""), UDPPort(53, 5353))), udpSlice("other", "", "a1"),
 		},
 		Rows: append(f.everywhere(spec.Row{Want: spec.NotServed, Times: 2}),
-			flow("c1", spec.ClusterIPOf("other", 53), spec.Row{Servers: []string{"a1"}})),
+			flow("b1", spec.ClusterIPOf("other", 53), spec.Row{Servers: []string{"a1"}})),
 	})
 }
 
@@ -78,8 +78,7 @@ func udpPortRenumbered() spec.Scenario {
 		Name: "another port", Do: []spec.Action{Edit("dns", func(s *corev1.Service) { s.Spec.Ports[0].Port = 54 })},
 		Rows: slices.Concat(flowsToVIP(gone), f.toAddresses(gone), []spec.Row{
 			flow("client", spec.HostAt("n1", f.nodePort), stays),
-			flow("c1", spec.ClusterIPRaw("dns", 54), stays),
-			flow("client", spec.AddrAt(f.external.v4, f.external.v6, 54), stays),
+			flow("b1", spec.ClusterIPRaw("dns", 54), stays), flow("b1", spec.AddrAt(f.external.v4, f.external.v6, 54), stays),
 		}),
 	})
 }
@@ -94,9 +93,14 @@ func udpTypeChange() spec.Scenario {
 					s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0
 				}),
 			},
-			Rows: append(flowsToVIP(stays), flow("client", spec.AddrAt(f.external.v4, f.external.v6, 53), stays),
+			Rows: []spec.Row{
 				flow("client", spec.AddrAt(f.ingress.v4, f.ingress.v6, 53), gone),
-				flow("client", spec.HostAt("n1", f.nodePort), gone)),
+				flow("client", spec.HostAt("n1", f.nodePort), gone),
+			},
+		},
+		spec.Step{
+			Name: "what it keeps",
+			Rows: append(flowsToVIP(stays), flow("client", spec.AddrAt(f.external.v4, f.external.v6, 53), stays)),
 		},
 		spec.Step{
 			Name: "ExternalName", Do: []spec.Action{Apply(Service("dns", ExternalName("example.org")))},
