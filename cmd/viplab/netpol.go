@@ -159,7 +159,7 @@ func (f *netpolFlags) plan() (*netpolRun, error) {
 		check("random", errors.New("want a positive number of cases, without --cases"))
 	}
 	if (f.expect.file != "" || f.expect.out != "") && (f.prove || f.random > 0) {
-		check("expect", errors.New("expectations name written cases and concern no faults: want neither --random nor --prove"))
+		check("expect", errors.New("expectations name written cases and concern no faults: omit --random and --prove"))
 	}
 	focus, err := regexp.Compile(f.focus)
 	check("focus", err)
