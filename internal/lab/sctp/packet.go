@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sctp opens SCTP associations from raw sockets, on kernels without SCTP: conntrack and NAT know the protocol
-// all the same. An association is the four packets of its handshake (RFC 9260 5.1) and the ABORT that ends it; the
-// server's answer travels in the cookie.
+// all the same. An association is the four packets of its handshake (RFC 9260 5.1), a DATA chunk each way, and the
+// ABORT that ends it; the server's answer travels in the cookie.
 //
 // Where the kernel does speak SCTP in a namespace, it would abort what these sockets open; Available tells.
 package sctp
@@ -53,6 +53,7 @@ type message struct {
 	initTag uint32       // INIT, INIT ACK: the sender's tag
 	listed  []netip.Addr // INIT: further addresses of the sender
 	cookie  []byte       // INIT ACK, COOKIE ECHO
+	data    []byte       // DATA
 }
 
 // bytes returns the packet from its SCTP header on.
@@ -87,6 +88,9 @@ func (m message) chunk() gopacket.SerializableLayer {
 		return init
 	case layers.SCTPChunkTypeCookieEcho:
 		return &layers.SCTPCookieEcho{SCTPChunk: chunk, Cookie: m.cookie}
+	case layers.SCTPChunkTypeData:
+		chunk.Length = uint16(16 + len(m.data)) // gopacket computes it for other chunks alone
+		return &layers.SCTPData{SCTPChunk: chunk, BeginFragment: true, EndFragment: true, TSN: 1, Payload: m.data}
 	default: // COOKIE ACK and ABORT have nothing to say
 		return &layers.SCTPEmptyLayer{SCTPChunk: chunk}
 	}
@@ -109,6 +113,9 @@ func parse(b []byte) (message, error) {
 		case *layers.SCTPCookieEcho:
 			m.kind, m.cookie = chunk.Type, chunk.Cookie
 			return m, nil
+		case *layers.SCTPData:
+			m.kind, m.data = chunk.Type, chunk.Payload
+			return m, nil
 		case *layers.SCTPEmptyLayer:
 			m.kind = chunk.Type
 			return m, nil
@@ -117,7 +124,7 @@ func parse(b []byte) (message, error) {
 			return m, nil
 		}
 	}
-	return m, errors.New("no chunk of a handshake")
+	return m, errors.New("no chunk of an association")
 }
 
 func (m *message) take(parameters []layers.SCTPInitParameter) {

@@ -74,7 +74,8 @@ func (s *Server) serve(socket *socket, at netip.Addr) {
 	}
 }
 
-// answer is one step of the handshake. The server keeps no state: what it needs comes back in the cookie.
+// answer sends the next message of the handshake, or the same data. The server keeps no state: what it needs comes back
+// in the cookie.
 func (s *Server) answer(socket *socket, m message, from, at netip.Addr) {
 	reply := message{src: m.dst, dst: m.src}
 	switch m.kind {
@@ -88,6 +89,8 @@ func (s *Server) answer(socket *socket, m message, from, at netip.Addr) {
 		reply.kind, reply.tag, reply.initTag, reply.cookie = layers.SCTPChunkTypeInitAck, m.initTag, m.initTag, greeting
 	case layers.SCTPChunkTypeCookieEcho:
 		reply.kind, reply.tag = layers.SCTPChunkTypeCookieAck, m.tag
+	case layers.SCTPChunkTypeData:
+		reply.kind, reply.tag, reply.data = m.kind, m.tag, m.data
 	default:
 		return
 	}
@@ -117,7 +120,8 @@ func init() { ports.Store(rand.Uint32N(20000)) }
 
 func nextPort() uint16 { return uint16(32768 + ports.Add(1)%(60999-32768+1)) }
 
-// Do opens an association, which takes two answers from the dialled address, and ends it. No answer is an error.
+// Do opens an association, has the server return a word, and ends it. That takes three answers from the dialled
+// address. No answer is an error.
 func (d Dial) Do(ctx context.Context) (Answer, error) {
 	a, err := d.do(ctx)
 	if err != nil {
@@ -150,6 +154,14 @@ func (d Dial) do(ctx context.Context) (Answer, error) {
 	answer := Answer{Source: source}
 	if err := json.Unmarshal(ack.cookie, &answer.Greeting); err != nil {
 		return answer, fmt.Errorf("the cookie is no greeting: %w", err)
+	}
+	word := message{kind: layers.SCTPChunkTypeData, tag: ack.initTag, data: []byte("word")}
+	echo, err := d.exchange(ctx, socket, source.Port(), word, layers.SCTPChunkTypeData, tag)
+	if err == nil && string(echo.data) != string(word.data) {
+		err = fmt.Errorf("the server returned %q for %q", echo.data, word.data)
+	}
+	if err != nil {
+		return answer, err
 	}
 	end := message{src: source.Port(), dst: d.To.Port(), kind: layers.SCTPChunkTypeAbort, tag: ack.initTag}
 	return answer, socket.send(end, d.To.Addr())
