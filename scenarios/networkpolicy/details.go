@@ -156,7 +156,9 @@ func associates(ctx context.Context, w spec.World, f lab.Family) error {
 				tried <- err
 			}()
 		}
-		spec.Try(dial("b2", "a1").Do(ctx))
+		patient, done := WithPatience(ctx)
+		defer done()
+		spec.Try(dial("b2", "a1").Do(patient))
 		// What the others have sent by now has arrived before the answers to these.
 		spec.TryDo(w.Expect(ctx, spec.Row{From: "b2", To: spec.HostAt("b1", 8080), Servers: []string{"b1"}}))
 		stop()

@@ -25,6 +25,7 @@ func Scenarios() []spec.Scenario {
 		flows(),
 		nodes(), nodePeers(), sources(), families(), lives(), absences(), atomic(), scale(), details(), portsAgain(),
 		names(), latencies(), tunnels(), churn(),
+		recreated(), latePods(), crowds(), unusual(),
 	)
 }
 

@@ -91,6 +91,13 @@ func (r rule) onNamed(name string) rule {
 	return r.onPort(corev1.ProtocolTCP, intstr.FromString(name))
 }
 
+// onRange is on for the ports from first to last.
+func (r rule) onRange(proto corev1.Protocol, first, last int32) rule {
+	r = r.on(proto, int(first))
+	r.ports[len(r.ports)-1].EndPort = &last
+	return r
+}
+
 func (r rule) onPort(proto corev1.Protocol, at intstr.IntOrString) rule {
 	r.ports = append(slices.Clone(r.ports), networkingv1.NetworkPolicyPort{Protocol: &proto, Port: &at})
 	return r

@@ -38,6 +38,14 @@ var policyFaults = []Fault{
 			}
 			return asBefore(first, now)
 		})},
+	{Name: "recreated-policy-missed",
+		Description: "A policy that is made again under the name of a deleted one stays as that was.",
+		State: remembering(func(last, now *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+			if last.UID == now.UID {
+				return now
+			}
+			return asBefore(last, now)
+		})},
 	{Name: "policies-lapse",
 		Description: "A policy that is written anew counts for nothing until it is written once more.",
 		State: func() func(store.Object) store.Object {
@@ -103,6 +111,13 @@ var policyRules = []Fault{
 		Text: []Rewrite{
 			{XTables, `^-X cali-p[io]-.*`, ""},
 			{NFT, `^delete chain inet network-policy (in|e)gress-by-.*`, ""},
+		}},
+	{Name: "second-datagram-lost",
+		Description: "A datagram of a pod that follows another one before the answer is dropped.", Text: []Rewrite{
+			{XTables, `^(-A cali-fw-\S+ ).*RELATED,ESTABLISHED .*-j ACCEPT$`,
+				"$0\n${1}-p udp -m conntrack --ctstate NEW --ctstatus CONFIRMED -j DROP"},
+			{NFT, `^(add rule inet network-policy egress) ct state established,related accept$`,
+				"$0\n$1 meta l4proto udp ct state new ct status confirmed drop"},
 		}},
 	{Name: "pod-tunnels-pass", Description: "Pods may make tunnels.",
 		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}}},
