@@ -36,7 +36,8 @@ type Reply struct {
 	Code dnsmessage.RCode
 	// Truncated is the TC bit (RFC 1035 4.1.1): only a reply over TCP contains all records.
 	Truncated bool
-	// Records are the sorted answers: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local".
+	// Records are the sorted answers: "A 10.96.0.1", "CNAME example.org", "SRV 80 web.shop.svc.cluster.local",
+	// "PTR web.shop.svc.cluster.local".
 	Records []string
 }
 
@@ -149,6 +150,8 @@ func inWords(r dnsmessage.Resource) string {
 		return "AAAA " + netip.AddrFrom16(b.AAAA).String()
 	case *dnsmessage.CNAMEResource:
 		return "CNAME " + plain(b.CNAME)
+	case *dnsmessage.PTRResource:
+		return "PTR " + plain(b.PTR)
 	case *dnsmessage.SRVResource:
 		return fmt.Sprintf("SRV %d %s", b.Port, plain(b.Target))
 	case *dnsmessage.TXTResource:

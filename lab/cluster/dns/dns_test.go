@@ -110,6 +110,12 @@ func TestRecords(t *testing.T) {
 		{"_http._tcp.db.default.svc.cluster.local", dnsmessage.TypeSRV, ok, []string{
 			"SRV 5432 10-244-2-2.db.default.svc.cluster.local", "SRV 5432 first.db.default.svc.cluster.local",
 		}},
+		{"80.0.96.10.in-addr.arpa", dnsmessage.TypePTR, ok, []string{"PTR web.default.svc.cluster.local"}},
+		{"80.0.96.10.in-addr.arpa", dnsmessage.TypeA, ok, nil},
+		{dns.ReverseName(netip.MustParseAddr("fd00:10:96::80")), dnsmessage.TypePTR, ok,
+			[]string{"PTR web.default.svc.cluster.local"}},
+		{"2.1.244.10.in-addr.arpa", dnsmessage.TypePTR, ok, []string{"PTR first.db.default.svc.cluster.local"}},
+		{"3.1.244.10.in-addr.arpa", dnsmessage.TypePTR, missing, nil},
 		{"none.default.svc.cluster.local", dnsmessage.TypeA, missing, nil},
 		{"away.default.svc.cluster.local", dnsmessage.TypeA, ok, []string{"CNAME db.example.org"}},
 		{"cluster.local", dnsmessage.TypeA, ok, nil},

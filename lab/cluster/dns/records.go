@@ -7,8 +7,7 @@
 //	                                         CNAME: the external name
 //	_http._tcp.web.shop.svc.cluster.local    SRV: the port of that name, at the Service or, headless, at each endpoint
 //	HOST.web.shop.svc.cluster.local          A, AAAA: the endpoint with that hostname, or whose address is 10-244-1-2
-//
-// There are no records for reverse look-ups.
+//	80.0.96.10.in-addr.arpa                  PTR: the Service with that ClusterIP, or, headless, the endpoint
 package dns
 
 import (
@@ -41,6 +40,9 @@ type answer struct {
 func lookup(state *store.Store, q dnsmessage.Question) answer {
 	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
 	inside, ours := strings.CutSuffix(name, "."+Domain)
+	if strings.HasSuffix(name, ipv4Zone) || strings.HasSuffix(name, ipv6Zone) {
+		return reverse(state.Snapshot(), q, name)
+	}
 	if name == Domain {
 		return answer{}
 	}
