@@ -14,6 +14,7 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		affinity(), changed(), clusterip(), dualstack(), hairpin(), headless(), nodeport(), portbinding(), scale(),
+		affinity(), changed(), clusterip(), dualstack(), hairpin(), headless(), moreRecords(), nodeport(),
+		portbinding(), scale(),
 	)
 }
