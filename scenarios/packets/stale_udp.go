@@ -208,7 +208,8 @@ func udpProxierAway() spec.Scenario {
 			{Name: "twenty flows", Rows: manyFlows(spec.Row{Servers: both})},
 			{Name: "the proxier of n1 restarts", Do: []spec.Action{restart("n1")},
 				Rows: manyFlows(spec.Row{Servers: both, If: spec.InKernel})},
-			{Name: "a2 leaves while it is away", Do: []spec.Action{restart("n1", Readiness("a2", false))}, Rows: manyFlows(last)},
+			{Name: "a2 leaves while it is away", Do: []spec.Action{restart("n1", Readiness("a2", false))},
+				Rows: manyFlows(last)},
 		},
 	}
 }
