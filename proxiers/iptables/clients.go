@@ -111,10 +111,13 @@ func (c *clientSets) prepare(wanted map[string]time.Duration) error {
 	return nil
 }
 
+// nextSuffix marks the name of a set that will replace another one. Names have at most 31 bytes.
+const nextSuffix = "-NEW"
+
 // retime changes the timeout of a set. The kernel cannot do that, so it swaps the set with a new one. The new set gets
 // the clients within the new timeout, and after the swap those that were added since the old set was read.
 func (c *clientSets) retime(name string, from, to time.Duration) error {
-	old, next := c.set(name, from), c.set(name+"-NEXT", to)
+	old, next := c.set(name, from), c.set(name+nextSuffix, to)
 	if err := errors.Join(c.conn.Destroy(next), c.conn.Create(next)); err != nil {
 		return err
 	}
@@ -129,7 +132,8 @@ func (c *clientSets) retime(name string, from, to time.Duration) error {
 		for _, e := range entries {
 			before := left[e.Addr]
 			left[e.Addr] = e.Timeout
-			if still := e.Timeout - from + to; e.Timeout > before && still > 0 {
+			// The kernel tells whole seconds, rounded down. Nobody is to be forgotten too early.
+			if still := min(e.Timeout+time.Second-from, 0) + to; e.Timeout > before && still > 0 {
 				come = append(come, ipset.Entry{Addr: e.Addr, Timeout: still})
 			}
 		}

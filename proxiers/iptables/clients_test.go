@@ -99,6 +99,15 @@ func TestClientsAreRemembered(t *testing.T) {
 	})
 }
 
+// TestSetNamesFit: the kernel refuses names of more than 31 bytes.
+func TestSetNamesFit(t *testing.T) {
+	for _, endpoint := range []string{"10.244.0.1:8080", "[fd00::1]:8080"} {
+		if name := clientsAt(endpoint).Name + nextSuffix; len(name) > 31 {
+			t.Errorf("%s has %d bytes", name, len(name))
+		}
+	}
+}
+
 // TestSetInUse: a set that foreign rules use is flushed when its endpoint leaves, and destroyed once it is unused.
 func TestSetInUse(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b Backend) {
