@@ -28,7 +28,7 @@ type balancer struct {
 // lease is a client's affinity to an endpoint.
 type lease struct {
 	endpoint netip.AddrPort
-	until    time.Time
+	last     time.Time // when the client connected last
 }
 
 // set replaces the endpoints. If they differ, a new round begins.
@@ -64,12 +64,15 @@ func (b *balancer) next(client netip.Addr, tried []netip.AddrPort, now time.Time
 		return b.turn(tried)
 	}
 	chosen := b.leases[client].endpoint
-	if b.leases[client].until.Before(now) || slices.Contains(tried, chosen) || !slices.Contains(b.endpoints, chosen) {
+	if b.over(b.leases[client], now) || slices.Contains(tried, chosen) || !slices.Contains(b.endpoints, chosen) {
 		chosen = b.turn(tried)
 	}
-	b.renew(client, lease{chosen, now.Add(b.affinity)}, now)
+	b.renew(client, lease{chosen, now}, now)
 	return chosen
 }
+
+// over reports whether a lease has ended. Its length is the present one: the Service's timeout may have changed.
+func (b *balancer) over(l lease, now time.Time) bool { return l.last.Add(b.affinity).Before(now) }
 
 // turn takes the next endpoint out of the round.
 func (b *balancer) turn(tried []netip.AddrPort) netip.AddrPort {
@@ -95,7 +98,7 @@ func (b *balancer) renew(client netip.Addr, l lease, now time.Time) {
 	}
 	b.leases[client] = l
 	if len(b.leases) >= 2*max(b.swept, 512) {
-		maps.DeleteFunc(b.leases, func(_ netip.Addr, l lease) bool { return l.until.Before(now) })
+		maps.DeleteFunc(b.leases, func(_ netip.Addr, l lease) bool { return b.over(l, now) })
 		b.swept = len(b.leases)
 	}
 }
