@@ -56,6 +56,13 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	tx := f.table.Transaction()
 	gone, come := held.update(state, r)
 	nft.Write(tx, gone, come)
+	var former []string
+	for _, c := range gone.Containers {
+		former = append(former, c.Name)
+	}
+	if err := f.keepClients(tx, former, come.Containers); err != nil {
+		return err
+	}
 	if err := f.table.Run(ctx, tx); err != nil {
 		return err
 	}
@@ -71,10 +78,43 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 	if err != nil {
 		return err
 	}
-	if err := f.table.RunAny(ctx, f.ways(former, all)...); err != nil {
+	ways := f.ways(former, all)
+	if err := f.keepClients(ways[0][0], former["set"], all.Containers); err != nil {
+		return err
+	}
+	if err := f.table.RunAny(ctx, ways...); err != nil {
 		return err
 	}
 	f.held = next
+	return nil
+}
+
+// keepClients adds to a transaction the clients of endpoints whose sets come with another timeout. It counts, as for all
+// clients, from their last connection.
+func (f *family) keepClients(tx *knftables.Transaction, former []string, come []nft.Container) error {
+	before := map[string]string{} // the names of sets by their endpoints
+	for _, name := range former {
+		if endpoint, _, ok := cutTimeout(name); ok {
+			before[endpoint] = name
+		}
+	}
+	for _, c := range come {
+		endpoint, timeout, ok := cutTimeout(c.Name)
+		set, had := before[endpoint]
+		if !ok || !had || set == c.Name {
+			continue
+		}
+		clients, err := f.table.Lifetimes(set)
+		if err != nil {
+			return err
+		}
+		_, formerTimeout, _ := cutTimeout(set)
+		for addr, left := range clients {
+			if left += timeout - formerTimeout; left > 0 {
+				tx.Add(nft.Element{In: c.Name, Key: addr.String(), Expires: left}.Object())
+			}
+		}
+	}
 	return nil
 }
 

@@ -11,12 +11,15 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/internal/proxiers/proxiertest"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -161,6 +164,49 @@ func TestClientsAreRemembered(t *testing.T) {
 	}
 	if got := kernelRules(t, again); strings.Contains(got, lost) {
 		t.Errorf("the clients of an endpoint that is gone are still there:\n%s", got)
+	}
+}
+
+// TestClientsKeepTheirTime: when the timeout changes, also over a restart, a client is remembered for the new time since
+// its last connection.
+func TestClientsKeepTheirTime(t *testing.T) {
+	for f, addr := range map[lab.Family]string{lab.V4: "198.51.100.7", lab.V6: "2001:db8::7"} {
+		node := proxiertest.Node(t, f)
+		service, slice := proxiertest.Simple(0, 1, f)
+		apply := func(in *instance, timeout int32) (set string) {
+			next := service.DeepCopy()
+			next.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+			next.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout},
+			}
+			proxiertest.Apply(t, in, &store.Snapshot{Services: []*corev1.Service{next},
+				EndpointSlices: []*discoveryv1.EndpointSlice{slice}})
+			for name := range strings.FieldsSeq(kernelRules(t, in)) {
+				if strings.HasPrefix(name, prefixAffinity) {
+					return name
+				}
+			}
+			t.Fatal("there is no set of clients")
+			return ""
+		}
+		in := start(t, node)
+		runNFT(t, in, "add element "+nft.Word(f)+" kube-proxy "+apply(in, 10800)+" { "+addr+" expires 10000s }")
+		for _, step := range []struct {
+			timeout int32
+			left    time.Duration // zero if it is forgotten
+		}{{86400, 85600 * time.Second}, {1800, 1000 * time.Second}, {10, 0}} {
+			if step.timeout == 1800 {
+				in = start(t, node)
+			}
+			clients, err := in.families[0].table.Lifetimes(apply(in, step.timeout))
+			if err != nil {
+				t.Fatal(err)
+			}
+			left := clients[netip.MustParseAddr(addr)]
+			if left > step.left || left < step.left-time.Minute {
+				t.Errorf("%s, timeout %d s: the client has %v left, not %v", f, step.timeout, left, step.left)
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/viplab/viplab/proxiers/model"
 )
@@ -38,6 +39,16 @@ func endpointChain(id model.PortID, ep netip.AddrPort) string {
 // change the timeout of a set.
 func affinitySet(p *model.Port, ep netip.AddrPort) string {
 	return fmt.Sprintf("%s%s/%ds", prefixAffinity, endpointName(p.ID, ep), int(p.Affinity.Seconds()))
+}
+
+// cutTimeout cuts the timeout off the name of a set of clients. It returns false for the name of another set.
+func cutTimeout(set string) (endpoint string, timeout time.Duration, ok bool) {
+	i := strings.LastIndex(set, "/")
+	if i < 0 || !strings.HasPrefix(set, prefixAffinity) {
+		return "", 0, false
+	}
+	timeout, err := time.ParseDuration(set[i+1:])
+	return set[:i], timeout, err == nil
 }
 
 func endpointName(id model.PortID, ep netip.AddrPort) string {

@@ -3,12 +3,16 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"github.com/ti-mo/netfilter"
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
@@ -48,6 +52,60 @@ func Tables(ns *netns.NS, f lab.Family) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// Lifetimes returns the elements of a set of addresses, and how long each of them has left before it expires.
+func (t *Table) Lifetimes(set string) (map[netip.Addr]time.Duration, error) {
+	family := lab.V4
+	if t.family == knftables.IPv6Family {
+		family = lab.V6
+	}
+	replies, err := query(t.NS, family, unix.NFT_MSG_GETSETELEM, netlink.Dump,
+		netfilter.Attribute{Type: unix.NFTA_SET_ELEM_LIST_TABLE, Data: append([]byte(t.name), 0)},
+		netfilter.Attribute{Type: unix.NFTA_SET_ELEM_LIST_SET, Data: append([]byte(set), 0)})
+	if err != nil {
+		return nil, fmt.Errorf("%s: list set %s of table %s %s: %w", t.NS.Name(), set, t.family, t.name, err)
+	}
+	all := map[netip.Addr]time.Duration{}
+	for _, r := range replies {
+		const header = 4 // of nfnetlink
+		if err := eachAttribute(r.Data[header:], unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list []byte) error {
+			return eachAttribute(list, unix.NFTA_LIST_ELEM, func(element []byte) error {
+				var addr netip.Addr
+				var left time.Duration
+				err := errors.Join(
+					eachAttribute(element, unix.NFTA_SET_ELEM_KEY, func(key []byte) error {
+						return eachAttribute(key, unix.NFTA_DATA_VALUE, func(b []byte) error {
+							addr, _ = netip.AddrFromSlice(b)
+							return nil
+						})
+					}),
+					eachAttribute(element, unix.NFTA_SET_ELEM_EXPIRATION, func(b []byte) error {
+						left = time.Duration(binary.BigEndian.Uint64(b)) * time.Millisecond
+						return nil
+					}))
+				all[addr] = left
+				return err
+			})
+		}); err != nil {
+			return nil, fmt.Errorf("%s: list set %s: %w", t.NS.Name(), set, err)
+		}
+	}
+	return all, nil
+}
+
+// eachAttribute calls do with the data of each netlink attribute of a type.
+func eachAttribute(data []byte, typ uint16, do func([]byte) error) error {
+	d, err := netlink.NewAttributeDecoder(data)
+	if err != nil {
+		return err
+	}
+	for d.Next() {
+		if d.Type() == typ {
+			d.Do(do)
+		}
+	}
+	return d.Err()
 }
 
 // query asks nf_tables in a namespace.

@@ -3,6 +3,9 @@
 package nft
 
 import (
+	"fmt"
+	"time"
+
 	"sigs.k8s.io/knftables"
 
 	"github.com/viplab/viplab/lab"
@@ -13,10 +16,16 @@ type Element struct {
 	In         string // the set or map
 	Key, Value string
 	Comment    string
+	// Expires is the time after which an element expires, if it differs from the timeout of its set.
+	Expires time.Duration
 }
 
-func (e Element) object() *knftables.Element {
+// Object returns the element for a transaction.
+func (e Element) Object() *knftables.Element {
 	o := &knftables.Element{Key: []string{e.Key}, Comment: comment(e.Comment)}
+	if e.Expires > 0 {
+		o.Key[0] += fmt.Sprintf(" expires %dms", e.Expires.Milliseconds()) // knftables has no field for it
+	}
 	if e.Value == "" {
 		o.Set = e.In
 	} else {

@@ -98,7 +98,7 @@ func (f *Frame) Write(tx *knftables.Transaction, gone, all Parts) {
 // a chain or a set: what is named comes before what names it, and goes after it.
 func Write(tx *knftables.Transaction, gone, come Parts) {
 	for _, e := range gone.Elements {
-		tx.Delete(e.object())
+		tx.Delete(e.Object())
 	}
 	for _, c := range come.Containers {
 		tx.Add(c.object())
@@ -115,7 +115,7 @@ func Write(tx *knftables.Transaction, gone, come Parts) {
 		c.addRules(tx)
 	}
 	for _, e := range come.Elements {
-		tx.Add(e.object())
+		tx.Add(e.Object())
 	}
 	for _, c := range gone.Chains {
 		if !stays[c.Name] {
