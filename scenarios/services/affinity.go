@@ -88,7 +88,11 @@ func affinity() []spec.Scenario {
 		acrossPorts(),
 		acrossFrontends(),
 		manyClients(),
-		timeout(),
+		timeout(), timeoutLengthened(), timeoutShortened(),
+		losesPod("affinity-endpoint-unready", external{"203.0.113.112", "2001:db8:113::112", "203.0.113.113",
+			"2001:db8:113::113"}, Readiness("a1", false), Readiness("a1", true)),
+		losesPod("affinity-endpoint-terminates", external{"203.0.113.114", "2001:db8:113::114", "198.51.100.100",
+			"2001:db8:51::100"}, Terminate("a1", true)),
 	}
 }
 
@@ -147,7 +151,7 @@ func spreadOrSticky(sticky bool) []spec.Row {
 	return rows
 }
 
-// crowd are many clients outside of the cluster. Each is an address that no host has, from which the lab's client sends
+// crowd are many clients outside of the cluster. Each is an address that no host has, from which a host of the lab sends
 // single datagrams; which pod gets one, the pods know. Answers get lost, as no route leads to such addresses.
 type affinityCrowd struct {
 	w    spec.World
@@ -171,8 +175,14 @@ func source(f lab.Family, member int) netip.Addr {
 
 // send makes members first to last send a datagram each, and returns the pods that got them.
 func (c *affinityCrowd) send(ctx context.Context, f lab.Family, to spec.Target, first, last int) ([]string, error) {
+	return c.sendFrom(ctx, "client", f, to, first, last)
+}
+
+// sendFrom is send, with another host that sends.
+func (c *affinityCrowd) sendFrom(ctx context.Context, host string, f lab.Family, to spec.Target,
+	first, last int) ([]string, error) {
 	at := spec.Must(c.w.Resolve(to, f, "udp"))
-	client := c.w.Lab().Client().NS
+	client := spec.Must(c.w.Host(host)).NS
 	var nonces []string
 	for member := first; member <= last; member++ {
 		n := c.sent.Add(1)

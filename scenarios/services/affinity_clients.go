@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -167,60 +165,4 @@ func manyClients() spec.Scenario {
 			})
 		}}},
 	}
-}
-
-// memory is the timeout of the Service, the shortest there is. A proxier may round it to the resolution of its clock.
-const memory, rounding = time.Second, 100 * time.Millisecond
-
-func timeout() spec.Scenario {
-	return spec.Scenario{
-		ID: "affinity-timeout", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
-		Given: []store.Object{udpPod("a1", "n1"), udpPod("a2", "n2"), web(func(s *corev1.Service) {
-			seconds := int32(memory / time.Second)
-			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
-				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds},
-			}
-		})},
-		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
-			all := &affinityCrowd{w: w, pods: three[:2]}
-			return each(ctx, w, func(f lab.Family) error { return forgets(ctx, all, f, spec.NodePortAt("n1", "web", 80)) })
-		}}},
-	}
-}
-
-// forgets makes all clients come once, and then a second time, two by two, until one of them gets another pod. Each
-// comes back once, so none prolongs its stay. At most half of them come back before they may be forgotten; that none of
-// the others is drawn to another one of two pods happens once in 2^30 times.
-func forgets(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target) error {
-	began := time.Now()
-	got := spec.Try(all.send(ctx, f, to, 1, members))
-	came := time.Now()
-	next := 1
-	var verdict error
-	ctx, cancel := context.WithTimeout(ctx, memory+Patience())
-	defer cancel()
-	waited := observe.Await(ctx, nil, func(ctx context.Context) error {
-		left := time.Now()
-		if next >= members {
-			verdict = fmt.Errorf("none of %d clients is sent elsewhere, %v after they came", members, left.Sub(came))
-			return nil
-		}
-		again, err := all.send(ctx, f, to, next, next+1)
-		if err != nil {
-			return err
-		}
-		moved := !slices.Equal(again, got[next-1:next+1])
-		next += 2
-		switch since := time.Since(began); {
-		case moved && since < memory-rounding:
-			verdict = fmt.Errorf("a client is sent elsewhere %v after it came; timeoutSeconds is %v", since, memory)
-		case !moved:
-			return fmt.Errorf("%v after they came, clients are still remembered", left.Sub(came))
-		}
-		return nil
-	})
-	if verdict != nil {
-		return verdict
-	}
-	return waited
 }
