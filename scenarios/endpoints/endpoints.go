@@ -13,6 +13,7 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		itplocal(), lifecycle(), sliceContents(), sliceMoves(), selection(), noendpoints(), topology(), hints(),
+		itplocal(), lifecycle(), sliceContents(), sliceMoves(), selection(), noendpoints(), refusals(), topology(),
+		hints(),
 	)
 }

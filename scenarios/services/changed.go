@@ -53,15 +53,6 @@ func turnInto(options ...ServiceOption) func(*corev1.Service) {
 	return func(s *corev1.Service) { s.Spec = Service(s.Name, options...).Spec }
 }
 
-// literals returns the addresses 203.0.113.N and 2001:db8:113::N, with port 80, for each N.
-func literals(numbers ...int) []spec.Target {
-	var all []spec.Target
-	for _, n := range numbers {
-		all = append(all, spec.AddrAt(fmt.Sprintf("203.0.113.%d", n), fmt.Sprintf("2001:db8:113::%d", n), 80))
-	}
-	return all
-}
-
 // changed returns the scenarios of changes of a live Service. Each leaves what a Service that was made so has.
 func changed() []spec.Scenario {
 	return []spec.Scenario{changedType(), changedPolicies(), changedAffinity(), changedPorts(), changedProtocol(),
@@ -71,7 +62,9 @@ func changed() []spec.Scenario {
 // changedType has a NodePort of its own, which is refused when the Service has given it up.
 func changedType() spec.Scenario {
 	const nodePort = 30190
-	at := func(from string, to spec.Target) spec.Row { return spec.Row{From: from, To: to, Servers: []string{"a2"}} }
+	at := func(from string, to spec.Target) spec.Row {
+		return spec.Row{From: from, To: to, Servers: []string{"a2"}}
+	}
 	clusterIP := func(service string) []spec.Row {
 		return []spec.Row{at("c1", spec.ClusterIPOf(service, 80)), at("n1", spec.ClusterIPOf(service, 80))}
 	}
@@ -81,7 +74,7 @@ func changedType() spec.Scenario {
 	balanced := func(service string) []spec.Row {
 		return append(nodePorts(service), at("client", spec.IngressOf(service, 80)), at("c1", spec.IngressOf(service, 80)))
 	}
-	addresses := literals(145, 146)
+	addresses := []spec.Target{LoadBalancerIP(145), LoadBalancerIP(146)}
 	former := spec.Row{From: "client", To: addresses[0], Want: spec.NotServed}
 	web := Selecting("web")
 	s := becoming("svc-change-type", []spec.Feature{spec.ClusterIP, spec.NodePort, spec.LoadBalancer},
@@ -242,7 +235,7 @@ func changedEverything() spec.Scenario {
 		Selecting("web"), LoadBalancer(), ETPLocal(), ITPLocal(), Affinity(), tcp("a", 81, 8080),
 		ServicePort("b", corev1.ProtocolUDP, 81, 8081), SourceRanges("192.168.7.201/32", "fd00:7::201/128"),
 	}
-	addresses := literals(147, 148)
+	addresses := []spec.Target{LoadBalancerIP(147), LoadBalancerIP(148)}
 	addresses[0].Port = 81
 	return becoming("svc-change-everything", []spec.Feature{spec.ClusterIP, spec.LoadBalancer, spec.ETPLocal,
 		spec.ITPLocal, spec.SessionAffinity, spec.SourceRanges, spec.SourceAddress},
