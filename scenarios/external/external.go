@@ -13,6 +13,7 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		etplocal(), externalips(), healthcheck(), loadbalancer(), shortcuts(), sourceranges(), healthPorts(),
+		allocation(), etplocal(), externalips(), healthcheck(), healthPorts(), ingress(), loadbalancer(), shortcuts(),
+		sourceranges(),
 	)
 }

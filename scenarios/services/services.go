@@ -14,7 +14,7 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		affinity(), changed(), clusterip(), dualstack(), hairpin(), headless(), moreRecords(), nodeport(),
+		affinity(), changed(), changedFields(), clusterip(), dualstack(), hairpin(), headless(), moreRecords(), nodeport(),
 		portbinding(), scale(),
 	)
 }

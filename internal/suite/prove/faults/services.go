@@ -120,6 +120,17 @@ var serviceFaults = []Fault{
 				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)},
 			}
 		})},
+	{Name: "classes-passed-over", Description: "Services that name the class of their load balancer are passed over.",
+		State: stateless(func(o store.Object) store.Object {
+			if s, ok := o.(*corev1.Service); ok && s.Spec.LoadBalancerClass != nil {
+				return nil
+			}
+			return o
+		})},
+	{Name: "app-protocols-passed-over", Description: "Ports that name their application protocol are passed over.",
+		State: each(func(s *corev1.Service) {
+			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.AppProtocol != nil })
+		})},
 	{Name: "service-updates-ignored", Description: "A Service is served as it was at first.",
 		State: remembering(asBefore[*corev1.Service])},
 }
