@@ -28,7 +28,7 @@ var chapters = []struct {
 	}},
 	{external.Scenarios, []string{"loadbalancer", "externalips", "etp-local", "healthcheck-nodeport", "source-ranges"}},
 	{endpoints.Scenarios, []string{"itp-local", "endpoints-lifecycle", "topology/traffic-distribution", "no-endpoints"}},
-	{packets.Scenarios, []string{"conntrack", "udp", "sctp", "security", "node-egress-masquerade"}},
+	{packets.Scenarios, []string{"conntrack", "icmp-errors", "udp", "sctp", "security", "node-egress-masquerade"}},
 	{mechanisms.Scenarios, []string{"ruleset-shape", "restart/upgrade", "networkpolicy"}},
 	{networkpolicy.Scenarios, []string{"networkpolicy"}},
 }

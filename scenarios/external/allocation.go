@@ -36,7 +36,8 @@ func someNodePorts() spec.Scenario {
 	first, second := spec.Row{Servers: []string{"a2"}, Port: 8080}, spec.Row{Servers: []string{"a2"}, Port: 9090}
 	none := spec.Row{Want: spec.Refused}
 	return spec.Scenario{
-		ID: "lb-some-nodeports", NodePorts: []uint16{nodePort, other}, Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
+		ID: "lb-some-nodeports", NodePorts: []uint16{nodePort, other},
+		Needs: []spec.Feature{spec.LoadBalancer, spec.NodePort},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2", TCP(9090)),
 			Service("web", LoadBalancer(), allocate(false), Port(80, 8080), Port(81, 9090), NodePorts(nodePort)),
@@ -70,7 +71,8 @@ func class() spec.Scenario {
 	}
 }
 
-// requestedHealthPort asks for a health-check port, gives it up and asks for it again. Meanwhile another Service has it.
+// requestedHealthPort asks for a health-check port, gives it up and asks for it again. In the end another Service has
+// it.
 func requestedHealthPort() spec.Scenario {
 	const port = 30199
 	open, closed := codes{"n1": 200, "n2": 503, "n3": 503}, codes{"n1": 0, "n2": 0, "n3": 0}
@@ -94,8 +96,8 @@ func requestedHealthPort() spec.Scenario {
 	}
 }
 
-// noHealthPort has a Service of type NodePort with policy Local, which has no health-check port, and becomes one of type
-// LoadBalancer, which has.
+// noHealthPort has a Service of type NodePort with policy Local, which has no health-check port. As one of type
+// LoadBalancer it has one.
 func noHealthPort() spec.Scenario {
 	const port = 30200
 	at := func(want codes) Check {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -38,15 +39,7 @@ func sctpScenarios() []spec.Scenario {
 					{from: "client", to: spec.NodePortAt("n1", "web", port)},
 					{from: "client", to: spec.NodePortAt("n3", "web", port)},
 				} {
-					served := map[string]bool{}
-					for range associations {
-						served[x.open(ctx, w, family).Server] = true
-					}
-					if !served["a1"] || !served["a2"] || len(served) != 2 {
-						return fmt.Errorf("%d associations from %s to %s were served by %v, not by a1 and a2",
-							associations, x.from, x.to,
-							served)
-					}
+					spec.TryDo(reachesBoth(ctx, w, x, family, "a1", "a2"))
 				}
 				return nil
 			})}},
@@ -70,7 +63,7 @@ func sctpScenarios() []spec.Scenario {
 				return nil
 			})}},
 		},
-		multihoming(), noModule(),
+		multihoming(), noModule(), sctpHairpin(),
 	}
 }
 
@@ -82,6 +75,39 @@ func backend(name, node string) *corev1.Pod { return Pod(name, node, App("web"),
 
 // associations is how many are opened to see both of two pods: that one gets none happens once in 2^29 runs.
 const associations = 30
+
+// sctpHairpin has two pods behind a Service, each of which reaches both.
+func sctpHairpin() spec.Scenario {
+	return spec.Scenario{
+		ID: "sctp-hairpin", Needs: []spec.Feature{spec.SCTP, spec.ClusterIP, spec.NodePort},
+		Given: []store.Object{backend("a1", "n1"), backend("b1", "n1"), Service("web", NodePort(), SCTPPort(port, port))},
+		Steps: []spec.Step{{Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+			for _, pod := range []string{"a1", "b1"} {
+				for _, to := range []spec.Target{spec.ClusterIPOf("web", port), spec.NodePortAt("n1", "web", port)} {
+					spec.TryDo(reachesBoth(ctx, w, association{from: pod, to: to}, family, "a1", "b1"))
+				}
+			}
+			return nil
+		})}},
+	}
+}
+
+// reachesBoth opens associations until each of two pods has served one.
+func reachesBoth(ctx context.Context, w spec.World, x association, family lab.Family, pods ...string) error {
+	served := map[string]bool{}
+	for i := 0; len(served) < len(pods) && i < associations; i++ {
+		server := x.open(ctx, w, family).Server
+		if !slices.Contains(pods, server) {
+			return fmt.Errorf("an association from %s to %s was served by %s, not by %v", x.from, x.to, server, pods)
+		}
+		served[server] = true
+	}
+	if len(served) < len(pods) {
+		return fmt.Errorf("%d associations from %s to %s were served by %v, not by %v", associations, x.from, x.to,
+			slices.Collect(maps.Keys(served)), pods)
+	}
+	return nil
+}
 
 // multihoming records a limit that all translation in the kernel has: addresses inside of chunks are not rewritten.
 func multihoming() spec.Scenario {

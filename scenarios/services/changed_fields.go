@@ -85,7 +85,8 @@ func changedFamilies() spec.Scenario {
 			{Name: "two families", Do: []spec.Action{policy(corev1.IPFamilyPolicyPreferDualStack)},
 				Rows: append(append(append(served(lab.V4), open...), served(lab.V6)...), flow...)},
 			{Name: "one family again", Do: []spec.Action{policy(corev1.IPFamilyPolicySingleStack, corev1.IPv4Protocol)},
-				Rows: append(before, withoutAnswer(flow)...)},
+				Rows: before},
+			{Name: "the flow of the second family", Rows: withoutAnswer(flow)},
 			{Name: "two families again", Do: []spec.Action{policy(corev1.IPFamilyPolicyRequireDualStack)},
 				Rows: append(append(served(lab.V4), open...), served(lab.V6)...)},
 		},
@@ -116,7 +117,7 @@ func externalNameKeepsIPs() spec.Scenario {
 		return Edit("web", turnInto(append(options, ExternalIPs(ip.V4, ip.V6))...))
 	}
 	return spec.Scenario{
-		ID: "externalip-of-externalname", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
+		ID: "svc-change-externalname-ips", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2"), Service("other", Selecting("web")),
 			Service("web", Port(port, 8080), ExternalIPs(ip.V4, ip.V6)),
