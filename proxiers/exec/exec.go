@@ -20,6 +20,7 @@ import (
 	"os"
 	osexec "os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,10 +121,10 @@ func (p *proxier) templates(config spec.ProxyConfig) (words, error) {
 	switch {
 	case p.command.Configure != nil:
 		argv = append(argv[:len(argv):len(argv)], p.command.Configure(config)...)
-	case config.MasqueradeAll || config.NoLocalhostNodePorts || len(config.NodePortAddresses) > 0:
+	case !reflect.ValueOf(config).IsZero():
 		return nil, &spec.UnusableError{
 			Missing: "a way to tell it its configuration",
-			Cure:    "a command line says nothing about masquerade-all, NodePort addresses or localhost NodePorts",
+			Cure:    "a command line says nothing about masquerade-all, NodePort addresses, conntrack settings and so on",
 		}
 	}
 	return parseWords(argv)

@@ -14,6 +14,7 @@ var since = []struct {
 	{28, []spec.Feature{spec.ProxierHealthz, spec.HealthCheckBody}},
 	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
 	// cleaned up only after itself.
+	{29, []spec.Feature{spec.ConntrackSettings}}, // kubernetes#120354, #120808 (v1.29)
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
 	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, on by default
 	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the layout of the table changed until then; KEP-5707
@@ -97,6 +98,6 @@ func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid, spec.VirtualIP,
-		spec.Relays, spec.OutlivesService, spec.Cleanup,
+		spec.Relays, spec.OutlivesService, spec.ConntrackTimeouts, spec.Cleanup,
 	)
 }

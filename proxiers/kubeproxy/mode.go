@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/suite/spec"
@@ -87,6 +88,12 @@ func configure(c spec.ProxyConfig) []string {
 	add(c.NoLocalhostNodePorts, "--iptables-localhost-nodeports=false")
 	add(c.IPVSScheduler != "", "--ipvs-scheduler="+c.IPVSScheduler)
 	add(c.IPVSStrictARP, "--ipvs-strict-arp")
+	timeout := func(d time.Duration, which string) { add(d > 0, "--conntrack-"+which+"="+d.String()) }
+	timeout(c.Conntrack.TCPEstablished, "tcp-timeout-established")
+	timeout(c.Conntrack.TCPCloseWait, "tcp-timeout-close-wait")
+	timeout(c.Conntrack.UDP, "udp-timeout")
+	timeout(c.Conntrack.UDPStream, "udp-timeout-stream")
+	add(c.Conntrack.TCPBeLiberal, "--conntrack-tcp-be-liberal")
 	return args
 }
 

@@ -75,6 +75,11 @@ const (
 	UDPDrains Feature = "udp-drains"
 	// OutlivesService: an open connection survives the deletion of its Service.
 	OutlivesService Feature = "outlives-service"
+	// ConntrackTimeouts: the proxier sets how long the node remembers TCP connections.
+	ConntrackTimeouts Feature = "conntrack-timeouts"
+	// ConntrackSettings: the proxier also sets how long the node remembers UDP flows, and whether segments outside of the
+	// window are valid.
+	ConntrackSettings Feature = "conntrack-settings"
 	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 )
@@ -131,6 +136,7 @@ var promises = []Feature{
 // The pages that several options have as their authority.
 const (
 	serviceSpec     = "https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-v1/#ServiceSpec"
+	proxyConfig     = "https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1/"
 	modeDifferences = "https://kubernetes.io/docs/reference/networking/virtual-ips/" +
 		"#migrating-from-iptables-mode-to-nftables"
 )
@@ -151,7 +157,9 @@ var options = map[Feature]string{
 	ProxierHealthz:          "https://kep.k8s.io/3836",
 	UDPDrains:               "https://kep.k8s.io/1669",
 	OutlivesService:         "https://github.com/kubernetes/kubernetes/issues/108523",
-	SelfHealing:             "https://kubernetes.io/docs/reference/config-api/kube-proxy-config.v1alpha1/",
+	ConntrackTimeouts:       proxyConfig,
+	ConntrackSettings:       proxyConfig,
+	SelfHealing:             proxyConfig,
 }
 
 var mechanisms = []Feature{
@@ -201,7 +209,8 @@ func KindOf(needs []Feature) (Kind, []string) {
 // Core returns what the Service API promises, and the options that every current proxier offers.
 func Core() FeatureSet {
 	return Features(promises...).With(
-		SourceRanges, Topology, NodeHints, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody, Cleanup,
+		SourceRanges, Topology, NodeHints, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody, ConntrackTimeouts,
+		ConntrackSettings, Cleanup,
 	)
 }
 
@@ -222,7 +231,8 @@ func AllFeatures() []Feature {
 // that concern packets, and a data path in the kernel.
 func DefaultFeatures() FeatureSet {
 	return ByNetfilter().With(NodePortAnyLocalAddress, NodePortLocalhost, OpensFirewall, DropInvalid).Without(
-		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, Cleanup, OutlivesService, PodsByAddress)
+		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, ConntrackTimeouts, ConntrackSettings, Cleanup,
+		OutlivesService, PodsByAddress)
 }
 
 // FeatureSet is a set of features.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -110,6 +111,18 @@ type ProxyConfig struct {
 	IPVSScheduler string
 	// IPVSStrictARP keeps nodes from answering ARP for Service addresses, which IPVS nodes own.
 	IPVSStrictARP bool
+	// Conntrack are settings of connection tracking.
+	Conntrack ConntrackConfig
+}
+
+// ConntrackConfig holds settings of the node's connection tracking. The zero value of each field is the default of
+// Kubernetes.
+type ConntrackConfig struct {
+	// TCPEstablished and TCPCloseWait are how long idle TCP connections are remembered, UDP and UDPStream how long UDP
+	// flows are, without and with answers.
+	TCPEstablished, TCPCloseWait, UDP, UDPStream time.Duration
+	// TCPBeLiberal makes segments outside of the window count as part of their connection.
+	TCPBeLiberal bool
 }
 
 // UnusableError reports that a proxier cannot run here.

@@ -3,15 +3,19 @@
 package conntrack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/ti-mo/conntrack"
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/suite/spec"
 )
 
 // Cleaner deletes stale flows from the connection tracking of one namespace. It is not safe for concurrent use.
@@ -101,12 +105,24 @@ func (c *Cleaner) pass(all []*Wanted) (deleted int, err error) {
 	return deleted, nil
 }
 
-// Timeouts returns the timeouts, in seconds, that kube-proxy sets in all modes. The kernel's default for established
-// connections, five days, is too long for a busy node, and that for half-closed ones, a minute, too short for slow
-// servers.
-func Timeouts() []netns.Setting {
-	return []netns.Setting{
-		{Key: "net.netfilter.nf_conntrack_tcp_timeout_established", Value: "86400"},
-		{Key: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", Value: "3600"},
+// Settings returns the sysctls for a configuration. By default they are those that kube-proxy sets in all modes: the
+// kernel's timeout of established connections, five days, is too long for a busy node, and that of half-closed ones, a
+// minute, too short for slow servers. A UDP timeout that is not configured stays the kernel's.
+func Settings(c spec.ConntrackConfig) []netns.Setting {
+	var all []netns.Setting
+	timeout := func(which string, d time.Duration) {
+		if d > 0 {
+			all = append(all, netns.Setting{Key: prefix + which, Value: strconv.Itoa(int(d.Seconds()))})
+		}
 	}
+	timeout("tcp_timeout_established", cmp.Or(c.TCPEstablished, 24*time.Hour))
+	timeout("tcp_timeout_close_wait", cmp.Or(c.TCPCloseWait, time.Hour))
+	timeout("udp_timeout", c.UDP)
+	timeout("udp_timeout_stream", c.UDPStream)
+	if c.TCPBeLiberal {
+		all = append(all, netns.Setting{Key: prefix + "tcp_be_liberal", Value: "1"})
+	}
+	return all
 }
+
+const prefix = "net.netfilter.nf_conntrack_"

@@ -131,8 +131,15 @@ func (p *Proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 	return in, nil
 }
 
-// open makes the mechanisms and sets the sysctls.
+// open sets the sysctls and makes the mechanisms, some of which read them.
 func (in *instance) open(ctx context.Context) error {
+	settings := conntrack.Settings(in.node.Config.Conntrack)
+	if in.proxier.Settings != nil {
+		settings = slices.Concat(settings, in.proxier.Settings(in.node))
+	}
+	if err := in.sysctls.set(in.node.Host.NS, settings...); err != nil {
+		return err
+	}
 	for _, ip := range in.node.Families {
 		m, err := in.proxier.New(ctx, Site{Node: in.node, Family: ip, Events: in.events})
 		if err != nil {
@@ -147,11 +154,7 @@ func (in *instance) open(ctx context.Context) error {
 			health:    healthcheck.New(in.node.Host.NS, ip, in.healthPortTaken),
 		})
 	}
-	settings := conntrack.Timeouts()
-	if in.proxier.Settings != nil {
-		settings = slices.Concat(settings, in.proxier.Settings(in.node))
-	}
-	return in.sysctls.set(in.node.Host.NS, settings...)
+	return nil
 }
 
 // removeFrom removes what the proxier left on a node, if it left anything.
