@@ -43,7 +43,7 @@ func paths() []spec.Scenario {
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Times: 40, Servers: []string{"a1"}},
 			}}},
 		},
-		etpLocalNoEndpointDrops(),
+		etpLocalNoEndpointDrops(), etpLocalMasqueradeAll(),
 		{
 			ID: "etp-local-clusterip-unaffected", Needs: []spec.Feature{spec.ClusterIP, spec.ETPLocal},
 			Given: []store.Object{Pod("c3", "n3"), Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},

@@ -55,10 +55,11 @@ func conntrack() []spec.Scenario {
 		// It reads what is left of entries that have just been touched. The pod serves nothing: the scenario
 		// does, because an echo server closes a connection that its client has half closed.
 		{
-			ID: "ct-timeouts", Needs: []spec.Feature{spec.ClusterIP},
+			ID: "ct-timeouts", Needs: []spec.Feature{spec.ClusterIP, spec.ConntrackTimeouts},
 			Given: []store.Object{Pod("c1", "n1"), Pod("s2", "n2", App("web")), Service("web")},
-			Steps: []spec.Step{{Check: EachFamily(halfClose)}},
+			Steps: []spec.Step{{Check: EachFamily(halfClose(24*time.Hour, time.Hour))}},
 		},
+		configuredTimeouts(), configuredLiberal(),
 	}
 }
 
@@ -111,16 +112,19 @@ func send(w spec.World, host string, s traffic.Segment) {
 	spec.MustDo(traffic.SendRaw(h.NS, spec.Must(s.Packet())))
 }
 
-// halfClose connects c1 to a server that never closes, and closes c1's half.
-func halfClose(ctx context.Context, w spec.World, family lab.Family) error {
-	vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
-	client, server := connect(ctx, w, family, vip)
-	defer server.Close()
-	defer client.Close()
-	orig := observe.Tuple{Src: client.LocalAddr().(*net.TCPAddr).AddrPort(), Dst: vip}
-	spec.TryDo(remembered(ctx, w, orig, "ESTABLISHED", 24*time.Hour))
-	spec.MustDo(client.(*net.TCPConn).CloseWrite())
-	return remembered(ctx, w, orig, "CLOSE_WAIT", time.Hour)
+// halfClose returns a check that connects c1 to a server that never closes, and closes c1's half. The node must
+// remember the connection for these times.
+func halfClose(established, closeWait time.Duration) func(context.Context, spec.World, lab.Family) error {
+	return func(ctx context.Context, w spec.World, family lab.Family) error {
+		vip := spec.Must(w.Resolve(spec.ClusterIPOf("web", 80), family, "tcp"))
+		client, server := connect(ctx, w, family, vip)
+		defer server.Close()
+		defer client.Close()
+		orig := observe.Tuple{Src: client.LocalAddr().(*net.TCPAddr).AddrPort(), Dst: vip}
+		spec.TryDo(remembered(ctx, w, orig, "ESTABLISHED", established))
+		spec.MustDo(client.(*net.TCPConn).CloseWrite())
+		return remembered(ctx, w, orig, "CLOSE_WAIT", closeWait)
+	}
 }
 
 // connect makes a connection from c1 to the virtual address, and takes it at s2.

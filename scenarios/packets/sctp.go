@@ -63,7 +63,7 @@ func sctpScenarios() []spec.Scenario {
 				return nil
 			})}},
 		},
-		multihoming(), noModule(), sctpHairpin(),
+		multihoming(), noModule(), sctpHairpin(), lateSCTPAddress(),
 	}
 }
 
@@ -197,5 +197,33 @@ func overSCTP(check func(context.Context, spec.World, lab.Family) error) Check {
 			spec.TryDo(check(ctx, w, f)) // The other family would wait as long again for an answer that does not come.
 		}
 		return nil
+	}
+}
+
+// lateSCTPAddress is nodeport-late-address over SCTP, and looks at the node's second address as well.
+func lateSCTPAddress() spec.Scenario {
+	const nodePort = 30160
+	return spec.Scenario{
+		ID: "sctp-nodeport-late-address", NodePorts: []uint16{nodePort},
+		Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.NodePortAnyLocalAddress},
+		Given: []store.Object{backend("a2", "n2")},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				RouteVia("client", "198.51.100.130", "2001:db8:51::130", "n1"),
+				Apply(Service("web", NodePort(), SCTPPort(port, port), NodePorts(nodePort))),
+				AddAddress("n1", "198.51.100.130", "2001:db8:51::130"), Apply(Service("other", Selecting("web"))),
+			},
+			Check: overSCTP(func(ctx context.Context, w spec.World, family lab.Family) error {
+				spec.TryDo(w.Settle(ctx))
+				at := spec.HostAt("n1", nodePort)
+				for _, to := range []spec.Target{at, at.AtAddr(spec.Secondary),
+					spec.AddrAt("198.51.100.130", "2001:db8:51::130", nodePort)} {
+					if a := (association{from: "client", to: to}).open(ctx, w, family); a.Server != "a2" {
+						return fmt.Errorf("an association from client to %s was served by %q, not by a2", to, a.Server)
+					}
+				}
+				return nil
+			}),
+		}},
 	}
 }

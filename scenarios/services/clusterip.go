@@ -176,10 +176,8 @@ func edges() []spec.Scenario {
 			}}},
 		},
 		{
-			ID:      "clusterip-masquerade-all",
-			Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{MasqueradeAll: true}, Nodes: []string{"n1"}},
-			Needs:   []spec.Feature{spec.ClusterIP},
-			Given:   NearAndFar(),
+			ID: "clusterip-masquerade-all", Cluster: Configured(), Needs: []spec.Feature{spec.ClusterIP},
+			Given: NearAndFar(),
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "c1", To: spec.ClusterIPOf("near", 80), Servers: []string{"b1"}, SeenAs: spec.NodeAddr("n1")},
 				{From: "c1", To: spec.ClusterIPOf("far", 80), Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1")},

@@ -92,6 +92,7 @@ func nodeportServed() []spec.Scenario {
 // changes are the scenarios of addresses and ports that are chosen, come and go.
 func changes() []spec.Scenario {
 	return []spec.Scenario{
+		lateListedAddress(),
 		{
 			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(), Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
