@@ -78,9 +78,10 @@ func (i *instance) late(revision uint64, err error) error {
 	return fmt.Errorf("%s: %s %s: %w; %s", i.node.Name, i.proxier.Name(), what, err, i.log.lastLines())
 }
 
-// confirmLife waits until a canary answers, and for the end of the round that served it. If the process does not log
-// its rounds, confirmLife waits for a second canary, which is not served yet when the first one is: only a later round
-// can serve it, and a round begins when the one before it has ended.
+// confirmLife waits until every watch of the process has been sent the state, until a canary that is newer answers, and
+// for the end of the round that served it. If the process does not log its rounds, confirmLife waits for a second
+// canary, which is not served yet when the first one is: only a later round can serve it, and a round begins when the
+// one before it has ended.
 func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snapshot, floor int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -91,6 +92,9 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 		case <-ctx.Done():
 		}
 	}()
+	if err := i.watches.Sent(ctx, want.Revision); err != nil {
+		return fmt.Errorf("it does not read its watches: %w", err)
+	}
 	g, _, err := i.cluster.canaries.acquire(want.Revision, floor)
 	if err != nil {
 		return err
@@ -106,9 +110,9 @@ func (i *instance) confirmLife(ctx context.Context, p *process, want *store.Snap
 	return err
 }
 
-// inStep reports whether a canary proves that the process has seen every change since the newest confirmed state. A
-// canary is a Service and an EndpointSlice, and the API delivers these in order. Other kinds have watches of their own,
-// so a canary may overtake them.
+// inStep reports whether one canary proves that the process has used every change since the newest confirmed state. A
+// canary is a Service and an EndpointSlice, and the API delivers these in order. A process may be slower to use what it
+// has been sent of other kinds.
 func (i *instance) inStep(want *store.Snapshot) bool {
 	return i.obeyed != nil && sameList(i.obeyed.Nodes, want.Nodes) &&
 		sameList(i.obeyed.NetworkPolicies, want.NetworkPolicies)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/lab/cluster/api"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
@@ -29,6 +30,7 @@ type instance struct {
 	argv    []string
 	gate    *gate // nil: the API answers every request at once
 	log     *logFile
+	watches api.Watches
 	changes <-chan struct{} // ticks when the node's nftables rules change; nil if that cannot be observed
 	cancel  context.CancelFunc
 
@@ -55,7 +57,7 @@ func (i *instance) open(ctx context.Context) (err error) {
 		i.gate = newGate(i.cluster.api, i.node.EndpointsGate)
 		handler = i.gate
 	}
-	endpoint, err := i.cluster.api.ServeWithHandler(ctx, i.node.Host.NS, "127.0.0.1:0", handler)
+	endpoint, err := i.cluster.api.ServeWithHandler(ctx, i.node.Host.NS, "127.0.0.1:0", i.watches.Handler(handler))
 	if err != nil {
 		return spec.HarnessErrorf("%s: serve the Kubernetes API: %w", i.node.Name, err)
 	}

@@ -27,8 +27,9 @@ type watcher struct {
 	view    view
 	which   selection
 	cursor  cursor
-	marks   bool   // the client wants bookmarks
-	reached uint64 // the revision that the client knows
+	marks   bool     // the client wants bookmarks
+	reached uint64   // the revision that the client knows
+	client  *Watches // nil: nobody follows the client's watches
 }
 
 // watch sends the changes of a resource until the client leaves, its time is up or the server closes.
@@ -44,6 +45,8 @@ func (s *Server) watch(w http.ResponseWriter, r *request, o *metav1.ListOptions,
 	ctx, cancel := s.watchContext(r, o)
 	defer cancel()
 	a := &watcher{frames: newFrames(w, view.format), view: view, which: which, marks: o.AllowWatchBookmarks}
+	a.client, _ = r.Context().Value(watchesKey{}).(*Watches)
+	defer a.client.ended(a)
 	if err := a.run(ctx, from, o); err != nil && !errors.Is(err, errGone) {
 		_ = a.frames.send(watch.Error, statusOf(err))
 		_ = a.frames.flush() // who is gone by now needs no answer
@@ -119,6 +122,7 @@ func (a *watcher) follow(ctx context.Context) error {
 		if err := a.frames.flush(); err != nil {
 			return err
 		}
+		a.client.reached(a)
 		select {
 		case <-ctx.Done():
 			if a.cursor.revision() > a.reached { // so that it resumes where it left off

@@ -4,7 +4,9 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -189,5 +191,29 @@ func TestWatchTable(t *testing.T) {
 		if !ok || !bytes.Contains(e.raw, []byte(`"kind":"Table"`)) || !bytes.Contains(e.raw, []byte(rows)) {
 			t.Fatalf("got %s %s, want a table with %s", e.Type, e.raw, rows)
 		}
+	}
+}
+
+// TestWatchesSent: what a client has been sent of Services says nothing about what it has been sent of Nodes.
+func TestWatchesSent(t *testing.T) {
+	c := newClient(t, store.Config{}, newService("a"))
+	var watches Watches
+	h := httptest.NewServer(watches.Handler(c.server))
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	c.url = h.URL
+	c.watch("/api/v1/services?watch=1").want("ADDED a")
+	stalled := &watcher{cursor: &storeCursor{at: c.store.Snapshot().Revision}}
+	watches.reached(stalled)
+	c.apply(newService("b"))
+	now := c.store.Snapshot().Revision
+
+	expired, cancel := context.WithCancel(c.ctx)
+	cancel()
+	if err := watches.Sent(expired, now); err == nil {
+		t.Errorf("revision %d counts as sent, though one watch is at an earlier one", now)
+	}
+	go watches.ended(stalled)
+	if err := watches.Sent(c.ctx, now); err != nil {
+		t.Errorf("no watch is behind, but: %v", err)
 	}
 }
