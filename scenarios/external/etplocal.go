@@ -28,7 +28,7 @@ func paths() []spec.Scenario {
 	return []spec.Scenario{
 		{
 			ID:    "etp-local-source-preserved",
-			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress, spec.KernelNAT},
+			Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.SourceAddress},
 			Given: []store.Object{Backend("a1", "n1"), Service("web", NodePort(), ETPLocal())},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}, SeenAs: spec.ClientAddr(),

@@ -26,7 +26,7 @@ func clusterip() []spec.Scenario {
 func clusteripServed() []spec.Scenario {
 	return []spec.Scenario{
 		{
-			ID: "clusterip-pod-to-remote-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress, spec.KernelNAT},
+			ID: "clusterip-pod-to-remote-pod", Needs: []spec.Feature{spec.ClusterIP, spec.SourceAddress},
 			Given: []store.Object{Pod("a1", "n1"), Backend("a2", "n2"), Service("web")},
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "a1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, SeenAs: spec.ClientAddr(),

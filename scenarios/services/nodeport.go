@@ -33,10 +33,10 @@ func nodeportServed() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "nodeport-node-without-endpoint", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+			ID: "nodeport-node-without-endpoint", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 			Steps: []spec.Step{{Rows: []spec.Row{
-				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}, SeenAs: spec.NodeAddr("n1"),
+				{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}, SeenAs: spec.ClientAddrOrNode(),
 					Flow: spec.MasqueradedOn("n1")},
 			}}},
 		},
@@ -178,11 +178,11 @@ func clients() []spec.Scenario {
 			}}},
 		},
 		{
-			ID: "nodeport-remote-node-not-captured", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+			ID: "nodeport-remote-node-not-captured", Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a3", "n3"), Service("web", NodePort())},
 			Steps: []spec.Step{{
 				Rows: []spec.Row{
-					{From: "c1", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a3"}, SeenAs: spec.NodeAddr("n2"),
+					{From: "c1", To: spec.NodePortAt("n2", "web", 80), Servers: []string{"a3"}, SeenAs: spec.ClientAddrOrNode(),
 						Flow: spec.MasqueradedOn("n2")},
 				},
 				Check: passedAsItIs,
@@ -236,7 +236,7 @@ func passedAsItIs(ctx context.Context, w spec.World) error {
 
 func singleNATHop() spec.Scenario {
 	return spec.Scenario{
-		ID: "nodeport-single-nat-hop", Needs: []spec.Feature{spec.NodePort, spec.KernelNAT},
+		ID: "nodeport-single-nat-hop", Needs: []spec.Feature{spec.NodePort},
 		Given: []store.Object{Backend("a2", "n2"), Service("web", NodePort())},
 		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
 			caught := spec.Try(CaptureRows(ctx, w, []string{"n1", "n2"}, spec.Row{

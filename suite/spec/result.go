@@ -75,7 +75,8 @@ type Result struct {
 type Probed struct {
 	// Step is the name of the row's step. It is empty in a scenario whose only step has no name.
 	Step string `json:"step,omitempty"`
-	// Row is the label of the row, by which expectations name it (Row.Label). Rows may share a label.
+	// Row is the label of the row, by which expectations name it (Row.Label). The second row of a step with
+	// the same label has "#2" added.
 	Row string `json:"row"`
 	// Family is the IP family: v4 or v6.
 	Family string `json:"family"`

@@ -61,7 +61,8 @@ type Row struct {
 	// Sticky requires all answers from one server. Without Times, the test misses a proxier that draws one of Servers each
 	// time in less than one in a million rows.
 	Sticky bool
-	// Flow is the conntrack entry that a node must hold. The zero value requires none.
+	// Flow is the conntrack entry that a node must hold. The zero value requires none. A proxier without KernelNAT has
+	// no such entry: its row is judged without.
 	Flow FlowWant
 }
 

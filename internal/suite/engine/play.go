@@ -78,14 +78,23 @@ func (w *world) judge(probes []*probed) error {
 // expand returns one row per family for each row that applies to this cluster.
 func (w *world) expand(rows []spec.Row) []*probed {
 	var out []*probed
+	labels := map[string]int{}
 	for _, r := range rows {
+		label := r.Label(w.record.stepName)
+		if labels[label]++; labels[label] > 1 {
+			label += fmt.Sprintf("#%d", labels[label])
+		}
 		if !r.Concerns(w.Features()) {
-			w.record.omit(r)
+			w.record.omit(label, r.If, r.Unless)
 			continue
+		}
+		if r.Flow != (spec.FlowWant{}) && !w.Features()[spec.KernelNAT] {
+			w.record.omit(label+": its conntrack entry", spec.KernelNAT, "")
+			r.Flow = spec.FlowWant{}
 		}
 		for _, f := range w.Lab().Stack().Families() {
 			if r.Family == 0 || r.Family == f {
-				out = append(out, &probed{row: r, family: f})
+				out = append(out, &probed{row: r, label: label, family: f})
 			}
 		}
 	}

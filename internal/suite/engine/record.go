@@ -30,6 +30,7 @@ type record struct {
 // probed is a row in one family with its observations.
 type probed struct {
 	row    spec.Row
+	label  string
 	family lab.Family
 	seen   []spec.Observation
 	fault  error
@@ -74,7 +75,7 @@ func (r *record) judge(probes []*probed, facts spec.Facts, path func(*probed) []
 
 func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 	entry := spec.Probed{
-		Step: r.stepName, Row: p.row.Label(r.stepName), Family: p.family.String(), Probe: p.row.Probe(p.family),
+		Step: r.stepName, Row: p.label, Family: p.family.String(), Probe: p.row.Probe(p.family),
 		Want: p.row.Wants(), Got: p.got(facts), Holds: len(p.wrong) == 0, Path: path,
 	}
 	if !entry.Holds {
@@ -91,13 +92,14 @@ func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 // empty reports whether rows were omitted and nothing else was judged.
 func (r *record) empty() bool { return len(r.omittedRows) > 0 && len(r.probed) == 0 && !r.checked }
 
-// omit records a row that does not apply to this proxier.
-func (r *record) omit(row spec.Row) {
-	why := "only without " + string(row.Unless)
-	if row.If != "" {
-		why = "only with " + string(row.If)
+// omit records a row, or evidence of it, that does not apply to this proxier: it applies only with or only without a
+// feature.
+func (r *record) omit(what string, with, without spec.Feature) {
+	why := "only without " + string(without)
+	if with != "" {
+		why = "only with " + string(with)
 	}
-	text := fmt.Sprintf("%s (%s)", row.Label(r.stepName), why)
+	text := fmt.Sprintf("%s (%s)", what, why)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !slices.Contains(r.omittedRows, text) {
