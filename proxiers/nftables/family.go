@@ -89,8 +89,8 @@ func (f *family) programAll(ctx context.Context, state *model.State, r renderer)
 	return nil
 }
 
-// keepClients adds to a transaction the clients of endpoints whose sets come with another timeout. It counts, as for all
-// clients, from their last connection.
+// keepClients adds to a transaction the clients of endpoints whose sets come with another timeout. It counts, as for
+// all clients, from their last connection.
 func (f *family) keepClients(tx *knftables.Transaction, former []string, come []nft.Container) error {
 	before := map[string]string{} // the names of sets by their endpoints
 	for _, name := range former {

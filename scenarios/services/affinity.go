@@ -151,8 +151,8 @@ func spreadOrSticky(sticky bool) []spec.Row {
 	return rows
 }
 
-// crowd are many clients outside of the cluster. Each is an address that no host has, from which a host of the lab sends
-// single datagrams; which pod gets one, the pods know. Answers get lost, as no route leads to such addresses.
+// affinityCrowd holds many clients outside the cluster. Each is an address that no host has. A host of the lab sends
+// single datagrams from it, and the pods tell which of them got one. Answers get lost: no route leads to the addresses.
 type affinityCrowd struct {
 	w    spec.World
 	pods []string

@@ -23,7 +23,8 @@ type affinityDoor struct {
 // in names the door in a family.
 func (d affinityDoor) in(f lab.Family) string { return fmt.Sprintf("%s over %s", d.to, f) }
 
-// come settles the cluster, makes the first n clients come by each door, in each family, and returns their pods by door.
+// come settles the cluster, makes the first n clients come by each door, in each family, and returns their pods by
+// door.
 func (c *affinityCrowd) come(ctx context.Context, n int, doors ...affinityDoor) (map[string][]string, error) {
 	var mu sync.Mutex
 	pods := map[string][]string{}

@@ -51,8 +51,8 @@ func forgets(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Targ
 }
 
 // forgotten makes the clients of the pods come for a second time, two by two, until one of them gets another pod, which
-// must not be earlier than given. Each comes back once, so none prolongs its stay. At most half of them come back before
-// they may be forgotten; that none of the others is drawn to another one of two pods happens once in 2^30 times.
+// must not be earlier than given. Each comes back once, so none prolongs its stay. At most half of them come back
+// before they may be forgotten; that none of the others is drawn to another one of two pods happens once in 2^30 times.
 func forgotten(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target, pods []string, earliest time.Time,
 	timeout time.Duration) error {
 	came := time.Now()
@@ -106,8 +106,8 @@ func timeoutShortened() spec.Scenario {
 	}
 }
 
-// timeoutLengthened knows that the former timeout is over when another Service, which still has it, forgets clients that
-// have come later.
+// timeoutLengthened knows that the former timeout is over when another Service, which still has it, forgets clients
+// that have come later.
 func timeoutLengthened() spec.Scenario {
 	return spec.Scenario{
 		ID: "affinity-timeout-lengthened", Needs: []spec.Feature{spec.NodePort, spec.SessionAffinity},
@@ -124,8 +124,8 @@ func timeoutLengthened() spec.Scenario {
 			again := spec.Try(all.come(ctx, members, webDoor))
 			for door, by := range pods {
 				if moved := differing(by, again[door]); moved > 0 {
-					return fmt.Errorf("%s: after the former timeout of %v, %d of %d clients are sent elsewhere, although timeoutSeconds "+
-						"was made longer before", door, former, moved, members)
+					return fmt.Errorf("%s: after the former timeout of %v, %d of %d clients are sent elsewhere, although "+
+						"timeoutSeconds was made longer before", door, former, moved, members)
 				}
 			}
 			return nil

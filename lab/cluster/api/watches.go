@@ -56,7 +56,8 @@ func (w *Watches) behind(revision uint64) <-chan struct{} {
 	return nil
 }
 
-// reached notes how far a watch has come. Events and Leases have revisions of their own; their watches are not followed.
+// reached notes how far a watch has come. Events and Leases have revisions of their own, so their watches are not
+// followed.
 func (w *Watches) reached(a *watcher) {
 	if c, ok := a.cursor.(*storeCursor); ok && w != nil {
 		w.change(func() {
