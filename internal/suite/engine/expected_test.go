@@ -103,8 +103,8 @@ func TestWhatIsExpectedIsKnown(t *testing.T) {
 	if got := results["e-rows"].Probed; len(got) != 4 || got[2].Row != "later/c1/host" || got[2].Known == "" || got[2].Holds {
 		t.Errorf("the rows after a known failure: %+v", got)
 	}
-	for _, id := range []string{"e-not-asked", "e-partly"} {
-		if got := results[id].OmittedRows; len(got) != 1 || got[0] != "c1/host (only without clusterip)" {
+	for id, label := range map[string]string{"e-not-asked": "c1/host", "e-partly": "c1/host#2"} {
+		if got := results[id].OmittedRows; len(got) != 1 || got[0] != label+" (only without clusterip)" {
 			t.Errorf("%s: not asked: %q", id, got)
 		}
 	}
