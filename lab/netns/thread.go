@@ -91,3 +91,25 @@ func (n *NS) withMounts(mount, f func() error) error {
 	}
 	return f()
 }
+
+// InMounts runs f on a thread in the mount namespace of a process.
+func InMounts(pid int, f func() error) error {
+	done := make(chan error, 1)
+	onThread(func() { done <- inMounts(pid, f) }) // the thread is not unlocked, so it ends
+	return <-done
+}
+
+func inMounts(pid int, f func() error) error {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the mount namespace of process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Unshare(unix.CLONE_FS); err != nil { // a thread that shares its root cannot move
+		return fmt.Errorf("leave the file system context of the process: %w", err)
+	}
+	if err := unix.Setns(fd, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("enter the mount namespace of process %d: %w", pid, err)
+	}
+	return f()
+}

@@ -88,6 +88,9 @@ func configure(c spec.ProxyConfig) []string {
 	add(c.NoLocalhostNodePorts, "--iptables-localhost-nodeports=false")
 	add(c.IPVSScheduler != "", "--ipvs-scheduler="+c.IPVSScheduler)
 	add(c.IPVSStrictARP, "--ipvs-strict-arp")
+	if c.SyncPeriod > 0 { // each mode ignores the other flag
+		args = append(args, "--iptables-sync-period="+c.SyncPeriod.String(), "--ipvs-sync-period="+c.SyncPeriod.String())
+	}
 	timeout := func(d time.Duration, which string) { add(d > 0, "--conntrack-"+which+"="+d.String()) }
 	timeout(c.Conntrack.TCPEstablished, "tcp-timeout-established")
 	timeout(c.Conntrack.TCPCloseWait, "tcp-timeout-close-wait")

@@ -19,6 +19,22 @@ type Control interface {
 	Switch(ctx context.Context) error
 	// Cleanup ends the program and removes everything that it has programmed.
 	Cleanup(ctx context.Context) error
+	// RefuseWrites makes all that the program writes fail, until the caller calls End. What is programmed stays. Settle,
+	// Expect and During do not return before End.
+	RefuseWrites(ctx context.Context) (Refusal, error)
+}
+
+// Refusal is the time in which a node refuses what a program writes.
+type Refusal interface {
+	// Writes returns the number of writes that were refused so far.
+	Writes() int
+	// End lets the program write again.
+	End() error
+}
+
+// WriteRefuser is an Instance of which Control can refuse the writes. RefuseWrites may be called during Apply.
+type WriteRefuser interface {
+	RefuseWrites(ctx context.Context) (Refusal, error)
 }
 
 // Traffic is the traffic that During sends while its function runs.

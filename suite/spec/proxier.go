@@ -86,6 +86,8 @@ type Sabotage struct {
 	CountEndpoints func(n int) int
 	// KeepStaleFlows reports whether to keep conntrack entries of UDP flows to removed endpoints.
 	KeepStaleFlows func() bool
+	// RemoveOnFailure reports whether to remove all rules after a failure to change them.
+	RemoveOnFailure func() bool
 }
 
 // NodeOf describes a node of a lab to a program. The caller sets StateDir and Log.
@@ -113,6 +115,9 @@ type ProxyConfig struct {
 	IPVSStrictARP bool
 	// Conntrack are settings of connection tracking.
 	Conntrack ConntrackConfig
+	// SyncPeriod is how often the proxier checks what it has programmed. A proxier that has had changes to program for
+	// twice as long is not healthy. Zero means 30 s.
+	SyncPeriod time.Duration
 }
 
 // ConntrackConfig holds settings of the node's connection tracking. The zero value of each field is the default of

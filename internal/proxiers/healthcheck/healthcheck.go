@@ -30,15 +30,17 @@ type Check struct {
 
 // Server serves the health check ports of a node and family. Its methods are not called concurrently.
 type Server struct {
-	taken func(Check, error)
-	ns    *netns.NS
-	ip    lab.Family
-	open  map[netip.AddrPort]*port
+	taken   func(Check, error)
+	healthy func() bool
+	ns      *netns.NS
+	ip      lab.Family
+	open    map[netip.AddrPort]*port
 }
 
-// New makes a server without ports. Every Sync calls taken for each port that another program has.
-func New(ns *netns.NS, f lab.Family, taken func(Check, error)) *Server {
-	return &Server{taken: taken, ns: ns, ip: f, open: map[netip.AddrPort]*port{}}
+// New makes a server without ports. Every Sync calls taken for each port that another program has. healthy reports
+// whether the proxier itself is healthy; ports call it concurrently.
+func New(ns *netns.NS, f lab.Family, healthy func() bool, taken func(Check, error)) *Server {
+	return &Server{taken: taken, healthy: healthy, ns: ns, ip: f, open: map[netip.AddrPort]*port{}}
 }
 
 // Sync opens, closes and updates the ports. They listen on the given addresses, nil meaning all. A port that is taken
@@ -80,9 +82,10 @@ func (s *Server) Close() error { return s.Sync(context.Background(), nil, nil) }
 
 // port is an open health check port.
 type port struct {
-	check  atomic.Pointer[Check]
-	server *http.Server
-	served sync.WaitGroup
+	check   atomic.Pointer[Check]
+	healthy func() bool
+	server  *http.Server
+	served  sync.WaitGroup
 }
 
 func (s *Server) listen(ctx context.Context, at netip.AddrPort, c Check) (*port, error) {
@@ -90,7 +93,7 @@ func (s *Server) listen(ctx context.Context, at netip.AddrPort, c Check) (*port,
 	if err != nil {
 		return nil, err
 	}
-	p := &port{}
+	p := &port{healthy: s.healthy}
 	p.check.Store(&c)
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second}
 	// Serve always fails in the end: the server was closed, or the namespace went away.
@@ -104,16 +107,17 @@ func (p *port) close() error {
 	return err
 }
 
-// ServeHTTP answers as kube-proxy does: on every path, 200 if the node has endpoints and 503 if not.
+// ServeHTTP answers as kube-proxy does: on every path, 200 if the node has endpoints and the proxier is healthy, and
+// 503 if not.
 func (p *port) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	c := p.check.Load()
+	c, healthy := p.check.Load(), p.healthy()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(c.LocalEndpoints))
-	if c.LocalEndpoints == 0 {
+	if c.LocalEndpoints == 0 || !healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	// A client that hung up does not want the rest.
-	_, _ = fmt.Fprintf(w, `{"service":{"namespace":%q,"name":%q},"localEndpoints":%d,"serviceProxyHealthy":true}`+"\n",
-		c.Namespace, c.Name, c.LocalEndpoints)
+	_, _ = fmt.Fprintf(w, `{"service":{"namespace":%q,"name":%q},"localEndpoints":%d,"serviceProxyHealthy":%t}`+"\n",
+		c.Namespace, c.Name, c.LocalEndpoints, healthy)
 }

@@ -52,6 +52,9 @@ func unexpected(t *testing.T) func(Check, error) {
 	return func(c Check, err error) { t.Errorf("%+v: %v", c, err) }
 }
 
+// well is the health of a proxier that has programmed all changes.
+func well() bool { return true }
+
 // get asks a port and returns the status, the weight and the body, or "refused".
 func get(t *testing.T, ns *netns.NS, at string) (string, string, string) {
 	t.Helper()
@@ -78,7 +81,7 @@ func get(t *testing.T, ns *netns.NS, at string) (string, string, string) {
 
 func TestAnswers(t *testing.T) {
 	ns := loopback(t)
-	s := New(ns, lab.V4, unexpected(t))
+	s := New(ns, lab.V4, well, unexpected(t))
 	check := func(what string, checks []Check, status, weight, body string) {
 		t.Helper()
 		if err := s.Sync(t.Context(), checks, nil); err != nil {
@@ -112,7 +115,7 @@ func TestAnswers(t *testing.T) {
 
 func TestListensWhereTold(t *testing.T) {
 	ns := loopback(t)
-	s := New(ns, lab.V4, unexpected(t))
+	s := New(ns, lab.V4, well, unexpected(t))
 	defer s.Close()
 	web := []Check{{Port: 32000, LocalEndpoints: 1}}
 	if err := s.Sync(t.Context(), web, []netip.Addr{netip.MustParseAddr("192.168.7.11")}); err != nil {
@@ -133,7 +136,7 @@ func TestBusyPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	var taken []string
-	s := New(ns, lab.V4, func(c Check, err error) {
+	s := New(ns, lab.V4, well, func(c Check, err error) {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			taken = append(taken, c.Namespace+"/"+c.Name)
 		}
@@ -161,7 +164,7 @@ func TestBusyPort(t *testing.T) {
 // TestFamilies: each family has its own listeners on the same port.
 func TestFamilies(t *testing.T) {
 	ns := loopback(t)
-	four, six := New(ns, lab.V4, unexpected(t)), New(ns, lab.V6, unexpected(t))
+	four, six := New(ns, lab.V4, well, unexpected(t)), New(ns, lab.V6, well, unexpected(t))
 	defer four.Close()
 	defer six.Close()
 	if err := four.Sync(t.Context(), []Check{{Port: 32000, LocalEndpoints: 4}}, nil); err != nil {

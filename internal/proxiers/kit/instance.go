@@ -33,13 +33,14 @@ type instance struct {
 	families []*family
 	tracking *conntrack.Cleaner
 	sysctls  sysctls
+	writes   writes
 	// takeOverFrom is the other mode, until its rules have been removed.
 	takeOverFrom *Proxier
 }
 
 // Apply implements spec.Instance. A family that fails does not hold up the other.
 func (in *instance) Apply(ctx context.Context, want *store.Snapshot) error {
-	err := in.each(func(f *family) error { return f.apply(ctx, want) })
+	err := in.each(func(f *family) error { return f.late.record(f.apply(ctx, want)) })
 	if err := errors.Join(err, in.removeStaleFlows(ctx)); err != nil || in.takeOverFrom == nil {
 		return err
 	}

@@ -147,11 +147,12 @@ func (in *instance) open(ctx context.Context) error {
 		}
 		builder := model.NewBuilder(in.node.Name, ip)
 		builder.NoExternalIPs = in.node.Config.NoExternalIPs
+		m = &guarded{m, &in.writes}
 		in.families = append(in.families, &family{
 			node: in.node, ip: ip, relays: in.proxier.Relays, mechanism: m, model: builder,
 			addrs:     nodeaddr.NewWatcher(in.node.Host.NS, ip, in.proxier.Device),
 			admission: admission{mechanism: m, refuse: in.refused(ip)},
-			health:    healthcheck.New(in.node.Host.NS, ip, in.healthPortTaken),
+			health:    healthcheck.New(in.node.Host.NS, ip, in.healthy, in.healthPortTaken),
 		})
 	}
 	return nil

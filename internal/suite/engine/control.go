@@ -67,6 +67,19 @@ func (c control) Switch(ctx context.Context) error {
 	return c.start(ctx, other, nil)
 }
 
+// RefuseWrites implements spec.Control. The engine retries a failed Apply.
+func (c control) RefuseWrites(ctx context.Context) (spec.Refusal, error) {
+	a, err := c.agent()
+	if err != nil {
+		return nil, err
+	}
+	instance, ok := (*a).instance.(spec.WriteRefuser)
+	if !ok {
+		return nil, spec.HarnessErrorf("%s: %s has no RefuseWrites", c.node, c.fleet.program.Name())
+	}
+	return instance.RefuseWrites(ctx)
+}
+
 func (c control) start(ctx context.Context, p spec.Proxier, gate <-chan struct{}) error {
 	if err := c.Kill(ctx); err != nil {
 		return err

@@ -87,12 +87,8 @@ func (s *Seeding) view(of *store.Store) *store.Store {
 // sabotage returns the fault's Sabotage, and counts its calls as changes.
 func (s *Seeding) sabotage() spec.Sabotage {
 	var out spec.Sabotage
-	if keep := s.fault.Sabotage.KeepStaleFlows; keep != nil {
-		out.KeepStaleFlows = func() bool {
-			s.touched.Add(1)
-			return keep()
-		}
-	}
+	out.KeepStaleFlows = s.counted(s.fault.Sabotage.KeepStaleFlows)
+	out.RemoveOnFailure = s.counted(s.fault.Sabotage.RemoveOnFailure)
 	if count := s.fault.Sabotage.CountEndpoints; count != nil {
 		out.CountEndpoints = func(n int) int {
 			changed := count(n)
@@ -103,6 +99,17 @@ func (s *Seeding) sabotage() spec.Sabotage {
 		}
 	}
 	return out
+}
+
+// counted returns the function so that each call counts as a change.
+func (s *Seeding) counted(sabotage func() bool) func() bool {
+	if sabotage == nil {
+		return nil
+	}
+	return func() bool {
+		s.touched.Add(1)
+		return sabotage()
+	}
 }
 
 type faultyProxier struct {
@@ -138,6 +145,15 @@ type faultyInstance struct {
 	spec.Instance
 	*Seeding
 	node spec.Node
+}
+
+// RefuseWrites implements spec.WriteRefuser.
+func (i *faultyInstance) RefuseWrites(ctx context.Context) (spec.Refusal, error) {
+	refuser, ok := i.Instance.(spec.WriteRefuser)
+	if !ok {
+		return nil, spec.HarnessErrorf("%s: the proxier has no RefuseWrites", i.node.Name)
+	}
+	return refuser.RefuseWrites(ctx)
 }
 
 // Apply applies the proxier's view of the cluster, which may be newer than want.

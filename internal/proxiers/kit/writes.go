@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/viplab/viplab/proxiers/model"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// writes are what an instance writes to the kernel. It implements spec.Refusal.
+type writes struct {
+	refused atomic.Bool
+	count   atomic.Int64
+}
+
+// RefuseWrites implements spec.WriteRefuser.
+func (in *instance) RefuseWrites(context.Context) (spec.Refusal, error) {
+	in.writes.count.Store(0)
+	in.writes.refused.Store(true)
+	return &in.writes, nil
+}
+
+func (w *writes) Writes() int { return int(w.count.Load()) }
+
+func (w *writes) End() error {
+	w.refused.Store(false)
+	return nil
+}
+
+// guarded is a mechanism whose writes can be refused.
+type guarded struct {
+	Mechanism
+	writes *writes
+}
+
+func (g *guarded) Program(ctx context.Context, state *model.State, at Place) error {
+	if g.writes.refused.Load() {
+		g.writes.count.Add(1)
+		return errors.New("the node refuses every write")
+	}
+	return g.Mechanism.Program(ctx, state, at)
+}
+
+// lateness is since when a family has had changes that it could not program. It is safe for concurrent use.
+type lateness struct{ since atomic.Pointer[time.Time] }
+
+// record takes note of how an attempt ended, and returns its error.
+func (l *lateness) record(err error) error {
+	now := time.Now()
+	if err == nil {
+		l.since.Store(nil)
+	} else {
+		l.since.CompareAndSwap(nil, &now)
+	}
+	return err
+}
+
+// defaultSyncPeriod is the default of Kubernetes for ProxyConfig.SyncPeriod.
+const defaultSyncPeriod = 30 * time.Second
+
+// healthy reports whether no family is late by two sync periods, as kube-proxy does.
+func (in *instance) healthy() bool {
+	limit := 2 * cmp.Or(in.node.Config.SyncPeriod, defaultSyncPeriod)
+	for _, f := range in.families {
+		if since := f.late.since.Load(); since != nil && time.Since(*since) > limit {
+			return false
+		}
+	}
+	return true
+}
