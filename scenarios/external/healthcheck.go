@@ -102,6 +102,7 @@ func healthPorts() []spec.Scenario {
 					Check: proxierSays(codes{"n1": 200, "n2": 200}, codes{"n1": 200, "n2": 200})},
 			},
 		},
+		writesRefused(),
 	}
 }
 
@@ -150,7 +151,7 @@ func bodyAndWeight() spec.Scenario {
 		Steps: []spec.Step{{Check: EachFamily(func(ctx context.Context, w spec.World, f lab.Family) error {
 			var errs []error
 			for node, pods := range map[string]int{"n1": 2, "n2": 1, "n3": 0} {
-				if err := tells(ctx, w, node, f, pods); err != nil {
+				if err := tells(ctx, w, node, f, pods, true); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", node, err))
 				}
 			}
@@ -159,8 +160,8 @@ func bodyAndWeight() spec.Scenario {
 	}
 }
 
-// tells checks the body and the weight of one node's answer.
-func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods int) error {
+// tells checks the status, the body and the weight of one node's answer.
+func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods int, healthy bool) error {
 	health, err := AskHealth(ctx, w, "client", "/", netip.AddrPortFrom(w.Lab().Node(node).Addr(f), HealthPort(w, "web")))
 	if err != nil {
 		return err
@@ -173,6 +174,10 @@ func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods in
 	if err := json.Unmarshal(health.Body, &body); err != nil {
 		return fmt.Errorf("%.200q is not JSON: %w", health.Body, err)
 	}
+	code := http.StatusServiceUnavailable
+	if pods > 0 && healthy {
+		code = http.StatusOK
+	}
 	switch weight := health.Header.Get("X-Load-Balancing-Endpoint-Weight"); {
 	case body.Service.Namespace != w.Namespace() || body.Service.Name != "web":
 		return fmt.Errorf("it speaks of Service %s/%s", body.Service.Namespace, body.Service.Name)
@@ -180,8 +185,10 @@ func tells(ctx context.Context, w spec.World, node string, f lab.Family, pods in
 		return fmt.Errorf("localEndpoints is %d; the node has %d pods", body.LocalEndpoints, pods)
 	case weight != fmt.Sprint(pods):
 		return fmt.Errorf("X-Load-Balancing-Endpoint-Weight is %q; the node has %d pods", weight, pods)
-	case !body.ServiceProxyHealthy:
-		return errors.New("serviceProxyHealthy is false")
+	case body.ServiceProxyHealthy != healthy:
+		return fmt.Errorf("serviceProxyHealthy is %t", body.ServiceProxyHealthy)
+	case health.Code != code:
+		return fmt.Errorf("it answers %s; want %s", inWords(health.Code), inWords(code))
 	}
 	return nil
 }

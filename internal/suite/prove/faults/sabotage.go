@@ -2,12 +2,16 @@
 
 package faults
 
-import "github.com/viplab/viplab/suite/spec"
+import (
+	"time"
+
+	"github.com/viplab/viplab/suite/spec"
+)
 
 // builtIn are the proxiers that follow spec.Sabotage.
 var builtIn = []string{"iptables", "iptables-legacy", "nftables", "userspace", "ipvs"}
 
-// sabotageFaults break health check ports and the clean-up of connection tracking.
+// sabotageFaults break health check ports, the clean-up of connection tracking and the retry after failures.
 var sabotageFaults = []Fault{
 	{Name: "always-healthy", Description: "Health-check ports say that there are endpoints where there are none.",
 		Proxiers: builtIn, Sabotage: spec.Sabotage{CountEndpoints: func(n int) int { return max(n, 1) }}},
@@ -18,4 +22,8 @@ var sabotageFaults = []Fault{
 	{Name: "stale-flows-stay", Description: "UDP flows to endpoints that are gone go on for ever.",
 		Proxiers: []string{"iptables", "iptables-legacy", "nftables", "ipvs"},
 		Sabotage: spec.Sabotage{KeepStaleFlows: func() bool { return true }}},
+	{Name: "gives-up-on-failure", Description: "When rules cannot be changed, all rules are removed.",
+		Proxiers: builtIn, Sabotage: spec.Sabotage{RemoveOnFailure: func() bool { return true }}},
+	{Name: "health-checked-hourly", Description: "It takes two hours until a proxier says that it cannot write rules.",
+		Config: func(c *spec.ProxyConfig) { c.SyncPeriod = time.Hour }},
 }
