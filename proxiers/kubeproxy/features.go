@@ -72,7 +72,6 @@ func nftablesFeatures() spec.FeatureSet {
 //   - UDPDrains: a virtual server loses a UDP endpoint at once, and its flows with it.
 //   - OutlivesService: a connection ends with its virtual server.
 //   - IPTables: it has a few rules and IP sets in another layout.
-//   - PodsByAddress: under policy Local, a node without an endpoint sends every client to the endpoints of other nodes.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.ByKernel().With(
 		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall,

@@ -92,7 +92,7 @@ func (p *proxier) assemble() (err error) {
 	p.Proxier, err = blackbox.New(blackbox.Command{
 		Name:      "kube-proxy-" + string(p.mode),
 		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.detect.arguments(), p.args),
-		Features:  p.features(),
+		Features:  p.mode.features(minor),
 		Configure: configure,
 		Rounds:    p.mode.rounds(),
 		Cleanup:   []string{p.binary, "--cleanup"},
@@ -101,15 +101,6 @@ func (p *proxier) assemble() (err error) {
 		KeepFileLimit: p.mode == Userspace,
 	})
 	return err
-}
-
-// features returns the features of the mode that the local detection leaves.
-func (p *proxier) features() spec.FeatureSet {
-	set := p.mode.features(minorOf(p.version))
-	if p.detect != ClusterCIDR && p.detect != NodeCIDR {
-		set = set.Without(spec.PodsByAddress)
-	}
-	return set
 }
 
 // Other implements spec.Proxier. It returns the same binary in another mode.

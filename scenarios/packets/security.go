@@ -38,7 +38,7 @@ func security() []spec.Scenario {
 				},
 			}},
 		},
-		// It records a hazard of the API: a user who may create Services may take any address.
+		// The hazard is one of the API: a user who may create Services may take any address. A proxier may prevent it.
 		{
 			ID: "sec-externalip-hijack", Needs: []spec.Feature{spec.ClusterIP, spec.ExternalIPs},
 			Given: []store.Object{
@@ -48,7 +48,7 @@ func security() []spec.Scenario {
 				{Name: "before", Rows: []spec.Row{{From: "c1", To: spec.HostAt("victim", 8080),
 					Servers: []string{"victim"}}}},
 				{Name: "a Service claims the victim's address", Do: []spec.Action{claim("victim")}, Rows: []spec.Row{
-					{From: "c1", To: spec.HostAt("victim", 8080), Servers: []string{"thief"}},
+					{From: "c1", To: spec.HostAt("victim", 8080), Servers: []string{"thief", "victim"}},
 				}},
 				{
 					Name: "it is denied", Do: []spec.Action{Edit("web",

@@ -16,12 +16,12 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// spoofedPodSource shows what it means to tell pods by their addresses: rp_filter, a firewall on the LAN, or telling
-// them by the interface that their packets come in by, is what keeps others from passing for one.
+// spoofedPodSource records whether a proxier tells pods by their addresses. Then rp_filter or a firewall on the LAN is
+// what keeps others from passing for one.
 func spoofedPodSource() spec.Scenario {
 	return spec.Scenario{
 		ID:    "sec-spoofed-pod-source",
-		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT, spec.PodsByAddress},
+		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.KernelNAT},
 		Given: []store.Object{Backend("a1", "n1"), Pod("c3", "n3"), Service("web", NodePort(), ETPLocal())},
 		Steps: []spec.Step{{
 			Rows:  []spec.Row{{From: "client", To: spec.NodePortAt("n3", "web", 80), Want: spec.Silence}},
@@ -51,12 +51,10 @@ func spoof(ctx context.Context, w spec.World, family lab.Family) error {
 			passed[c.Src] = true
 		}
 	}
-	switch {
-	case passed[own]:
+	if passed[own] {
 		return fmt.Errorf("%s: a SYN from outside came to a1, through a node without an endpoint", family)
-	case !passed[forged]:
-		return fmt.Errorf("%s: a SYN with the address of a pod of n3 did not come to a1", family)
 	}
+	w.Note(fmt.Sprintf("whoever sends from the address of a pod over IP%s counts as one: %t", family, passed[forged]))
 	return nil
 }
 

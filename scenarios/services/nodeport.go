@@ -71,7 +71,8 @@ func nodeportServed() []spec.Scenario {
 			Steps: []spec.Step{{Rows: []spec.Row{
 				{From: "n1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Loopback), Family: lab.V4, Servers: []string{"a2"},
 					SeenAs: spec.NodeAddr("n1")},
-				{From: "n1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Loopback), Family: lab.V6, Want: spec.Refused},
+				{From: "n1", To: spec.NodePortAt("n1", "web", 80).AtAddr(spec.Loopback), Family: lab.V6,
+					Want: spec.Refused | spec.Reply, Servers: []string{"a2"}, Choice: "a NodePort on ::1"},
 				{From: "n1", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a2"}},
 			}}},
 		},

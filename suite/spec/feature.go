@@ -95,9 +95,6 @@ const (
 	RandomSpread Feature = "random-spread"
 	// VirtualIP: no interface has a ClusterIP as its address, and no node answers ARP for one.
 	VirtualIP Feature = "virtual-ip"
-	// PodsByAddress: a sender counts as a pod if its address is in the cluster's pod ranges, whatever interface the
-	// packet comes in by (--detect-local-mode=ClusterCIDR).
-	PodsByAddress Feature = "pods-by-address"
 	// Relays: connections end in sockets of the proxier, to which portal chains redirect Service ports. It dials
 	// another endpoint if one does not accept. A socket holds each NodePort; the first process to bind a port keeps it.
 	Relays Feature = "relays"
@@ -163,7 +160,7 @@ var options = map[Feature]string{
 }
 
 var mechanisms = []Feature{
-	InKernel, KernelNAT, RandomSpread, VirtualIP, PodsByAddress, Relays, MasqueradeMark, IPTables, IPTablesLegacy, IPVS,
+	InKernel, KernelNAT, RandomSpread, VirtualIP, Relays, MasqueradeMark, IPTables, IPTablesLegacy, IPVS,
 	NFTables, ModeSwitch, Cleanup, NetworkPolicy, PolicyDropLog, CalicoChains,
 }
 
@@ -219,7 +216,7 @@ func ByKernel() FeatureSet { return Core().With(InKernel, KernelNAT) }
 
 // ByNetfilter returns the features of proxiers whose translations are netfilter rules.
 func ByNetfilter() FeatureSet {
-	return ByKernel().With(RandomSpread, VirtualIP, PodsByAddress, OutlivesService, UDPDrains)
+	return ByKernel().With(RandomSpread, VirtualIP, OutlivesService, UDPDrains)
 }
 
 // AllFeatures returns every feature, sorted.
@@ -232,7 +229,7 @@ func AllFeatures() []Feature {
 func DefaultFeatures() FeatureSet {
 	return ByNetfilter().With(NodePortAnyLocalAddress, NodePortLocalhost, OpensFirewall, DropInvalid).Without(
 		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, ConntrackTimeouts, ConntrackSettings, Cleanup,
-		OutlivesService, PodsByAddress)
+		OutlivesService)
 }
 
 // FeatureSet is a set of features.
