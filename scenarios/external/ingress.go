@@ -16,7 +16,8 @@ import (
 
 // ingress returns the scenarios of status.loadBalancer.ingress beyond one address for each family.
 func ingress() []spec.Scenario {
-	return []spec.Scenario{ingressKinds(), ipModeChanges(), ipOfNode(), sharedAddress(), besideUnranged(), exchanged()}
+	return append(addressesOfNodes(),
+		ingressKinds(), ipModeChanges(), sharedAddress(), besideUnranged(), exchanged())
 }
 
 // status sets status.loadBalancer.ingress as it is, addresses of families that the cluster does not have included.
@@ -85,32 +86,42 @@ func ipModeChanges() spec.Scenario {
 	}
 }
 
-// ipOfNode gives a Service an address of n2, as load balancers do that run on the nodes.
-func ipOfNode() spec.Scenario {
-	const daemon = 8158
-	n2, everybody := spec.HostAt("n2", 0).AtAddr(spec.Secondary), []string{"client", "c1", "c2", "n1", "n2"}
-	to := func(port uint16) spec.Target {
-		t := n2
-		t.Port = port
-		return t
-	}
+// addressesOfNodes returns the scenarios of Services on addresses of nodes.
+func addressesOfNodes() []spec.Scenario {
+	// As load balancers do that run on the nodes.
+	secondary := addressOfNode(spec.Secondary, 158, LoadBalancer(), Ingress)
+	secondary.ID, secondary.Needs = "lb-ip-of-node", []spec.Feature{spec.LoadBalancer}
+	// In a cluster of its own, since a node that has the first address of another one itself loses it.
+	first := addressOfNode(spec.Primary, 159, NodePort(), func(service, v4, v6 string) spec.Action {
+		return Edit(service, ExternalIPs(v4, v6))
+	})
+	first.ID, first.Needs = "externalip-node-address", []spec.Feature{spec.ExternalIPs}
+	first.Cluster = &spec.ClusterConfig{Nodes: []string{"n1", "n2"}}
+	return []spec.Scenario{secondary, first}
+}
+
+// addressOfNode gives a Service an address of n2. A daemon of n2 has another port. The pod is on n3, which a node that
+// has taken the address reaches, too.
+func addressOfNode(which spec.HostAddr, port uint16, kind ServiceOption,
+	claim func(service, v4, v6 string) spec.Action) spec.Scenario {
+	to, daemon := spec.HostAt("n2", port).AtAddr(which), spec.HostAt("n2", 8000+port).AtAddr(which)
+	everybody := []string{"client", "c1", "c2", "n1", "n2"}
 	return spec.Scenario{
-		ID: "lb-ip-of-node", Needs: []spec.Feature{spec.LoadBalancer},
-		Given: []store.Object{Pod("c1", "n1"), Pod("c2", "n2"), Backend("a1", "n1"),
-			Service("web", LoadBalancer(), Port(158, 8080))},
+		Given: []store.Object{Pod("c1", "n1"), Pod("c2", "n2"), Backend("a3", "n3"),
+			Service("web", kind, Port(int32(port), 8080))},
 		Steps: []spec.Step{{
 			Name: "its port",
 			Do: []spec.Action{
-				Serve("n2", "tcp", daemon),
-				{Name: "an address of n2 is the load balancer's", Run: func(ctx context.Context, w spec.World) error {
-					ip := ResolveLiteral(w, to(158), "tcp")
-					RunActions(ctx, w, Ingress("web", ip.V4, ip.V6))
+				Serve("n2", "tcp", daemon.Port),
+				{Name: "an address of n2 is the Service's", Run: func(ctx context.Context, w spec.World) error {
+					ip := ResolveLiteral(w, to, "tcp")
+					RunActions(ctx, w, claim("web", ip.V4, ip.V6))
 					return nil
 				}},
 			},
-			Rows: FromEach(spec.Row{To: to(158), Servers: []string{"a1"}}, everybody...),
+			Rows: FromEach(spec.Row{To: to, Servers: []string{"a3"}}, everybody...),
 		}, {
-			Name: "its other ports", Rows: FromEach(spec.Row{To: to(daemon), Servers: []string{"n2"}}, everybody...),
+			Name: "its other ports", Rows: FromEach(spec.Row{To: daemon, Servers: []string{"n2"}}, everybody...),
 		}},
 	}
 }
