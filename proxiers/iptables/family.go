@@ -54,6 +54,7 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 			localhost:   ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
 			randomFully: !withoutRandom,
 			liberal:     liberal,
+			podRange:    nodeaddr.FirstOfFamily(node.ClusterCIDRs, ip),
 		},
 		renderer: renderer{
 			podRange:      nodeaddr.FirstOfFamily(node.ClusterCIDRs, ip),

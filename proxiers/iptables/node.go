@@ -49,14 +49,21 @@ type nodeRules struct {
 	randomFully bool
 	// liberal is set if connection tracking accepts out-of-window TCP segments as valid.
 	liberal bool
+	// podRange is the source range of all pods. Invalid means that it is unknown.
+	podRange netip.Prefix
 }
 
 // filterChains returns the fixed chains of the filter table.
 func (n *nodeRules) filterChains() []xtables.Chain {
 	forward := xtables.Chain{Name: chainForward}
 	if !n.liberal {
-		// An out-of-window segment is not translated: a client that received it would reset its connection.
-		forward.Add(xtables.State("INVALID"), xtables.Drop)
+		// An out-of-window segment of a pod is not translated: a client that received it would reset its connection.
+		// What others send may be one half of a connection whose other half takes another way.
+		invalid := []xtables.Part{xtables.State("INVALID"), xtables.Drop}
+		if n.podRange.IsValid() {
+			invalid = append([]xtables.Part{xtables.From(n.podRange)}, invalid...)
+		}
+		forward.Add(invalid...)
 	}
 	forward.AddForward()
 	all := []xtables.Chain{forward}

@@ -184,9 +184,9 @@ nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j
 
 // TestNodeRules: what does not depend on Services.
 func TestNodeRules(t *testing.T) {
-	n := &nodeRules{family: lab.V4, localhost: true, randomFully: true}
+	n := &nodeRules{family: lab.V4, localhost: true, randomFully: true, podRange: netip.MustParsePrefix("10.180.0.0/16")}
 	compare(t, chainText("filter", n.filterChains())+chainText("nat", n.natChains()), `
-filter KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+filter KUBE-FORWARD -s 10.180.0.0/16 -m conntrack --ctstate INVALID -j DROP
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 filter KUBE-FIREWALL -m comment --comment "block incoming localnet connections" -d 127.0.0.0/8 ! -s 127.0.0.0/8 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP

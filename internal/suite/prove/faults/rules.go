@@ -73,6 +73,8 @@ var verdicts = []Fault{
 		}},
 	{Name: "invalid-passes", Description: "Packets in conntrack state INVALID are let through.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*INVALID .*-j DROP`, ""}}},
+	{Name: "invalid-of-strangers-dropped", Description: "Packets in conntrack state INVALID are dropped, whoever sends them.",
+		Proxiers: ownJumps, Text: []Rewrite{{XTables, `^(-A KUBE-FORWARD )-s \S+ (.*INVALID .*-j DROP)`, "$1$2"}}},
 	{Name: "no-forward-accept", Description: "Nothing is let through a FORWARD chain that drops.", Proxiers: kubeChains,
 		Text: []Rewrite{{XTables, `^-A KUBE-FORWARD .*-j ACCEPT`, ""}}},
 	{Name: "localnet-guard-lost",
