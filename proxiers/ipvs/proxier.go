@@ -47,7 +47,6 @@ func New() spec.Proxier { return kit.New(definition) }
 //   - RandomSpread: the default scheduler is round robin (rr).
 //   - NodePortLocalhost: the kernel does not translate packets to loopback addresses on their way through IPVS.
 //   - VirtualIP: kube-ipvs0 has the addresses.
-//   - OutlivesService: a connection ends with its virtual server.
 //   - IPTables: it has a few rules and IP sets in another layout.
 var definition = kit.Definition{
 	Name: "ipvs",

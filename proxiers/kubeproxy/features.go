@@ -70,7 +70,6 @@ func nftablesFeatures() spec.FeatureSet {
 //     set.
 //   - DropInvalid: it has no such rule. IPVS translates replies in hooks of its own.
 //   - UDPDrains: a virtual server loses a UDP endpoint at once, and its flows with it.
-//   - OutlivesService: a connection ends with its virtual server.
 //   - IPTables: it has a few rules and IP sets in another layout.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.ByKernel().With(
@@ -90,13 +89,12 @@ func ipvsFeatures() spec.FeatureSet {
 //   - IPTables: its portal chains have a layout of their own.
 //   - SCTP: the mode relays TCP and UDP.
 //
-// As Relays, it dials the next endpoint (TryConnectEndpoints). It has OutlivesService, because stopProxy closes only
-// the listener. It has DropInvalid and OpensFirewall because no packet of a connection to an endpoint is forwarded to a
-// client.
+// As Relays, it dials the next endpoint (TryConnectEndpoints). It has DropInvalid and OpensFirewall because no packet of
+// a connection to an endpoint is forwarded to a client.
 func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity,
 		spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid, spec.VirtualIP,
-		spec.Relays, spec.OutlivesService, spec.ConntrackTimeouts, spec.Cleanup,
+		spec.Relays, spec.ConntrackTimeouts, spec.Cleanup,
 	)
 }

@@ -56,7 +56,6 @@ func New() spec.Proxier { return kit.New(definition) }
 // definition lacks what only translation in the kernel provides:
 //   - SourceAddress and KernelNAT, because connections end in the proxy;
 //   - RandomSpread, because endpoints are used in rotation;
-//   - OutlivesService, because the relay of a Service ends with it;
 //   - InKernel, because relays end with the process, and the first process to bind a NodePort keeps it;
 //   - SCTP, because it relays TCP and UDP;
 //   - IPTables, because the chains are not those of the iptables mode.

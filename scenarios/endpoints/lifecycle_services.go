@@ -94,34 +94,35 @@ func deleteRecreate() spec.Scenario {
 	return spec.Scenario{
 		ID: "svc-delete-recreate", NodePorts: []uint16{30052, 30053}, Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
 		Given: []store.Object{
-			Pod("c1", "n1"), Backend("a1", "n1"), Backend("a2", "n2", App("moved")), Service("web", NodePort()),
+			Pod("c1", "n1"), Backend("a1", "n1", UDP(8080)), Backend("a2", "n2", App("moved")), recreated(),
 		},
 		Steps: []spec.Step{
 			{
 				Name: "both there", Do: []spec.Action{ApplyAt(Service("moved", NodePort(), NodePorts(30052)), "10.96.0.201",
 					"fd00:10:96::c9")},
-				Rows: []spec.Row{
+				Rows: append(recreatedFlows(spec.Row{Servers: []string{"a1"}}), []spec.Row{
 					{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
 					{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", Servers: []string{"a1"}},
 					{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
 					{From: "c1", To: spec.AddrAt("10.96.0.201", "fd00:10:96::c9", 80), Servers: []string{"a2"}},
 					{From: "client", To: spec.HostAt("n1", 30052), Servers: []string{"a2"}},
-				},
+				}...),
 			},
 			{Name: "both deleted", Do: []spec.Action{Delete("Service", "web"), Delete("Service", "moved")},
-				Rows: append(movedIsGone(),
+				Rows: append(append(movedIsGone(), recreatedFlows(spec.Row{Want: spec.NotServed, Times: 2})...),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Want: spec.NotServed},
-					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", If: spec.OutlivesService,
-						Servers: []string{"a1"}},
+					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Conn: "open", Servers: []string{"a1"},
+						Want:   spec.Reply | spec.Reset | spec.Silence | spec.NotServed,
+						Choice: "an open connection of a Service that is deleted"},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Want: spec.Refused},
 				)},
 			{
 				Name: "made again, one with other addresses and ports",
 				Do: []spec.Action{
-					Apply(Service("web", NodePort())),
+					Apply(recreated()),
 					ApplyAt(Service("moved", Port(81, 8080), NodePort(), NodePorts(30053)), "10.96.0.202", "fd00:10:96::ca"),
 				},
-				Rows: append(movedIsGone(),
+				Rows: append(append(movedIsGone(), recreatedFlows(spec.Row{Servers: []string{"a1"}, Times: 2})...),
 					spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a1"}},
 					spec.Row{From: "client", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"a1"}},
 					spec.Row{From: "c1", To: spec.AddrAt("10.96.0.202", "fd00:10:96::ca", 81), Servers: []string{"a2"}},
@@ -131,6 +132,20 @@ func deleteRecreate() spec.Scenario {
 			},
 		},
 	}
+}
+
+// recreated is the Service that comes back as it was.
+func recreated() *corev1.Service {
+	return Service("web", NodePort(), Port(80, 8080), UDPPort(80, 8080))
+}
+
+// recreatedFlows are UDP flows to it that go on all the time.
+func recreatedFlows(r spec.Row) []spec.Row {
+	r.Proto, r.Conn = "udp", "flow"
+	inside, outside := r, r
+	inside.From, inside.To = "c1", spec.ClusterIPOf("web", 80)
+	outside.From, outside.To, outside.Conn = "client", spec.NodePortAt("n1", "web", 80), "flow from outside"
+	return []spec.Row{inside, outside}
 }
 
 // movedIsGone wants no answer at the first address and NodePort of the Service moved.

@@ -73,8 +73,6 @@ const (
 	// UDPDrains: a UDP flow stays with an endpoint that gets no new flows, because it terminates or because of a
 	// policy, as long as the endpoint serves.
 	UDPDrains Feature = "udp-drains"
-	// OutlivesService: an open connection survives the deletion of its Service.
-	OutlivesService Feature = "outlives-service"
 	// ConntrackTimeouts: the proxier sets how long the node remembers TCP connections.
 	ConntrackTimeouts Feature = "conntrack-timeouts"
 	// ConntrackSettings: the proxier also sets how long the node remembers UDP flows, and whether segments outside of the
@@ -153,7 +151,6 @@ var options = map[Feature]string{
 	HealthCheckBody:         "https://github.com/kubernetes/kubernetes/pull/118999",
 	ProxierHealthz:          "https://kep.k8s.io/3836",
 	UDPDrains:               "https://kep.k8s.io/1669",
-	OutlivesService:         "https://github.com/kubernetes/kubernetes/issues/108523",
 	ConntrackTimeouts:       proxyConfig,
 	ConntrackSettings:       proxyConfig,
 	SelfHealing:             proxyConfig,
@@ -216,7 +213,7 @@ func ByKernel() FeatureSet { return Core().With(InKernel, KernelNAT) }
 
 // ByNetfilter returns the features of proxiers whose translations are netfilter rules.
 func ByNetfilter() FeatureSet {
-	return ByKernel().With(RandomSpread, VirtualIP, OutlivesService, UDPDrains)
+	return ByKernel().With(RandomSpread, VirtualIP, UDPDrains)
 }
 
 // AllFeatures returns every feature, sorted.
@@ -228,8 +225,7 @@ func AllFeatures() []Feature {
 // that concern packets, and a data path in the kernel.
 func DefaultFeatures() FeatureSet {
 	return ByNetfilter().With(NodePortAnyLocalAddress, NodePortLocalhost, OpensFirewall, DropInvalid).Without(
-		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, ConntrackTimeouts, ConntrackSettings, Cleanup,
-		OutlivesService)
+		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, ConntrackTimeouts, ConntrackSettings, Cleanup)
 }
 
 // FeatureSet is a set of features.
