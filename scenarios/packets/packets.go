@@ -13,6 +13,6 @@ import (
 // Scenarios returns the chapter's scenarios.
 func Scenarios() []spec.Scenario {
 	return slices.Concat(
-		conntrack(), staleUDP(), egress(), icmpErrors(), masquerading(), sctpScenarios(), security(), udp(),
+		conntrack(), staleUDP(), segments(), egress(), icmpErrors(), masquerading(), sctpScenarios(), security(), udp(),
 	)
 }
