@@ -89,8 +89,8 @@ func ipvsFeatures() spec.FeatureSet {
 //   - IPTables: its portal chains have a layout of their own.
 //   - SCTP: the mode relays TCP and UDP.
 //
-// As Relays, it dials the next endpoint (TryConnectEndpoints). It has DropInvalid and OpensFirewall because no packet of
-// a connection to an endpoint is forwarded to a client.
+// As Relays, it dials the next endpoint (TryConnectEndpoints). It has DropInvalid and OpensFirewall because no packet
+// of a connection to an endpoint is forwarded to a client.
 func userspaceFeatures() spec.FeatureSet {
 	return spec.Features(
 		spec.ClusterIP, spec.NodePort, spec.ExternalIPs, spec.LoadBalancer, spec.SessionAffinity,
