@@ -71,7 +71,11 @@ func (c *Conn) Close() error {
 	if c.file == nil {
 		return nil
 	}
-	errs := []error{c.file.Close()}
+	var errs []error
+	if c.tcp && c.probe.Source.Port() != 0 {
+		errs = append(errs, disconnect(c.fd))
+	}
+	errs = append(errs, c.file.Close())
 	for _, fd := range []int{c.icmp, c.fences} {
 		if fd >= 0 {
 			errs = append(errs, unix.Close(fd))

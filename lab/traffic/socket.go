@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -72,6 +73,18 @@ func resetOnClose(fd int, on bool) error {
 	}
 	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, linger); err != nil {
 		return fmt.Errorf("set SO_LINGER: %w", err)
+	}
+	return nil
+}
+
+// disconnect ends a TCP connection with RST, so that the next one may have its port. Closing the socket ends it later
+// while a program that this process is starting still shares its file descriptors (between fork and exec).
+func disconnect(fd int) error {
+	unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspecified)),
+		unsafe.Sizeof(unspecified))
+	if errno != 0 {
+		return fmt.Errorf("disconnect: %w", errno)
 	}
 	return nil
 }
