@@ -3,6 +3,7 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/lab/link"
 	"github.com/viplab/viplab/internal/proxiers/nodeaddr"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -26,6 +28,8 @@ type device struct {
 	link   netlink.Link
 	// have are the addresses on it.
 	have map[netip.Addr]bool
+	// late are the IPv6 addresses among them that the kernel may not yet deliver packets to.
+	late []link.Condition
 }
 
 // load creates the device if it does not exist, and reads its addresses. The other family may do the same concurrently.
@@ -47,7 +51,7 @@ func (d *device) list() error {
 	if err != nil {
 		return fmt.Errorf("%s: addresses of %s: %w", d.ns.Name(), deviceName, err)
 	}
-	d.have = map[netip.Addr]bool{}
+	d.have, d.late = map[netip.Addr]bool{}, nil
 	for _, l := range list {
 		if a, ok := netip.AddrFromSlice(l.IP); ok && !a.Unmap().IsLinkLocalUnicast() {
 			d.have[a.Unmap()] = true
@@ -64,7 +68,17 @@ func (d *device) add(a netip.Addr) error {
 		return fmt.Errorf("%s: %s: add %s: %w", d.ns.Name(), deviceName, a, err)
 	}
 	d.have[a] = true
+	if a.Is6() {
+		d.late = append(d.late, link.Local{Dev: link.Dev{Name: deviceName, Index: d.link.Attrs().Index}, Addr: a})
+	}
 	return nil
+}
+
+// ready returns when the node accepts packets to all addresses of the device.
+func (d *device) ready(ctx context.Context) error {
+	late := d.late
+	d.late = nil
+	return link.Ready(ctx, d.ns, late...)
 }
 
 func (d *device) remove(a netip.Addr) error {

@@ -123,7 +123,7 @@ func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 // commit updates the touched things. It adds entries of sets first and removes them last, so that no packet reaches a
 // virtual server before the rules know whether to masquerade or drop it. It adds an address after its virtual server,
 // and removes it before.
-func (k *kernel) commit(want *desired) error {
+func (k *kernel) commit(ctx context.Context, want *desired) error {
 	var come, gone []member
 	for m := range want.members.touched {
 		if len(want.members.Ledger[m]) > 0 {
@@ -151,6 +151,9 @@ func (k *kernel) commit(want *desired) error {
 			return err
 		}
 	}
+	if err := k.device.ready(ctx); err != nil {
+		return err
+	}
 	for fr := range want.servers.touched {
 		if len(want.servers.Ledger[fr]) == 0 {
 			if err := k.servers.remove(fr); err != nil {
@@ -171,7 +174,7 @@ func (k *kernel) remove(ctx context.Context) error {
 		return err
 	}
 	nothing.touchAll(k)
-	if err := k.commit(nothing); err != nil {
+	if err := k.commit(ctx, nothing); err != nil {
 		return err
 	}
 	if err := k.rules.owned().Remove(ctx, k.programs); err != nil {
