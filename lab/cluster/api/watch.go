@@ -80,6 +80,9 @@ func (a *watcher) run(ctx context.Context, from uint64, o *metav1.ListOptions) e
 	} else if from == 0 {
 		_, from = r.list()
 	}
+	if err := a.client.remember(from); err != nil {
+		return err
+	}
 	a.reached = from
 	var err error
 	if a.cursor, err = r.follow(from); err != nil {

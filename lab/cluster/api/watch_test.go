@@ -217,3 +217,39 @@ func TestWatchesSent(t *testing.T) {
 		t.Errorf("no watch is behind, but: %v", err)
 	}
 }
+
+// TestWatchesBreak: Break ends watches and withholds answers. Watches from before are too old then, lists and later
+// watches are not.
+func TestWatchesBreak(t *testing.T) {
+	c := newClient(t, store.Config{}, newService("a"))
+	var watches Watches
+	h := httptest.NewServer(watches.Handler(c.server))
+	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
+	c.url = h.URL
+	known := c.store.Snapshot().Revision
+	watch := c.watch("/api/v1/services?watch=1")
+	watch.want("ADDED a")
+
+	resume := watches.Break()
+	watch.wantEnd()
+	c.apply(newService("b"))
+	now := c.store.Snapshot().Revision
+	listed := make(chan response)
+	go func() { listed <- c.get("/api/v1/services") }()
+	select {
+	case a := <-listed:
+		t.Errorf("a list was answered meanwhile: %s", a.body)
+	default:
+	}
+	resume(now)
+	if n := len(into[corev1.ServiceList]((<-listed).want(200)).Items); n != 2 {
+		t.Errorf("listed %d Services, want 2", n)
+	}
+	old := c.watch(fmt.Sprintf("/api/v1/services?watch=1&resourceVersion=%d", known))
+	if e, ok := old.next(); !ok || e.Type != "ERROR" || !bytes.Contains(e.raw, []byte(`"code":410`)) {
+		t.Errorf("got %s %s, want ERROR 410", e.Type, e.raw)
+	}
+	later := c.watch(fmt.Sprintf("/api/v1/services?watch=1&resourceVersion=%d", now))
+	c.apply(newService("c"))
+	later.want("ADDED c")
+}
