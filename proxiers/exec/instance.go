@@ -125,6 +125,12 @@ func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	return nil
 }
 
+// BreakWatches implements spec.Watcher.
+func (i *instance) BreakWatches() (resume func()) {
+	answer := i.watches.Break()
+	return func() { answer(i.node.Store.Snapshot().Revision) }
+}
+
 // dead returns the error for a process that has ended.
 func (i *instance) dead(p *process) error {
 	return fmt.Errorf("%s: %s %s; %s", i.node.Name, i.proxier.Name(), p.end, i.log.lastLines())

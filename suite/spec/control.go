@@ -15,6 +15,10 @@ type Control interface {
 	// StartWithoutEndpoints is Start, but the API withholds EndpointSlices until the caller calls release. It returns
 	// when the proxier has listed Services. Apply is not called before release.
 	StartWithoutEndpoints(ctx context.Context) (release func(), err error)
+	// BreakWatches withholds changes of the cluster from the program until the caller calls resume. An API server breaks
+	// the program's watches, answers no request meanwhile, and then says that they are too old (410 Gone): the program
+	// has to list everything again.
+	BreakWatches(ctx context.Context) (resume func(), err error)
 	// Switch kills the program and starts its other mode.
 	Switch(ctx context.Context) error
 	// Cleanup ends the program and removes everything that it has programmed.

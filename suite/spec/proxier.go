@@ -51,6 +51,13 @@ type Instance interface {
 	Cleanup(ctx context.Context) error
 }
 
+// Watcher is an Instance that reads the cluster's state from an API server.
+type Watcher interface {
+	// BreakWatches ends the watches and withholds answers until the caller calls resume. The API then tells watches from
+	// before that they are too old.
+	BreakWatches() (resume func())
+}
+
 // Node is the node that a proxier runs on.
 type Node struct {
 	// Name is the node's name in the Kubernetes API. Endpoints with this nodeName are local.

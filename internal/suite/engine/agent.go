@@ -25,6 +25,8 @@ type agent struct {
 	done     chan struct{}
 	gone     bool // the program has ended; used only by the caller that ends it
 
+	applying chan struct{} // holds an element during Apply, and while changes are withheld
+
 	mu      sync.Mutex
 	applied uint64 // newest revision to which the node has converged
 	failure error  // of the newest attempt; nil once an attempt succeeds
@@ -42,7 +44,7 @@ func startAgent(ctx context.Context, role role, program spec.Proxier, node spec.
 	ctx, cancel := context.WithCancel(ctx)
 	a := &agent{
 		role: role, node: node.Name, instance: instance, store: node.Store, gate: node.EndpointsGate, cancel: cancel,
-		done: make(chan struct{}), changed: make(chan struct{}),
+		done: make(chan struct{}), changed: make(chan struct{}), applying: make(chan struct{}, 1),
 	}
 	go a.run(ctx)
 	return a, nil
@@ -66,9 +68,15 @@ func (a *agent) run(ctx context.Context) {
 	pause := time.NewTicker(applyEvery)
 	defer pause.Stop()
 	for ctx.Err() == nil {
+		select {
+		case a.applying <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		snapshot := a.store.Snapshot()
 		pause.Reset(applyEvery)
 		err := a.apply(ctx, snapshot)
+		<-a.applying
 		if ctx.Err() != nil {
 			return
 		}
@@ -87,6 +95,20 @@ func (a *agent) run(ctx context.Context) {
 		case <-pause.C:
 		}
 	}
+}
+
+// withhold keeps changes of the cluster from the program until the caller calls resume.
+func (a *agent) withhold(ctx context.Context) (resume func(), err error) {
+	select {
+	case a.applying <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	watch := func() {}
+	if w, ok := a.instance.(spec.Watcher); ok {
+		watch = w.BreakWatches()
+	}
+	return sync.OnceFunc(func() { watch(); <-a.applying }), nil
 }
 
 // apply calls Apply and returns a panic of the program as an error.

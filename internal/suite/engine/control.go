@@ -59,6 +59,14 @@ func (c control) StartWithoutEndpoints(ctx context.Context) (release func(), err
 	return sync.OnceFunc(func() { close(gate) }), err
 }
 
+func (c control) BreakWatches(ctx context.Context) (resume func(), err error) {
+	a, err := c.agent()
+	if err != nil {
+		return nil, err
+	}
+	return (*a).withhold(ctx)
+}
+
 func (c control) Switch(ctx context.Context) error {
 	other := c.fleet.program.Other()
 	if other == nil {
