@@ -57,7 +57,7 @@ func restart() []spec.Scenario {
 				spec.TryDo(w.Settle(ctx))
 			})}},
 		},
-		drift(), writesRefused(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
+		drift(), writesRefused(), watchRelist(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
 	}
 }
 

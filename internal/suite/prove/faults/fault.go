@@ -49,6 +49,8 @@ type Fault struct {
 	Node func(ctx context.Context, node spec.Node, applied *store.Snapshot) error
 	// Sabotage breaks the built-in proxiers' own calls of the kernel.
 	Sabotage spec.Sabotage
+	// Deaf keeps all changes from a built-in proxier once its watches have broken.
+	Deaf bool
 }
 
 // proxierFaults are the faults of proxiers, in the order of reports. The catalogue lists the scenarios that must notice
@@ -139,7 +141,7 @@ func (f Fault) Validate() error {
 		wrong("no scenario is named that must notice")
 	}
 	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Sabotage.KeepStaleFlows == nil &&
-		f.Sabotage.CountEndpoints == nil && f.Sabotage.RemoveOnFailure == nil {
+		f.Sabotage.CountEndpoints == nil && f.Sabotage.RemoveOnFailure == nil && !f.Deaf {
 		wrong("it does nothing")
 	}
 	for _, r := range f.Text {

@@ -26,4 +26,6 @@ var sabotageFaults = []Fault{
 		Proxiers: builtIn, Sabotage: spec.Sabotage{RemoveOnFailure: func() bool { return true }}},
 	{Name: "health-checked-hourly", Description: "It takes two hours until a proxier says that it cannot write rules.",
 		Config: func(c *spec.ProxyConfig) { c.SyncPeriod = time.Hour }},
+	{Name: "broken-watches-stay", Description: "Once its watches have broken, a proxier learns of no change any more.",
+		Proxiers: builtIn, Deaf: true},
 }

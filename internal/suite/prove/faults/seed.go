@@ -138,13 +138,26 @@ func (p *faultyProxier) Start(ctx context.Context, node spec.Node) (spec.Instanc
 	if err != nil {
 		return nil, err
 	}
-	return &faultyInstance{in, p.Seeding, node}, nil
+	return &faultyInstance{Instance: in, Seeding: p.Seeding, node: node}, nil
 }
 
 type faultyInstance struct {
 	spec.Instance
 	*Seeding
-	node spec.Node
+	node  spec.Node
+	heard *store.Snapshot // the state that a deaf proxier last heard of
+}
+
+// BreakWatches implements spec.Watcher.
+func (i *faultyInstance) BreakWatches() (resume func()) {
+	if i.fault.Deaf {
+		i.touched.Add(1)
+		i.heard = i.node.Store.Snapshot()
+	}
+	if w, ok := i.Instance.(spec.Watcher); ok {
+		return w.BreakWatches()
+	}
+	return func() {}
 }
 
 // RefuseWrites implements spec.WriteRefuser.
@@ -161,6 +174,9 @@ func (i *faultyInstance) Apply(ctx context.Context, want *store.Snapshot) error 
 	seen := want
 	if i.fault.State != nil {
 		seen = i.node.Store.Snapshot()
+	}
+	if i.heard != nil {
+		seen = i.heard
 	}
 	err := i.Instance.Apply(ctx, seen)
 	if ctx.Err() == nil {
