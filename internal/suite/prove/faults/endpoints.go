@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
@@ -101,6 +102,8 @@ var endpointFaults = []Fault{
 		State: onePortPerService},
 	{Name: "odd-endpoint-stops-all", Description: "After an endpoint with a multicast address no change is made any more.",
 		State: oddEndpointStopsAll},
+	{Name: "refusals-spread", Description: "A Service of which one port has no endpoint is refused on all of its ports.",
+		State: refusalsSpread},
 	{Name: "endpoint-updates-ignored", Description: "An EndpointSlice is served as it was at first.",
 		State: remembering(asBefore[*discoveryv1.EndpointSlice])},
 }
@@ -125,6 +128,18 @@ func onePortPerService() func(store.Object) store.Object {
 			s.Ports[0].Port = first[key]
 		}
 	})()
+}
+
+func refusalsSpread() func(store.Object) store.Object {
+	ports := map[store.Key]int{}
+	count := each(func(s *corev1.Service) { ports[store.KeyOf(s)] = len(s.Spec.Ports) })()
+	empty := each(func(s *discoveryv1.EndpointSlice) {
+		key := store.Key{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+		if len(s.Ports) < ports[key] {
+			s.Endpoints = nil
+		}
+	})()
+	return func(o store.Object) store.Object { return empty(count(o)) }
 }
 
 func oddEndpointStopsAll() func(store.Object) store.Object {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os/exec"
 	"slices"
 
 	mdlayher "github.com/mdlayher/netlink"
@@ -59,11 +60,22 @@ var hostFaults = []Fault{
 	{Name: "loopback-not-routed", Description: "Packets to 127.0.0.1 that have been translated do not leave the node.",
 		Proxiers: ownJumps,
 		Node:     sysctls(netns.Setting{Key: "net.ipv4.conf.all.route_localnet", Value: "0"})},
+	{Name: "errors-forged", Description: "ICMP errors that pass a node get a source that nobody has asked.",
+		Node: forgeErrors},
 	{Name: "no-forwarding", Description: "The node forwards no packets.",
 		Node: sysctls(
 			netns.Setting{Key: "net.ipv4.ip_forward", Value: "0"},
 			netns.Setting{Key: "net.ipv6.conf.all.forwarding", Value: "0"},
 		)},
+}
+
+// forgeErrors changes the source after connection tracking has translated the error.
+func forgeErrors(ctx context.Context, node spec.Node, _ *store.Snapshot) error {
+	const script = `add table inet forger; delete table inet forger; add table inet forger
+		add chain inet forger errors { type filter hook postrouting priority 300; }
+		add rule inet forger errors icmp type destination-unreachable ip saddr set 198.18.0.1
+		add rule inet forger errors icmpv6 type { destination-unreachable, packet-too-big } ip6 saddr set 2001:db8:18::1`
+	return node.Host.Run(exec.CommandContext(ctx, "nft", script))
 }
 
 // virtualIPs returns the addresses of a Service that no host has.

@@ -119,6 +119,20 @@ var policyRules = []Fault{
 			{NFT, `^(add rule inet network-policy egress) ct state established,related accept$`,
 				"$0\n$1 meta l4proto udp ct state new ct status confirmed drop"},
 		}},
+	{Name: "sctp-replies-judged", Description: "Over SCTP, replies need a policy that allows them.",
+		Text: []Rewrite{
+			{XTables, `^(-A cali-[ft]w-\S+ )(.*RELATED,ESTABLISHED .*-j ACCEPT)$`, "$1! -p sctp $2"},
+			{NFT, `^(add rule inet network-policy (?:in|e)gress) (ct state established,related accept)$`,
+				"$1 meta l4proto != sctp $2"},
+		}},
+	{Name: "pings-dropped", Description: "No ICMP packet gets to a pod, whether the pod is isolated or not.",
+		Text: []Rewrite{
+			{XTables, `^(-A cali-tw-\S+ ).*RELATED,ESTABLISHED .*-j ACCEPT$`,
+				"$1-p icmp -j DROP\n$1-p ipv6-icmp -j DROP\n$0"},
+			{NFT, `^(add rule inet network-policy ingress) ct state established,related accept$`,
+				"$1 fib saddr type != local icmp type echo-request drop\n" +
+					"$1 fib saddr type != local icmpv6 type echo-request drop\n$0"},
+		}},
 	{Name: "pod-tunnels-pass", Description: "Pods may make tunnels.",
 		Text: []Rewrite{{XTables, `^-A cali-fw-\S+ .*encapped packets.*-j DROP`, ""}}},
 }

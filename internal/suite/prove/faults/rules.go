@@ -114,6 +114,14 @@ var hooking = []Fault{
 		// 192.168.7.8/29 contains the primary addresses of all nodes, and no other ones.
 		Text: []Rewrite{{XTables, `^(-[AID] KUBE-SERVICES .*)-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS$`,
 			"$1-d 192.168.7.8/29 -j KUBE-NODEPORTS"}}},
+	{Name: "late-nodeport-addresses-missed",
+		Description: "Where NodePorts are on some addresses alone, they are not on one that a node gets later.",
+		Proxiers:    slices.Concat(kubeChains, []string{"nftables", "userspace"}),
+		// the address of nodeport-late-listed-address
+		Text: []Rewrite{
+			{XTables, `^-[AID] KUBE-(SERVICES|NODEPORT-\S+) .*-d (192\.168\.7\.9|fd00:7::19)(/\d+)? .*`, ""},
+			{NFT, `^(add|delete|destroy) element .* \{ (192\.168\.7\.9|fd00:7::19) \. .*`, ""},
+		}},
 	{Name: "nodeport-on-ipv6-loopback", Description: "Connections to a NodePort on ::1 are translated, and lost.",
 		Proxiers: kubeChains, Text: []Rewrite{{XTables, ` ! -d ::1/128`, ""}}},
 	{Name: "local-shortcut-lost",
