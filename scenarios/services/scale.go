@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
 	. "github.com/viplab/viplab/scenarios/fixture"
@@ -20,7 +18,7 @@ import (
 // time: most faults that show with five thousand Services show with a few hundred. They judge what is served, not how
 // fast.
 func scale() []spec.Scenario {
-	return []spec.Scenario{manyServices(), manyEndpoints(), churn(), firstPacketLatency()}
+	return []spec.Scenario{manyServices(), manyEndpoints(), endpointStorm(), churn(), firstPacketLatency()}
 }
 
 // crowd is n Services over the same pods, called s0, s1, ...
@@ -85,55 +83,6 @@ func manyServices() spec.Scenario {
 			}},
 		},
 	}
-}
-
-// ports is how many ports each of four pods serves, so that a Service has four times as many endpoints.
-const ports = 255
-
-// manyEndpoints gives each of the four pods a quarter of the endpoints. An endpoint that is never chosen would not
-// show, but a part of them that gets more than its share does.
-func manyEndpoints() spec.Scenario {
-	return spec.Scenario{
-		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}}, Needs: []spec.Feature{spec.ClusterIP},
-		Given: []store.Object{
-			Pod("c1", "n1"), wide("a1", "n1"), wide("a2", "n2"), wide("a3", "n3"), wide("a4", "n1"),
-			Service("web", Selecting("")),
-		},
-		Steps: []spec.Step{{
-			Do: []spec.Action{{Name: "write slices for each port", Run: func(_ context.Context, w spec.World) error {
-				var all []store.Object
-				var endpoints []SliceEndpoint
-				for _, pod := range quarters {
-					endpoints = append(endpoints, SliceEndpoint{Host: pod})
-				}
-				for port := firstPort; port < firstPort+ports; port++ {
-					slices := SlicesOf(w, fmt.Sprintf("web-%d", port), "web", "", int32(port), endpoints...)
-					all = append(all, slices...)
-				}
-				return w.Apply(all...) // at once
-			}}},
-			Check: func(ctx context.Context, w spec.World) error {
-				row := spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Times: 160, Servers: quarters, Even: true}
-				if !w.Features()[spec.RandomSpread] {
-					row.Even = false // round robin may begin with all endpoints of one pod
-				}
-				return w.Expect(ctx, row)
-			},
-		}},
-	}
-}
-
-const firstPort = 20000
-
-var quarters = []string{"a1", "a2", "a3", "a4"}
-
-// wide is a pod with many ports.
-func wide(name, node string) *corev1.Pod {
-	return Pod(name, node, func(p *corev1.Pod) {
-		for i := range ports {
-			TCP(int32(firstPort + i))(p)
-		}
-	})
 }
 
 // rounds is how often the pods of churn are replaced.

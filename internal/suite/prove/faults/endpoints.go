@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"hash/crc32"
 	"net/netip"
 	"slices"
 	"strings"
@@ -106,6 +107,13 @@ var endpointFaults = []Fault{
 		State: refusalsSpread},
 	{Name: "endpoint-updates-ignored", Description: "An EndpointSlice is served as it was at first.",
 		State: remembering(asBefore[*discoveryv1.EndpointSlice])},
+	{Name: "some-updates-lost", Description: "One EndpointSlice in fifty is served as it was at first.",
+		State: remembering(func(last, now *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+			if crc32.ChecksumIEEE([]byte(now.Name))%50 == 0 {
+				return asBefore(last, now)
+			}
+			return now
+		})},
 }
 
 func firstConditionsStay() func(store.Object) store.Object {

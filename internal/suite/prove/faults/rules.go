@@ -55,6 +55,11 @@ var choosing = []Fault{
 			{XTables, ` -m statistic --mode random --probability \S+`, ""},
 			{NFT, `numgen random mod \d+`, "numgen random mod 1"},
 		}},
+	{Name: "last-endpoints-starved", Description: "Of many endpoints the last ones are never drawn.",
+		Proxiers: kubeRules, Text: []Rewrite{
+			{XTables, `--probability 0\.05\d*`, "--probability 1"},
+			{NFT, `numgen random mod \d\d\d\d`, "numgen random mod 1000"},
+		}},
 	{Name: "halves",
 		Description: "Each endpoint is taken with a probability of one half, and the last one gets what is left.",
 		Proxiers:    kubeChains, Text: []Rewrite{{XTables, `--probability \S+`, "--probability 0.5"}}},
