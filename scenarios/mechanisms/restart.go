@@ -57,7 +57,7 @@ func restart() []spec.Scenario {
 				spec.TryDo(w.Settle(ctx))
 			})}},
 		},
-		drift(), writesRefused(), watchRelist(), deletedExternally(), modeSwitch(), foreignRules(), cleanup(),
+		drift(), writesRefused(), watchRelist(), deletedExternally(), tableDeleted(), modeSwitch(), foreignRules(), cleanup(),
 	}
 }
 

@@ -97,16 +97,65 @@ func deletedExternally() spec.Scenario {
 	}
 }
 
-// flushFirewall deletes every table of a node but the lab's own, as the restart of a firewall daemon does.
-func flushFirewall(ctx context.Context, w spec.World, node string) {
-	tables := spec.Must(w.Run(ctx, node, "nft", "list", "tables"))
-	var script strings.Builder
-	for table := range strings.Lines(tables) {
-		if !strings.HasSuffix(strings.TrimSpace(table), " viplab") {
-			script.WriteString("delete " + table)
+// tableDeleted deletes a part of what a proxier has programmed, and then another one. Next comes a Service with
+// endpoints, and one without, which a proxier may keep in another part.
+func tableDeleted() spec.Scenario {
+	rows := append([]spec.Row{{From: "c1", To: spec.ClusterIPOf("empty", 80), Want: spec.Refused}}, fresh...)
+	step := func(name, service string, do spec.Action) spec.Step {
+		return spec.Step{
+			Name: name,
+			Do: []spec.Action{
+				do, Apply(Service(service, Selecting("web")), Service(service+"-empty", Selecting("nobody"))),
+			},
+			Rows: append(rows[:len(rows):len(rows)], spec.Row{From: "c1", To: spec.ClusterIPOf(service, 80), Servers: backends}),
 		}
 	}
-	spec.Must(w.Run(ctx, node, "nft", script.String()))
+	return spec.Scenario{
+		ID: "rr-table-deleted-externally", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
+		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort},
+		Given: world(Service("empty", Selecting("nobody"))),
+		Steps: []spec.Step{
+			{Name: "before", Rows: rows},
+			step("nat goes", "first", deleteOnN1("nat", "ip kube-proxy", "ip addr flush dev kube-ipvs0")),
+			step("filter goes", "second", deleteOnN1("filter", "ip6 kube-proxy", "ipvsadm -C")),
+		},
+	}
+}
+
+// deleteOnN1 deletes a table of iptables in both families, or else a table of nftables, or runs a command where the
+// proxier uses IPVS.
+func deleteOnN1(xtable, nftable, ipvs string) spec.Action {
+	return spec.Action{Name: "delete " + xtable, Run: func(ctx context.Context, w spec.World) error {
+		switch {
+		case w.Features()[spec.IPVS]:
+			spec.Must(w.Run(ctx, "n1", strings.Fields(ipvs)...))
+		case w.Features()[spec.IPTablesLegacy]:
+			RunActions(ctx, w, Firewall("flush", "n1", "-t "+xtable+" -F", "-t "+xtable+" -X"))
+		default:
+			deleteTables(ctx, w, "n1", func(table string) bool {
+				return table == nftable || table == "ip "+xtable || table == "ip6 "+xtable
+			})
+		}
+		return nil
+	}}
+}
+
+// deleteTables deletes the nftables tables of a node that which accepts, such as "ip nat".
+func deleteTables(ctx context.Context, w spec.World, node string, which func(table string) bool) {
+	var script strings.Builder
+	for line := range strings.Lines(spec.Must(w.Run(ctx, node, "nft", "list", "tables"))) {
+		if which(strings.TrimSpace(strings.TrimPrefix(line, "table "))) {
+			script.WriteString("delete " + line)
+		}
+	}
+	if script.Len() > 0 {
+		spec.Must(w.Run(ctx, node, "nft", script.String()))
+	}
+}
+
+// flushFirewall deletes every table of a node but the lab's own, as the restart of a firewall daemon does.
+func flushFirewall(ctx context.Context, w spec.World, node string) {
+	deleteTables(ctx, w, node, func(table string) bool { return !strings.HasSuffix(table, " viplab") })
 	if w.Features()[spec.IPTablesLegacy] {
 		RunActions(ctx, w, Firewall("flush", node, "-t filter -F", "-t filter -X", "-t nat -F", "-t nat -X", "-t mangle -F",
 			"-t mangle -X"))
@@ -160,14 +209,29 @@ func foreignRules() spec.Scenario {
 	}
 }
 
+// foreignTable is a table with one of each kind of object. Its rules match the discard port alone.
+const foreignTable = `table inet foreign {
+	counter seen { packets 17 bytes 1700; }
+	quota most { over 1 mbytes used 17 kbytes; }
+	set nics { type ifname; elements = { "lo", "foreign0" }; }
+	map services { type inet_service : verdict; elements = { 9 : drop }; }
+	map marks { type ipv4_addr : mark; flags interval; elements = { 192.0.2.0/24 : 0x7 }; }
+	chain forward {
+		type filter hook forward priority 5;
+		iifname @nics tcp dport 9 counter name seen
+		tcp dport 9 meta mark set ip saddr map @marks
+		tcp dport vmap @services
+	}
+}`
+
 // makeForeign makes on n1 what an administrator or another program might have there, none of which stops any packet of
 // the scenario: chains that built-in chains lead to, a table of nftables, an IP set in use.
 func makeForeign(ctx context.Context, w spec.World) {
 	const discard = "9" // RFC 863; unused in the lab
-	commands := [][]string{
-		{"nft", "add table inet foreign; add chain inet foreign forward { type filter hook forward priority 5; }; " +
-			"add rule inet foreign forward tcp dport " + discard + " drop"},
-	}
+	commands := [][]string{{"nft", foreignTable}}
+	// The kernel may lack flow tables.
+	_, _ = w.Run(ctx, "n1", "nft", "add table inet foreign; "+
+		"add flowtable inet foreign fast { hook ingress priority 0; devices = { lo }; }")
 	for _, f := range w.Lab().Stack().Families() {
 		set, kind := OfFamily(f, "foreign4", "foreign6"), OfFamily(f, "inet", "inet6")
 		commands = append(commands, []string{"ipset", "create", set, "hash:ip", "family", kind})
@@ -175,7 +239,8 @@ func makeForeign(ctx context.Context, w spec.World) {
 			{"nat", "POSTROUTING"}} {
 			own := "FOREIGN-" + at.chain
 			for _, words := range []string{
-				"-N " + own, "-A " + own + " -p tcp --dport " + discard + " -m set --match-set " + set + " src -j RETURN",
+				"-N " + own,
+				"-A " + own + " -p tcp --dport " + discard + " -m set --match-set " + set + " src -c 17 1700 -j RETURN",
 				"-I " + at.chain + " -j " + own,
 			} {
 				commands = append(commands, append([]string{IPTables(w, f), "-w", "-t", at.table}, strings.Fields(words)...))
@@ -194,6 +259,7 @@ func foreign(ctx context.Context, w spec.World) string {
 		for _, table := range []string{"filter", "nat"} {
 			commands = append(commands, []string{IPTables(w, f), "-w", "-t", table, "-S"})
 		}
+		commands = append(commands, []string{IPTables(w, f), "-w", "-v", "-S", "FOREIGN-FORWARD"}) // with its counters
 	}
 	var all strings.Builder
 	for _, argv := range commands {

@@ -95,6 +95,8 @@ type Sabotage struct {
 	KeepStaleFlows func() bool
 	// RemoveOnFailure reports whether to remove all rules after a failure to change them.
 	RemoveOnFailure func() bool
+	// IgnoreFailures reports whether to take a failure to change rules for a success.
+	IgnoreFailures func() bool
 }
 
 // NodeOf describes a node of a lab to a program. The caller sets StateDir and Log.

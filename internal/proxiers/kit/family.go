@@ -43,9 +43,6 @@ func (f *family) apply(ctx context.Context, s *store.Snapshot) error {
 	}
 	at := Place{Local: local, NodePorts: nodeaddr.NodePorts(f.node.Config, f.ip, local)}
 	if err := f.admission.program(ctx, state, at); err != nil {
-		if remove := f.node.Sabotage.RemoveOnFailure; remove != nil && remove() {
-			err = errors.Join(err, f.mechanism.Remove(ctx))
-		}
 		return err
 	}
 	if err := f.health.Sync(ctx, f.checks(state), at.NodePorts); err != nil {

@@ -36,15 +36,27 @@ func (w *writes) End() error {
 // guarded is a mechanism whose writes can be refused.
 type guarded struct {
 	Mechanism
-	writes *writes
+	writes   *writes
+	sabotage spec.Sabotage
 }
 
 func (g *guarded) Program(ctx context.Context, state *model.State, at Place) error {
+	err := errors.New("the node refuses every write")
 	if g.writes.refused.Load() {
 		g.writes.count.Add(1)
-		return errors.New("the node refuses every write")
+	} else {
+		err = g.Mechanism.Program(ctx, state, at)
 	}
-	return g.Mechanism.Program(ctx, state, at)
+	if err == nil {
+		return nil
+	}
+	if remove := g.sabotage.RemoveOnFailure; remove != nil && remove() {
+		err = errors.Join(err, g.Remove(ctx))
+	}
+	if ignore := g.sabotage.IgnoreFailures; ignore != nil && ignore() {
+		return nil
+	}
+	return err
 }
 
 // lateness is since when a family has had changes that it could not program. It is safe for concurrent use.

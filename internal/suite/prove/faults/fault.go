@@ -141,7 +141,8 @@ func (f Fault) Validate() error {
 		wrong("no scenario is named that must notice")
 	}
 	if f.State == nil && len(f.Text) == 0 && f.Node == nil && f.Config == nil && f.Sabotage.KeepStaleFlows == nil &&
-		f.Sabotage.CountEndpoints == nil && f.Sabotage.RemoveOnFailure == nil && !f.Deaf {
+		f.Sabotage.CountEndpoints == nil && f.Sabotage.RemoveOnFailure == nil &&
+		f.Sabotage.IgnoreFailures == nil && !f.Deaf {
 		wrong("it does nothing")
 	}
 	for _, r := range f.Text {

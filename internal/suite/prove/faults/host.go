@@ -3,11 +3,13 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"os/exec"
 	"slices"
+	"strings"
 
 	mdlayher "github.com/mdlayher/netlink"
 	"github.com/ti-mo/conntrack"
@@ -49,6 +51,19 @@ var hostFaults = []Fault{
 				return err
 			}
 			return errors.Join(c.Flush(), c.Close())
+		}},
+	{Name: "others-flushed", Description: "Each change empties the nftables tables of others.",
+		Node: func(ctx context.Context, node spec.Node, _ *store.Snapshot) error {
+			list := exec.CommandContext(ctx, "nft", "list", "tables", "inet")
+			var tables bytes.Buffer
+			list.Stdout = &tables
+			err := node.Host.NS.Run(list)
+			for table := range strings.Lines(tables.String()) {
+				if !strings.HasSuffix(table, " viplab\n") {
+					err = errors.Join(err, node.Host.NS.Run(exec.CommandContext(ctx, "nft", "flush "+table)))
+				}
+			}
+			return err
 		}},
 	{Name: "other-timeouts", Description: "Connection tracking forgets idle connections after ten minutes.",
 		Proxiers: builtIn, Node: sysctls(

@@ -24,6 +24,8 @@ var sabotageFaults = []Fault{
 		Sabotage: spec.Sabotage{KeepStaleFlows: func() bool { return true }}},
 	{Name: "gives-up-on-failure", Description: "When rules cannot be changed, all rules are removed.",
 		Proxiers: builtIn, Sabotage: spec.Sabotage{RemoveOnFailure: func() bool { return true }}},
+	{Name: "failures-ignored", Description: "Changes of rules that fail are not tried again.",
+		Proxiers: builtIn, Sabotage: spec.Sabotage{IgnoreFailures: func() bool { return true }}},
 	{Name: "health-checked-hourly", Description: "It takes two hours until a proxier says that it cannot write rules.",
 		Config: func(c *spec.ProxyConfig) { c.SyncPeriod = time.Hour }},
 	{Name: "broken-watches-stay", Description: "Once its watches have broken, a proxier learns of no change any more.",

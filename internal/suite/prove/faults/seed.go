@@ -88,6 +88,7 @@ func (s *Seeding) view(of *store.Store) *store.Store {
 func (s *Seeding) sabotage() spec.Sabotage {
 	var out spec.Sabotage
 	out.KeepStaleFlows = s.counted(s.fault.Sabotage.KeepStaleFlows)
+	out.IgnoreFailures = s.counted(s.fault.Sabotage.IgnoreFailures)
 	out.RemoveOnFailure = s.counted(s.fault.Sabotage.RemoveOnFailure)
 	if count := s.fault.Sabotage.CountEndpoints; count != nil {
 		out.CountEndpoints = func(n int) int {
