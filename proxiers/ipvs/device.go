@@ -81,6 +81,18 @@ func (d *device) ready(ctx context.Context) error {
 	return link.Ready(ctx, d.ns, late...)
 }
 
+// local reports whether the node accepts packets to an address.
+func (d *device) local(a netip.Addr) (bool, error) {
+	routes, err := d.ns.Netlink().RouteGet(a.AsSlice())
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: route to %s: %w", d.ns.Name(), a, err)
+	}
+	return len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL, nil
+}
+
 func (d *device) remove(a netip.Addr) error {
 	if !d.have[a] {
 		return nil

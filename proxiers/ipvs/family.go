@@ -42,10 +42,13 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 	}
 	if f.known {
 		intact, err := f.kernel.rulesIntact(ctx)
+		if err == nil && intact {
+			intact, err = f.kernel.sampleIntact()
+		}
 		if err != nil {
 			return err
 		}
-		f.known = intact // a program that deleted rules may have deleted more
+		f.known = intact // a program that deleted something may have deleted more
 	}
 	f.want.advance(state, place)
 	if !f.known {

@@ -120,6 +120,21 @@ func (k *kernel) rulesIntact(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// sampleIntact reports whether an address and a virtual server, any of all, are in place. It costs two messages, and
+// finds that another program has deleted all of one kind, as "ipvsadm --clear" does.
+func (k *kernel) sampleIntact() (bool, error) {
+	for a := range k.device.have {
+		if local, err := k.device.local(a); err != nil || !local {
+			return false, err
+		}
+		break
+	}
+	for fr := range k.servers.have {
+		return k.servers.handle.IsServicePresent(k.servers.service(fr, 0)), nil
+	}
+	return true, nil
+}
+
 // commit updates the touched things. It adds entries of sets first and removes them last, so that no packet reaches a
 // virtual server before the rules know whether to masquerade or drop it. It adds an address after its virtual server,
 // and removes it before.

@@ -57,7 +57,8 @@ func restart() []spec.Scenario {
 				spec.TryDo(w.Settle(ctx))
 			})}},
 		},
-		drift(), writesRefused(), watchRelist(), deletedExternally(), tableDeleted(), modeSwitch(), foreignRules(), cleanup(),
+		drift(), writesRefused(), watchRelist(), deletedExternally(), tableDeleted(), modeSwitch(), foreignRules(),
+		cleanup(),
 	}
 }
 
