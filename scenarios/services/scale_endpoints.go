@@ -41,7 +41,7 @@ func manyEndpoints() spec.Scenario {
 	return spec.Scenario{
 		ID: "sc-many-endpoints", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}}, Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{
-			Pod("c1", "n1"), Pod("a1", "n2", UDP(firstPort)), Service("web", Selecting(""), UDPPort(80, 80)),
+			Pod("c1", "n1"), Pod("a1", "n1", UDP(firstPort)), Service("web", Selecting(""), UDPPort(80, 80)),
 		},
 		Steps: []spec.Step{
 			{
@@ -108,7 +108,7 @@ func spreadOverAll(ctx context.Context, w spec.World, f lab.Family) error {
 const storms, asked = 3, 8
 
 func endpointStorm() spec.Scenario {
-	given := []store.Object{Pod("c1", "n1"), Pod("a1", "n2", UDP(firstPort))}
+	given := []store.Object{Pod("c1", "n1"), Pod("a1", "n1", UDP(firstPort))}
 	for i := range services {
 		given = append(given, Service(fmt.Sprintf("s%d", i), Selecting(""), UDPPort(80, 80)))
 	}
