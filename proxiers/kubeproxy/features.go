@@ -12,13 +12,17 @@ var since = []struct {
 	{26, []spec.Feature{spec.TerminatingFallback}}, // KEP-1669: beta, on by default
 	// KEP-3836: /livez; kubernetes#118999: the number of endpoints is given as a weight
 	{28, []spec.Feature{spec.ProxierHealthz, spec.HealthCheckBody}},
+	{conntrackFlags, []spec.Feature{spec.ConntrackSettings}},
 	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
 	// cleaned up only after itself.
-	{29, []spec.Feature{spec.ConntrackSettings}}, // kubernetes#120354, #120808 (v1.29)
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
 	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, on by default
 	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the layout of the table changed until then; KEP-5707
 }
+
+// conntrackFlags is the minor release that brought flags for UDP timeouts and for liberal tracking (kubernetes#120354,
+// #120808). A cluster with other scenarios may configure them, too.
+const conntrackFlags = 29
 
 // features returns the features of a mode in a release. The functions below give the reason for each feature that a
 // mode lacks. Deviations from the API are no features: suite/expect/known/kube-proxy.yaml lists them.

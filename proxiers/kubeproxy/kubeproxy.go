@@ -93,7 +93,7 @@ func (p *proxier) assemble() (err error) {
 		Name:      "kube-proxy-" + string(p.mode),
 		Argv:      slices.Concat([]string{p.binary}, p.mode.arguments(minor), p.detect.arguments(), p.args),
 		Features:  p.mode.features(minor),
-		Configure: configure,
+		Configure: func(c spec.ProxyConfig) []string { return configure(c, minor) },
 		Rounds:    p.mode.rounds(),
 		Cleanup:   []string{p.binary, "--cleanup"},
 		// kube-proxy exits if it may not open 64000 files, although it needs far fewer (setRLimit in

@@ -70,8 +70,8 @@ var (
 	roundEnds   = regexp.MustCompile(`"SyncProxyRules complete"(?: ipFamily="(\w+)")?`)
 )
 
-// configure translates a configuration to kube-proxy's flags.
-func configure(c spec.ProxyConfig) []string {
+// configure translates a configuration to the flags of a release.
+func configure(c spec.ProxyConfig, minor int) []string {
 	var args []string
 	add := func(condition bool, flag string) {
 		if condition {
@@ -94,9 +94,11 @@ func configure(c spec.ProxyConfig) []string {
 	timeout := func(d time.Duration, which string) { add(d > 0, "--conntrack-"+which+"="+d.String()) }
 	timeout(c.Conntrack.TCPEstablished, "tcp-timeout-established")
 	timeout(c.Conntrack.TCPCloseWait, "tcp-timeout-close-wait")
-	timeout(c.Conntrack.UDP, "udp-timeout")
-	timeout(c.Conntrack.UDPStream, "udp-timeout-stream")
-	add(c.Conntrack.TCPBeLiberal, "--conntrack-tcp-be-liberal")
+	if minor >= conntrackFlags {
+		timeout(c.Conntrack.UDP, "udp-timeout")
+		timeout(c.Conntrack.UDPStream, "udp-timeout-stream")
+		add(c.Conntrack.TCPBeLiberal, "--conntrack-tcp-be-liberal")
+	}
 	return args
 }
 
