@@ -52,7 +52,7 @@ func forgets(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Targ
 
 // forgotten makes the clients of the pods come for a second time, two by two, until one of them gets another pod, which
 // must not be earlier than given. Each comes back once, so none prolongs its stay. At most half of them come back
-// before they may be forgotten; that none of the others is drawn to another one of two pods happens once in 2^30 times.
+// before all must be forgotten; that none of the others is drawn to another one of two pods happens once in 2^30 times.
 func forgotten(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Target, pods []string, earliest time.Time,
 	timeout time.Duration) error {
 	came := time.Now()
@@ -62,7 +62,10 @@ func forgotten(ctx context.Context, all *affinityCrowd, f lab.Family, to spec.Ta
 	defer cancel()
 	waited := observe.Await(ctx, nil, func(ctx context.Context) error {
 		left := time.Now()
-		if next >= members {
+		switch {
+		case next > members/2 && left.Before(came.Add(timeout)):
+			return fmt.Errorf("half of the clients wait for the end of their timeout of %v", timeout)
+		case next >= members:
 			verdict = fmt.Errorf("none of %d clients is sent elsewhere, %v after they came", members, left.Sub(came))
 			return nil
 		}
