@@ -16,6 +16,7 @@ var since = []struct {
 	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
 	// cleaned up only after itself.
 	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
+	{33, []spec.Feature{spec.UnusedClusterIPsDropped}},        // KEP-1880: it watches ServiceCIDRs
 	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, on by default
 	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the layout of the table changed until then; KEP-5707
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// ownRules is the minor release since which kube-proxy makes the rules itself that drop marked packets and guard
-// 127.0.0.0/8. Before, it relied on those of the kubelet (KEP-3178).
-const ownRules = 25
+// ownRules is the minor release since which kube-proxy guards 127.0.0.0/8 itself. It has dropped packets itself, instead
+// of marking them for the kubelet to drop, since v1.25 (KEP-3178).
+const ownRules = 27
 
 // The rules of the kubelet (syncNetworkUtil in pkg/kubelet/kubelet_network_linux.go, v1.24).
 const (
@@ -48,7 +48,7 @@ func actAsKubelet(ctx context.Context, node spec.Node) error {
 			return fmt.Errorf("%s: make the rules of the kubelet: %w", node.Name, err)
 		}
 	}
-	node.Log.Info("viplab makes the rules of the kubelet, on which kube-proxy relied before v1.25",
+	node.Log.Info("viplab makes the rules of the kubelet, on which kube-proxy relied before v1.27",
 		"chains", "KUBE-MARK-DROP, KUBE-FIREWALL")
 	return nil
 }

@@ -151,7 +151,7 @@ func (p *proxier) Usable(ctx context.Context, families ...lab.Family) error {
 }
 
 // Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address.
-// Releases before v1.26 cannot disable NodePorts on 127.0.0.1 alone. For releases before v1.25, Start also makes the
+// Releases before v1.26 cannot disable NodePorts on 127.0.0.1 alone. For releases before v1.27, Start also makes the
 // kubelet's rules.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
