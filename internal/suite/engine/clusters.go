@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +32,11 @@ type group struct {
 	cells  []*Cell
 }
 
-// alone reports whether the cell has a cluster for itself.
+// alone reports whether the cell has a cluster for itself. It has one if the program is expected not to converge, since
+// no other scenario could end there.
 func (c *Cell) alone() bool {
 	own := c.Scenario.Cluster
-	return own != nil && !own.Shared
+	return own != nil && !own.Shared || notReadyExpected(c.expected)
 }
 
 // grouped groups cells by cluster. common are the cells of the default cluster. Of the others, groups that share a
@@ -44,7 +46,7 @@ func grouped(cells []*Cell) (common *group, others []*group) {
 	for _, c := range cells {
 		own := c.Scenario.Cluster
 		if c.alone() {
-			alone = append(alone, &group{own: *own, cells: []*Cell{c}})
+			alone = append(alone, &group{own: *cmp.Or(own, &spec.ClusterConfig{}), cells: []*Cell{c}})
 			continue
 		}
 		if own == nil {
