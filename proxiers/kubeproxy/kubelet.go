@@ -14,8 +14,8 @@ import (
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// ownRules is the minor release since which kube-proxy guards 127.0.0.0/8 itself. It has dropped packets itself, instead
-// of marking them for the kubelet to drop, since v1.25 (KEP-3178).
+// ownRules is the minor release since which kube-proxy guards 127.0.0.0/8 itself. Since v1.25 it drops packets itself,
+// and no longer marks them for the kubelet to drop (KEP-3178).
 const ownRules = 27
 
 // The rules of the kubelet (syncNetworkUtil in pkg/kubelet/kubelet_network_linux.go, v1.24).

@@ -47,10 +47,19 @@ func (m Mode) arguments(minor int) []string {
 		"--oom-score-adj=0",
 		"-v=2",
 	}
-	if m == NFTables && minor < 31 {
-		args = append(args, "--feature-gates=NFTablesProxyMode=true") // beta, on by default since v1.31
+	return append(args, m.gates(minor)...)
+}
+
+// nftablesFlags is the minor release since which flags configure the nftables mode in full. It has been beta, on by
+// default, since then.
+const nftablesFlags = 31
+
+// gates returns the flag that makes the mode available in a release, if it needs one.
+func (m Mode) gates(minor int) []string {
+	if m == NFTables && minor < nftablesFlags {
+		return []string{"--feature-gates=NFTablesProxyMode=true"}
 	}
-	return args
+	return nil
 }
 
 // rounds returns the log lines of the iptables and nftables modes with -v=2 (syncProxyRules in
