@@ -150,15 +150,15 @@ func (p *proxier) Usable(ctx context.Context, families ...lab.Family) error {
 	return nil
 }
 
-// Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address. The
-// flag --masquerade-all does not reach the nftables mode before v1.31, and releases before v1.26 cannot disable
-// NodePorts on 127.0.0.1 alone. For releases before v1.27, Start also makes the kubelet's rules.
+// Start starts kube-proxy on a node. The userspace mode serves only one family, that of the node's first address. Flags
+// for masquerading and the sync period do not reach the nftables mode before v1.31, and releases before v1.26 cannot
+// disable NodePorts on 127.0.0.1 alone. For releases before v1.27, Start also makes the kubelet's rules.
 func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
 	}
-	if node.Config.MasqueradeAll && p.mode == NFTables && minorOf(p.version) < nftablesFlags {
-		return nil, &spec.UnusableError{Missing: "--masquerade-all in the nftables mode", Cure: "judge v1.31 or newer"}
+	if c := node.Config; p.mode == NFTables && minorOf(p.version) < nftablesFlags && (c.MasqueradeAll || c.SyncPeriod > 0) {
+		return nil, &spec.UnusableError{Missing: "flags for the nftables mode", Cure: "judge v1.31 or newer"}
 	}
 	if node.Config.NoLocalhostNodePorts && minorOf(p.version) < 26 {
 		return nil, &spec.UnusableError{Missing: "the flag --iptables-localhost-nodeports",

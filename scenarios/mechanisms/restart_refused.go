@@ -46,13 +46,18 @@ func writesRefused() spec.Scenario {
 // refusedChanges is how many changes meet a node that refuses writes: the first one may find a sync under way.
 const refusedChanges = 3
 
-// refused returns when more writes have been refused.
+// refused returns when more writes have been refused and no others follow. One sync of a family may be many writes.
 func refused(ctx context.Context, refusal spec.Refusal) error {
-	before := refusal.Writes()
+	before, last := refusal.Writes(), -1
 	return Eventually(ctx, func(context.Context) error {
-		if refusal.Writes() == before {
+		switch n := refusal.Writes(); n {
+		case before:
 			return errors.New("the proxier has not tried to write rules")
+		case last:
+			return nil
+		default:
+			last = n
+			return errors.New("the proxier goes on trying to write rules")
 		}
-		return nil
 	})
 }
