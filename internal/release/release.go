@@ -25,7 +25,7 @@ import (
 const Default = "v1.36.3"
 
 // others are further versions that are known to build.
-const others = "v1.34.4, v1.31.4, v1.30.4, v1.25.9"
+const others = "v1.34.4, v1.33.4, v1.31.4, v1.30.4, v1.25.9, v1.24.17"
 
 // ErrNoToolchain says that there is no go command to build with.
 var ErrNoToolchain = errors.New("the Go toolchain is not installed")
