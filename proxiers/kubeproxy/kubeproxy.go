@@ -157,7 +157,8 @@ func (p *proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, err
 	if p.mode == Userspace && len(node.Families) > 1 {
 		return nil, &spec.UnusableError{Missing: "a cluster of one IP family", Cure: "--ip 4 or --ip 6"}
 	}
-	if c := node.Config; p.mode == NFTables && minorOf(p.version) < nftablesFlags && (c.MasqueradeAll || c.SyncPeriod > 0) {
+	unread := p.mode == NFTables && minorOf(p.version) < nftablesFlags
+	if unread && (node.Config.MasqueradeAll || node.Config.SyncPeriod > 0) {
 		return nil, &spec.UnusableError{Missing: "flags for the nftables mode", Cure: "judge v1.31 or newer"}
 	}
 	if node.Config.NoLocalhostNodePorts && minorOf(p.version) < 26 {
