@@ -123,7 +123,9 @@ func listFaults(w io.Writer, chosen []faults.Fault) error {
 func (f *proveFlags) options() (prove.Options, []spec.Proxier, error) {
 	o := prove.Options{Everything: f.everything, Parallel: 2 * runtime.GOMAXPROCS(0)}
 	var errs [8]error
-	errs[0] = f.cluster.set(&engine.Options{})
+	var run engine.Options
+	errs[0] = f.cluster.set(&run)
+	o.Stack = run.Stack
 	o.Scenarios, errs[1] = scenarios.All()
 	o.Faults, o.Immune, errs[2] = faults.All()
 	programs, err := f.proxiers.proxiers()

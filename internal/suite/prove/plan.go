@@ -15,6 +15,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -43,6 +44,8 @@ type Options struct {
 	Immune    map[string]string // why no fault can make a scenario fail, by its id
 	Scenarios []spec.Scenario
 	Proxiers  []string
+	// Stack is that of the clusters. The zero value is IPv4 alone.
+	Stack lab.Stack
 	// Focus limits the scenarios, and the faults to those that name one of them. Only limits the faults, and the
 	// scenarios to those that one of them names. Nil means all.
 	Focus, Only *regexp.Regexp
@@ -136,7 +139,10 @@ func Do(ctx context.Context, o Options) (*Proof, error) {
 	p.each(p.Controls, func(i int, t *Trial) { p.control[i] = p.runControl(ctx, t) })
 	p.each(p.Trials, func(i int, t *Trial) { p.try(ctx, chosen[i/len(o.Proxiers)], t) })
 	for _, id := range ids {
-		p.Scenarios = append(p.Scenarios, p.standing(id))
+		s := p.standing(id)
+		if o.Only == nil || !o.Everything || s.State == Proved || s.State == Missing {
+			p.Scenarios = append(p.Scenarios, s)
+		}
 	}
 	return p, context.Cause(ctx)
 }
@@ -165,7 +171,7 @@ func (p *Proof) runControl(ctx context.Context, t *Trial) map[string]report.Resu
 	job := Job{Proxier: t.Proxier}
 	for _, f := range p.faults {
 		switch {
-		case !f.For(t.Proxier):
+		case p.options.foreign(f, t.Proxier) != "":
 		case p.options.Everything:
 			job.Scenarios = p.ids
 		default:
@@ -209,18 +215,30 @@ func (p *Proof) try(ctx context.Context, f faults.Fault, t *Trial) {
 	if p.options.Everything {
 		job.Scenarios = passes(p.ids)
 	}
-	if !f.For(t.Proxier) || len(job.Scenarios) == 0 {
-		t.Verdict, t.Reason = Foreign, foreign(f, t.Proxier, control)
+	if t.Reason = p.options.foreign(f, t.Proxier); t.Reason == "" && len(job.Scenarios) == 0 {
+		t.Reason = noneRuns(f, t.Proxier, control)
+	}
+	if t.Reason != "" {
+		t.Verdict = Foreign
 		return
 	}
 	outcome, err := p.run(ctx, t, job)
 	t.judge(outcome, named, err)
 }
 
-func foreign(f faults.Fault, proxier string, control map[string]report.Result) string {
-	if !f.For(proxier) {
+// foreign returns why a fault does not apply to a proxier, or nothing if it does.
+func (o Options) foreign(f faults.Fault, proxier string) string {
+	switch {
+	case !f.For(proxier):
 		return "it is about another mechanism"
+	case f.BothFamilies && o.Stack != lab.Dual:
+		return "the cluster has one IP family"
 	}
+	return ""
+}
+
+// noneRuns returns why none of a fault's scenarios can show it on a proxier.
+func noneRuns(f faults.Fault, proxier string, control map[string]report.Result) string {
 	for _, r := range f.Scenarios {
 		if reason := control[r].Reason; reason != "" {
 			return reason

@@ -81,7 +81,7 @@ func (s Scenario) account() string {
 	case IsImmune:
 		return "cannot be made to fail: " + s.Reason
 	case Untried:
-		return "not tried: the faults that name it are for other proxiers, or need what this kernel lacks"
+		return "not tried: the faults that name it do not apply to these proxiers, this kernel or this cluster"
 	}
 	text := strings.Join(s.By, ", ")
 	if s.Reason != "" {

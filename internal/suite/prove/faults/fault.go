@@ -39,6 +39,9 @@ type Fault struct {
 	// features. For faults of proxiers, All sets it from the catalogue.
 	Scenarios []string
 
+	// BothFamilies faults apply to clusters with two IP families alone.
+	BothFamilies bool
+
 	// Config changes the administrator's settings.
 	Config func(*spec.ProxyConfig)
 	// State changes the state of the cluster that the proxier sees.

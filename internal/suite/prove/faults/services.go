@@ -48,7 +48,7 @@ var serviceFaults = []Fault{
 			s.Spec.Ports = slices.DeleteFunc(s.Spec.Ports,
 				func(p corev1.ServicePort) bool { return p.Protocol != corev1.ProtocolTCP })
 		})},
-	{Name: "second-family-lost", Description: "Services are served in their first IP family alone.",
+	{Name: "second-family-lost", Description: "Services are served in their first IP family alone.", BothFamilies: true,
 		State: each(func(s *corev1.Service) {
 			if len(s.Spec.ClusterIPs) > 1 {
 				s.Spec.ClusterIPs, s.Spec.IPFamilies = s.Spec.ClusterIPs[:1], s.Spec.IPFamilies[:1]
