@@ -9,65 +9,116 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
 	"github.com/viplab/viplab/suite/spec"
 )
 
-// writers are the programs by which proxiers write rules. Most are links to a few files.
+// writers are the programs by which proxiers write rules. Those of iptables are links to a few files.
 var writers = []string{
-	"iptables", "iptables-restore", "iptables-nft", "iptables-legacy", "ip6tables", "ip6tables-restore", "nft", "ipset",
+	"iptables", "iptables-save", "iptables-restore", "iptables-nft", "iptables-legacy", "ip6tables", "ip6tables-save",
+	"ip6tables-restore", "ip6tables-nft", "ip6tables-legacy", "nft", "ipset",
 }
 
-// refuse is the program that takes the place of writers. It fails as iptables does without the lock, and records that.
+// refuse is the program that takes the place of writers. It fails as iptables does without the lock and records that,
+// unless the call is for a family that is not refused. A word of each call names the family, or a line of nft's input.
 const refuse = `#!/bin/sh
-echo >>'%s'
-echo "$0: Resource temporarily unavailable" >&2
-exit 4
+refused='%s' folder='%s'
+of=all input=
+case ${0##*/} in
+ip6tables*) of=6 ;;
+iptables*) of=4 ;;
+nft)
+	case "$*" in *"-f -"*) input=$(cat) ;; esac
+	case " $* $input" in *" ip6 "*) of=6 ;; *" ip "*) of=4 ;; esac
+	;;
+esac
+case "all $refused" in
+*"$of"*)
+	echo >>"$folder/refused"
+	echo "$0: Resource temporarily unavailable" >&2
+	exit 4
+	;;
+esac
+if [ -n "$input" ]; then
+	printf '%%s\n' "$input" | "$folder/writers/${0##*/}" "$@"
+else
+	exec "$folder/writers/${0##*/}" "$@"
+fi
 `
 
 // refusal is the time in which the writers fail for a process. It implements spec.Refusal.
 type refusal struct {
 	process *process
-	record  string   // the file with a byte for each refused write
+	folder  string
 	files   []string // those that are covered
 }
 
 // RefuseWrites implements spec.WriteRefuser. It covers the writers in the mount namespace of the process. A process
 // that writes by netlink alone is not refused.
-func (i *instance) RefuseWrites(context.Context) (spec.Refusal, error) {
-	p, _ := i.current()
-	r := &refusal{process: p, record: filepath.Join(i.node.StateDir, "refused")}
-	program := filepath.Join(i.node.StateDir, "refuse")
-	if err := errors.Join(os.WriteFile(r.record, nil, 0o600),
-		os.WriteFile(program, fmt.Appendf(nil, refuse, r.record), 0o700)); err != nil {
-		return nil, spec.HarnessErrorf("%s: %w", i.node.Name, err)
+func (i *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec.Refusal, error) {
+	if len(families) == 0 {
+		families = i.node.Families
 	}
-	err := netns.InMounts(p.pid, func() error {
-		for _, file := range writerFiles() {
-			if err := unix.Mount(program, file, "", unix.MS_BIND, ""); err != nil {
-				return fmt.Errorf("mount %s over %s: %w", program, file, err)
-			}
-			r.files = append(r.files, file)
-		}
-		return nil
-	})
-	if err != nil {
+	var names []string
+	for _, f := range families {
+		names = append(names, f.String())
+	}
+	p, _ := i.current()
+	r := &refusal{process: p, folder: i.node.StateDir}
+	if err := r.cover(strings.Join(names, " ")); err != nil {
 		return nil, spec.HarnessErrorf("%s: refuse writes: %w", i.node.Name, err)
 	}
 	return r, nil
 }
 
-// writerFiles returns the files of the writers in PATH. Those of this executable stay: they start others of that name.
-func writerFiles() (files []string) {
+// cover mounts refuse over the writers, and the writers in a folder where refuse finds them.
+func (r *refusal) cover(families string) error {
+	program := filepath.Join(r.folder, "refuse")
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(r.folder, "refused"), nil, 0o600),
+		os.WriteFile(program, fmt.Appendf(nil, refuse, families, r.folder), 0o700),
+		os.MkdirAll(filepath.Join(r.folder, "writers"), 0o700),
+	); err != nil {
+		return err
+	}
+	return netns.InMounts(r.process.pid, func() error {
+		for name, file := range writerFiles() {
+			beside := filepath.Join(r.folder, "writers", filepath.Base(file))
+			if !slices.Contains(r.files, file) {
+				if err := errors.Join(os.WriteFile(beside, nil, 0o700), bind(file, beside), bind(program, file)); err != nil {
+					return err
+				}
+				r.files = append(r.files, file)
+			}
+			if err := os.Symlink(beside, filepath.Join(r.folder, "writers", name)); err != nil && !os.IsExist(err) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func bind(file, over string) error {
+	if err := unix.Mount(file, over, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s over %s: %w", file, over, err)
+	}
+	return nil
+}
+
+// writerFiles returns the files of the writers in PATH. Those of this executable start others of the same name.
+func writerFiles() map[string]string {
+	files := map[string]string{}
 	self, _ := os.Executable()
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		for _, name := range writers {
 			file, err := filepath.EvalSymlinks(filepath.Join(dir, name))
-			if err == nil && file != self && !slices.Contains(files, file) {
-				files = append(files, file)
+			if err == nil && file != self && files[name] == "" {
+				files[name] = file
 			}
 		}
 	}
@@ -75,7 +126,7 @@ func writerFiles() (files []string) {
 }
 
 func (r *refusal) Writes() int {
-	info, err := os.Stat(r.record)
+	info, err := os.Stat(filepath.Join(r.folder, "refused"))
 	if err != nil {
 		return 0
 	}
@@ -88,7 +139,8 @@ func (r *refusal) End() error {
 	}
 	return netns.InMounts(r.process.pid, func() error {
 		for _, file := range r.files {
-			if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
+			beside := filepath.Join(r.folder, "writers", filepath.Base(file))
+			if err := errors.Join(unix.Unmount(file, unix.MNT_DETACH), unix.Unmount(beside, unix.MNT_DETACH)); err != nil {
 				return fmt.Errorf("uncover %s: %w", file, err)
 			}
 		}

@@ -26,8 +26,9 @@ func writesRefused() spec.Scenario {
 		Given: []store.Object{Backend("a1", "n1"), Service("web", LoadBalancer(), ETPLocal())},
 		Steps: []spec.Step{
 			{Name: "all is well", Check: proxierTells(true)},
-			{Name: "no write succeeds", Check: func(ctx context.Context, w spec.World) error {
-				refusal := spec.Must(w.ProxierControl("n1").RefuseWrites(ctx))
+			{Name: "no write of the last family succeeds", Check: func(ctx context.Context, w spec.World) error {
+				families := w.Lab().Stack().Families()
+				refusal := spec.Must(w.ProxierControl("n1").RefuseWrites(ctx, families[len(families)-1]))
 				RunActions(ctx, w, Apply(Service("new", Selecting("web"))))
 				unwell := eventually(ctx, w, proxierTells(false))
 				spec.MustDo(refusal.End())

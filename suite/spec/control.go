@@ -2,7 +2,11 @@
 
 package spec
 
-import "context"
+import (
+	"context"
+
+	"github.com/viplab/viplab/lab"
+)
 
 // Control starts and ends a program, the proxier or the enforcer, on one node, as the node's administrator would. A
 // scenario that ends one needs a cluster of its own. Settle does not wait for a node without a running program.
@@ -23,9 +27,9 @@ type Control interface {
 	Switch(ctx context.Context) error
 	// Cleanup ends the program and removes everything that it has programmed.
 	Cleanup(ctx context.Context) error
-	// RefuseWrites makes all that the program writes fail, until the caller calls End. What is programmed stays. Settle,
-	// Expect and During do not return before End.
-	RefuseWrites(ctx context.Context) (Refusal, error)
+	// RefuseWrites makes all that the program writes for some families fail, until the caller calls End. No families
+	// means all. What is programmed stays. Settle, Expect and During do not return before End.
+	RefuseWrites(ctx context.Context, families ...lab.Family) (Refusal, error)
 }
 
 // Refusal is the time in which a node refuses what a program writes.
@@ -38,7 +42,7 @@ type Refusal interface {
 
 // WriteRefuser is an Instance of which Control can refuse the writes. RefuseWrites may be called during Apply.
 type WriteRefuser interface {
-	RefuseWrites(ctx context.Context) (Refusal, error)
+	RefuseWrites(ctx context.Context, families ...lab.Family) (Refusal, error)
 }
 
 // Traffic is the traffic that During sends while its function runs.

@@ -147,7 +147,7 @@ func (in *instance) open(ctx context.Context) error {
 		}
 		builder := model.NewBuilder(in.node.Name, ip)
 		builder.NoExternalIPs = in.node.Config.NoExternalIPs
-		m = &guarded{m, &in.writes, in.node.Sabotage}
+		m = &guarded{m, ip, &in.writes, in.node.Sabotage}
 		in.families = append(in.families, &family{
 			node: in.node, ip: ip, relays: in.proxier.Relays, mechanism: m, model: builder,
 			addrs:     nodeaddr.NewWatcher(in.node.Host.NS, ip, in.proxier.Device),

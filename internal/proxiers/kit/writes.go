@@ -6,43 +6,52 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/proxiers/model"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // writes are what an instance writes to the kernel. It implements spec.Refusal.
 type writes struct {
-	refused atomic.Bool
+	refused atomic.Pointer[[]lab.Family] // nil means none, and an empty list all
 	count   atomic.Int64
 }
 
 // RefuseWrites implements spec.WriteRefuser.
-func (in *instance) RefuseWrites(context.Context) (spec.Refusal, error) {
+func (in *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec.Refusal, error) {
 	in.writes.count.Store(0)
-	in.writes.refused.Store(true)
+	in.writes.refused.Store(&families)
 	return &in.writes, nil
+}
+
+// refuse reports whether to refuse a write of a family.
+func (w *writes) refuse(f lab.Family) bool {
+	refused := w.refused.Load()
+	return refused != nil && (len(*refused) == 0 || slices.Contains(*refused, f))
 }
 
 func (w *writes) Writes() int { return int(w.count.Load()) }
 
 func (w *writes) End() error {
-	w.refused.Store(false)
+	w.refused.Store(nil)
 	return nil
 }
 
 // guarded is a mechanism whose writes can be refused.
 type guarded struct {
 	Mechanism
+	family   lab.Family
 	writes   *writes
 	sabotage spec.Sabotage
 }
 
 func (g *guarded) Program(ctx context.Context, state *model.State, at Place) error {
 	err := errors.New("the node refuses every write")
-	if g.writes.refused.Load() {
+	if g.writes.refuse(g.family) {
 		g.writes.count.Add(1)
 	} else {
 		err = g.Mechanism.Program(ctx, state, at)

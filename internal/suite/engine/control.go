@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -76,7 +77,7 @@ func (c control) Switch(ctx context.Context) error {
 }
 
 // RefuseWrites implements spec.Control. The engine retries a failed Apply.
-func (c control) RefuseWrites(ctx context.Context) (spec.Refusal, error) {
+func (c control) RefuseWrites(ctx context.Context, families ...lab.Family) (spec.Refusal, error) {
 	a, err := c.agent()
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func (c control) RefuseWrites(ctx context.Context) (spec.Refusal, error) {
 	if !ok {
 		return nil, spec.HarnessErrorf("%s: %s has no RefuseWrites", c.node, c.fleet.program.Name())
 	}
-	return instance.RefuseWrites(ctx)
+	return instance.RefuseWrites(ctx, families...)
 }
 
 func (c control) start(ctx context.Context, p spec.Proxier, gate <-chan struct{}) error {

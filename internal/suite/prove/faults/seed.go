@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -162,12 +163,12 @@ func (i *faultyInstance) BreakWatches() (resume func()) {
 }
 
 // RefuseWrites implements spec.WriteRefuser.
-func (i *faultyInstance) RefuseWrites(ctx context.Context) (spec.Refusal, error) {
+func (i *faultyInstance) RefuseWrites(ctx context.Context, families ...lab.Family) (spec.Refusal, error) {
 	refuser, ok := i.Instance.(spec.WriteRefuser)
 	if !ok {
 		return nil, spec.HarnessErrorf("%s: the proxier has no RefuseWrites", i.node.Name)
 	}
-	return refuser.RefuseWrites(ctx)
+	return refuser.RefuseWrites(ctx, families...)
 }
 
 // Apply applies the proxier's view of the cluster, which may be newer than want.
