@@ -51,6 +51,7 @@ func newFamily(node kit.Site, b Backend) (*family, error) {
 		clients:  clients,
 		rules: nodeRules{
 			family:      ip,
+			mark:        node.Config.MasqueradeMark(),
 			localhost:   ip == lab.V4 && nodeaddr.ServesLocalhost(node.Config),
 			randomFully: !withoutRandom,
 			liberal:     liberal,

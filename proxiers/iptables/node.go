@@ -43,6 +43,8 @@ func (n *nodeRules) jumps() []xtables.Entry {
 // nodeRules holds the settings for the rules that do not depend on Services.
 type nodeRules struct {
 	family lab.Family
+	// mark requests masquerading.
+	mark uint32
 	// localhost is set if NodePorts answer on 127.0.0.1, which makes loopback addresses routable.
 	localhost bool
 	// randomFully is set if the kernel can pick the source ports of masqueraded connections at random.
@@ -65,7 +67,7 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 		}
 		forward.Add(invalid...)
 	}
-	forward.AddForward()
+	forward.AddForward(n.mark)
 	all := []xtables.Chain{forward}
 	if n.localhost {
 		// With route_localnet, a neighbour could reach 127.0.0.1 of this node (CVE-2020-8558).
@@ -81,14 +83,14 @@ func (n *nodeRules) filterChains() []xtables.Chain {
 // natChains returns the fixed chains of the nat table.
 func (n *nodeRules) natChains() []xtables.Chain {
 	mark := xtables.Chain{Name: chainMarkMasq}
-	mark.Add(xtables.SetMark(xtables.MasqueradeMark))
+	mark.Add(xtables.SetMark(n.mark))
 
 	masquerade := xtables.Masquerade
 	if n.randomFully {
 		masquerade = xtables.MasqueradeFully
 	}
 	post := xtables.Chain{Name: chainPostrouting}
-	post.AddMasquerade(masquerade)
+	post.AddMasquerade(n.mark, masquerade)
 	return []xtables.Chain{mark, post}
 }
 

@@ -68,7 +68,7 @@ func definition(b Backend) kit.Definition {
 func features() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.IPTables, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall,
-		spec.DropInvalid,
+		spec.DropInvalid, spec.MasqueradeBit,
 	)
 }
 
@@ -143,7 +143,9 @@ func sample(f lab.Family, port *model.Port, randomFully bool) *xtables.Change {
 	twice := *port
 	twice.Cluster = slices.Concat(port.Cluster, port.Cluster) // two endpoints, so that a rule picks one at random
 	ports := []*model.Port{&twice, kit.UnservedSample(f)}
-	rules := &nodeRules{family: f, localhost: f == lab.V4, randomFully: randomFully}
+	rules := &nodeRules{
+		family: f, mark: spec.ProxyConfig{}.MasqueradeMark(), localhost: f == lab.V4, randomFully: randomFully,
+	}
 	of := &renderer{podRange: pods, nodePods: pods, nodeAddr: port.ClusterIP}
 	state := &model.State{Services: []*model.Service{{Ports: ports}}}
 	return (&ledger{}).rebuild(state, rules.nodePortEntry(nil), of, rules, nil)

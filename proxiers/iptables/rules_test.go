@@ -184,7 +184,8 @@ nat KUBE-SEP-ZX7GRIZKSNUQ3LAJ -m comment --comment ns1/svc1:p80 -m tcp -p tcp -j
 
 // TestNodeRules: what does not depend on Services.
 func TestNodeRules(t *testing.T) {
-	n := &nodeRules{family: lab.V4, localhost: true, randomFully: true, podRange: netip.MustParsePrefix("10.180.0.0/16")}
+	n := &nodeRules{family: lab.V4, mark: 0x4000, localhost: true, randomFully: true,
+		podRange: netip.MustParsePrefix("10.180.0.0/16")}
 	compare(t, chainText("filter", n.filterChains())+chainText("nat", n.natChains()), `
 filter KUBE-FORWARD -s 10.180.0.0/16 -m conntrack --ctstate INVALID -j DROP
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
@@ -195,7 +196,7 @@ nat KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
 nat KUBE-POSTROUTING -j MARK --xor-mark 0x4000
 nat KUBE-POSTROUTING -m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully
 `)
-	compare(t, chainText("filter", (&nodeRules{family: lab.V6, liberal: true}).filterChains()), `
+	compare(t, chainText("filter", (&nodeRules{family: lab.V6, mark: 0x4000, liberal: true}).filterChains()), `
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding rules" -m mark --mark 0x4000/0x4000 -j ACCEPT
 filter KUBE-FORWARD -m comment --comment "kubernetes forwarding conntrack rule" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
 `)

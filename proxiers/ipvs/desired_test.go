@@ -99,7 +99,7 @@ func TestOneFrontendOfTwoServices(t *testing.T) {
 func TestRulesAreConstant(t *testing.T) {
 	for _, f := range []lab.Family{lab.V4, lab.V6} {
 		known := map[string]bool{}
-		r := rules{family: f}
+		r := rules{family: f, mark: 0x4000}
 		for _, table := range r.tables() {
 			for _, c := range table.chains {
 				known[c.Name] = true

@@ -54,7 +54,7 @@ func unusable(err error, scheduler string) error {
 func tryAll(ctx context.Context, ns *netns.NS, dir string, f lab.Family) (err error) {
 	port, pods := kit.Sample(f)
 	state := &model.State{Services: []*model.Service{{Ports: []*model.Port{port}}}}
-	r := rules{family: f, podRange: pods, nodePods: pods}
+	r := rules{family: f, mark: spec.ProxyConfig{}.MasqueradeMark(), podRange: pods, nodePods: pods}
 	k, err := open(ns, r, schedulers[0], dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ var definition = kit.Definition{
 	Name: "ipvs",
 	Features: spec.ByKernel().With(
 		spec.IPVS, spec.MasqueradeMark, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.DropInvalid,
-		spec.UDPDrains,
+		spec.UDPDrains, spec.MasqueradeBit,
 	),
 	Settings: settings,
 	Device:   deviceName,
@@ -99,7 +99,7 @@ func newFamily(site kit.Site) (*family, error) {
 	r := rules{
 		family: site.Family, podRange: nodeaddr.FirstOfFamily(site.ClusterCIDRs, site.Family),
 		nodePods:      nodeaddr.FirstOfFamily(site.PodCIDRs, site.Family),
-		masqueradeAll: site.Config.MasqueradeAll,
+		masqueradeAll: site.Config.MasqueradeAll, mark: site.Config.MasqueradeMark(),
 	}
 	k, err := open(site.Host.NS, r, scheduler, site.StateDir, site.Log)
 	if err != nil {

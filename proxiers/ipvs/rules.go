@@ -38,6 +38,8 @@ type rules struct {
 	podRange, nodePods netip.Prefix
 
 	masqueradeAll bool
+	// mark requests masquerading.
+	mark uint32
 }
 
 func (r rules) tables() []table { return []table{r.mangle(), r.filter(), r.nat()} }
@@ -91,9 +93,9 @@ func (r rules) nat() table {
 	}
 
 	set, post := xtables.Chain{Name: chainMarkMasq}, xtables.Chain{Name: chainPostrouting}
-	set.Add(xtables.SetMark(xtables.MasqueradeMark))
+	set.Add(xtables.SetMark(r.mark))
 	post.Add(about(loopBack), r.in(loopBack, vipSource), mark)
-	post.AddMasquerade(xtables.MasqueradeFully)
+	post.AddMasquerade(r.mark, xtables.MasqueradeFully)
 
 	return table{
 		name: xtables.NAT,
@@ -110,7 +112,7 @@ func (r rules) nat() table {
 func (r rules) filter() table {
 	forward, nodePort := xtables.Chain{Name: chainForward}, xtables.Chain{Name: chainNodePort}
 	guard := xtables.Chain{Name: chainIPVSFilter}
-	forward.AddForward()
+	forward.AddForward(r.mark)
 	nodePort.Add(about(healthCheck), r.in(healthCheck, "dst"), xtables.Accept)
 	for _, id := range []setID{clusterIP, loadBalancer, externalIP, externalIPLocal} {
 		guard.Add(about(id), r.in(id, vip), xtables.Return)

@@ -15,7 +15,7 @@ var since = []struct {
 	{conntrackFlags, []spec.Feature{spec.ConntrackSettings}},
 	// KEP-4444: before, only Services with an annotation followed hints. The nftables mode was alpha before, and a mode
 	// cleaned up only after itself.
-	{31, []spec.Feature{spec.Topology, spec.ModeSwitch}},
+	{31, []spec.Feature{spec.Topology, spec.ModeSwitch, spec.PrimaryNodePorts}},
 	{33, []spec.Feature{spec.UnusedClusterIPsDropped}},        // KEP-1880: it watches ServiceCIDRs
 	{34, []spec.Feature{spec.NodeHints}},                      // KEP-3015: beta, on by default
 	{36, []spec.Feature{spec.NFTables, spec.ExternalIPsGate}}, // the layout of the table changed until then; KEP-5707
@@ -32,7 +32,7 @@ func (m Mode) features(minor int) spec.FeatureSet {
 		return userspaceFeatures()
 	}
 	of := map[Mode]func() spec.FeatureSet{IPTables: iptablesFeatures, IPVS: ipvsFeatures, NFTables: nftablesFeatures}
-	set := of[m]().With(spec.MasqueradeMark, spec.ProxierHealthz)
+	set := of[m]().With(spec.MasqueradeMark, spec.ProxierHealthz, spec.Metrics)
 	if m.other() != "" {
 		set = set.With(spec.ModeSwitch)
 	}
@@ -48,7 +48,7 @@ func (m Mode) features(minor int) spec.FeatureSet {
 func iptablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
 		spec.IPTables, spec.NodePortAnyLocalAddress, spec.NodePortLocalhost, spec.OpensFirewall, spec.DropInvalid,
-		spec.SelfHealing,
+		spec.SelfHealing, spec.MasqueradeBit,
 	)
 }
 
@@ -60,6 +60,7 @@ func iptablesFeatures() spec.FeatureSet {
 //     anyway.
 //   - SelfHealing: it does not watch its rules; it rewrites everything after a failed transaction, and every hour.
 //   - DropInvalid: it has no rule against INVALID packets; use --conntrack-tcp-be-liberal instead.
+//   - MasqueradeBit: there is no flag for it, only a field of the configuration file.
 //   - IPTables: it uses another kernel interface.
 func nftablesFeatures() spec.FeatureSet {
 	return spec.ByNetfilter().With(
@@ -78,7 +79,7 @@ func nftablesFeatures() spec.FeatureSet {
 //   - IPTables: it has a few rules and IP sets in another layout.
 func ipvsFeatures() spec.FeatureSet {
 	return spec.ByKernel().With(
-		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall,
+		spec.IPVS, spec.NodePortAnyLocalAddress, spec.OpensFirewall, spec.MasqueradeBit,
 		spec.SelfHealing, // a full sync every 30 s
 	)
 }

@@ -79,7 +79,7 @@ var (
 	roundEnds   = regexp.MustCompile(`"SyncProxyRules complete"(?: ipFamily="(\w+)")?`)
 )
 
-// configure translates a configuration to the flags of a release.
+// configure translates a configuration to the flags of a release. It leaves out flags that the release does not have.
 func configure(c spec.ProxyConfig, minor int) []string {
 	var args []string
 	add := func(condition bool, flag string) {
@@ -108,6 +108,9 @@ func configure(c spec.ProxyConfig, minor int) []string {
 		timeout(c.Conntrack.UDPStream, "udp-timeout-stream")
 		add(c.Conntrack.TCPBeLiberal, "--conntrack-tcp-be-liberal")
 	}
+	add(c.NodePortsOnPrimary && minor >= 31, "--nodeport-addresses=primary")
+	add(c.MasqueradeBit > 0, fmt.Sprintf("--iptables-masquerade-bit=%d", c.MasqueradeBit))
+	add(c.MetricsAddress.IsValid(), "--metrics-bind-address="+c.MetricsAddress.String())
 	return args
 }
 

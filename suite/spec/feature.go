@@ -58,6 +58,8 @@ const (
 	UnusedClusterIPsDropped Feature = "unused-clusterips-dropped"
 	// NodePortAnyLocalAddress: NodePorts answer on every address of the node, not only its primary one.
 	NodePortAnyLocalAddress Feature = "nodeport-any-local-address"
+	// PrimaryNodePorts: an administrator can limit NodePorts to the primary addresses of each node.
+	PrimaryNodePorts Feature = "primary-nodeports"
 	// NodePortLocalhost: NodePorts answer on 127.0.0.1.
 	NodePortLocalhost Feature = "nodeport-localhost"
 	// OpensFirewall: the proxier's own traffic passes a FORWARD chain whose policy is DROP, and its health-check ports
@@ -78,6 +80,10 @@ const (
 	// ConntrackSettings: the proxier also sets how long the node remembers UDP flows, and whether segments outside of the
 	// window are valid.
 	ConntrackSettings Feature = "conntrack-settings"
+	// MasqueradeBit: an administrator can choose the bit of the packet mark that requests masquerading.
+	MasqueradeBit Feature = "masquerade-bit"
+	// Metrics: the proxier serves Prometheus metrics and the name of its mode at an address that an administrator chooses.
+	Metrics Feature = "metrics"
 	// SelfHealing: the proxier restores rules that another program has deleted, without a change of the cluster.
 	SelfHealing Feature = "self-healing"
 )
@@ -153,6 +159,9 @@ var options = map[Feature]string{
 	UDPDrains:               "https://kep.k8s.io/1669",
 	ConntrackTimeouts:       proxyConfig,
 	ConntrackSettings:       proxyConfig,
+	PrimaryNodePorts:        proxyConfig,
+	MasqueradeBit:           proxyConfig,
+	Metrics:                 proxyConfig,
 	SelfHealing:             proxyConfig,
 }
 
@@ -204,7 +213,7 @@ func KindOf(needs []Feature) (Kind, []string) {
 func Core() FeatureSet {
 	return Features(promises...).With(
 		SourceRanges, Topology, NodeHints, ExternalIPsGate, ClusterIPFromOutside, HealthCheckBody, ConntrackTimeouts,
-		ConntrackSettings, Cleanup,
+		ConntrackSettings, PrimaryNodePorts, Cleanup,
 	)
 }
 
@@ -225,7 +234,8 @@ func AllFeatures() []Feature {
 // that concern packets, and a data path in the kernel.
 func DefaultFeatures() FeatureSet {
 	return ByNetfilter().With(NodePortAnyLocalAddress, NodePortLocalhost, OpensFirewall, DropInvalid).Without(
-		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, ConntrackTimeouts, ConntrackSettings, Cleanup)
+		ClusterIPFromOutside, ExternalIPsGate, HealthCheckBody, ConntrackTimeouts, ConntrackSettings, PrimaryNodePorts,
+		Cleanup)
 }
 
 // FeatureSet is a set of features.

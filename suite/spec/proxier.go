@@ -3,6 +3,7 @@
 package spec
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -113,6 +114,8 @@ type ProxyConfig struct {
 	MasqueradeAll bool
 	// NodePortAddresses limits NodePorts to local addresses inside these ranges. Empty means all local addresses.
 	NodePortAddresses []netip.Prefix
+	// NodePortsOnPrimary limits NodePorts to the node's primary addresses (PrimaryNodePorts).
+	NodePortsOnPrimary bool
 	// NoExternalIPs makes the proxier ignore spec.externalIPs.
 	NoExternalIPs bool
 	// NoLocalhostNodePorts turns 127.0.0.1:nodePort off in a proxier that would serve it.
@@ -122,12 +125,20 @@ type ProxyConfig struct {
 	IPVSScheduler string
 	// IPVSStrictARP keeps nodes from answering ARP for Service addresses, which IPVS nodes own.
 	IPVSStrictARP bool
+	// MasqueradeBit is the number of the bit of the packet mark that requests masquerading (MasqueradeBit). Zero means
+	// 14. Proxiers without MasqueradeMark ignore it.
+	MasqueradeBit int
+	// MetricsAddress is where the proxier serves its metrics (Metrics). Not valid means the proxier's default.
+	MetricsAddress netip.AddrPort
 	// Conntrack are settings of connection tracking.
 	Conntrack ConntrackConfig
 	// SyncPeriod is how often the proxier checks what it has programmed. A proxier that has had changes to program for
 	// twice as long is not healthy. Zero means 30 s.
 	SyncPeriod time.Duration
 }
+
+// MasqueradeMark returns the packet mark that requests masquerading.
+func (c ProxyConfig) MasqueradeMark() uint32 { return 1 << cmp.Or(c.MasqueradeBit, 14) }
 
 // ConntrackConfig holds settings of the node's connection tracking. The zero value of each field is the default of
 // Kubernetes.

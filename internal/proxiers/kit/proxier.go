@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/viplab/viplab/internal/proxiers/conntrack"
@@ -120,6 +121,12 @@ func (p *Proxier) probe(ctx context.Context, families ...lab.Family) error {
 func (p *Proxier) Start(ctx context.Context, node spec.Node) (spec.Instance, error) {
 	if err := p.probe(ctx, node.Families...); err != nil {
 		return nil, err
+	}
+	if node.Config.NodePortsOnPrimary {
+		for _, f := range node.Families {
+			a := node.Host.Addr(f)
+			node.Config.NodePortAddresses = append(node.Config.NodePortAddresses, netip.PrefixFrom(a, a.BitLen()))
+		}
 	}
 	in := &instance{
 		proxier: p, node: node, events: &Recorder{node: node.Name, log: node.Log},

@@ -16,20 +16,17 @@ type Chain struct {
 // Add appends a rule.
 func (c *Chain) Add(parts ...Part) { c.Rules = append(c.Rules, NewRule(parts...)) }
 
-// MasqueradeMark is the bit of the packet mark that requests masquerading: bit 14, kube-proxy's default.
-const MasqueradeMark = 1 << 14
-
-// AddMasquerade appends the rules that masquerade marked packets. They clear the mark first, because the packet may
-// pass again inside the packet of a tunnel.
-func (c *Chain) AddMasquerade(masquerade Part) {
-	c.Add(NotMarked(MasqueradeMark), Return)
-	c.Add(Part(fmt.Sprintf("-j MARK --xor-mark %#x", MasqueradeMark)))
+// AddMasquerade appends the rules that masquerade packets with a mark. They clear the mark first, because the packet
+// may pass again inside the packet of a tunnel.
+func (c *Chain) AddMasquerade(mark uint32, masquerade Part) {
+	c.Add(NotMarked(mark), Return)
+	c.Add(Part(fmt.Sprintf("-j MARK --xor-mark %#x", mark)))
 	c.Add(Comment("kubernetes service traffic requiring SNAT"), masquerade)
 }
 
-// AddForward appends the rules that accept forwarded Service traffic.
-func (c *Chain) AddForward() {
-	c.Add(Comment("kubernetes forwarding rules"), Marked(MasqueradeMark), Accept)
+// AddForward appends the rules that accept forwarded Service traffic. What is to be masqueraded has the mark.
+func (c *Chain) AddForward(mark uint32) {
+	c.Add(Comment("kubernetes forwarding rules"), Marked(mark), Accept)
 	c.Add(Comment("kubernetes forwarding conntrack rule"), State("RELATED,ESTABLISHED"), Accept)
 }
 
