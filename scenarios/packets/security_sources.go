@@ -70,7 +70,7 @@ func markCollision() spec.Scenario {
 				{From: "c1", To: spec.ClusterIPOf("web", 80), Servers: []string{"a2"}, SeenAs: spec.ClientAddr()},
 			}, Check: EachFamily(markedInPod)},
 			{Name: "the node marks the pod's packets", Check: func(ctx context.Context, w spec.World) error {
-				unmark := markOnNode(ctx, w, "c1")
+				unmark := markOnNode(ctx, w, "c1", mark)
 				seenAs := spec.ClientAddr()
 				if w.Features()[spec.MasqueradeMark] {
 					seenAs = spec.NodeAddr("n1")
@@ -97,9 +97,9 @@ func markedInPod(ctx context.Context, w spec.World, family lab.Family) error {
 	return nil
 }
 
-// markOnNode makes n1 mark all packets of a pod as they come in, before any proxier sees them.
-func markOnNode(ctx context.Context, w spec.World, pod string) (unmark func()) {
-	h := spec.Must(w.Host(pod))
+// markOnNode makes n1 mark all packets of a host as they come in, before any proxier sees them.
+func markOnNode(ctx context.Context, w spec.World, host string, mark uint32) (unmark func()) {
+	h := spec.Must(w.Host(host))
 	const table = "inet viplab-marks"
 	var script strings.Builder
 	fmt.Fprintf(&script, "add table %s; add chain %[1]s early { type filter hook prerouting priority -150; }\n", table)

@@ -3,9 +3,11 @@
 package packets
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/viplab/viplab/lab"
@@ -72,4 +74,49 @@ func wantDelivered(s stray) error {
 		return errors.New("the client does not get the segment")
 	}
 	return nil
+}
+
+// configuredBit has a Service whose clients are masqueraded only if somebody else marks their packets. Nobody but the
+// scenario uses the router as a client.
+func configuredBit() spec.Scenario {
+	c := Configured()
+	marked := func(name string, mark uint32, seenAs spec.Peer) spec.Step {
+		return spec.Step{Name: name, Check: func(ctx context.Context, w spec.World) error {
+			defer markOnNode(ctx, w, "router", mark)()
+			return w.Expect(ctx, spec.Row{From: "router", To: spec.NodePortAt("n1", "web", 80), Servers: []string{"b1"},
+				SeenAs: seenAs})
+		}}
+	}
+	return spec.Scenario{
+		ID: "masq-bit-configured", Cluster: c,
+		Needs: []spec.Feature{spec.NodePort, spec.ETPLocal, spec.MasqueradeMark, spec.MasqueradeBit},
+		Given: []store.Object{Backend("b1", "n1"), Service("web", NodePort(), ETPLocal())},
+		Steps: []spec.Step{
+			marked("the bit that is the default", spec.ProxyConfig{}.MasqueradeMark(), spec.ClientAddr()),
+			marked("the bit that is configured", c.Proxy.MasqueradeMark(), spec.NodeAddr("n1")),
+		},
+	}
+}
+
+// configuredMetrics asks for two pages of the server for metrics.
+func configuredMetrics() spec.Scenario {
+	c := Configured()
+	return spec.Scenario{
+		ID: "proxier-metrics", Cluster: c, Needs: []spec.Feature{spec.ClusterIP, spec.Metrics}, Given: NearAndFar(),
+		Steps: []spec.Step{{Check: func(ctx context.Context, w spec.World) error {
+			mode := ""
+			for _, f := range []spec.Feature{spec.IPTables, spec.NFTables, spec.IPVS} {
+				if w.Features()[f] {
+					mode = string(f)
+				}
+			}
+			for path, want := range map[string]string{"/metrics": "# TYPE ", "/proxyMode": mode} {
+				page := spec.Try(AskHealth(ctx, w, "n1", path, c.Proxy.MetricsAddress))
+				if page.Code != http.StatusOK || !bytes.Contains(page.Body, []byte(want)) {
+					return fmt.Errorf("n1 answers %d to %s, without %q: %.80q", page.Code, path, want, page.Body)
+				}
+			}
+			return nil
+		}}},
+	}
 }

@@ -94,6 +94,7 @@ func nodeportServed() []spec.Scenario {
 func changes() []spec.Scenario {
 	return []spec.Scenario{
 		lateListedAddress(),
+		onPrimary(),
 		{
 			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(), Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},

@@ -29,3 +29,14 @@ func lateListedAddress() spec.Scenario {
 		}},
 	}
 }
+
+// onPrimary is nodeport-address-filter where an administrator names the primary addresses without their ranges.
+func onPrimary() spec.Scenario {
+	nodePort := spec.NodePortAt("n1", "web", 80)
+	return spec.Scenario{
+		ID: "nodeport-primary", Cluster: Configured(), Needs: []spec.Feature{spec.NodePort, spec.PrimaryNodePorts},
+		Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},
+		Steps: []spec.Step{{Rows: append(FromEach(spec.Row{To: nodePort, Servers: []string{"a2"}}, "client", "c1", "n1"),
+			FromEach(spec.Row{To: nodePort.AtAddr(spec.Secondary), Want: spec.Refused}, "client", "c1", "n1")...)}},
+	}
+}

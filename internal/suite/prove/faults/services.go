@@ -24,7 +24,7 @@ var configFaults = []Fault{
 		Description: "NodePorts are on all addresses, although an administrator wants them on some.",
 		// kube-proxy's nftables mode serves them on the primary addresses by default
 		Proxiers: slices.Concat(kubeChains, virtualServers, []string{"nftables", "userspace"}),
-		Config:   func(c *spec.ProxyConfig) { c.NodePortAddresses = nil }},
+		Config:   func(c *spec.ProxyConfig) { c.NodePortAddresses, c.NodePortsOnPrimary = nil, false }},
 	{Name: "masquerade-all-ignored",
 		Description: "Service traffic keeps its source, although an administrator wants all of it to come from the node.",
 		// relays always do it
