@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
-	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -163,15 +162,7 @@ func withoutNodePorts(s *corev1.Service) {
 // nobodyAnswers asks the network who has the address of the load balancer.
 func nobodyAnswers(ctx context.Context, w spec.World) error {
 	for _, f := range w.Lab().Stack().Families() {
-		vip := spec.Must(w.Resolve(spec.IngressOf("web", 80), f, "tcp"))
-		fences := []netip.Addr{}
-		for _, n := range w.Lab().Nodes() {
-			fences = append(fences, n.Addr(f))
-		}
-		owner := spec.Must(traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), fences...))
-		if owner != nil {
-			return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
-		}
+		spec.TryDo(NobodyAnswersFor(ctx, w, spec.Must(w.Resolve(spec.IngressOf("web", 80), f, "tcp")).Addr()))
 	}
 	return nil
 }

@@ -46,7 +46,30 @@ func ipvs() []spec.Scenario {
 				)
 			}}},
 		},
+		strictARP(),
 	}...)
+}
+
+// strictARP has an address of each kind. (For IPv6 no node answers in any case: the device is down.)
+func strictARP() spec.Scenario {
+	externalIP, loadBalancer := ExternalIP(218), LoadBalancerIP(218)
+	return spec.Scenario{
+		ID: "rs-ipvs-strict-arp", Families: []lab.Family{lab.V4},
+		Cluster: &spec.ClusterConfig{Proxy: spec.ProxyConfig{IPVSStrictARP: true}, Nodes: []string{"n1"}},
+		Needs:   append([]spec.Feature{spec.LoadBalancer, spec.ExternalIPs}, ipvsNeeds...),
+		Given: []store.Object{Backend("a2", "n2"),
+			Service("web", LoadBalancer(), ExternalIPs(externalIP.V4, externalIP.V6))},
+		Steps: []spec.Step{{
+			Do:   IngressViaN1("web", loadBalancer.V4, loadBalancer.V6),
+			Rows: []spec.Row{{From: "client", To: loadBalancer, Servers: []string{"a2"}}},
+			Check: func(ctx context.Context, w spec.World) error {
+				for _, to := range []spec.Target{spec.ClusterIPOf("web", 80), externalIP, loadBalancer} {
+					spec.TryDo(NobodyAnswersFor(ctx, w, spec.Must(w.Resolve(to, lab.V4, "tcp")).Addr()))
+				}
+				return nil
+			},
+		}},
+	}
 }
 
 func objectsOfWeb(ctx context.Context, w spec.World, f lab.Family) error {

@@ -84,7 +84,7 @@ func security() []spec.Scenario {
 				)...)
 			}}},
 		},
-		localnetGuard(), spoofedPodSource(), markCollision(), configuredBit(), configuredMetrics(),
+		localnetGuard(), spoofedPodSource(), markCollision(), configuredBit(), configuredMetrics(), hiddenDaemon(),
 	}
 }
 

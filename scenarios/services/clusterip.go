@@ -12,7 +12,6 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/observe"
-	"github.com/viplab/viplab/lab/traffic"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -249,11 +248,7 @@ func isVirtual() spec.Scenario {
 					return fmt.Errorf("an interface of %s owns %s", n.Name(), vip.Addr())
 				}
 			}
-			owner := spec.Must(traffic.Resolve(ctx, w.Lab().Client().NS, "eth0", vip.Addr(), w.Lab().Node("n3").Addr(family)))
-			if owner != nil {
-				return fmt.Errorf("%s answers for %s on the network", owner, vip.Addr())
-			}
-			return nil
+			return NobodyAnswersFor(ctx, w, vip.Addr())
 		})}},
 	}
 }

@@ -95,6 +95,7 @@ func changes() []spec.Scenario {
 	return []spec.Scenario{
 		lateListedAddress(),
 		onPrimary(),
+		secondUplink(),
 		{
 			ID: "nodeport-address-filter", Cluster: OnPrimaryAddresses(), Needs: []spec.Feature{spec.NodePort},
 			Given: []store.Object{Pod("c1", "n1"), Backend("a2", "n2"), Service("web", NodePort())},

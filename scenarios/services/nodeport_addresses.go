@@ -40,3 +40,31 @@ func onPrimary() spec.Scenario {
 			FromEach(spec.Row{To: nodePort.AtAddr(spec.Secondary), Want: spec.Refused}, "client", "c1", "n1")...)}},
 	}
 }
+
+// secondUplink has a client that reaches n1 by a device of its own. The Services come once the device is there.
+func secondUplink() spec.Scenario {
+	const near, far = 30360, 30361
+	n1, client := ExternalIP(216), ExternalIP(217)
+	to := func(port uint16, server string) []spec.Row {
+		at := n1
+		at.Port = port
+		return []spec.Row{
+			{From: "client", Source: client, To: at, Servers: []string{server}},
+			{From: "client", To: spec.HostAt("n1", port), Servers: []string{server}},
+			{From: "n1", To: at, Servers: []string{server}},
+		}
+	}
+	return spec.Scenario{
+		ID: "nodeport-second-uplink", NodePorts: []uint16{near, far},
+		Needs: []spec.Feature{spec.NodePort, spec.NodePortAnyLocalAddress},
+		Given: []store.Object{Backend("b1", "n1", App("near")), Backend("a2", "n2", App("far"))},
+		Steps: []spec.Step{{
+			Do: []spec.Action{
+				Uplink("n1", n1, client),
+				Apply(Service("near", NodePort(), NodePorts(near))),
+				Apply(Service("far", NodePort(), NodePorts(far))),
+			},
+			Rows: append(to(near, "b1"), to(far, "a2")...),
+		}},
+	}
+}
