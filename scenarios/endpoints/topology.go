@@ -58,19 +58,29 @@ func topology() []spec.Scenario {
 		{
 			ID: "topo-node-relabel", Cluster: &spec.ClusterConfig{Nodes: []string{"n1"}},
 			Needs: []spec.Feature{spec.ClusterIP, spec.Topology},
-			Given: append(clientsAndBackends(), Service("web", Selecting(""))),
+			Given: append(clientsAndBackends(), Service("web", Selecting("")), Service("named", Selecting(""))),
 			Steps: []spec.Step{
 				{
 					Name: "n1 is in the east",
 					Do: []spec.Action{Slice("all", "web", "", 8080,
-						SliceEndpoint{Host: "a1", ForZones: []string{"east"}}, SliceEndpoint{Host: "a2", ForZones: []string{"west"}})},
+						SliceEndpoint{Host: "a1", ForZones: []string{"east"}}, SliceEndpoint{Host: "a2", ForZones: []string{"west"}}),
+						Slice("named", "named", "", 8080,
+							SliceEndpoint{Host: "a1", ForNodes: []string{"n1"}, ForZones: []string{"east"}},
+							SliceEndpoint{Host: "a2", ForNodes: []string{"n2"}, ForZones: []string{"west"}})},
 					Rows: []spec.Row{only("c1", "web", "a1")},
 				},
 				{Name: "n1 is in the west", Do: []spec.Action{Zone("n1", "west")}, Rows: []spec.Row{only("c1", "web", "a2")}},
-				{Name: "n1 is in no zone", Do: []spec.Action{Zone("n1", "")}, Rows: []spec.Row{even("c1", "web", "a1", "a2")}},
+				{Name: "n1 is in no zone", Do: []spec.Action{Zone("n1", "")},
+					Rows: []spec.Row{even("c1", "web", "a1", "a2"), onNodesWithHints(only("c1", "named", "a1"))}},
 			},
 		},
 	}
+}
+
+// onNodesWithHints limits a row to proxiers that know node hints.
+func onNodesWithHints(r spec.Row) spec.Row {
+	r.If = spec.NodeHints
+	return r
 }
 
 func topoPreferSameNode() spec.Scenario {
