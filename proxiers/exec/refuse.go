@@ -28,18 +28,18 @@ var writers = []string{
 // unless the call is for a family that is not refused. A word of each call names the family, or a line of nft's input.
 const refuse = `#!/bin/sh
 refused='%s' folder='%s'
-of=all input=
+of=v input=
 case ${0##*/} in
-ip6tables*) of=6 ;;
-iptables*) of=4 ;;
+ip6tables*) of=v6 ;;
+iptables*) of=v4 ;;
 nft)
 	case "$*" in *"-f -"*) input=$(cat) ;; esac
-	case " $* $input" in *" ip6 "*) of=6 ;; *" ip "*) of=4 ;; esac
+	case " $* $input" in *" ip6 "*) of=v6 ;; *" ip "*) of=v4 ;; esac
 	;;
 esac
-case "all $refused" in
+case "$refused" in
 *"$of"*)
-	echo >>"$folder/refused"
+	echo "$of" >>"$folder/refused"
 	echo "$0: Resource temporarily unavailable" >&2
 	exit 4
 	;;
@@ -125,12 +125,14 @@ func writerFiles() map[string]string {
 	return files
 }
 
-func (r *refusal) Writes() int {
-	info, err := os.Stat(filepath.Join(r.folder, "refused"))
-	if err != nil {
-		return 0
+func (r *refusal) Writes(f lab.Family) (n int) {
+	record, _ := os.ReadFile(filepath.Join(r.folder, "refused")) // cover made it
+	for line := range strings.Lines(string(record)) {
+		if strings.HasPrefix(f.String(), strings.TrimSpace(line)) { // "v" counts for both
+			n++
+		}
 	}
-	return int(info.Size())
+	return n
 }
 
 func (r *refusal) End() error {

@@ -4,8 +4,9 @@ package mechanisms
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
+	"github.com/viplab/viplab/lab"
 	. "github.com/viplab/viplab/scenarios/fixture"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -28,7 +29,7 @@ func writesRefused() spec.Scenario {
 				RunActions(ctx, w, Readiness("d3", true), Readiness("d2", false))
 				for range refusedChanges {
 					RunActions(ctx, w, Apply(Service("passing", Selecting("web"))))
-					spec.TryDo(refused(ctx, refusal))
+					spec.TryDo(refused(ctx, w, refusal))
 					RunActions(ctx, w, Delete("Service", "passing"))
 					spec.TryDo(t.Rounds(ctx, 2))
 				}
@@ -46,18 +47,18 @@ func writesRefused() spec.Scenario {
 // refusedChanges is how many changes meet a node that refuses writes: the first one may find a sync under way.
 const refusedChanges = 3
 
-// refused returns when more writes have been refused and no others follow. One sync of a family may be many writes.
-func refused(ctx context.Context, refusal spec.Refusal) error {
-	before, last := refusal.Writes(), -1
+// refused returns when more writes of each family have been refused.
+func refused(ctx context.Context, w spec.World, refusal spec.Refusal) error {
+	before := map[lab.Family]int{}
+	for _, f := range w.Lab().Stack().Families() {
+		before[f] = refusal.Writes(f)
+	}
 	return Eventually(ctx, func(context.Context) error {
-		switch n := refusal.Writes(); n {
-		case before:
-			return errors.New("the proxier has not tried to write rules")
-		case last:
-			return nil
-		default:
-			last = n
-			return errors.New("the proxier goes on trying to write rules")
+		for f, n := range before {
+			if refusal.Writes(f) == n {
+				return fmt.Errorf("the proxier has not tried to write rules for %s", f)
+			}
 		}
+		return nil
 	})
 }

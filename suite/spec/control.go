@@ -34,8 +34,8 @@ type Control interface {
 
 // Refusal is the time in which a node refuses what a program writes.
 type Refusal interface {
-	// Writes returns the number of writes that were refused so far.
-	Writes() int
+	// Writes returns how many writes of a family were refused so far.
+	Writes(f lab.Family) int
 	// End lets the program write again.
 	End() error
 }

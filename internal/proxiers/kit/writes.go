@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,12 +19,12 @@ import (
 // writes are what an instance writes to the kernel. It implements spec.Refusal.
 type writes struct {
 	refused atomic.Pointer[[]lab.Family] // nil means none, and an empty list all
-	count   atomic.Int64
+	count   sync.Map                     // of refused writes, by family: *atomic.Int64
 }
 
 // RefuseWrites implements spec.WriteRefuser.
 func (in *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec.Refusal, error) {
-	in.writes.count.Store(0)
+	in.writes.count.Clear()
 	in.writes.refused.Store(&families)
 	return &in.writes, nil
 }
@@ -34,7 +35,12 @@ func (w *writes) refuse(f lab.Family) bool {
 	return refused != nil && (len(*refused) == 0 || slices.Contains(*refused, f))
 }
 
-func (w *writes) Writes() int { return int(w.count.Load()) }
+func (w *writes) Writes(f lab.Family) int { return int(w.counter(f).Load()) }
+
+func (w *writes) counter(f lab.Family) *atomic.Int64 {
+	counter, _ := w.count.LoadOrStore(f, new(atomic.Int64))
+	return counter.(*atomic.Int64)
+}
 
 func (w *writes) End() error {
 	w.refused.Store(nil)
@@ -52,7 +58,7 @@ type guarded struct {
 func (g *guarded) Program(ctx context.Context, state *model.State, at Place) error {
 	err := errors.New("the node refuses every write")
 	if g.writes.refuse(g.family) {
-		g.writes.count.Add(1)
+		g.writes.counter(g.family).Add(1)
 	} else {
 		err = g.Mechanism.Program(ctx, state, at)
 	}
