@@ -125,7 +125,7 @@ func (i *instance) Apply(ctx context.Context, want *store.Snapshot) error {
 	return nil
 }
 
-// BreakWatches implements spec.Watcher.
+// BreakWatches implements spec.Instance.
 func (i *instance) BreakWatches() (resume func()) {
 	answer := i.watches.Break()
 	return func() { answer(i.node.Store.Snapshot().Revision) }

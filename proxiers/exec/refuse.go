@@ -58,7 +58,7 @@ type refusal struct {
 	files   []string // those that are covered
 }
 
-// RefuseWrites implements spec.WriteRefuser. It covers the writers in the mount namespace of the process. A process
+// RefuseWrites implements spec.Instance. It covers the writers in the mount namespace of the process. A process
 // that writes by netlink alone is not refused.
 func (i *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec.Refusal, error) {
 	if len(families) == 0 {

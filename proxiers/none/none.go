@@ -28,7 +28,7 @@ func (p proxier) Other() spec.Proxier { return p }
 
 func (proxier) Start(context.Context, spec.Node) (spec.Instance, error) { return instance{}, nil }
 
-type instance struct{}
+type instance struct{ spec.Undisturbed }
 
 func (instance) Apply(context.Context, *store.Snapshot) error { return nil }
 func (instance) Stop(context.Context) error                   { return nil }

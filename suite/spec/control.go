@@ -40,11 +40,6 @@ type Refusal interface {
 	End() error
 }
 
-// WriteRefuser is an Instance of which Control can refuse the writes. RefuseWrites may be called during Apply.
-type WriteRefuser interface {
-	RefuseWrites(ctx context.Context, families ...lab.Family) (Refusal, error)
-}
-
 // Traffic is the traffic that During sends while its function runs.
 type Traffic interface {
 	// Rounds returns when each row has been probed n more times, or has failed.

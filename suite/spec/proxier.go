@@ -33,8 +33,8 @@ type Proxier interface {
 	Start(ctx context.Context, node Node) (Instance, error)
 }
 
-// Instance is a proxier on one node. Its methods are not called concurrently. It ends with one call of Stop, Kill or
-// Cleanup, and no method is called after that.
+// Instance is a proxier on one node. Its methods are not called concurrently, except RefuseWrites. It ends with one call
+// of Stop, Kill or Cleanup, and no method is called after that.
 type Instance interface {
 	// Apply makes the node serve the whole state, and returns when packets show it. An error is a failure of the
 	// proxier; the caller retries with the newest state. Apply of an unchanged state changes nothing that a packet can
@@ -50,13 +50,22 @@ type Instance interface {
 	// Cleanup ends the proxier, removes everything that it and earlier instances programmed on the node, and changes
 	// nothing else. It returns an error if the implementation cannot do that; others declare the feature Cleanup.
 	Cleanup(ctx context.Context) error
+	// BreakWatches ends the program's watches of the API and withholds answers until the caller calls resume. The API then
+	// tells watches from before that they are too old.
+	BreakWatches() (resume func())
+	// RefuseWrites makes all that the program writes for some families fail (Control). It may be called during Apply.
+	RefuseWrites(ctx context.Context, families ...lab.Family) (Refusal, error)
 }
 
-// Watcher is an Instance that reads the cluster's state from an API server.
-type Watcher interface {
-	// BreakWatches ends the watches and withholds answers until the caller calls resume. The API then tells watches from
-	// before that they are too old.
-	BreakWatches() (resume func())
+// Undisturbed implements BreakWatches and RefuseWrites for an Instance without watches, whose writes cannot be refused.
+type Undisturbed struct{}
+
+// BreakWatches does nothing.
+func (Undisturbed) BreakWatches() (resume func()) { return func() {} }
+
+// RefuseWrites returns a HarnessError.
+func (Undisturbed) RefuseWrites(context.Context, ...lab.Family) (Refusal, error) {
+	return nil, HarnessErrorf("the program's writes cannot be refused")
 }
 
 // Node is the node that a proxier runs on.

@@ -27,6 +27,8 @@ import (
 
 // instance is a proxier on one node.
 type instance struct {
+	spec.Undisturbed
+
 	proxier  *Proxier
 	node     spec.Node
 	events   *Recorder

@@ -22,7 +22,7 @@ type writes struct {
 	count   sync.Map                     // of refused writes, by family: *atomic.Int64
 }
 
-// RefuseWrites implements spec.WriteRefuser.
+// RefuseWrites implements spec.Instance.
 func (in *instance) RefuseWrites(_ context.Context, families ...lab.Family) (spec.Refusal, error) {
 	in.writes.count.Clear()
 	in.writes.refused.Store(&families)

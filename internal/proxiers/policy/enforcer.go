@@ -65,6 +65,8 @@ func (p proxier) Start(_ context.Context, node spec.Node) (spec.Instance, error)
 
 // instance is an enforcer on one node.
 type instance struct {
+	spec.Undisturbed
+
 	node       spec.Node
 	compiler   Compiler
 	mechanisms []Mechanism

@@ -104,10 +104,7 @@ func (a *agent) withhold(ctx context.Context) (resume func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	watch := func() {}
-	if w, ok := a.instance.(spec.Watcher); ok {
-		watch = w.BreakWatches()
-	}
+	watch := a.instance.BreakWatches()
 	return sync.OnceFunc(func() { watch(); <-a.applying }), nil
 }
 

@@ -82,11 +82,7 @@ func (c control) RefuseWrites(ctx context.Context, families ...lab.Family) (spec
 	if err != nil {
 		return nil, err
 	}
-	instance, ok := (*a).instance.(spec.WriteRefuser)
-	if !ok {
-		return nil, spec.HarnessErrorf("%s: %s has no RefuseWrites", c.node, c.fleet.program.Name())
-	}
-	return instance.RefuseWrites(ctx, families...)
+	return (*a).instance.RefuseWrites(ctx, families...)
 }
 
 func (c control) start(ctx context.Context, p spec.Proxier, gate <-chan struct{}) error {

@@ -40,12 +40,14 @@ func (d diary) Name() string        { return d.name }
 func (d diary) Other() spec.Proxier { return diary{d.Proxier, "other", d.book} }
 
 func (d diary) Start(_ context.Context, n spec.Node) (spec.Instance, error) {
-	in := diaryInstance{d, n.Name == "n1"}
+	in := diaryInstance{diary: d, kept: n.Name == "n1"}
 	in.note("start")
 	return in, nil
 }
 
 type diaryInstance struct {
+	spec.Undisturbed
+
 	diary diary
 	kept  bool
 }

@@ -48,6 +48,8 @@ func (b bad) Start(_ context.Context, node spec.Node) (spec.Instance, error) {
 }
 
 type badInstance struct {
+	spec.Undisturbed
+
 	b    bad
 	node spec.Node
 	n    int64

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -150,25 +149,13 @@ type faultyInstance struct {
 	heard *store.Snapshot // the state that a deaf proxier last heard of
 }
 
-// BreakWatches implements spec.Watcher.
+// BreakWatches implements spec.Instance.
 func (i *faultyInstance) BreakWatches() (resume func()) {
 	if i.fault.Deaf {
 		i.touched.Add(1)
 		i.heard = i.node.Store.Snapshot()
 	}
-	if w, ok := i.Instance.(spec.Watcher); ok {
-		return w.BreakWatches()
-	}
-	return func() {}
-}
-
-// RefuseWrites implements spec.WriteRefuser.
-func (i *faultyInstance) RefuseWrites(ctx context.Context, families ...lab.Family) (spec.Refusal, error) {
-	refuser, ok := i.Instance.(spec.WriteRefuser)
-	if !ok {
-		return nil, spec.HarnessErrorf("%s: the proxier has no RefuseWrites", i.node.Name)
-	}
-	return refuser.RefuseWrites(ctx, families...)
+	return i.Instance.BreakWatches()
 }
 
 // Apply applies the proxier's view of the cluster, which may be newer than want.

@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 
 // listener is a proxier that keeps the last applied state.
 type listener struct {
+	spec.Undisturbed
+
 	told  *store.Snapshot
 	store *store.Store
 	err   error
