@@ -33,8 +33,8 @@ type Proxier interface {
 	Start(ctx context.Context, node Node) (Instance, error)
 }
 
-// Instance is a proxier on one node. Its methods are not called concurrently, except RefuseWrites. It ends with one call
-// of Stop, Kill or Cleanup, and no method is called after that.
+// Instance is a proxier on one node. Its methods are not called concurrently, except RefuseWrites. It ends with one
+// call of Stop, Kill or Cleanup, and no method is called after that.
 type Instance interface {
 	// Apply makes the node serve the whole state, and returns when packets show it. An error is a failure of the
 	// proxier; the caller retries with the newest state. Apply of an unchanged state changes nothing that a packet can
