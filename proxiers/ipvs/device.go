@@ -74,11 +74,11 @@ func (d *device) add(a netip.Addr) error {
 	return nil
 }
 
-// ready returns when the node accepts packets to all addresses of the device.
-func (d *device) ready(ctx context.Context) error {
+// ready returns when the node accepts packets to all addresses of the device. The kernel takes milliseconds for that.
+func (d *device) ready() error {
 	late := d.late
 	d.late = nil
-	return link.Ready(ctx, d.ns, late...)
+	return link.Ready(context.Background(), d.ns, late...)
 }
 
 // local reports whether the node accepts packets to an address.

@@ -61,7 +61,7 @@ func (f *family) Program(ctx context.Context, state *model.State, at kit.Place) 
 		f.want.touchAll(f.kernel)
 	}
 	f.known = false
-	if err := f.kernel.commit(ctx, f.want); err != nil {
+	if err := f.kernel.commit(f.want); err != nil {
 		return err
 	}
 	f.known = true

@@ -138,7 +138,7 @@ func (k *kernel) sampleIntact() (bool, error) {
 // commit updates the touched things. It adds entries of sets first and removes them last, so that no packet reaches a
 // virtual server before the rules know whether to masquerade or drop it. It adds an address after its virtual server,
 // and removes it before.
-func (k *kernel) commit(ctx context.Context, want *desired) error {
+func (k *kernel) commit(want *desired) error {
 	var come, gone []member
 	for m := range want.members.touched {
 		if len(want.members.Ledger[m]) > 0 {
@@ -166,7 +166,7 @@ func (k *kernel) commit(ctx context.Context, want *desired) error {
 			return err
 		}
 	}
-	if err := k.device.ready(ctx); err != nil {
+	if err := k.device.ready(); err != nil {
 		return err
 	}
 	for fr := range want.servers.touched {
@@ -189,7 +189,7 @@ func (k *kernel) remove(ctx context.Context) error {
 		return err
 	}
 	nothing.touchAll(k)
-	if err := k.commit(ctx, nothing); err != nil {
+	if err := k.commit(nothing); err != nil {
 		return err
 	}
 	if err := k.rules.owned().Remove(ctx, k.programs); err != nil {
