@@ -126,7 +126,7 @@ func rulesStay(ctx context.Context, w spec.World, f lab.Family) error {
 }
 
 func countRules(ctx context.Context, w spec.World, f lab.Family) int {
-	n := strings.Count(spec.Must(w.Run(ctx, "n1", IPTables(w, f)+"-save")), "\n-A ")
+	n := strings.Count(saved(ctx, w, "n1", IPTables(w, f)+"-save"), "\n-A ")
 	if n == 0 {
 		spec.TryDo(errors.New("there are no iptables rules"))
 	}

@@ -70,17 +70,8 @@ func policyFrom(manifest string) store.Object {
 // filterOf is the filter table of n1, and the chains of the device that leads to the pod db.
 func filterOf(ctx context.Context, w spec.World, f lab.Family) (t table, toPod, fromPod string) {
 	program := OfFamily(f, "iptables-nft-save", "ip6tables-nft-save")
-	var text string
-	var failed error
-	spec.TryDo(errors.Join(Eventually(ctx, func(ctx context.Context) error {
-		text, failed = w.Run(ctx, "n1", program, "-c", "-t", "filter")
-		if failed != nil && strings.Contains(failed.Error(), "in kernel doesn't exist") {
-			return failed // The set of another scenario's rule was deleted while the program read the rules.
-		}
-		return nil
-	}), failed))
 	device := w.Lab().Node("n1").Ports()[spec.Must(w.Host("db")).Addr(f)]
-	return parseSave(text), "cali-tw-" + device, "cali-fw-" + device
+	return parseSave(saved(ctx, w, "n1", program, "-c", "-t", "filter")), "cali-tw-" + device, "cali-fw-" + device
 }
 
 // workloadChains looks at what leads to the chains of db, and at their rules, in order.

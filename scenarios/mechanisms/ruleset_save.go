@@ -28,7 +28,12 @@ type rule struct {
 
 // save reads a table of a node through the back end that the proxier writes to.
 func save(ctx context.Context, w spec.World, node string, family lab.Family, name string) table {
-	return parseSave(spec.Must(w.Run(ctx, node, IPTables(w, family)+"-save", "-c", "-t", name)))
+	return parseSave(saved(ctx, w, node, IPTables(w, family)+"-save", "-c", "-t", name))
+}
+
+// saved is the output of a save program in a node. Scenarios that share the cluster may change its rules meanwhile.
+func saved(ctx context.Context, w spec.World, node string, command ...string) string {
+	return spec.Must(iptablessave.Read(ctx, func() (string, error) { return w.Run(ctx, node, command...) }))
 }
 
 // parseSave reads the output of iptables-save -c for one table.

@@ -4,12 +4,29 @@
 package iptablessave
 
 import (
+	"context"
 	"fmt"
 	"iter"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
+
+// Read returns the output of save, which runs the save program. The program reads the names of IP sets after the rules
+// that match them. If someone removes a rule and its set in between, the program fails, and Read runs save again, until
+// ctx ends.
+func Read[T string | []byte](ctx context.Context, save func() (T, error)) (T, error) {
+	for {
+		out, err := save()
+		if err == nil || ctx.Err() != nil || !setGone.MatchString(err.Error()) {
+			return out, err
+		}
+	}
+}
+
+// setGone matches the error about a set that was removed (get_set_byid in libxt_set.h of iptables).
+var setGone = regexp.MustCompile(`Set with index \d+ in kernel doesn't exist`)
 
 // Line is a chain or a rule of a table.
 type Line struct {

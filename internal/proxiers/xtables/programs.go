@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/viplab/viplab/internal/lab/iptablessave"
 	"github.com/viplab/viplab/internal/proxiers/kit"
 	"github.com/viplab/viplab/internal/proxiers/nft"
 	"github.com/viplab/viplab/lab"
@@ -110,19 +111,10 @@ func (p *Programs) SaveText(ctx context.Context, tables ...TableName) (all []byt
 	return all, nil
 }
 
-// read runs the save program. The program reads the names of sets after the rules that match them. If another program
-// removes a rule and its set in between, the save program fails, and read runs it again.
+// read runs the save program.
 func (p *Programs) read(ctx context.Context, args ...string) ([]byte, error) {
-	for {
-		out, err := p.run(ctx, nil, p.save, args...)
-		if err == nil || ctx.Err() != nil || !setGone.MatchString(err.Error()) {
-			return out, err
-		}
-	}
+	return iptablessave.Read(ctx, func() ([]byte, error) { return p.run(ctx, nil, p.save, args...) })
 }
-
-// setGone matches the error about a set that was removed (get_set_byid in libxt_set.h of iptables).
-var setGone = regexp.MustCompile(`Set with index \d+ in kernel doesn't exist`)
 
 // Restore carries out transactions. After an error it is unknown which of them succeeded.
 func (p *Programs) Restore(ctx context.Context, all ...*Transaction) error {
