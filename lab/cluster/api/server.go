@@ -29,12 +29,13 @@ import (
 
 // Server serves the Kubernetes API of one store. It is an http.Handler that requires a bearer token with every request.
 type Server struct {
-	store     *store.Store
-	resources map[schema.GroupVersionResource]*resource
-	ordered   []*resource // as discovery lists them
-	events    *memory
-	authority *authority
-	token     string
+	store      *store.Store
+	resources  map[schema.GroupVersionResource]*resource
+	ordered    []*resource // as discovery lists them
+	events     *memory
+	authority  *authority
+	containers Containers // nil: the programs of pods are out of reach
+	token      string
 
 	ctx  context.Context // of everything that is served; ends with Close
 	stop context.CancelFunc
