@@ -70,6 +70,8 @@ func topology() []spec.Scenario {
 					Rows: []spec.Row{only("c1", "web", "a1")},
 				},
 				{Name: "n1 is in the west", Do: []spec.Action{Zone("n1", "west")}, Rows: []spec.Row{only("c1", "web", "a2")}},
+				{Name: "the proxier starts in the west", Do: []spec.Action{Restart("n1")},
+					Rows: []spec.Row{only("c1", "web", "a2")}},
 				{Name: "n1 is in no zone", Do: []spec.Action{Zone("n1", "")},
 					Rows: []spec.Row{even("c1", "web", "a1", "a2"), onNodesWithHints(only("c1", "named", "a1"))}},
 			},

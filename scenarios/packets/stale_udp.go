@@ -206,23 +206,12 @@ func udpProxierAway() spec.Scenario {
 		Given: []store.Object{Pod("c1", "n1"), dnsPod("a2", "n2"), dnsPod("a3", "n3"), dns(NodePort())},
 		Steps: []spec.Step{
 			{Name: "twenty flows", Rows: manyFlows(spec.Row{Servers: both})},
-			{Name: "the proxier of n1 restarts", Do: []spec.Action{restart("n1")},
+			{Name: "the proxier of n1 restarts", Do: []spec.Action{Restart("n1")},
 				Rows: manyFlows(spec.Row{Servers: both, If: spec.InKernel})},
-			{Name: "a2 leaves while it is away", Do: []spec.Action{restart("n1", Readiness("a2", false))},
+			{Name: "a2 leaves while it is away", Do: []spec.Action{Restart("n1", Readiness("a2", false))},
 				Rows: manyFlows(last)},
 		},
 	}
-}
-
-// restart ends the proxier of a node, makes changes, and starts it again.
-func restart(node string, meanwhile ...spec.Action) spec.Action {
-	return spec.Action{Name: "restart the proxier of " + node, Run: func(ctx context.Context, w spec.World) error {
-		if err := w.ProxierControl(node).Kill(ctx); err != nil {
-			return err
-		}
-		RunActions(ctx, w, meanwhile...)
-		return w.ProxierControl(node).Start(ctx)
-	}}
 }
 
 // manyUDP is how many Services a proxier finds when it starts.

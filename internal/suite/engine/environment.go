@@ -78,6 +78,9 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig)
 			return nil, errors.Join(err, env.close(ctx))
 		}
 	}
+	if err := env.giveZones(); err != nil {
+		return nil, errors.Join(spec.HarnessErrorf("label the nodes: %w", err), env.close(ctx))
+	}
 	return env, nil
 }
 
@@ -134,11 +137,19 @@ func (e *environment) equip(n *lab.Node, own spec.ClusterConfig) error {
 	if err := n.SetSysctls(append(patientTracking, own.Sysctls...)...); err != nil {
 		return err
 	}
-	if err := patientIPVS(n); err != nil {
-		return err
-	}
-	return store.Update(e.Store(), "", n.Name(), func(o *corev1.Node) {
-		o.Labels[corev1.LabelTopologyZone] = zones[n.Name()]
+	return patientIPVS(n)
+}
+
+// giveZones labels the nodes with their zones. Programs run already, as when a cloud provider labels new Nodes.
+func (e *environment) giveZones() error {
+	return e.Store().Do(func(tx *store.Tx) error {
+		var errs []error
+		for node, zone := range zones {
+			errs = append(errs, store.Update(tx, "", node, func(o *corev1.Node) {
+				o.Labels[corev1.LabelTopologyZone] = zone
+			}))
+		}
+		return errors.Join(errs...)
 	})
 }
 
