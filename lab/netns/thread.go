@@ -71,8 +71,14 @@ func DoInMany(f func(enter func(*NS) error) error) error {
 // WithMounts runs mount and then f on a thread that is in the namespace and in a new mount namespace. A child that f
 // starts inherits both. The mounts end with the thread and its children.
 func (n *NS) WithMounts(mount, f func() error) error {
+	return OnOwnThread(func() error { return n.withMounts(mount, f) })
+}
+
+// OnOwnThread runs f on a thread that ends afterwards, so f may move it to any namespaces. A child that f starts is in
+// them too.
+func OnOwnThread(f func() error) error {
 	done := make(chan error, 1)
-	onThread(func() { done <- n.withMounts(mount, f) }) // the thread is not unlocked, so it ends
+	onThread(func() { done <- f() }) // the thread is not unlocked, so it ends
 	return <-done
 }
 
@@ -94,9 +100,7 @@ func (n *NS) withMounts(mount, f func() error) error {
 
 // InMounts runs f on a thread in the mount namespace of a process.
 func InMounts(pid int, f func() error) error {
-	done := make(chan error, 1)
-	onThread(func() { done <- inMounts(pid, f) }) // the thread is not unlocked, so it ends
-	return <-done
+	return OnOwnThread(func() error { return inMounts(pid, f) })
 }
 
 func inMounts(pid int, f func() error) error {

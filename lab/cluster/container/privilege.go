@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package container
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// capabilities are those that a program of root keeps: the usual ones of a container but CAP_MKNOD, since a device
+// would lead to the machine.
+var capabilities = []int{
+	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+	unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT,
+	unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP,
+}
+
+// dropPrivileges changes the calling thread to the command's user, without the capabilities that reach beyond the
+// container, for it and all programs that it starts.
+func (c *Command) dropPrivileges() error {
+	keep := capabilities
+	if c.NetAdmin {
+		keep = append(slices.Clone(keep), unix.CAP_NET_ADMIN)
+	}
+	last, err := lastCapability()
+	if err != nil {
+		return err
+	}
+	for n := range last + 1 {
+		if !slices.Contains(keep, n) {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(n), 0, 0, 0); err != nil {
+				return fmt.Errorf("drop capability %d: %w", n, err)
+			}
+		}
+	}
+	if err := forbidKeys(); err != nil {
+		return err
+	}
+	return c.becomeUser(keep)
+}
+
+func lastCapability() (int, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// becomeUser changes user and groups, and then the capabilities that the thread itself still has.
+func (c *Command) becomeUser(keep []int) error {
+	if len(c.Groups) > 0 || c.User != 0 {
+		if err := setGroups(c.Groups); err != nil {
+			return fmt.Errorf("set the groups %v: %w", c.Groups, err)
+		}
+	}
+	id := func(call, id uintptr) error {
+		if _, _, errno := unix.RawSyscall(call, id, id, id); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	if err := id(unix.SYS_SETRESGID, uintptr(c.Group)); err != nil {
+		return fmt.Errorf("become group %d (without root a lab has only group 0): %w", c.Group, err)
+	}
+	if err := id(unix.SYS_SETRESUID, uintptr(c.User)); err != nil {
+		return fmt.Errorf("become user %d (without root a lab has only user 0): %w", c.User, err)
+	}
+	var sets [2]unix.CapUserData // of the capabilities below 32 and above; a program of another user has none
+	if c.User == 0 {
+		for _, n := range keep {
+			sets[n/32].Effective |= 1 << (n % 32)
+			sets[n/32].Permitted |= 1 << (n % 32)
+		}
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if err := unix.Capset(&header, &sets[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return nil
+}
+
+// setGroups is setgroups for the calling thread alone.
+func setGroups(groups []uint32) error {
+	var first unsafe.Pointer
+	if len(groups) > 0 {
+		first = unsafe.Pointer(&groups[0])
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0); errno != 0 {
+		if len(groups) == 0 && errno == unix.EPERM {
+			return nil // without root there are none, and no right to change them
+		}
+		return errno
+	}
+	return nil
+}
+
+// architectures holds the kernel's names of Go's architectures.
+var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
+
+// forbidKeys makes the kernel answer EPERM to the calls that read and change the keys of a user, because no namespace
+// separates those of the machine's root from those of a container's.
+func forbidKeys() error {
+	deny := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
+	load := func(offset uint32) unix.SockFilter { // of a field of seccomp_data
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	var program []unix.SockFilter
+	if native := architectures[runtime.GOARCH]; native != 0 { // other architectures number the calls otherwise
+		program = append(program, load(4),
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: native, Jt: 1}, deny)
+	}
+	program = append(program, load(0))
+	for _, call := range []uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_BPF} {
+		program = append(program,
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1}, deny)
+	}
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	at := uintptr(unsafe.Pointer(&filter))
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, at, 0, 0); err != nil {
+		return fmt.Errorf("forbid the use of keys: %w", err)
+	}
+	return nil
+}
