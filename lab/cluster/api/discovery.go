@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -94,27 +95,39 @@ func (s *Server) resourceList(gv schema.GroupVersion) *metav1.APIResourceList {
 		for _, sub := range r.subresources() {
 			list.APIResources = append(list.APIResources, metav1.APIResource{
 				Name: r.plural + "/" + sub.name, Namespaced: r.namespaced, Kind: sub.gvk.Kind,
-				Group: sub.gvk.Group, Version: sub.gvk.Version, Verbs: subresourceVerbs,
+				Group: sub.gvk.Group, Version: sub.gvk.Version, Verbs: sub.verbs,
 			})
 		}
 	}
 	return list
 }
 
-var subresourceVerbs = []string{"get", "patch", "update"}
-
 type subresource struct {
-	name string
-	gvk  schema.GroupVersionKind
+	name  string
+	gvk   schema.GroupVersionKind
+	verbs []string
 }
 
 func (r *resource) subresources() []subresource {
 	var out []subresource
+	verbs := []string{"get", "patch", "update"}
 	if r.status {
-		out = append(out, subresource{"status", r.gvk})
+		out = append(out, subresource{"status", r.gvk, verbs})
 	}
 	if r.scale {
-		out = append(out, subresource{"scale", scaleKind})
+		out = append(out, subresource{"scale", scaleKind, verbs})
+	}
+	stream, all := []string{"create", "get"}, []string{"create", "delete", "get", "patch", "update"}
+	switch r.gvk {
+	case corev1.SchemeGroupVersion.WithKind("Pod"):
+		return append(out,
+			subresource{"attach", core("PodAttachOptions").WithVersion("v1"), stream},
+			subresource{"exec", core("PodExecOptions").WithVersion("v1"), stream},
+			subresource{"log", r.gvk, []string{"get"}},
+			subresource{"portforward", core("PodPortForwardOptions").WithVersion("v1"), stream},
+			subresource{"proxy", core("PodProxyOptions").WithVersion("v1"), all})
+	case corev1.SchemeGroupVersion.WithKind("Service"):
+		return append(out, subresource{"proxy", core("ServiceProxyOptions").WithVersion("v1"), all})
 	}
 	return out
 }
@@ -163,7 +176,7 @@ func (s *Server) aggregated(gv schema.GroupVersion) apidiscoveryv2.APIVersionDis
 		}
 		for _, sub := range r.subresources() {
 			d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-				Subresource: sub.name, ResponseKind: ptr.To(metav1.GroupVersionKind(sub.gvk)), Verbs: subresourceVerbs,
+				Subresource: sub.name, ResponseKind: ptr.To(metav1.GroupVersionKind(sub.gvk)), Verbs: sub.verbs,
 			})
 		}
 		out.Resources = append(out.Resources, d)

@@ -63,7 +63,7 @@ func TestWhatIsNotServed(t *testing.T) {
 	c := newClient(t, store.Config{}, newService("web"))
 	for _, path := range []string{
 		"/", "/api/v2", "/api/v1/widgets", "/apis/example.com/v1", "/apis/apps/v1/pods", "/api/v1/services/web",
-		"/api/v1/namespaces/default/nodes", "/api/v1/namespaces/default/services/web/proxy", "/api/v1//services",
+		"/api/v1/namespaces/default/nodes", "/api/v1/namespaces/default/services/web/exec", "/api/v1//services",
 		"/api/v1/namespaces/default/services/web/status/more", "/api/v1/namespaces/default/endpoints/web/status",
 	} {
 		c.get(path).says(404, metav1.StatusReasonNotFound, "could not find")

@@ -5,6 +5,7 @@ package api
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ type request struct {
 	resource *resource
 	key      store.Key // the name is empty if all objects are meant; the namespace is, if those of all namespaces are
 	sub      string    // subresource, or empty
+	path     string    // what follows the subresource proxy in the URL: "/..." as it was escaped, or empty
 }
 
 // ServeHTTP answers a request.
@@ -86,9 +88,30 @@ func cutGroupVersion(path string) (gv schema.GroupVersion, rest string, ok bool)
 var errNoSuchPath = &statusError{code: http.StatusNotFound, reason: "NotFound",
 	message: "the server could not find the requested resource"}
 
+// proxyPath matches the URLs that go on behind the name of a subresource.
+var proxyPath = regexp.MustCompile(`^(/api/v1/namespaces/[^/]+/(?:pods|services)/[^/]+/proxy)(?:/|$)`)
+
+// restOf returns a path without its first steps: "/c/d" of "/a/b/c/d" and 2.
+func restOf(path string, steps int) string {
+	for range steps {
+		i := strings.IndexByte(path[1:], '/')
+		if i < 0 {
+			return ""
+		}
+		path = path[i+1:]
+	}
+	return path
+}
+
 // route returns the resource of a URL.
 func (s *Server) route(r *http.Request) (*request, error) {
-	gv, rest, ok := cutGroupVersion(strings.TrimSuffix(r.URL.Path, "/"))
+	out := &request{Request: r}
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if m := proxyPath.FindStringSubmatchIndex(r.URL.Path); m != nil {
+		path = r.URL.Path[:m[3]]
+		out.path = restOf(r.URL.EscapedPath(), strings.Count(path, "/"))
+	}
+	gv, rest, ok := cutGroupVersion(path)
 	if !ok {
 		return nil, errNoSuchPath
 	}
@@ -96,7 +119,6 @@ func (s *Server) route(r *http.Request) (*request, error) {
 	if slices.Contains(parts, "") {
 		return nil, errNoSuchPath
 	}
-	out := &request{Request: r}
 	// Below /namespaces/NAME are the resources in it, unless what follows is a subresource of the Namespace itself.
 	if parts[0] == "namespaces" && len(parts) > 2 && (gv.Group != "" || s.resources[gv.WithResource(parts[2])] != nil) {
 		out.key.Namespace = parts[1]
@@ -133,7 +155,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
 		}
 		return s.scale(w, r)
 	default:
-		return errNoSuchPath
+		serve := s.connections(r)
+		if serve == nil {
+			return errNoSuchPath
+		}
+		return serve(w, r)
 	}
 	if r.Method == http.MethodGet {
 		return s.read(w, r)
@@ -154,6 +180,24 @@ func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
 		return s.deleteCollection(w, r)
 	default:
 		return notAllowed(r)
+	}
+}
+
+// connections returns what serves a subresource that reaches into pods; nil if there is no such subresource.
+func (s *Server) connections(r *request) func(http.ResponseWriter, *request) error {
+	switch r.resource.gvk.Kind + "/" + r.sub {
+	case "Pod/exec", "Pod/attach":
+		return s.execute
+	case "Pod/log":
+		return s.logs
+	case "Pod/portforward":
+		return s.portForward
+	case "Pod/proxy":
+		return s.proxyPod
+	case "Service/proxy":
+		return s.proxyService
+	default:
+		return nil
 	}
 }
 

@@ -40,6 +40,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{T: t, ctx: ctx, cluster: c, server: api.New(c.Store())}
+	w.server.SetContainers(programs{})
 	t.Cleanup(func() {
 		if err := errors.Join(w.server.Close(), c.Close()); err != nil {
 			t.Error(err)
