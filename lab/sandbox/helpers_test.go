@@ -29,7 +29,8 @@ const helperVariable = "SANDBOX_TEST_HELPER"
 // binary, which enters a second sandbox inside the first.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
-		if err := Enter(); err != nil {
+		var err error
+		if passed, err = EnterWith(filesFor(name)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}
@@ -37,6 +38,42 @@ func TestMain(m *testing.M) {
 		os.Exit(helpers[name]())
 	}
 	Main(m)
+}
+
+// passed are the files that the helper got from the machine.
+var passed []*os.File
+
+// filesFor opens what the helper "files" gets: the ends of pipes that say "one" and "two".
+func filesFor(name string) func() ([]*os.File, error) {
+	if name != "files" {
+		return nil
+	}
+	return func() (files []*os.File, err error) {
+		for _, word := range []string{"one", "two"} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprint(w, word)
+			w.Close()
+			files = append(files, r)
+		}
+		return files, nil
+	}
+}
+
+// printFiles prints what the files say, and what a child has in the place of the first one, which it must not inherit.
+func printFiles() int {
+	for _, f := range passed {
+		text, _ := io.ReadAll(f)
+		fmt.Printf("%s ", text)
+	}
+	cmd := exec.Command("sh", "-c", "ls /proc/self/fd/4 2>/dev/null || printf %s \"$(readlink /proc/self/fd/0)\"")
+	cmd.Stdout = os.Stdout
+	if cmd.Run() != nil {
+		return 1
+	}
+	return 0
 }
 
 var helpers = map[string]func() int{
@@ -49,6 +86,7 @@ var helpers = map[string]func() int{
 	"lab":     func() int { return runLab(1) },
 	"labs":    func() int { return runLab(1 << 30) },
 	"reap":    orphanChildren,
+	"files":   printFiles,
 }
 
 // helper returns the command that runs a helper.

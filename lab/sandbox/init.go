@@ -51,10 +51,12 @@ func startProgram() (pid int, err error) {
 	if err := makeWorld(); err != nil {
 		return 0, err
 	}
-	pid, err = syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{
-		Env:   environ(next),
-		Files: []uintptr{0, 1, 2},
-	})
+	files := []uintptr{0, 1, 2}
+	for i := range self.files {
+		unix.CloseOnExec(lifelineFd + 1 + i)
+		files = append(files, uintptr(lifelineFd+1+i))
+	}
+	pid, err = syscall.ForkExec("/proc/self/exe", os.Args, &syscall.ProcAttr{Env: environ(next), Files: files})
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", strings.Join(os.Args, " "), err)
 	}

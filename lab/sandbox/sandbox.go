@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,7 @@ type identity struct {
 	outside  string // the network namespace of the supervisor
 	rootless bool
 	init     string // process number of init on the machine; set in the program only
+	files    int    // how many descriptors EnterWith passes in
 }
 
 var self = identify(os.Getenv(marker))
@@ -106,25 +108,52 @@ func Main(m interface{ Run() int }) {
 // The first interrupt (Ctrl-C) goes to the program; the second ends the sandbox at once. The program is not in the
 // foreground group, so that it gets each interrupt once, and /dev/null replaces a terminal as its standard input.
 func Enter() error {
+	_, err := EnterWith(nil)
+	return err
+}
+
+// EnterWith is Enter for a program that needs files and sockets of the machine. It calls open on the machine, in the
+// supervisor alone, and returns the same files inside. They stay open in all three processes: whoever waits for the
+// end of a lock or of a socket waits for the end of the sandbox.
+func EnterWith(open func() ([]*os.File, error)) ([]*os.File, error) {
 	if Inside() {
-		return os.Unsetenv(marker)
+		files := make([]*os.File, self.files)
+		for i := range files {
+			unix.CloseOnExec(firstFile + i)
+			files[i] = os.NewFile(uintptr(firstFile+i), "passed in")
+		}
+		return files, os.Unsetenv(marker)
+	}
+	var files []*os.File
+	if open != nil {
+		var err error
+		if files, err = open(); err != nil {
+			return nil, err
+		}
 	}
 	runtime.LockOSThread() // Pdeathsig is tied to the forking thread, and this one lives as long as the process
-	code, err := supervise()
+	code, err := supervise(files)
 	if err != nil {
-		return fmt.Errorf("sandbox: %w", err)
+		return nil, fmt.Errorf("sandbox: %w", err)
 	}
 	os.Exit(code)
-	return nil
+	return nil, nil
 }
+
+// firstFile is the program's descriptor of the first file that EnterWith passes in.
+const firstFile = 3
 
 // identify parses a marker. It ignores one without a supervisor outside: the network namespaces must differ.
 func identify(value string) identity {
 	fields := strings.Split(value, ",")
-	if len(fields) != 4 || fields[1] == networkNamespace() {
+	if len(fields) != 5 || fields[1] == networkNamespace() {
 		return identity{}
 	}
 	id := identity{stage: stage(fields[0]), outside: fields[1], rootless: fields[2] == "rootless", init: fields[3]}
+	var err error
+	if id.files, err = strconv.Atoi(fields[4]); err != nil || id.files < 0 {
+		return identity{}
+	}
 	if id.stage != stageInit && id.stage != stageProgram || id.stage == stageInit && os.Getpid() != 1 {
 		return identity{}
 	}
@@ -144,7 +173,7 @@ func environ(next identity) []string {
 			env[i] = "PATH=" + withSbin(path)
 		}
 	}
-	return append(env, fmt.Sprintf("%s=%s,%s,%s,%s", marker, next.stage, next.outside, user, next.init))
+	return append(env, fmt.Sprintf("%s=%s,%s,%s,%s,%d", marker, next.stage, next.outside, user, next.init, next.files))
 }
 
 // withSbin adds the sbin directories to the PATH of an ordinary user. It leaves an empty PATH alone.

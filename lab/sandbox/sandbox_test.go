@@ -109,6 +109,14 @@ func TestStreamsAndArguments(t *testing.T) {
 	}
 }
 
+func TestFilesArePassedIn(t *testing.T) {
+	cmd := helper(t, "files")
+	out, err := cmd.CombinedOutput()
+	if want := "one two /dev/null"; err != nil || string(out) != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
+	}
+}
+
 func TestExitCode(t *testing.T) {
 	for name, want := range map[string]int{"exit": 7, "die": 128 + 9, "reap": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -227,14 +235,14 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 
 func TestAForgedMarkerIsIgnored(t *testing.T) {
 	for _, forged := range []string{
-		"program", "program,1:1,root", "program,1:1,root,2,x", "init,1:1,root,",
-		"program," + networkNamespace() + ",root,2", // a child of the supervisor that is on the machine
+		"program", "program,1:1,root,2", "program,1:1,root,2,0,x", "program,1:1,root,2,x", "program,1:1,root,2,-1",
+		"init,1:1,root,,0", "program," + networkNamespace() + ",root,2,0", // a child of the supervisor that is on the machine
 	} {
 		if got := identify(forged); got != (identity{}) {
 			t.Errorf("%q makes the process %+v", forged, got)
 		}
 	}
-	if got := identify("program,1:1,rootless,7"); got.stage != stageProgram || !got.rootless || got.init != "7" {
+	if got := identify("program,1:1,rootless,7,2"); got.files != 2 || got.stage != stageProgram || !got.rootless || got.init != "7" {
 		t.Errorf("a good marker makes the process %+v", got)
 	}
 }

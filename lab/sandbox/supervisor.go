@@ -18,18 +18,19 @@ import (
 // go command sends it to get the stacks of a stuck test, and the relevant stacks are inside.
 var forwarded = []os.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT}
 
-// lifelineFd is init's descriptor of the socket that it shares with the supervisor: the first of ExtraFiles.
+// lifelineFd is init's descriptor of the socket that it shares with the supervisor: the first of ExtraFiles. The files
+// of EnterWith follow.
 const lifelineFd = 3
 
 const ready = "ready"
 
 // supervise runs the sandbox to its end and returns the exit code for this process.
-func supervise() (int, error) {
+func supervise(files []*os.File) (int, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, forwarded...)
 	defer signal.Stop(signals)
 
-	lifeline, child, err := start()
+	lifeline, child, err := start(files)
 	if err != nil {
 		return 0, err
 	}
@@ -56,10 +57,10 @@ func supervise() (int, error) {
 
 // start starts init and returns the supervisor's end of the lifeline. Root without the capability (in a container) may
 // still be allowed a user namespace, like any other user.
-func start() (*os.File, *exec.Cmd, error) {
-	lifeline, cmd, err := startAs(os.Getuid() != 0)
+func start(files []*os.File) (*os.File, *exec.Cmd, error) {
+	lifeline, cmd, err := startAs(os.Getuid() != 0, files)
 	if errors.Is(err, unix.EPERM) && os.Getuid() == 0 {
-		if lifeline, cmd, err := startAs(true); err == nil {
+		if lifeline, cmd, err := startAs(true, files); err == nil {
 			return lifeline, cmd, nil
 		}
 	}
@@ -69,7 +70,7 @@ func start() (*os.File, *exec.Cmd, error) {
 	return lifeline, cmd, nil
 }
 
-func startAs(rootless bool) (*os.File, *exec.Cmd, error) {
+func startAs(rootless bool, files []*os.File) (*os.File, *exec.Cmd, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
@@ -79,12 +80,12 @@ func startAs(rootless bool) (*os.File, *exec.Cmd, error) {
 
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = environ(identity{stage: stageInit, outside: networkNamespace(), rootless: rootless})
+	cmd.Env = environ(identity{stage: stageInit, outside: networkNamespace(), rootless: rootless, files: len(files)})
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if !isTerminal(os.Stdin) {
 		cmd.Stdin = os.Stdin
 	}
-	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.ExtraFiles = append([]*os.File{theirs}, files...)
 	cmd.SysProcAttr = attributes(rootless)
 	if err := cmd.Start(); err != nil {
 		ours.Close()
