@@ -42,7 +42,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
-		newDoctor())
+		newDoctor(), newUp(), newHold(), newDown(), newLs(), newStatus())
 	return root
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -100,16 +99,12 @@ func (f *rulesFlags) scene(stdin io.Reader) (objects []store.Object, own spec.Cl
 }
 
 func readManifest(file string, stdin io.Reader) ([]store.Object, error) {
-	if file == "-" {
-		text, err := io.ReadAll(stdin)
-		if err != nil {
-			return nil, fmt.Errorf("standard input: %w", err)
-		}
-		return store.Decode("standard input", text)
-	}
-	text, err := os.ReadFile(file)
+	text, err := readFile(file, stdin)
 	if err != nil {
 		return nil, err
+	}
+	if file == "-" {
+		file = "standard input"
 	}
 	return store.Decode(file, text)
 }

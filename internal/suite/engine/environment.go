@@ -27,8 +27,13 @@ import (
 // nodes are the nodes of every cluster that scenarios run in.
 var nodes = []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}, {Name: "n3"}}
 
-// zones are the zones of the nodes. Only topology hints refer to them.
-var zones = map[string]string{"n1": "east", "n2": "west", "n3": "west"}
+// zoneOf returns the zone of a node. Only topology hints refer to zones.
+func zoneOf(node string) string {
+	if node == nodes[0].Name {
+		return "east"
+	}
+	return "west"
+}
 
 // environment is a cluster with a proxier on every node, and maybe an enforcer.
 type environment struct {
@@ -53,12 +58,18 @@ func (r *Run) build(ctx context.Context, p spec.Proxier, own spec.ClusterConfig)
 		return nil, spec.HarnessErrorf("build the cluster: %w", err)
 	}
 	r.takeNote(c.Lab())
-	env := &environment{
-		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(r.options.programs(p)),
-		applyLimit: cmp.Or(r.options.ApplyLimit, machine.Limit(applyLimit)), conntrack: map[string]*observe.Conntrack{},
+	return equipped(ctx, c, r.options, p, own)
+}
+
+// equipped starts the programs on the nodes of a cluster. It closes the cluster if one of them does not start.
+func equipped(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier,
+	own spec.ClusterConfig) (env *environment, err error) {
+	env = &environment{
+		Cluster: c, proxier: newFleet(proxierRole, p), own: own, declared: features(o.programs(p)),
+		applyLimit: cmp.Or(o.ApplyLimit, machine.Limit(applyLimit)), conntrack: map[string]*observe.Conntrack{},
 	}
-	if r.options.Enforcer != nil {
-		env.enforcer = newFleet(enforcerRole, r.options.Enforcer)
+	if o.Enforcer != nil {
+		env.enforcer = newFleet(enforcerRole, o.Enforcer)
 	}
 	if env.stateDir, err = sandbox.TempDir("proxier-"); err != nil {
 		return nil, errors.Join(spec.HarnessErrorf("make a folder for the proxier's state: %w", err), c.Close())
@@ -144,9 +155,9 @@ func (e *environment) equip(n *lab.Node, own spec.ClusterConfig) error {
 func (e *environment) giveZones() error {
 	return e.Store().Do(func(tx *store.Tx) error {
 		var errs []error
-		for node, zone := range zones {
-			errs = append(errs, store.Update(tx, "", node, func(o *corev1.Node) {
-				o.Labels[corev1.LabelTopologyZone] = zone
+		for _, n := range e.Lab().Nodes() {
+			errs = append(errs, store.Update(tx, "", n.Name(), func(o *corev1.Node) {
+				o.Labels[corev1.LabelTopologyZone] = zoneOf(n.Name())
 			}))
 		}
 		return errors.Join(errs...)

@@ -108,7 +108,9 @@ func (s *Server) ServeWithHandler(ctx context.Context, ns *netns.NS, addr string
 }
 
 // ServeOn serves HTTPS on a listener of the caller until the context ends or Close, and closes it then or on error.
-func (s *Server) ServeOn(ctx context.Context, l net.Listener) (*Endpoint, error) { return s.serveOn(ctx, l, s) }
+func (s *Server) ServeOn(ctx context.Context, l net.Listener) (*Endpoint, error) {
+	return s.serveOn(ctx, l, s)
+}
 
 func (s *Server) serveOn(ctx context.Context, l net.Listener, through http.Handler) (*Endpoint, error) {
 	host, _, err := net.SplitHostPort(l.Addr().String())

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/viplab/viplab/internal/live"
+	"github.com/viplab/viplab/internal/live/registry"
+	"github.com/viplab/viplab/lab/sandbox"
+)
+
+// newHold returns the command that "up" starts: it holds the lab. Its sockets are the descriptors from 3 on.
+func newHold() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:    "hold NAME",
+		Short:  "Hold a lab (viplab up starts this)",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := live.Config{Name: args[0]}
+			if err := f.set(&c); err != nil {
+				return err
+			}
+			files, err := sandbox.EnterWith(inherited)
+			if err != nil {
+				return err
+			}
+			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&c.Manifests); err != nil {
+				return fmt.Errorf("read the manifests: %w", err)
+			}
+			return live.Run(cmd.Context(), live.FromFiles(files), c, nil)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// inherited returns the files that "up" has opened, and notes the process that ends the lab with its own end.
+func inherited() ([]*os.File, error) {
+	files := make([]*os.File, len(live.Sockets{}.Files()))
+	for i := range files {
+		fd := uintptr(3 + i)
+		if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d", fd)); errors.Is(err, fs.ErrNotExist) {
+			return nil, errors.New("\"viplab up\" starts this command, which has no use by itself")
+		}
+		files[i] = os.NewFile(fd, "inherited")
+	}
+	folder := live.FromFiles(files).Folder
+	pid := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), registry.Process)
+	return files, os.WriteFile(pid, fmt.Appendln(nil, os.Getpid()), 0o600)
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package control is how a command reaches the process of a lab: by a Unix socket, one connection for each request.
+//
+// The command passes its standard streams along with the request (SCM_RIGHTS, unix(7)). The lab's process writes to
+// them itself, and hands them to the programs that it starts. The reply only says how it ended. When the command ends
+// its side of the connection, or is killed, the request is cancelled.
+package control
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Call is a request as the lab's process sees it.
+type Call struct {
+	Command string
+	args    json.RawMessage
+	// Stdin, Stdout and Stderr are the streams of the command.
+	Stdin, Stdout, Stderr *os.File
+}
+
+// Args decodes the arguments.
+func (c *Call) Args(into any) error {
+	if err := json.Unmarshal(c.args, into); err != nil {
+		return fmt.Errorf("%s: %w", c.Command, err)
+	}
+	return nil
+}
+
+// Handler carries out a request. The result becomes JSON. An ExitError sets the exit code of the command.
+type Handler func(ctx context.Context, call *Call) (result any, err error)
+
+// ExitError is the end of a program with another exit code than 0.
+type ExitError struct{ Code int }
+
+func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
+
+// ErrEnded reports that the lab's process ended before it replied.
+var ErrEnded = errors.New("the lab has ended")
+
+type request struct {
+	Command string          `json:"command"`
+	Args    json.RawMessage `json:"args"`
+}
+
+type reply struct {
+	Error  string          `json:"error,omitempty"`
+	Code   int             `json:"code,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+const streams = 3
+
+// cancelLimit is how long a cancelled request may take to end.
+const cancelLimit = 5 * time.Second
+
+// Do sends a request and waits for its end. args becomes JSON, and result, if not nil, is decoded from it. When the
+// context ends, the request is cancelled.
+func Do(ctx context.Context, socket, command string, args any, stdio [streams]*os.File, result any) error {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	defer conn.Close()
+	if err := send(conn, command, args, stdio); err != nil {
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	}
+	cancelled := context.AfterFunc(ctx, func() {
+		_ = conn.CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(cancelLimit))
+	})
+	defer cancelled()
+	var r reply
+	if err := json.NewDecoder(conn).Decode(&r); err != nil {
+		return errors.Join(ErrEnded, context.Cause(ctx))
+	}
+	switch {
+	case r.Error != "":
+		return errors.New(r.Error)
+	case r.Code != 0:
+		return &ExitError{Code: r.Code}
+	case result != nil && r.Result != nil:
+		return json.Unmarshal(r.Result, result)
+	}
+	return nil
+}
+
+// send sends a request: its length together with the streams, then its text.
+func send(conn *net.UnixConn, command string, args any, stdio [streams]*os.File) error {
+	encoded, err := json.Marshal(args)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(request{Command: command, Args: encoded})
+	if err != nil {
+		return err
+	}
+	length := binary.BigEndian.AppendUint32(nil, uint32(len(text)))
+	rights := unix.UnixRights(int(stdio[0].Fd()), int(stdio[1].Fd()), int(stdio[2].Fd()))
+	if _, _, err := conn.WriteMsgUnix(length, rights, nil); err != nil {
+		return err
+	}
+	_, err = conn.Write(text)
+	return err
+}
+
+// Serve carries out requests until the listener is closed.
+func Serve(ctx context.Context, l *net.UnixListener, handle Handler) {
+	for {
+		conn, err := l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue // a client that went away, or no free descriptor
+		}
+		go serve(ctx, conn, handle)
+	}
+}
+
+func serve(ctx context.Context, conn *net.UnixConn, handle Handler) {
+	defer conn.Close()
+	call, err := receive(conn)
+	if err != nil {
+		answer(conn, nil, fmt.Errorf("read the request: %w", err))
+		return
+	}
+	defer call.close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		_, _ = io.Copy(io.Discard, conn)
+		cancel(errors.New("the command was ended"))
+	}()
+	result, err := handle(ctx, call)
+	answer(conn, result, err)
+}
+
+func (c *Call) close() {
+	c.Stdin.Close()
+	c.Stdout.Close()
+	c.Stderr.Close()
+}
+
+// answer replies. A client that has gone away does not get to know.
+func answer(conn *net.UnixConn, result any, err error) {
+	var r reply
+	exit := (*ExitError)(nil)
+	switch {
+	case errors.As(err, &exit):
+		r.Code = exit.Code
+	case err != nil:
+		r.Error = err.Error()
+	case result != nil:
+		if r.Result, err = json.Marshal(result); err != nil {
+			r.Error = err.Error()
+		}
+	}
+	_ = json.NewEncoder(conn).Encode(r)
+}
+
+// receive reads a request and its streams.
+func receive(conn *net.UnixConn) (*Call, error) {
+	length, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4*streams))
+	n, nr, _, _, err := conn.ReadMsgUnix(length, rights)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filesOf(rights[:nr])
+	if err != nil {
+		return nil, err
+	}
+	call := &Call{Stdin: files[0], Stdout: files[1], Stderr: files[2]}
+	if _, err := io.ReadFull(conn, length[n:]); err != nil {
+		call.close()
+		return nil, err
+	}
+	text := make([]byte, binary.BigEndian.Uint32(length))
+	var r request
+	_, err = io.ReadFull(conn, text)
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if err != nil {
+		call.close()
+		return nil, err
+	}
+	call.Command, call.args = r.Command, r.Args
+	return call, nil
+}
+
+// filesOf returns the files that came with a message.
+func filesOf(rights []byte) (files [streams]*os.File, err error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return files, err
+	}
+	var fds []int
+	for _, m := range messages {
+		more, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return files, err
+		}
+		fds = append(fds, more...)
+	}
+	if len(fds) != streams {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		return files, fmt.Errorf("%d streams came with it, want %d", len(fds), streams)
+	}
+	for i, fd := range fds {
+		files[i] = os.NewFile(uintptr(fd), [...]string{"stdin", "stdout", "stderr"}[i])
+	}
+	return files, nil
+}

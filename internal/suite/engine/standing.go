@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/viplab/viplab/lab/cluster"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// Standing is a cluster with a proxier on every node, and maybe an enforcer, that no scenario uses and that stays until
+// its process ends. Its methods may be called from any goroutine.
+type Standing struct {
+	env *environment
+	mu  sync.RWMutex // held for writing while programs are replaced
+}
+
+// Stand starts the proxier on every node of a cluster, and o.Enforcer if there is one, and returns when they have
+// converged. It closes the cluster on failure. It uses no other option.
+func Stand(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier) (*Standing, error) {
+	for _, program := range o.programs(p) {
+		if err := program.Usable(ctx, c.Lab().Stack().Families()...); err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", program.Name(), err), c.Close())
+		}
+	}
+	env, err := equipped(ctx, c, o, p, spec.ClusterConfig{})
+	if err != nil {
+		return nil, err
+	}
+	s := &Standing{env: env}
+	return s, s.Settle(ctx)
+}
+
+// Cluster returns the cluster.
+func (s *Standing) Cluster() *cluster.Cluster { return s.env.Cluster }
+
+// Settle waits until the programs have programmed the present state of the cluster.
+func (s *Standing) Settle(ctx context.Context) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.env.settle(ctx, s.env.Store().Snapshot().Revision)
+}
+
+// Programs returns the names of the proxier and of the enforcer, which is empty if there is none.
+func (s *Standing) Programs() (proxier, enforcer string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.env.enforcer != nil {
+		enforcer = s.env.enforcer.program.Name()
+	}
+	return s.env.proxier.program.Name(), enforcer
+}
+
+// Features returns what the proxier and the enforcer declare together.
+func (s *Standing) Features() spec.FeatureSet {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.env.declared
+}
+
+// Conntrack returns the conntrack table of a node, or nil if there is no such node.
+func (s *Standing) Conntrack(node string) *observe.Conntrack { return s.env.conntrack[node] }
+
+// Failures returns the error of the newest attempt of each program that has not converged.
+func (s *Standing) Failures() []error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var errs []error
+	for _, f := range s.env.fleets() {
+		for _, a := range f.agents {
+			if err := a.newestFailure(); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %s: %w", a.node, f.role, err))
+			}
+		}
+	}
+	return errs
+}
+
+// Log returns the end of the log of the proxier, or of the enforcer, of all nodes.
+func (s *Standing) Log(enforcer bool) string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	switch {
+	case !enforcer:
+		return s.env.proxier.logs.String()
+	case s.env.enforcer != nil:
+		return s.env.enforcer.logs.String()
+	}
+	return ""
+}
+
+// Dump writes what the proxier has programmed on a node, and then what the enforcer has.
+func (s *Standing) Dump(ctx context.Context, node string, w io.Writer) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.env.settle(ctx, s.env.Store().Snapshot().Revision); err != nil {
+		return err
+	}
+	for _, f := range s.env.fleets() {
+		a := f.agent(node)
+		if a == nil {
+			return fmt.Errorf("%q is not a node", node)
+		}
+		if err := a.dump(ctx, w); err != nil {
+			return fmt.Errorf("%s: %s: %w", node, f.program.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Switch replaces the proxier on every node, and returns when the new one has converged. The old one removes its rules
+// if it can.
+func (s *Standing) Switch(ctx context.Context, p spec.Proxier) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := p.Usable(ctx, s.env.Lab().Stack().Families()...); err != nil {
+		return fmt.Errorf("%s: %w", p.Name(), err)
+	}
+	old := s.env.proxier
+	how := (*agent).stop
+	if old.program.Features()[spec.Cleanup] {
+		how = (*agent).cleanup
+	}
+	if err := old.end(ctx, s.env.applyLimit, how); err != nil {
+		return fmt.Errorf("end %s: %w", old.program.Name(), err)
+	}
+	s.env.proxier = newFleet(proxierRole, p)
+	programs := []spec.Proxier{p}
+	if s.env.enforcer != nil {
+		programs = append(programs, s.env.enforcer.program)
+	}
+	s.env.declared = features(programs)
+	if err := s.env.placeAll(ctx, s.env.proxier); err != nil {
+		return err
+	}
+	return s.env.settle(ctx, s.env.Store().Snapshot().Revision)
+}
+
+// dump writes what the program has programmed. It runs between two calls of Apply.
+func (a *agent) dump(ctx context.Context, w io.Writer) error {
+	select {
+	case a.applying <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-a.applying }()
+	return a.instance.Dump(ctx, w)
+}
+
+// newestFailure returns the error of the newest attempt, nil if it succeeded.
+func (a *agent) newestFailure() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failure
+}
