@@ -22,21 +22,17 @@ var standings = map[Standing]string{Proved: "✓", Missing: "✗", Unclaimed: "�
 // With colour, failures are red.
 func (p *Proof) Write(w io.Writer, colour bool) error {
 	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tfault\tproxier\ttime\tnoticed by")
+	var trials, scenarios []string
 	for _, x := range p.Trials {
 		if x.Verdict != Foreign {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", symbols[x.Verdict], x.Fault, x.Proxier, took(x), x.account())
+			trials = append(trials, strings.Join([]string{symbols[x.Verdict], x.Fault, x.Proxier, took(x), x.account()}, "\t"))
 		}
 	}
-	t.Flush()
-	fmt.Fprintln(&b)
-	fmt.Fprintln(t, "\tscenario\tcatches")
 	for _, s := range p.Scenarios {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", standings[s.State], s.ID, s.account())
+		scenarios = append(scenarios, strings.Join([]string{standings[s.State], s.ID, s.account()}, "\t"))
 	}
-	t.Flush()
-	fmt.Fprintln(&b)
+	writeTable(&b, "\tfault\tproxier\ttime\tnoticed by", trials)
+	writeTable(&b, "\tscenario\tcatches", scenarios)
 	for _, c := range p.Controls {
 		if c.Verdict == Broken {
 			fmt.Fprintf(&b, "! %s without a fault: %s %s\n", c.Proxier, c.Reason, strings.Join(c.Missed, ", "))
@@ -52,6 +48,19 @@ func (p *Proof) Write(w io.Writer, colour bool) error {
 		}
 	}
 	return nil
+}
+
+// writeTable prints lines of cells below a head, and nothing if there are none.
+func writeTable(w io.Writer, head string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, line := range append([]string{head}, lines...) {
+		fmt.Fprintln(t, line)
+	}
+	t.Flush()
+	fmt.Fprintln(w)
 }
 
 func took(t Trial) string {
