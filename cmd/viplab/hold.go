@@ -36,7 +36,7 @@ func newHold() *cobra.Command {
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&c.Manifests); err != nil {
 				return fmt.Errorf("read the manifests: %w", err)
 			}
-			return live.Run(cmd.Context(), live.FromFiles(files), c, nil)
+			return live.Run(cmd.Context(), live.FromFiles(files), c, switched)
 		},
 	}
 	f.add(cmd)

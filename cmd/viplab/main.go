@@ -42,7 +42,9 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true, // conclude prints it, once
 	}
 	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
-		newDoctor(), newUp(), newHold(), newDown(), newLs(), newStatus())
+		newDoctor())
+	root.AddCommand(newUp(), newHold(), newDown(), newLs(), newStatus(), newSwitch(), newApply(), newDelete(), newGet(),
+		newExec(), newLogs())
 	return root
 }
 

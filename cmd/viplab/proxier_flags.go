@@ -37,8 +37,16 @@ type proxierFlags struct {
 	given func(flag string) bool // reports whether the command line has the flag
 }
 
-// add adds the flags. defaults are the proxiers to judge if the command line names none.
+// add adds the flags. defaults are the proxiers if the command line names none.
 func (f *proxierFlags) add(cmd *cobra.Command, defaults ...string) {
+	f.addProxier(cmd, defaults...)
+	cmd.Flags().StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node: "+
+		strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
+	complete(cmd, "enforcer", enforcerNames()...)
+}
+
+// addProxier adds the flags of the proxier alone.
+func (f *proxierFlags) addProxier(cmd *cobra.Command, defaults ...string) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.names, "proxier", defaults, "proxiers to judge: "+strings.Join(proxierNames(), ", "))
 	flags.StringVar(&f.exec, "exec", "", "judge this command: it is started on every node with a kubeconfig; "+
@@ -52,11 +60,8 @@ func (f *proxierFlags) add(cmd *cobra.Command, defaults ...string) {
 	flags.StringVar(&f.kubeProxyBinary, "kube-proxy-binary", "", "judge this kube-proxy instead of building one")
 	flags.StringVar(&f.detectLocal, "detect-local-mode", string(kubeproxy.ClusterCIDR),
 		"how kube-proxy tells the node's own pods from other senders: "+strings.Join(detections(), ", "))
-	flags.StringVar(&f.enforcerName, "enforcer", "", "enforcer of network policies to place on every node: "+
-		strings.Join(enforcerNames(), ", ")+" (default: none; scenarios of network policies are skipped)")
 	f.given = flags.Changed
 	complete(cmd, "proxier", proxierNames()...)
-	complete(cmd, "enforcer", enforcerNames()...)
 	complete(cmd, "detect-local-mode", detections()...)
 }
 

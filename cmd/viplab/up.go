@@ -21,7 +21,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/internal/live"
-	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/internal/live/registry"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
@@ -151,20 +150,17 @@ func (f *upFlags) set(c *live.Config) error {
 	var o engine.Options
 	var errs []error
 	errs = append(errs, registry.CheckName(c.Name), f.cluster.set(&o))
-	programs, err := f.programs.proxiers()
+	var err error
+	c.Proxier, err = f.programs.one()
 	errs = append(errs, err)
 	c.Enforcer, err = f.programs.enforcer()
 	errs = append(errs, err)
-	if len(programs) > 1 {
-		errs = append(errs, errors.New("a lab has one proxier: want one --proxier, or --exec"))
-	}
 	if f.nodes < 1 || f.nodes > mostNodes {
 		errs = append(errs, fmt.Errorf("--nodes: %d: want 1 to %d", f.nodes, mostNodes))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	c.Proxier = programs[0]
 	c.Topology = lab.Topology{Stack: o.Stack, Overlay: o.Overlay, PodNetwork: o.PodNetwork}
 	for i := range f.nodes {
 		c.Topology.Nodes = append(c.Topology.Nodes, lab.NodeSpec{Name: fmt.Sprintf("n%d", i+1)})
@@ -265,19 +261,6 @@ func notStarted(folder registry.Folder, err error) error {
 		err = errors.New(text)
 	}
 	return errors.Join(fmt.Errorf("the lab did not start: %w", err), folder.Remove())
-}
-
-// ask sends a request to a lab, with the streams of this process.
-func ask(ctx context.Context, folder registry.Folder, command string, args, result any) error {
-	stdio := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
-	err := control.Do(ctx, folder.File(registry.Socket), command, args, stdio, result)
-	if exit := (*control.ExitError)(nil); errors.As(err, &exit) {
-		return exitCode(exit.Code)
-	}
-	if err != nil {
-		return fmt.Errorf("lab %s: %w", folder.Name, err)
-	}
-	return nil
 }
 
 func readFile(path string, stdin io.Reader) ([]byte, error) {

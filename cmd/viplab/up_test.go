@@ -40,8 +40,15 @@ func succeeds(t *testing.T, args ...string) string {
 // up starts a lab for the time of the test and returns what the command prints.
 func up(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	t.Cleanup(func() { viplab(t, "down", name).Run() })
+	t.Cleanup(func() { down(name) })
 	return succeeds(t, append([]string{"up", name}, args...)...)
+}
+
+// down ends a lab, if it runs, at the end of a test, whose context is over.
+func down(name string) {
+	cmd := exec.Command("/proc/self/exe", "down", name)
+	cmd.Env = append(os.Environ(), commandVariable+"=1")
+	cmd.Run()
 }
 
 // holder returns the number of the process that holds a lab.
@@ -174,7 +181,7 @@ func apiGet(t *testing.T, kubeconfig, path string) string {
 }
 
 func TestOneOfTwoLabsOfOneNameStarts(t *testing.T) {
-	t.Cleanup(func() { viplab(t, "down", "twin").Run() })
+	t.Cleanup(func() { down("twin") })
 	codes := [2]int{}
 	var errs [2]string
 	var both sync.WaitGroup
@@ -254,7 +261,7 @@ func TestALabThatCannotStart(t *testing.T) {
 func TestLabFile(t *testing.T) {
 	web := write(t, "web.yaml", webLab)
 	file := write(t, "lab.yaml", "name: filed\nnodes: 2\nip: 4\nproxier: nftables\nmanifests: ["+web+"]\n")
-	t.Cleanup(func() { viplab(t, "down", "filed").Run() })
+	t.Cleanup(func() { down("filed") })
 	out := succeeds(t, "up", "-f", file, "--proxier", "userspace")
 	for _, want := range []string{"lab filed: proxier userspace; IP families: 4", "n2 "} {
 		if !strings.Contains(out, want) {

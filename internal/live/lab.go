@@ -46,7 +46,7 @@ type Lab struct {
 	standing *engine.Standing
 	api      *api.Server
 	endpoint *api.Endpoint
-	extra    map[string]control.Handler
+	proxier  Finder
 	end      context.CancelFunc
 }
 
@@ -69,12 +69,14 @@ func (s Sockets) path(name ...string) string {
 	return filepath.Join(append([]string{fmt.Sprintf("/proc/self/fd/%d", s.Folder.Fd())}, name...)...)
 }
 
-// Run builds the lab and serves it until the context ends or a command ends it. extra are the requests that need what
-// this package does not know. At the end it removes the lab's folder.
-func Run(ctx context.Context, s Sockets, c Config, extra map[string]control.Handler) error {
+// Finder returns the proxier that the arguments of a Switch name.
+type Finder func(ctx context.Context, call *control.Call) (spec.Proxier, error)
+
+// Run builds the lab and serves it until the context ends or a command ends it. At the end it removes the lab's folder.
+func Run(ctx context.Context, s Sockets, c Config, proxier Finder) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	l := &Lab{name: c.Name, began: time.Now(), extra: extra, end: end}
+	l := &Lab{name: c.Name, began: time.Now(), proxier: proxier, end: end}
 	if err := l.start(ctx, s, c); err != nil {
 		return err
 	}
@@ -135,11 +137,13 @@ func (l *Lab) handle(ctx context.Context, call *control.Call) (any, error) {
 	handlers := map[string]control.Handler{
 		Status: l.status,
 		Down:   l.down,
+		Places: l.places,
+		Exec:   l.exec,
+		Apply:  l.apply,
+		Settle: l.settle,
+		Switch: l.change,
 	}
 	h := handlers[call.Command]
-	if h == nil {
-		h = l.extra[call.Command]
-	}
 	if h == nil {
 		return nil, fmt.Errorf("the lab does not know the request %q: another version of viplab has started it",
 			call.Command)
@@ -150,4 +154,13 @@ func (l *Lab) handle(ctx context.Context, call *control.Call) (any, error) {
 func (l *Lab) down(context.Context, *control.Call) (any, error) {
 	l.end()
 	return nil, nil
+}
+
+// change replaces the proxier.
+func (l *Lab) change(ctx context.Context, call *control.Call) (any, error) {
+	p, err := l.proxier(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	return nil, l.standing.Switch(context.WithoutCancel(ctx), p) // not to leave nodes without a proxier
 }

@@ -15,6 +15,7 @@ import (
 const (
 	Status = "status" // no arguments; the result is a Report
 	Down   = "down"   // no arguments, no result
+	Switch = "switch" // arguments of a Finder, no result
 )
 
 // Report describes a lab.

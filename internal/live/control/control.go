@@ -27,6 +27,8 @@ type Call struct {
 	args    json.RawMessage
 	// Stdin, Stdout and Stderr are the streams of the command.
 	Stdin, Stdout, Stderr *os.File
+	// Resized gets a value when the size of the command's terminal has changed.
+	Resized <-chan struct{}
 }
 
 // Args decodes the arguments.
@@ -48,6 +50,16 @@ func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) 
 // ErrEnded reports that the lab's process ended before it replied.
 var ErrEnded = errors.New("the lab has ended")
 
+// Request is a request as the command makes it.
+type Request struct {
+	Command string
+	Args    any         // becomes JSON
+	Stdio   [3]*os.File // standard input, output and error
+	Result  any         // if not nil, the result is decoded into it
+	// Resized, if not nil, tells that the size of the terminal has changed.
+	Resized <-chan os.Signal
+}
+
 type request struct {
 	Command string          `json:"command"`
 	Args    json.RawMessage `json:"args"`
@@ -59,54 +71,72 @@ type reply struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-const streams = 3
+const streams = len(Request{}.Stdio)
 
 // cancelLimit is how long a cancelled request may take to end.
 const cancelLimit = 5 * time.Second
 
-// Do sends a request and waits for its end. args becomes JSON, and result, if not nil, is decoded from it. When the
-// context ends, the request is cancelled.
-func Do(ctx context.Context, socket, command string, args any, stdio [streams]*os.File, result any) error {
+// Do sends a request to a lab's socket and waits for its end. When the context ends, the request is cancelled.
+func Do(ctx context.Context, socket string, r Request) error {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
 	defer conn.Close()
-	if err := send(conn, command, args, stdio); err != nil {
+	if err := r.send(conn); err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	}
-	cancelled := context.AfterFunc(ctx, func() {
-		_ = conn.CloseWrite()
-		_ = conn.SetReadDeadline(time.Now().Add(cancelLimit))
-	})
-	defer cancelled()
-	var r reply
-	if err := json.NewDecoder(conn).Decode(&r); err != nil {
-		return errors.Join(ErrEnded, context.Cause(ctx))
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-r.Resized:
+				_, _ = conn.Write([]byte{0}) // fails only when the lab has ended
+			case <-ctx.Done():
+				_ = conn.CloseWrite()
+				_ = conn.SetReadDeadline(time.Now().Add(cancelLimit))
+				return
+			case <-over:
+				return
+			}
+		}
+	}()
+	return r.reply(ctx, conn)
+}
+
+// reply waits for the end of the request.
+func (r *Request) reply(ctx context.Context, conn net.Conn) error {
+	var got reply
+	if err := json.NewDecoder(conn).Decode(&got); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return ErrEnded
 	}
 	switch {
-	case r.Error != "":
-		return errors.New(r.Error)
-	case r.Code != 0:
-		return &ExitError{Code: r.Code}
-	case result != nil && r.Result != nil:
-		return json.Unmarshal(r.Result, result)
+	case got.Error != "":
+		return errors.New(got.Error)
+	case got.Code != 0:
+		return &ExitError{Code: got.Code}
+	case r.Result != nil && got.Result != nil:
+		return json.Unmarshal(got.Result, r.Result)
 	}
 	return nil
 }
 
 // send sends a request: its length together with the streams, then its text.
-func send(conn *net.UnixConn, command string, args any, stdio [streams]*os.File) error {
-	encoded, err := json.Marshal(args)
+func (r *Request) send(conn *net.UnixConn) error {
+	args, err := json.Marshal(r.Args)
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(request{Command: command, Args: encoded})
+	text, err := json.Marshal(request{Command: r.Command, Args: args})
 	if err != nil {
 		return err
 	}
 	length := binary.BigEndian.AppendUint32(nil, uint32(len(text)))
-	rights := unix.UnixRights(int(stdio[0].Fd()), int(stdio[1].Fd()), int(stdio[2].Fd()))
+	rights := unix.UnixRights(int(r.Stdio[0].Fd()), int(r.Stdio[1].Fd()), int(r.Stdio[2].Fd()))
 	if _, _, err := conn.WriteMsgUnix(length, rights, nil); err != nil {
 		return err
 	}
@@ -138,9 +168,19 @@ func serve(ctx context.Context, conn *net.UnixConn, handle Handler) {
 	defer call.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	resized := make(chan struct{}, 1)
+	call.Resized = resized
 	go func() {
-		_, _ = io.Copy(io.Discard, conn)
-		cancel(errors.New("the command was ended"))
+		for note := make([]byte, 1); ; {
+			if _, err := conn.Read(note); err != nil {
+				cancel(errors.New("the command was ended"))
+				return
+			}
+			select {
+			case resized <- struct{}{}:
+			default: // a note is waiting already
+			}
+		}
 	}()
 	result, err := handle(ctx, call)
 	answer(conn, result, err)

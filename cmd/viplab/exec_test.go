@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A lab that several tests look into.
+func withLab(t *testing.T, args ...string) {
+	t.Helper()
+	t.Cleanup(func() { nothingLeft(t) })
+	up(t, "looked-into", append([]string{"--ip", "4"}, args...)...)
+}
+
+func TestExec(t *testing.T) {
+	withLab(t, "--nodes", "1", "-f", write(t, "web.yaml", webLab))
+	pod := strings.TrimPrefix(strings.Fields(succeeds(t, "get", "pods", "-o", "name"))[0], "pod/")
+	for _, c := range []struct {
+		line, want string
+		code       int
+	}{
+		{"n1 -- ip -4 -br address show dev cni0", "10.244.1.1/24", 0},
+		{"client ip -br address", "192.168.7.201/24", 0},
+		{"client -- curl -s 192.168.7.11:30080", `"server":"default/web-`, 0},
+		{pod + " -- cat /etc/resolv.conf", "search default.svc.cluster.local", 0},
+		{"pod/" + pod + " -- curl -s http://web/hello", `"nonce":"/hello"`, 0},
+		{"-n kube-system coredns -- hostname", "viplab", 0},
+		{"router -- sh -c exit·7", "", 7},
+		{"router -- sh -c kill·-9·$$", "", 137},
+		{"n1 -- nosuchprogram", "", 127},
+		{"nowhere -- ls", "", 2},
+	} {
+		args := strings.Fields("exec " + c.line)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "·", " ")
+		}
+		code, stdout, stderr := outcome(t, args...)
+		if code != c.code || !strings.Contains(stdout, c.want) {
+			t.Errorf("%s: exit code %d, %q, %q; want %d and %q", c.line, code, stdout, stderr, c.code, c.want)
+		}
+	}
+	cmd := viplab(t, "exec", "n1", "--", "tr", "a-z", "A-Z")
+	cmd.Stdin = strings.NewReader("hello")
+	if out, err := cmd.Output(); err != nil || string(out) != "HELLO" {
+		t.Errorf("through a pipe: %q, %v", out, err)
+	}
+	if out := succeeds(t, "__complete", "exec", ""); !strings.Contains(out, pod) || !strings.Contains(out, "router") {
+		t.Errorf("the completion lacks pods or machines:\n%s", out)
+	}
+}
+
+func TestExecOnATerminal(t *testing.T) {
+	withLab(t, "--nodes", "1")
+	master, slave, err := openTerminal()
+	if err != nil {
+		t.Skip(err)
+	}
+	defer master.Close()
+	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 99}); err != nil {
+		t.Fatal(err)
+	}
+	cmd := viplab(t, "exec", "n1", "--", "sh", "-c", "stty size; read line; echo got $line; exec sh -c 'exit 5'")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	slave.Close()
+	lines := bufio.NewScanner(master)
+	awaitLine(t, lines, "33 99")
+	fmt.Fprint(master, "word\r")
+	awaitLine(t, lines, "got word")
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("exit code %d, want 5", code)
+	}
+}
+
+func awaitLine(t *testing.T, lines *bufio.Scanner, want string) {
+	t.Helper()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), want) {
+			return
+		}
+	}
+	t.Fatalf("no line %q before the end: %v", want, lines.Err())
+}
+
+// A program in the lab ends with the command that has started it, and that with its lab.
+func TestTheEndDuringExec(t *testing.T) {
+	for name, end := range map[string]func(cmd *exec.Cmd){
+		"the command is killed":      func(cmd *exec.Cmd) { cmd.Process.Kill() },
+		"the command is interrupted": func(cmd *exec.Cmd) { cmd.Process.Signal(os.Interrupt) },
+		"the lab goes down":          func(*exec.Cmd) { down("looked-into") },
+		"the lab is killed":          func(*exec.Cmd) { syscall.Kill(holder(t, "looked-into"), unix.SIGKILL) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			withLab(t, "--nodes", "1")
+			// The pipe ends when the last process that holds it has ended: the program, and its child.
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			cmd := viplab(t, "exec", "n1", "--", "sh", "-c", "echo up; sleep 1000")
+			cmd.Stdout = w
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			out := bufio.NewReader(r)
+			if line, err := out.ReadString('\n'); err != nil || line != "up\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			end(cmd)
+			if _, err := io.ReadAll(out); err != nil {
+				t.Error(err)
+			}
+			if err := cmd.Wait(); err == nil {
+				t.Error("the command succeeded")
+			}
+		})
+	}
+}
+
+func TestObjectsOfALab(t *testing.T) {
+	withLab(t, "--nodes", "1")
+	web := write(t, "web.yaml", webLab)
+	for _, c := range []struct{ line, want string }{
+		{"apply -f " + web, "deployments/web created\nservices/web created\n"},
+		{"apply -f " + web, "services/web unchanged\n"},
+		{"get svc", "80:30080/TCP"},
+		{"get deploy/web -o json", `"readyReplicas"`},
+		{"get all -A", "service/kube-dns"},
+		{"get svc -l app=none", "No services found."},
+		{"switch --proxier nftables", "lab looked-into: proxier nftables\n"},
+		{"exec client -- curl -s 192.168.7.11:30080", `"server":"default/web-`},
+		{"exec n1 -- nft list tables", "kube-proxy"},
+		{"switch --proxier iptables", "proxier iptables"},
+		{"exec client -- curl -s 192.168.7.11:30080", `"server":"default/web-`},
+		{"status", "proxier iptables"},
+		{"delete svc web", "services/web deleted"},
+		{"delete -f " + write(t, "rest.yaml", strings.Split(webLab, "---")[0]), "deployments/web deleted"},
+	} {
+		if out := succeeds(t, strings.Fields(c.line)...); !strings.Contains(out, c.want) {
+			t.Errorf("viplab %s lacks %q:\n%s", c.line, c.want, out)
+		}
+	}
+	refused(t, "get things", `there is no kind "things"`, "endpointslices")
+	refused(t, "get svc nosuch", `"nosuch" not found`)
+	refused(t, "apply", "want -f FILE")
+	refused(t, "delete", "want either -f FILE or KIND NAME")
+	refused(t, "switch", "want --proxier or --exec")
+	refused(t, "switch --proxier nosuch", `unknown proxier "nosuch"`)
+	refused(t, "exec --lab other n1", `--lab: no lab "other" runs: there is looked-into`)
+}

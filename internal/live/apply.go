@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/viplab/viplab/internal/live/control"
+	"github.com/viplab/viplab/lab/cluster/store"
+)
+
+// The requests of "viplab apply".
+const (
+	Apply  = "apply"  // ApplyArgs; prints what it has done with each object
+	Settle = "settle" // no arguments; returns when the programs have programmed the present state
+)
+
+// ApplyArgs are the arguments of Apply.
+type ApplyArgs struct {
+	Manifests []Manifest
+	// Namespace is that of objects without one. Empty means default.
+	Namespace string
+}
+
+// apply stores the objects of manifests, all or none.
+func (l *Lab) apply(_ context.Context, call *control.Call) (any, error) {
+	var args ApplyArgs
+	if err := call.Args(&args); err != nil {
+		return nil, err
+	}
+	objects, err := Decode(args.Manifests, args.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	var done []string
+	err = l.standing.Cluster().Store().Do(func(tx *store.Tx) error {
+		before := make([]store.Object, len(objects))
+		for i, o := range objects {
+			before[i], _ = tx.Object(store.ResourceOf(o).Kind, o.GetNamespace(), o.GetName())
+		}
+		if err := tx.Apply(objects...); err != nil {
+			return err
+		}
+		for i, o := range objects {
+			r := store.ResourceOf(o)
+			after, _ := tx.Object(r.Kind, o.GetNamespace(), o.GetName())
+			done = append(done, fmt.Sprintf("%s/%s %s", r.Plural, o.GetName(), outcome(before[i], after)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range done {
+		fmt.Fprintln(call.Stdout, line)
+	}
+	return nil, nil
+}
+
+// outcome says what an apply has done to an object.
+func outcome(before, after store.Object) string {
+	switch {
+	case before == nil:
+		return "created"
+	case after != nil && before.GetResourceVersion() == after.GetResourceVersion():
+		return "unchanged"
+	}
+	return "configured"
+}
+
+// Decode returns the objects of manifests. Those of a namespaced kind without a namespace get the given one.
+func Decode(manifests []Manifest, namespace string) ([]store.Object, error) {
+	objects, err := decode(manifests)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if r := store.ResourceOf(o); r.Namespaced && o.GetNamespace() == "" {
+			o.SetNamespace(namespace)
+		}
+	}
+	return objects, nil
+}
+
+// settleLimit is how long a request waits for the programs on the nodes.
+const settleLimit = 10 * time.Second
+
+// settle waits until the programs have programmed the present state. A program that fails to is none of its errors:
+// the status of the lab tells.
+func (l *Lab) settle(ctx context.Context, _ *control.Call) (any, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, settleLimit, fmt.Errorf("not within %s", settleLimit))
+	defer cancel()
+	return nil, l.standing.Settle(ctx)
+}

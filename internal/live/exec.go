@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/live/control"
+)
+
+// Exec runs a program in a lab.
+const Exec = "exec" // ExecArgs, no result
+
+// ExecArgs are the arguments of Exec.
+type ExecArgs struct {
+	Place
+	Container string // of a pod; empty means its default one
+	Command   []string
+	// TTY means that the standard streams are a terminal, which becomes that of the program alone.
+	TTY bool
+	// Env and Dir are those of the command that asks.
+	Env []string
+	Dir string
+}
+
+// notFound is a shell's exit code for a program that does not exist.
+const notFound = 127
+
+func (l *Lab) exec(ctx context.Context, call *control.Call) (any, error) {
+	var args ExecArgs
+	if err := call.Args(&args); err != nil {
+		return nil, err
+	}
+	at, err := l.find(args.Place)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := program(ctx, call, args)
+	if err != nil {
+		fmt.Fprintf(call.Stderr, "%s: %v\n", args.Name, err)
+		return nil, &control.ExitError{Code: notFound}
+	}
+	run := at.ns().Run
+	if at.pod != nil {
+		run = func(cmd *exec.Cmd) error {
+			return l.standing.Cluster().Run(at.pod.Namespace, at.pod.Name, cmd)
+		}
+	}
+	err = run(cmd)
+	if ctx.Err() != nil && cmd.Process != nil {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what its children left; fails if there is nothing
+	}
+	return nil, exitOf(cmd, err)
+}
+
+// hangUpLimit is how long a program may take to end after the command that has started it.
+const hangUpLimit = time.Second
+
+// program returns the program to run, in a process group or a session of its own. It gets SIGHUP when the context ends.
+func program(ctx context.Context, call *control.Call, args ExecArgs) (*exec.Cmd, error) {
+	path, err := lookPath(args)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args.Command[1:]...)
+	cmd.Args[0] = args.Command[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = call.Stdin, call.Stdout, call.Stderr
+	cmd.Env = args.Env
+	cmd.Dir = "/"
+	if info, err := os.Stat(args.Dir); err == nil && info.IsDir() { // not so below /run
+		cmd.Dir = args.Dir
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if args.TTY {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGHUP) }
+	cmd.WaitDelay = hangUpLimit
+	return cmd, nil
+}
+
+// lookPath finds a program in the PATH of this process, which has the folders of root's programs.
+func lookPath(args ExecArgs) (string, error) {
+	if len(args.Command) == 0 {
+		return "", errors.New("want a command")
+	}
+	name := args.Command[0]
+	if filepath.Base(name) != name && !filepath.IsAbs(name) {
+		name = filepath.Join(args.Dir, name)
+	}
+	return exec.LookPath(name)
+}
+
+// exitOf turns the end of a program into that of the request.
+func exitOf(cmd *exec.Cmd, err error) error {
+	if cmd.ProcessState == nil {
+		return err
+	}
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	code := status.ExitStatus()
+	if status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	if code != 0 {
+		return &control.ExitError{Code: code}
+	}
+	return nil
+}
