@@ -2,7 +2,7 @@
 
 // Package cluster joins a lab and the state of a Kubernetes cluster. Nodes of the lab register as Node objects. A Pod
 // object gets a namespace and addresses, an echo server on each container port (or a DNS server, see DNSImage) and a
-// status. A pod with hostNetwork serves on its node's addresses.
+// status. A pod with hostNetwork serves on its node's addresses. With RunPrograms, pods run programs.
 package cluster
 
 import (
@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/traffic"
 )
@@ -28,14 +29,29 @@ type Cluster struct {
 	again    chan struct{}  // wakes the kubelet
 	underway sync.WaitGroup // pods being started or taken down
 
+	programs *kubelet.Kubelet // nil if pods run echo servers whatever their images
+
 	mu      sync.Mutex
+	servers map[store.Key]*traffic.Server // of pods that run what their images say
 	running map[store.Key]*workload
 	failed  map[store.Key]error
 	changed chan struct{}
 }
 
+// Option changes what a cluster does.
+type Option func(*Cluster) error
+
+// RunPrograms makes pods run what their images say: see package kubelet. Without it a pod gets echo servers and nothing
+// else, whatever its images.
+func RunPrograms(images kubelet.Images) Option {
+	return func(c *Cluster) (err error) {
+		c.programs, err = c.newKubelet(images)
+		return err
+	}
+}
+
 // New builds the lab, registers its nodes and starts the kubelet.
-func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
+func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluster, error) {
 	l, err := lab.Build(ctx, topology)
 	if err != nil {
 		return nil, err
@@ -50,6 +66,13 @@ func New(ctx context.Context, topology lab.Topology) (*Cluster, error) {
 	c := &Cluster{
 		lab: l, store: state, cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1),
 		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, changed: make(chan struct{}),
+		servers: map[store.Key]*traffic.Server{},
+	}
+	for _, o := range options {
+		if err := o(c); err != nil {
+			cancel()
+			return nil, errors.Join(err, l.Close())
+		}
 	}
 	go c.kubelet(ctx)
 	return c, nil
@@ -88,10 +111,11 @@ func (c *Cluster) Store() *store.Store { return c.store }
 func (c *Cluster) Server(namespace, pod string) *traffic.Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w := c.running[store.Key{Namespace: namespace, Name: pod}]; w != nil {
+	k := store.Key{Namespace: namespace, Name: pod}
+	if w := c.running[k]; w != nil && w.server != nil {
 		return w.server
 	}
-	return nil
+	return c.servers[k]
 }
 
 // Servers returns the echo servers of a namespace's running pods.
@@ -104,8 +128,16 @@ func (c *Cluster) Servers(namespace string) []*traffic.Server {
 			out = append(out, w.server)
 		}
 	}
+	for k, s := range c.servers {
+		if k.Namespace == namespace {
+			out = append(out, s)
+		}
+	}
 	return out
 }
+
+// Containers gives access to the containers of pods that run programs. It returns nil without RunPrograms.
+func (c *Cluster) Containers() *kubelet.Kubelet { return c.programs }
 
 // WaitPods waits until all pods of a namespace that should run do, and no others.
 func (c *Cluster) WaitPods(ctx context.Context, namespace string) error {
@@ -161,6 +193,9 @@ func (c *Cluster) Close() error {
 	var errs []error
 	for _, w := range c.running {
 		errs = append(errs, w.close())
+	}
+	if c.programs != nil {
+		errs = append(errs, c.programs.Close())
 	}
 	return errors.Join(append(errs, c.lab.Close())...)
 }

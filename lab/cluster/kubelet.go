@@ -51,6 +51,9 @@ func (c *Cluster) kubelet(ctx context.Context) {
 }
 
 func (c *Cluster) sync(ctx context.Context, snapshot *store.Snapshot) {
+	if c.programs != nil {
+		c.programs.Sync(snapshot)
+	}
 	want := map[store.Key]*corev1.Pod{}
 	for _, p := range snapshot.Pods {
 		if shallRun(p) {
@@ -111,7 +114,10 @@ func (c *Cluster) missing(want map[store.Key]*corev1.Pod) []store.Key {
 func (c *Cluster) bringUp(ctx context.Context, k store.Key, p *corev1.Pod) {
 	w, err := c.start(ctx, p)
 	c.note(k, w, err)
-	if err == nil {
+	switch {
+	case err == nil && c.programs != nil:
+		c.reported(w) // by the programs' kubelet
+	case err == nil:
 		if err := c.report(p, w); err != nil {
 			c.note(k, w, err)
 		}
@@ -176,6 +182,10 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		}
 		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
 	}
+	if c.programs != nil {
+		w.closers = append(w.closers, c.programs.Start(p, c.place(ns, p, w.addrs)))
+		return w, nil
+	}
 	if err := w.serve(ctx, ns, p, c.store); err != nil {
 		return nil, errors.Join(err, c.stop(w, store.KeyOf(p)))
 	}
@@ -192,21 +202,37 @@ func (w *workload) serve(ctx context.Context, ns *netns.NS, p *corev1.Pod, state
 		w.closers = append(w.closers, s)
 	}
 	name := store.KeyOf(p).String()
-	ports, sctpPorts := containerPorts(p)
-	if len(ports) > 0 {
-		if w.server, err = traffic.Serve(ns, name, w.addrs, ports...); err != nil {
-			return err
+	var echo []corev1.Container
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		if !isDNS(c) && c.Image != PauseImage {
+			echo = append(echo, c)
 		}
-		w.closers = append(w.closers, w.server)
+	}
+	var closers []io.Closer
+	w.server, closers, err = serveEcho(ns, name, w.addrs, echo...)
+	w.closers = append(w.closers, closers...)
+	return err
+}
+
+// serveEcho starts echo servers on the ports of containers. The server of TCP and UDP is nil without such
+// ports.
+func serveEcho(ns *netns.NS, name string, addrs []netip.Addr, containers ...corev1.Container) (
+	server *traffic.Server, closers []io.Closer, err error) {
+	ports, sctpPorts := containerPorts(containers)
+	if len(ports) > 0 {
+		if server, err = traffic.Serve(ns, name, addrs, ports...); err != nil {
+			return nil, nil, err
+		}
+		closers = append(closers, server)
 	}
 	if len(sctpPorts) > 0 {
-		s, err := sctp.Serve(ns, name, w.addrs, sctpPorts...)
+		s, err := sctp.Serve(ns, name, addrs, sctpPorts...)
 		if err != nil {
-			return err
+			return server, closers, err
 		}
-		w.closers = append(w.closers, s)
+		closers = append(closers, s)
 	}
-	return nil
+	return server, closers, nil
 }
 
 func isDNS(c corev1.Container) bool { return c.Image == DNSImage }
@@ -219,12 +245,9 @@ func (w *workload) close() (err error) {
 	return err
 }
 
-// containerPorts returns the ports of containers and sidecars, those of echo servers and those of SCTP.
-func containerPorts(p *corev1.Pod) (echo []traffic.Port, associations []uint16) {
-	for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
-		if isDNS(container) || container.Image == PauseImage {
-			continue
-		}
+// containerPorts returns the ports of containers, those of echo servers and those of SCTP.
+func containerPorts(containers []corev1.Container) (echo []traffic.Port, associations []uint16) {
+	for _, container := range containers {
 		for _, port := range container.Ports {
 			switch port.Protocol {
 			case corev1.ProtocolUDP:
@@ -262,9 +285,14 @@ func (c *Cluster) report(p *corev1.Pod, w *workload) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
+	c.reported(w)
+	return nil
+}
+
+// reported records that a pod's status is in the cluster's state.
+func (c *Cluster) reported(w *workload) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w.reported = true
 	c.wakeLocked()
-	return nil
 }

@@ -114,7 +114,7 @@ func instruct(conn *net.UnixConn, s stage) (*os.File, error) {
 	data, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
 	for {
 		n, r, _, _, err := conn.ReadMsgUnix(data, rights)
-		message = append(message, data[:n]...)
+		message = append(message, data[:max(n, 0)]...)
 		if r > 0 {
 			tty = terminalOf(rights[:r])
 			message = message[:0] // the byte that carried it

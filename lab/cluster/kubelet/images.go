@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/lab/cluster/container"
+)
+
+// Image is what a container runs if its image has a name that Images knows.
+type Image struct {
+	// Server is a server inside viplab, which the container runs unless it has a command of its own.
+	Server Server
+	// Command is the program with its first arguments. A container's command replaces it.
+	Command []string
+	// Args follow Command. A container's args, and a command without args, replace them.
+	Args []string
+	// Env are variables as "NAME=value", before those of the container.
+	Env []string
+	// Dir is the working directory; "" means "/".
+	Dir string
+	// User and Group are the numeric ids of the program's user.
+	User, Group uint32
+	// Root is the folder with the image's files; "" means the files of this machine.
+	Root string
+	// Mounts put files of this machine into the container, read-only.
+	Mounts []container.Mount
+}
+
+// Server is the kind of a server inside viplab.
+type Server string
+
+// The servers.
+const (
+	NoServer   Server = ""      // the image has a program
+	EchoServer Server = "echo"  // answers on every container port with its name and the client's address
+	DNSServer  Server = "dns"   // the cluster's DNS, on port 53
+	Pause      Server = "pause" // does nothing until it ends
+)
+
+// Images finds images by name. A name is what a manifest says, with or without registry and tag: "nginx" stands for
+// "docker.io/library/nginx:1.14.2" too. A longer name goes first: "example.org/nginx" before "nginx".
+type Images map[string]Image
+
+// Builtin returns the images that every lab has.
+func Builtin() Images {
+	all := Images{
+		"dns":   {Server: DNSServer},
+		"pause": {Server: Pause},
+		"curl":  {Command: []string{"curl"}},
+	}
+	for _, name := range []string{"echo", "echoserver", "http-echo", "nginx", "httpd", "hello-app", "whoami"} {
+		all[name] = Image{Server: EchoServer}
+	}
+	for _, name := range []string{"busybox", "alpine", "debian", "ubuntu", "bash", "netshoot"} {
+		all[name] = Image{Command: []string{"sh"}}
+	}
+	for name, program := range map[string]string{"python": "python3", "perl": "perl", "iperf3": "iperf3"} {
+		all[name] = Image{Command: []string{program}}
+	}
+	return all
+}
+
+// With returns the images with others, which replace those of the same name.
+func (i Images) With(others Images) Images {
+	all := maps.Clone(i)
+	maps.Copy(all, others)
+	return all
+}
+
+// UnknownImageError reports that a lab has no image of a name.
+type UnknownImageError struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownImageError) Error() string {
+	return fmt.Sprintf("image %q is not known. A lab pulls no images from registries: under images in lab.yaml, give the "+
+		"name a command of this machine, a root folder, an OCI layout or a tarball, or use one of %s",
+		e.Name, strings.Join(e.Known, ", "))
+}
+
+// Find returns the image of a name in a manifest, or an UnknownImageError.
+func (i Images) Find(name string) (Image, error) {
+	for _, n := range names(name) {
+		if image, ok := i[n]; ok {
+			return image, nil
+		}
+	}
+	return Image{}, &UnknownImageError{Name: name, Known: slices.Sorted(maps.Keys(i))}
+}
+
+// names returns the names that an image can be known by, the longest first: "a/b/c:tag", "a/b/c", "b/c", "c".
+func names(name string) []string {
+	out := []string{name}
+	base, _, _ := strings.Cut(name, "@")
+	if i := strings.LastIndex(base, ":"); i > strings.LastIndex(base, "/") {
+		base = base[:i]
+	}
+	for {
+		out = append(out, base)
+		_, rest, more := strings.Cut(base, "/")
+		if !more {
+			return out
+		}
+		base = rest
+	}
+}
