@@ -7,6 +7,7 @@ package prove
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"time"
@@ -185,14 +186,15 @@ func (p *Proof) runControl(ctx context.Context, t *Trial) map[string]report.Resu
 		return results
 	}
 	outcome, err := p.run(ctx, t, job)
+	errs := []error{err}
 	for _, r := range outcome.Results {
 		results[r.Scenario] = r
 		if r.Verdict == spec.Fail || r.Verdict == spec.Broken {
 			t.Missed = append(t.Missed, r.Scenario)
-			t.Verdict, t.Reason = Broken, "without a fault, not all pass"
+			errs = append(errs, fmt.Errorf("%s fails: %s", r.Scenario, r.Reason))
 		}
 	}
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		t.Verdict, t.Reason = Broken, err.Error()
 	}
 	return results

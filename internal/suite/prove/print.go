@@ -35,7 +35,7 @@ func (p *Proof) Write(w io.Writer, colour bool) error {
 	writeTable(&b, "\tscenario\tcatches", scenarios)
 	for _, c := range p.Controls {
 		if c.Verdict == Broken {
-			fmt.Fprintf(&b, "! %s without a fault: %s %s\n", c.Proxier, c.Reason, strings.Join(c.Missed, ", "))
+			fmt.Fprintf(&b, "! %s without a fault: %s\n", c.Proxier, c.Reason)
 		}
 	}
 	b.WriteString(p.summary())
