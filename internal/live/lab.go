@@ -19,6 +19,7 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/suite/spec"
 )
@@ -29,6 +30,8 @@ type Config struct {
 	Topology lab.Topology
 	Proxier  spec.Proxier
 	Enforcer spec.Proxier // nil if there is none
+	// Images are those that pods may name beside the built-in ones.
+	Images kubelet.Images
 	// Manifests are applied at the start.
 	Manifests []Manifest
 }
@@ -96,7 +99,7 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 	if err != nil {
 		return err
 	}
-	built, err := cluster.New(ctx, c.Topology)
+	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(kubelet.Builtin().With(c.Images)))
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}
@@ -116,6 +119,7 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 		return err
 	}
 	l.api = api.New(built.Store())
+	l.api.SetContainers(built.Containers())
 	if l.endpoint, err = l.api.ServeOn(ctx, listener); err != nil {
 		return err
 	}

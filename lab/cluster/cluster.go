@@ -38,42 +38,44 @@ type Cluster struct {
 	changed chan struct{}
 }
 
+// settings are what Options change.
+type settings struct {
+	images kubelet.Images // nil: pods run echo servers
+}
+
 // Option changes what a cluster does.
-type Option func(*Cluster) error
+type Option func(*settings)
 
 // RunPrograms makes pods run what their images say: see package kubelet. Without it a pod gets echo servers and nothing
 // else, whatever its images.
-func RunPrograms(images kubelet.Images) Option {
-	return func(c *Cluster) (err error) {
-		c.programs, err = c.newKubelet(images)
-		return err
-	}
-}
+func RunPrograms(images kubelet.Images) Option { return func(s *settings) { s.images = images } }
 
 // New builds the lab, registers its nodes and starts the kubelet.
 func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluster, error) {
+	var s settings
+	for _, o := range options {
+		o(&s)
+	}
 	l, err := lab.Build(ctx, topology)
 	if err != nil {
 		return nil, err
 	}
-	state := store.New(store.Config{Stack: topology.Stack})
-	for _, n := range l.Nodes() {
-		if err := register(state, n, topology.Stack); err != nil {
-			return nil, errors.Join(err, l.Close())
-		}
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cluster{
-		lab: l, store: state, cancel: cancel, done: make(chan struct{}), again: make(chan struct{}, 1),
-		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, changed: make(chan struct{}),
-		servers: map[store.Key]*traffic.Server{},
+		lab: l, store: store.New(store.Config{Stack: topology.Stack}),
+		done: make(chan struct{}), again: make(chan struct{}, 1), changed: make(chan struct{}),
+		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, servers: map[store.Key]*traffic.Server{},
 	}
-	for _, o := range options {
-		if err := o(c); err != nil {
-			cancel()
+	if s.images != nil {
+		if c.programs, err = c.newKubelet(s.images); err != nil {
 			return nil, errors.Join(err, l.Close())
 		}
 	}
+	for _, n := range l.Nodes() {
+		if err := register(c.store, n, topology.Stack); err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
+	}
+	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go c.kubelet(ctx)
 	return c, nil
 }
