@@ -16,9 +16,11 @@ import (
 
 // everything is "group/version resource" of what is served.
 var everything = []string{
-	"apps/v1 deployments", "apps/v1 replicasets", "coordination.k8s.io/v1 leases", "discovery.k8s.io/v1 endpointslices",
-	"events.k8s.io/v1 events", "networking.k8s.io/v1 networkpolicies", "networking.k8s.io/v1 servicecidrs",
-	"v1 endpoints", "v1 events", "v1 namespaces", "v1 nodes", "v1 pods", "v1 services",
+	"apps/v1 deployments", "coordination.k8s.io/v1 leases", "discovery.k8s.io/v1 endpointslices",
+	"events.k8s.io/v1 events", "networking.k8s.io/v1 ingressclasses", "networking.k8s.io/v1 ingresses",
+	"networking.k8s.io/v1 ipaddresses", "networking.k8s.io/v1 networkpolicies", "networking.k8s.io/v1 servicecidrs",
+	"v1 configmaps", "v1 endpoints", "v1 events", "v1 namespaces", "v1 nodes", "v1 pods", "v1 secrets",
+	"v1 serviceaccounts", "v1 services",
 }
 
 func TestDiscovery(t *testing.T) {

@@ -73,8 +73,7 @@ func TestWhatIsNotServed(t *testing.T) {
 	c.accept = protobufType + ";as=Table;g=meta.k8s.io;v=v1"
 	c.get("/api/v1/nodes").want(406)
 	c.accept = ""
-	c.do("POST", "/apis/networking.k8s.io/v1/servicecidrs", "", "{}").says(405, metav1.StatusReasonMethodNotAllowed,
-		"post")
+	c.do("POST", "/api/v1/nodes/n1", "", "{}").says(405, metav1.StatusReasonMethodNotAllowed, "post")
 	c.do("PUT", "/api/v1/namespaces/default/services", "", "{}").says(405, metav1.StatusReasonMethodNotAllowed, "put")
 }
 

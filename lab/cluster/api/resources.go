@@ -95,8 +95,15 @@ var names = map[string]struct{ short, categories []string }{
 	"pods":            {short: []string{"po"}, categories: []string{"all"}},
 	"deployments":     {short: []string{"deploy"}, categories: []string{"all"}},
 	"replicasets":     {short: []string{"rs"}, categories: []string{"all"}},
+	"daemonsets":      {short: []string{"ds"}, categories: []string{"all"}},
+	"statefulsets":    {short: []string{"sts"}, categories: []string{"all"}},
+	"jobs":            {categories: []string{"all"}},
 	"networkpolicies": {short: []string{"netpol"}},
 	"events":          {short: []string{"ev"}},
+	"configmaps":      {short: []string{"cm"}},
+	"serviceaccounts": {short: []string{"sa"}},
+	"ingresses":       {short: []string{"ing"}},
+	"ipaddresses":     {short: []string{"ip"}},
 }
 
 // Bounds of what clients can make the server remember.
@@ -132,13 +139,6 @@ func (s *Server) addResources() {
 	lease := coordinationv1.SchemeGroupVersion.WithKind("Lease")
 	leases := newMemory(lease, coordinationv1.Resource("leases"), maxLeases)
 	s.add(&resource{gvk: leases.gvk, plural: "leases", namespaced: true, upsert: true, reader: leases, writer: leases})
-
-	// Deployments have no ReplicaSets here, but clients ask for those of a Deployment.
-	none := newMemory(appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), appsv1.Resource("replicasets"), 0)
-	s.add(&resource{gvk: none.gvk, plural: "replicasets", namespaced: true, reader: none})
-
-	cidrs := serviceCIDRs(s.store)
-	s.add(&resource{gvk: cidrs.gvk, plural: "servicecidrs", reader: cidrs})
 }
 
 func (s *Server) add(r *resource) {
@@ -169,19 +169,4 @@ func (s *Server) groupVersions() []schema.GroupVersion {
 		}
 	}
 	return out
-}
-
-// serviceCIDRs serves the ranges of ClusterIPs as one object of a fixed name, which never changes.
-func serviceCIDRs(state *store.Store) *memory {
-	m := newMemory(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), networkingv1.Resource("servicecidrs"), 1)
-	o := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
-	for _, p := range state.ServiceCIDRs() {
-		o.Spec.CIDRs = append(o.Spec.CIDRs, p.String())
-	}
-	m.put(-1, m.complete(o, nil), nil)
-	o.Status.Conditions = []metav1.Condition{{
-		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
-		LastTransitionTime: o.CreationTimestamp, Message: "Kubernetes default Service CIDR is ready",
-	}}
-	return m
 }

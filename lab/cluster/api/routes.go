@@ -48,6 +48,8 @@ func (s *Server) page(path string) http.HandlerFunc {
 	switch path := strings.TrimSuffix(path, "/"); path {
 	case "/healthz", "/livez", "/readyz":
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }
+	case "/metrics":
+		return s.serveMetrics
 	case "/version":
 		return s.serveVersion
 	case "/api":

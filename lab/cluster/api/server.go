@@ -4,7 +4,7 @@
 //
 // A table (resources.go) lists the served resources. A request is routed to a resource and a verb (routes.go), reads
 // through a reader and writes through a writer, so that resources outside the store (Leases, Events) and derived ones
-// (Endpoints, ServiceCIDRs) are served by the same code.
+// (Endpoints) are served by the same code.
 package api
 
 import (

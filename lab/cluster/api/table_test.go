@@ -98,7 +98,6 @@ func TestTables(t *testing.T) {
 		{"/apis/coordination.k8s.io/v1/leases", "Name Holder Age\nl me *"},
 		{"/apis/apps/v1/deployments", "Name Ready Up-to-date Available Age | Containers Images Selector\nweb 0/2 2 0 * | " +
 			"main web:1 app=d"},
-		{"/apis/apps/v1/replicasets", "Name Age"},
 		{"/api/v1/events", "Last Seen Type Reason Object | Subobject Source Message First Seen Count Name\n" +
 			"* Normal Started pod/p |  kubelet, n1 it runs * 1 e"},
 		{"/apis/events.k8s.io/v1/events", "Last Seen Type Reason Object | Subobject Source Message First Seen Count Name\n" +

@@ -45,6 +45,20 @@ var printers = map[schema.GroupKind]printer{
 		typed(func(p *networkingv1.NetworkPolicy) []any {
 			return []any{p.Name, metav1.FormatLabelSelector(&p.Spec.PodSelector), age(p)}
 		})},
+	core("ConfigMap"): {columns("Data#", "Age"), typed(func(c *corev1.ConfigMap) []any {
+		return []any{c.Name, int64(len(c.Data) + len(c.BinaryData)), age(c)}
+	})},
+	core("Secret"): {columns("Type", "Data#", "Age"), typed(func(s *corev1.Secret) []any {
+		return []any{s.Name, string(s.Type), int64(len(s.Data)), age(s)}
+	})},
+	core("ServiceAccount"): {columns("Secrets#", "Age"), typed(func(a *corev1.ServiceAccount) []any {
+		return []any{a.Name, int64(len(a.Secrets)), age(a)}
+	})},
+	{Group: networkingv1.GroupName, Kind: "Ingress"}: {columns("Class", "Hosts", "Address", "Ports", "Age"),
+		typed(ingressCells)},
+	{Group: networkingv1.GroupName, Kind: "IngressClass"}: {columns("Controller", "Parameters", "Age"),
+		typed(ingressClassCells)},
+	{Group: networkingv1.GroupName, Kind: "IPAddress"}: {columns("ParentRef", "Age"), typed(ipAddressCells)},
 	{Group: networkingv1.GroupName, Kind: "ServiceCIDR"}: {columns("CIDRs", "Age"),
 		typed(func(c *networkingv1.ServiceCIDR) []any {
 			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), age(c)}

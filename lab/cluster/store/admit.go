@@ -42,6 +42,8 @@ func (tx *Tx) admit(obj, old Object) field.ErrorList {
 	case *networkingv1.NetworkPolicy:
 		defaultNetworkPolicy(o)
 		errs = append(errs, validateNetworkPolicy(o)...)
+	default:
+		errs = append(errs, tx.admitPlain(obj, old)...)
 	}
 	return errs
 }

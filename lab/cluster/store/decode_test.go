@@ -86,8 +86,8 @@ func TestDecodeErrors(t *testing.T) {
 		want: []string{`m.yaml: document 1 (line 1): line 2: invalid character '}'`},
 	}, {
 		name: "kinds the store does not know",
-		in:   "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\n",
-		want: []string{`Ingress "a": kind Ingress of networking.k8s.io/v1 is not known (known: Namespace (v1), Node (v1), Service (v1), Endpoints (v1), Pod (v1), Deployment (apps/v1), EndpointSlice (discovery.k8s.io/v1), NetworkPolicy (networking.k8s.io/v1))`},
+		in:   "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: a}\n",
+		want: []string{`Gateway "a": kind Gateway of gateway.networking.k8s.io/v1 is not known (known: Namespace (v1), Node (v1), ServiceCIDR (networking.k8s.io/v1), `},
 	}, {
 		name: "old versions of known kinds",
 		in:   "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: a}\n",
@@ -124,6 +124,20 @@ func TestDecodeErrors(t *testing.T) {
 				t.Errorf("no DecodeError with the source in %v", err)
 			}
 		})
+	}
+}
+
+func TestDecodeKnown(t *testing.T) {
+	const unknown = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 3}\n"
+	const known = "apiVersion: v1\nkind: Namespace\nmetadata: {name: b}\n"
+	objects, skipped, err := DecodeKnown("m.yaml", []byte(unknown+"---\n"+known))
+	if err != nil || len(objects) != 1 || objects[0].GetName() != "b" || len(skipped) != 1 ||
+		!strings.HasPrefix(skipped[0].Error(), `m.yaml: document 1 (line 1): Widget "a": kind Widget of example.com/v1 is not known`) {
+		t.Errorf("got %v, %v, %v", objects, skipped, err)
+	}
+	if _, _, err := DecodeKnown("m.yaml", []byte(unknown+"---\n"+known+"spec: {colour: red}\n")); err == nil ||
+		!strings.Contains(err.Error(), "spec.colour") {
+		t.Errorf("a mistake in a known kind: %v", err)
 	}
 }
 

@@ -107,9 +107,21 @@ func (e *DecodeError) Error() string {
 // Decode reads the objects of a manifest: YAML documents or JSON values, lists included. It is strict about unknown and
 // duplicate fields and wrong types. The error joins a *DecodeError for each mistake. Source names the manifest.
 func Decode(source string, data []byte) ([]Object, error) {
+	objects, unknown, err := DecodeKnown(source, data)
+	if len(unknown) > 0 {
+		for _, u := range unknown {
+			err = errors.Join(err, u)
+		}
+		return nil, err
+	}
+	return objects, err
+}
+
+// DecodeKnown is Decode for manifests that hold other kinds, too: it skips objects whose kind or API version the store
+// does not know, and returns a *DecodeError for each of them beside the objects that it knows.
+func DecodeKnown(source string, data []byte) (objects []Object, skipped []*DecodeError, err error) {
 	documents, err := splitDocuments(data)
-	var d decoder
-	d.source = source
+	d := decoder{source: source}
 	for _, doc := range documents {
 		d.decode(doc)
 	}
@@ -118,23 +130,29 @@ func Decode(source string, data []byte) ([]Object, error) {
 		d.errs = append(d.errs, bad)
 	}
 	if len(d.errs) > 0 {
-		return nil, errors.Join(d.errs...)
+		return nil, d.unknown, errors.Join(d.errs...)
 	}
-	return d.objects, nil
+	return d.objects, d.unknown, nil
 }
 
 type decoder struct {
 	source  string
 	doc     document
 	objects []Object
+	unknown []*DecodeError
 	errs    []error
 }
 
-func (d *decoder) fail(object, format string, args ...any) {
-	d.errs = append(d.errs, &DecodeError{
+// mistake returns an error about an object of the present document.
+func (d *decoder) mistake(object, format string, args ...any) *DecodeError {
+	return &DecodeError{
 		Source: d.source, Document: d.doc.number, Line: d.doc.line,
 		Object: object, Detail: fmt.Sprintf(format, args...),
-	})
+	}
+}
+
+func (d *decoder) fail(object, format string, args ...any) {
+	d.errs = append(d.errs, d.mistake(object, format, args...))
 }
 
 func (d *decoder) decode(doc document) {
@@ -178,9 +196,13 @@ func (d *decoder) object(where string, object map[string]any) {
 		return
 	}
 	name := strings.TrimPrefix(where+" "+nameOf(object), " ")
+	if object["kind"] == nil || object["apiVersion"] == nil {
+		d.fail(name, "wants apiVersion and kind")
+		return
+	}
 	r, detail := resourceFor(object)
 	if r == nil {
-		d.fail(name, "%s", detail)
+		d.unknown = append(d.unknown, d.mistake(name, "%s", detail))
 		return
 	}
 	obj := r.New()
@@ -243,9 +265,6 @@ func (d *decoder) list(where string, object map[string]any) {
 func resourceFor(object map[string]any) (*Resource, string) {
 	kind, _ := object["kind"].(string)
 	version, _ := object["apiVersion"].(string)
-	if kind == "" || version == "" {
-		return nil, "wants apiVersion and kind"
-	}
 	var known []string
 	for _, r := range resources {
 		if string(r.Kind) == kind && r.APIVersion() == version {

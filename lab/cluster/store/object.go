@@ -30,17 +30,24 @@ type Kind string
 
 // The kinds the store knows.
 const (
-	KindNamespace     Kind = "Namespace"
-	KindNode          Kind = "Node"
-	KindPod           Kind = "Pod"
-	KindDeployment    Kind = "Deployment"
-	KindService       Kind = "Service"
-	KindEndpoints     Kind = "Endpoints"
-	KindEndpointSlice Kind = "EndpointSlice"
-	KindNetworkPolicy Kind = "NetworkPolicy"
+	KindNamespace      Kind = "Namespace"
+	KindNode           Kind = "Node"
+	KindPod            Kind = "Pod"
+	KindDeployment     Kind = "Deployment"
+	KindService        Kind = "Service"
+	KindEndpoints      Kind = "Endpoints"
+	KindEndpointSlice  Kind = "EndpointSlice"
+	KindNetworkPolicy  Kind = "NetworkPolicy"
+	KindConfigMap      Kind = "ConfigMap"
+	KindSecret         Kind = "Secret"
+	KindServiceAccount Kind = "ServiceAccount"
+	KindIngress        Kind = "Ingress"
+	KindIngressClass   Kind = "IngressClass"
+	KindIPAddress      Kind = "IPAddress"
+	KindServiceCIDR    Kind = "ServiceCIDR"
 )
 
-// Key names an object of a kind. Namespace is empty for Namespaces and Nodes.
+// Key names an object of a kind. Namespace is empty for Namespaces, Nodes and other kinds without one.
 type Key struct{ Namespace, Name string }
 
 // KeyOf returns the key of an object.
@@ -66,27 +73,46 @@ type Resource struct {
 	Plural     string
 	Namespaced bool
 	// Status reports whether the kind has a status part, which UpdateStatus changes and Apply and Update keep.
-	Status bool
-	typ    reflect.Type
+	Status   bool
+	typ      reflect.Type
+	newTable func() anyTable
 }
 
 // resources are ordered so that a kind comes after those it refers to. Apply stores objects in this order.
 var resources = []*Resource{
 	resource[corev1.Namespace](KindNamespace, "", "v1", "namespaces", false),
 	resource[corev1.Node](KindNode, "", "v1", "nodes", false),
+	resource[networkingv1.ServiceCIDR](KindServiceCIDR, "networking.k8s.io", "v1", "servicecidrs", false),
+	resource[networkingv1.IPAddress](KindIPAddress, "networking.k8s.io", "v1", "ipaddresses", false),
+	resource[corev1.ServiceAccount](KindServiceAccount, "", "v1", "serviceaccounts", true),
+	resource[corev1.Secret](KindSecret, "", "v1", "secrets", true),
+	resource[corev1.ConfigMap](KindConfigMap, "", "v1", "configmaps", true),
 	resource[corev1.Service](KindService, "", "v1", "services", true),
 	resource[corev1.Endpoints](KindEndpoints, "", "v1", "endpoints", true),
 	resource[corev1.Pod](KindPod, "", "v1", "pods", true),
 	resource[appsv1.Deployment](KindDeployment, "apps", "v1", "deployments", true),
 	resource[discoveryv1.EndpointSlice](KindEndpointSlice, "discovery.k8s.io", "v1", "endpointslices", true),
 	resource[networkingv1.NetworkPolicy](KindNetworkPolicy, "networking.k8s.io", "v1", "networkpolicies", true),
+	resource[networkingv1.IngressClass](KindIngressClass, "networking.k8s.io", "v1", "ingressclasses", false),
+	resource[networkingv1.Ingress](KindIngress, "networking.k8s.io", "v1", "ingresses", true),
 }
 
-func resource[T any](k Kind, group, version, plural string, namespaced bool) *Resource {
+var resourcesByType = func() map[reflect.Type]*Resource {
+	out := map[reflect.Type]*Resource{}
+	for _, r := range resources {
+		out[r.typ] = r
+	}
+	return out
+}()
+
+func resource[T any, P interface {
+	*T
+	Object
+}](k Kind, group, version, plural string, namespaced bool) *Resource {
 	_, status := reflect.TypeFor[T]().FieldByName("Status")
 	return &Resource{
 		Kind: k, Group: group, Version: version, Plural: plural, Namespaced: namespaced, Status: status,
-		typ: reflect.TypeFor[*T](),
+		typ: reflect.TypeFor[*T](), newTable: func() anyTable { return newTable[P]() },
 	}
 }
 
@@ -113,13 +139,7 @@ func (r *Resource) rank() int { return slices.Index(resources, r) }
 
 // ResourceOf returns the resource of an object, or nil if the store does not know its type.
 func ResourceOf(o Object) *Resource {
-	t := reflect.TypeOf(o)
-	for _, r := range resources {
-		if r.typ == t {
-			return r
-		}
-	}
-	return nil
+	return resourcesByType[reflect.TypeOf(o)]
 }
 
 // ResourceNamed returns the resource with the given kind or plural, in upper or lower case. The error lists the known

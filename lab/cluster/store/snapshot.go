@@ -38,6 +38,20 @@ func (v *view) object(o Object) Object {
 	return v.seen[o]
 }
 
+// objects returns a list as the view shows it.
+func (v *view) objects(all []Object) []Object {
+	if v == nil {
+		return all
+	}
+	var out []Object
+	for _, o := range all {
+		if seen := v.object(o); seen != nil {
+			out = append(out, seen)
+		}
+	}
+	return out
+}
+
 // visible lists the objects of a table as the view shows them.
 func visible[T Object](v *view, t *table[T]) []T {
 	if v == nil {
@@ -92,9 +106,16 @@ type Snapshot struct {
 	Endpoints       []*corev1.Endpoints // hand-written ones; proxiers look at the slices that mirror them
 	EndpointSlices  []*discoveryv1.EndpointSlice
 	NetworkPolicies []*networkingv1.NetworkPolicy
+	others          map[Kind][]Object // see Objects
 }
 
-// Objects lists the objects of a kind.
+// listed are the kinds that have a field in Snapshot.
+var listed = map[Kind]bool{
+	KindNamespace: true, KindNode: true, KindPod: true, KindDeployment: true, KindService: true, KindEndpoints: true,
+	KindEndpointSlice: true, KindNetworkPolicy: true,
+}
+
+// Objects lists the objects of a kind, also of those that have no field.
 func (s *Snapshot) Objects(kind Kind) []Object {
 	switch kind {
 	case KindNamespace:
@@ -113,8 +134,9 @@ func (s *Snapshot) Objects(kind Kind) []Object {
 		return asObjects(s.EndpointSlices)
 	case KindNetworkPolicy:
 		return asObjects(s.NetworkPolicies)
+	default:
+		return s.others[kind]
 	}
-	return nil
 }
 
 func asObjects[T Object](list []T) []Object {

@@ -18,11 +18,15 @@ func TestApplyStatus(t *testing.T) {
 		edit(p)
 		return s.Do(func(tx *Tx) error { return tx.ApplyStatus(p) })
 	}
-	if err := change(func(p *corev1.Pod) { p.Labels, p.Status.Phase = nil, corev1.PodRunning }); err != nil {
+	if err := change(func(p *corev1.Pod) {
+		p.Labels["tier"], p.Annotations = "front", map[string]string{"by": "me"}
+		p.Spec.Hostname, p.Status.Phase = "ignored", corev1.PodRunning
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if p := get[*corev1.Pod](t, s, "p"); p.Status.Phase != corev1.PodRunning || p.Labels["app"] != "web" {
-		t.Errorf("phase %q, labels %v; want Running and the labels untouched", p.Status.Phase, p.Labels)
+	if p := get[*corev1.Pod](t, s, "p"); p.Status.Phase != corev1.PodRunning || p.Labels["app"] != "web" ||
+		p.Labels["tier"] != "front" || p.Annotations["by"] != "me" || p.Spec.Hostname != "" {
+		t.Errorf("got %+v, want phase, labels and annotations as written, and the spec untouched", p)
 	}
 	if err := change(func(*corev1.Pod) {}); !apierrors.IsConflict(err) {
 		t.Errorf("an old resourceVersion: %v, want a conflict", err)

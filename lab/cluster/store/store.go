@@ -8,6 +8,7 @@ package store
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab"
 )
@@ -79,31 +81,46 @@ func New(c Config) *Store {
 		history:     history{limit: cmp.Or(c.History, 100_000)},
 		index:       newIndex(),
 		serials:     map[Key]uint64{},
-		namespaces:  newTable[*corev1.Namespace](),
-		nodes:       newTable[*corev1.Node](),
-		pods:        newTable[*corev1.Pod](),
-		deployments: newTable[*appsv1.Deployment](),
-		services:    newTable[*corev1.Service](),
-		endpoints:   newTable[*corev1.Endpoints](),
-		slices:      newTable[*discoveryv1.EndpointSlice](),
-		policies:    newTable[*networkingv1.NetworkPolicy](),
+		tables:      map[Kind]anyTable{},
 	}}
-	s.tables = map[Kind]anyTable{
-		KindNamespace: s.namespaces, KindNode: s.nodes, KindPod: s.pods, KindDeployment: s.deployments,
-		KindService: s.services, KindEndpoints: s.endpoints, KindEndpointSlice: s.slices, KindNetworkPolicy: s.policies,
+	for _, r := range resources {
+		s.tables[r.Kind] = r.newTable()
 	}
+	s.namespaces = tableOf[*corev1.Namespace](s)
+	s.nodes = tableOf[*corev1.Node](s)
+	s.pods = tableOf[*corev1.Pod](s)
+	s.deployments = tableOf[*appsv1.Deployment](s)
+	s.services = tableOf[*corev1.Service](s)
+	s.endpoints = tableOf[*corev1.Endpoints](s)
+	s.slices = tableOf[*discoveryv1.EndpointSlice](s)
+	s.policies = tableOf[*networkingv1.NetworkPolicy](s)
 	if s.now == nil {
 		s.now = time.Now
 	}
 	s.setRanges(c)
-	for _, name := range []string{"default", "kube-system"} {
-		ns := &corev1.Namespace{}
-		ns.Name = name
-		if err := s.Apply(ns); err != nil {
-			panic(err) // a constant that the store does not take
-		}
+	if err := s.Apply(s.initial()...); err != nil {
+		panic(fmt.Sprintf("a cluster with ranges %v: %v", s.cidrs, err)) // the rest is constant
 	}
 	return s
+}
+
+// initial lists the objects that every cluster has.
+func (s *Store) initial() []Object {
+	ranges := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, p := range s.cidrs {
+		ranges.Spec.CIDRs = append(ranges.Spec.CIDRs, p.Masked().String())
+	}
+	out := []Object{ranges}
+	for _, name := range []string{"default", "kube-system"} {
+		out = append(out, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	return out
+}
+
+// tableOf returns the table of a type.
+func tableOf[T Object](s *Store) *table[T] {
+	var none T
+	return s.tables[ResourceOf(none).Kind].(*table[T])
 }
 
 func (s *Store) setRanges(c Config) {
@@ -141,6 +158,7 @@ func (s *Store) Snapshot() *Snapshot {
 	}
 	if *newest == nil || (*newest).Revision != s.revision {
 		*newest = &Snapshot{
+			others:          map[Kind][]Object{},
 			Revision:        s.revision,
 			Namespaces:      visible(s.view, s.namespaces),
 			Nodes:           visible(s.view, s.nodes),
@@ -150,6 +168,11 @@ func (s *Store) Snapshot() *Snapshot {
 			Endpoints:       visible(s.view, s.endpoints),
 			EndpointSlices:  visible(s.view, s.slices),
 			NetworkPolicies: visible(s.view, s.policies),
+		}
+		for _, r := range resources {
+			if !listed[r.Kind] {
+				(*newest).others[r.Kind] = s.view.objects(s.tables[r.Kind].objectsInOrder())
+			}
 		}
 	}
 	return *newest

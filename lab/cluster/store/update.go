@@ -4,6 +4,8 @@ package store
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,7 +109,8 @@ func (tx *Tx) Object(kind Kind, namespace, name string) (Object, bool) {
 	return tx.s.find(kind, namespace, name)
 }
 
-// ApplyStatus stores only the status of an object. A resourceVersion, if given, must be the current one.
+// ApplyStatus stores the status of an object, and its labels, annotations and finalizers, as a write to the subresource
+// status does. A resourceVersion, if given, must be the current one.
 func (tx *Tx) ApplyStatus(in Object) error {
 	r := ResourceOf(in)
 	if r == nil || !r.Status {
@@ -123,7 +126,12 @@ func (tx *Tx) ApplyStatus(in Object) error {
 	}
 	obj := copyOf(old)
 	copyStatus(obj, in)
-	if errs := admitStatus(obj); len(errs) > 0 {
+	if r.Kind != KindDeployment { // pkg/registry/apps/deployment/strategy.go keeps the old ones
+		obj.SetLabels(maps.Clone(in.GetLabels()))
+	}
+	obj.SetAnnotations(maps.Clone(in.GetAnnotations()))
+	obj.SetFinalizers(slices.Clone(in.GetFinalizers()))
+	if errs := append(tx.validateMeta(obj), admitStatus(obj)...); len(errs) > 0 {
 		return tx.fail(apierrors.NewInvalid(r.groupKind(), key.String(), errs))
 	}
 	tx.put(r, obj)
