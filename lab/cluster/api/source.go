@@ -31,7 +31,8 @@ type cursor interface {
 
 // writer changes the objects of a resource.
 type writer interface {
-	// edit replaces an object by what change returns. It returns the object as it was stored, or that was deleted.
+	// edit replaces an object by what change returns. It returns the object as it was stored. One that was deleted is
+	// returned as it was, or with its deletion timestamp if it is still there.
 	edit(key store.Key, how editOptions, change edit) (store.Object, error)
 }
 
@@ -43,7 +44,7 @@ type edit = func(old store.Object) (store.Object, error)
 type editOptions struct {
 	status bool // only the status is stored
 	dryRun bool // everything except storing is done
-	orphan bool // the dependents of a deleted object stay
+	delete store.DeleteOptions
 }
 
 // stored is a resource that the store holds.
@@ -108,10 +109,10 @@ func (t stored) edit(key store.Key, how editOptions, change edit) (store.Object,
 		case err != nil:
 			return err
 		case obj == nil:
-			if how.orphan {
-				tx.Orphan(old)
+			err = tx.DeleteWith(t.kind, key.Namespace, key.Name, how.delete)
+			if result, ok = tx.Object(t.kind, key.Namespace, key.Name); !ok || result.GetUID() != old.GetUID() {
+				result = old
 			}
-			result, err = old, tx.Delete(t.kind, key.Namespace, key.Name)
 		default:
 			result, err = t.put(tx, obj, old, how)
 		}

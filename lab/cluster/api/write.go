@@ -119,8 +119,7 @@ func answer(w http.ResponseWriter, r *request, code int, obj store.Object, err e
 	return nil
 }
 
-// delete removes an object at once, with its dependents unless they are orphaned. There is no grace period, since the
-// kubelet of a lab ends a pod when its object is gone, and finalizers delay nothing.
+// delete deletes an object. The answer is the object if it is still there, being deleted, and else a Status.
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	o, err := deleteOptions(w, r)
 	if err != nil {
@@ -129,6 +128,11 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	gone, err := r.remove(r.key, o)
 	if err != nil {
 		return err
+	}
+	if gone.GetDeletionTimestamp() != nil {
+		if now, ok := r.resource.get(r.key); ok && now.GetUID() == gone.GetUID() || len(o.DryRun) > 0 {
+			return answer(w, r, http.StatusOK, gone, nil)
+		}
 	}
 	f, err := negotiate(r.Request, false)
 	if err != nil {
@@ -147,7 +151,9 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 func (r *request) remove(k store.Key, o *metav1.DeleteOptions) (store.Object, error) {
 	how := editOptions{
 		dryRun: len(o.DryRun) > 0,
-		orphan: ptr.Deref(o.PropagationPolicy, "") == metav1.DeletePropagationOrphan,
+		delete: store.DeleteOptions{
+			GracePeriod: o.GracePeriodSeconds, Propagation: ptr.Deref(o.PropagationPolicy, ""),
+		},
 	}
 	return r.resource.edit(k, how, func(old store.Object) (store.Object, error) {
 		if old == nil {

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -106,17 +105,7 @@ func gracePeriod(p *corev1.Pod) time.Duration {
 
 // finishDeletion removes a pod from the state after its containers have ended.
 func (k *Kubelet) finishDeletion(key store.Key, uid types.UID) error {
-	err := k.config.Store.Do(func(tx *store.Tx) error {
-		o, ok := tx.Object(store.KindPod, key.Namespace, key.Name)
-		if !ok || o.GetUID() != uid || o.GetDeletionTimestamp() == nil {
-			return nil
-		}
-		return tx.Delete(store.KindPod, key.Namespace, key.Name)
-	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return k.config.Store.RemovePod(key.Namespace, key.Name, uid)
 }
 
 // Close ends all pods at once and removes their volumes.

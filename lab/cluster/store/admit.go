@@ -91,7 +91,9 @@ func defaultNamespace(ns *corev1.Namespace) {
 		ns.Labels = map[string]string{}
 	}
 	ns.Labels[corev1.LabelMetadataName] = ns.Name
-	ns.Status.Phase = corev1.NamespaceActive
+	if ns.DeletionTimestamp == nil {
+		ns.Status.Phase = corev1.NamespaceActive
+	}
 }
 
 // immutable checks that a field that is set once keeps its value.

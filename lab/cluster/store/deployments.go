@@ -17,7 +17,7 @@ import (
 // stay until as many new ones are ready, unless the strategy is Recreate; there is no ReplicaSet between the two.
 func (tx *Tx) reconcileDeployment(key Key) {
 	d := tx.s.deployments.objects[key]
-	if d == nil {
+	if d == nil || d.DeletionTimestamp != nil {
 		return
 	}
 	template := templateHash(d)
@@ -63,7 +63,7 @@ func (tx *Tx) podsOf(d *appsv1.Deployment) []*corev1.Pod {
 func (tx *Tx) keepBest(pods []*corev1.Pod, n int) []*corev1.Pod {
 	slices.SortStableFunc(pods, betterToKeep)
 	for len(pods) > n {
-		tx.removeRef(ref{KindPod, KeyOf(pods[len(pods)-1])})
+		tx.dropRef(ref{KindPod, KeyOf(pods[len(pods)-1])}, DeleteOptions{})
 		pods = pods[:len(pods)-1]
 	}
 	return pods

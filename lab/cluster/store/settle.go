@@ -20,9 +20,15 @@ func (tx *Tx) settle() {
 			tx.schedule = false
 			tx.scheduleAll()
 		}
-		drain(tx.services, tx.reconcileSlices)
+		drain(tx.services, tx.reconcileService)
 		drain(tx.endpoints, tx.mirror)
 	}
+}
+
+// reconcileService runs the controllers of a Service.
+func (tx *Tx) reconcileService(key Key) {
+	tx.balance(key)
+	tx.reconcileSlices(key)
 }
 
 // drain reconciles what the set held at the beginning, and empties the set.

@@ -34,6 +34,12 @@ type Config struct {
 	NodePorts PortRange
 	// History is how many changes the store remembers for watchers; 0 means 100,000.
 	History int
+	// GracefulDeletion is for clusters whose kubelets end programs: the deletion of a pod that has a node and has not
+	// ended only sets its deletion timestamp, and the kubelet calls RemovePod. Without it pods are removed at once.
+	GracefulDeletion bool
+	// LoadBalancers are ranges of addresses for Services of type LoadBalancer, at most one of each family. A Service
+	// without a loadBalancerClass gets one of each of its families, in its status. Empty means that others do it.
+	LoadBalancers []netip.Prefix
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -50,6 +56,8 @@ type state struct {
 	ranges    map[corev1.IPFamily]netip.Prefix
 	cidrs     []netip.Prefix
 	nodeRange PortRange
+	graceful  bool
+	balancers map[corev1.IPFamily]netip.Prefix
 	now       func() time.Time
 
 	mu       sync.Mutex
@@ -74,14 +82,16 @@ type state struct {
 // New returns a cluster without nodes, with the namespaces default and kube-system.
 func New(c Config) *Store {
 	s := &Store{state: &state{
-		ranges:      map[corev1.IPFamily]netip.Prefix{},
-		nodeRange:   cmp.Or(c.NodePorts, PortRange{30000, 32767}),
-		now:         c.Now,
-		changed:     make(chan struct{}),
-		history:     history{limit: cmp.Or(c.History, 100_000)},
-		index:       newIndex(),
-		serials:     map[Key]uint64{},
-		tables:      map[Kind]anyTable{},
+		ranges:    map[corev1.IPFamily]netip.Prefix{},
+		nodeRange: cmp.Or(c.NodePorts, PortRange{30000, 32767}),
+		graceful:  c.GracefulDeletion,
+		balancers: map[corev1.IPFamily]netip.Prefix{},
+		now:       c.Now,
+		changed:   make(chan struct{}),
+		history:   history{limit: cmp.Or(c.History, 100_000)},
+		index:     newIndex(),
+		serials:   map[Key]uint64{},
+		tables:    map[Kind]anyTable{},
 	}}
 	for _, r := range resources {
 		s.tables[r.Kind] = r.newTable()
@@ -134,6 +144,9 @@ func (s *Store) setRanges(c Config) {
 		f := familyOf(p.Addr())
 		s.families = append(s.families, f)
 		s.ranges[f] = p.Masked()
+	}
+	for _, p := range c.LoadBalancers {
+		s.balancers[familyOf(p.Addr())] = p.Masked()
 	}
 }
 

@@ -100,15 +100,6 @@ func (tx *Tx) put(r *Resource, obj Object) {
 	tx.write(Event{Type: watch.Modified, Kind: r.Kind, Object: obj, Old: old})
 }
 
-// remove removes an object, and the objects that it owns, from the tables.
-func (tx *Tx) remove(r *Resource, old Object) {
-	owned := tx.ownedBy(old)
-	tx.write(Event{Type: watch.Deleted, Kind: r.Kind, Object: copyOf(old), Old: old})
-	for _, o := range owned {
-		tx.removeRef(o)
-	}
-}
-
 func (tx *Tx) ownedBy(o Object) []ref {
 	return slices.SortedFunc(maps.Keys(tx.s.index.owned[o.GetUID()]),
 		func(a, b ref) int { return compareKeys(a.key, b.key) })
@@ -234,62 +225,12 @@ func (tx *Tx) save(r *Resource, obj, old Object) error {
 	if errs := tx.admit(obj, old); len(errs) > 0 {
 		return apierrors.NewInvalid(r.groupKind(), KeyOf(obj).String(), errs)
 	}
+	if old == nil {
+		if err := tx.admitIn(r, KeyOf(obj)); err != nil {
+			return err
+		}
+	}
 	tx.put(r, obj)
-	return nil
-}
-
-// Delete removes an object and what belongs to it: everything in a namespace, the pods of a Deployment or Node, the
-// slices made for a Service. Hand-written slices stay, as they do in Kubernetes.
-func (s *Store) Delete(kind Kind, namespace, name string) error {
-	return s.Do(func(tx *Tx) error { return tx.Delete(kind, namespace, name) })
-}
-
-// Delete is Store.Delete inside a change.
-func (tx *Tx) Delete(kind Kind, namespace, name string) error {
-	r, err := ResourceNamed(string(kind))
-	if err != nil {
-		return tx.fail(err)
-	}
-	key := r.key(namespace, name)
-	old, ok := tx.s.tables[r.Kind].get(key)
-	if !ok {
-		return tx.fail(apierrors.NewNotFound(r.groupResource(), key.String()))
-	}
-	switch r.Kind {
-	case KindNamespace:
-		if err := tx.emptyNamespace(name); err != nil {
-			return tx.fail(err)
-		}
-	case KindNode:
-		for _, k := range sorted(tx.s.index.podsByNode[name]) {
-			tx.removeRef(ref{KindPod, k})
-		}
-	}
-	tx.remove(r, old)
-	return nil
-}
-
-// Orphan removes an owner from the objects that it owns, so that they survive its deletion.
-func (tx *Tx) Orphan(owner Object) {
-	for _, o := range tx.ownedBy(owner) {
-		old, _ := tx.s.tables[o.kind].get(o.key)
-		obj := copyOf(old)
-		obj.SetOwnerReferences(slices.DeleteFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-			return r.UID == owner.GetUID()
-		}))
-		tx.put(ResourceOf(obj), obj)
-	}
-}
-
-func (tx *Tx) emptyNamespace(name string) error {
-	if name == "default" || name == "kube-system" {
-		return apierrors.NewForbidden(corev1.Resource("namespaces"), name,
-			errors.New("this namespace may not be deleted"))
-	}
-	for _, r := range resources {
-		for _, k := range tx.s.tables[r.Kind].inNamespace(name) {
-			tx.removeRef(ref{r.Kind, k})
-		}
-	}
+	tx.goIfReady(r, KeyOf(obj))
 	return nil
 }

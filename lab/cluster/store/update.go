@@ -135,6 +135,7 @@ func (tx *Tx) ApplyStatus(in Object) error {
 		return tx.fail(apierrors.NewInvalid(r.groupKind(), key.String(), errs))
 	}
 	tx.put(r, obj)
+	tx.goIfReady(r, key)
 	return nil
 }
 
