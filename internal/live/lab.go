@@ -139,13 +139,16 @@ func decode(manifests []Manifest) ([]store.Object, error) {
 // handle carries out a request.
 func (l *Lab) handle(ctx context.Context, call *control.Call) (any, error) {
 	handlers := map[string]control.Handler{
-		Status: l.status,
-		Down:   l.down,
-		Places: l.places,
-		Exec:   l.exec,
-		Apply:  l.apply,
-		Settle: l.settle,
-		Switch: l.change,
+		Status:    l.status,
+		Down:      l.down,
+		Places:    l.places,
+		Exec:      l.exec,
+		Apply:     l.apply,
+		Settle:    l.settle,
+		Switch:    l.change,
+		Probe:     l.probe,
+		Conntrack: l.conntrack,
+		Capture:   l.capture,
 	}
 	h := handlers[call.Command]
 	if h == nil {

@@ -44,32 +44,68 @@ func collect(captures []*Capture) []placedFrame {
 }
 
 func writePcapng(w io.Writer, frames []placedFrame) error {
-	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "viplab"}}
-	first := place{"none", true} // the writer requires an interface even for an empty file
-	if len(frames) > 0 {
-		first = frames[0].place
+	out := NewPcapngWriter(w)
+	if len(frames) == 0 {
+		return out.begin(place{"none", true}) // the format requires an interface even for an empty file
 	}
-	out, err := pcapgo.NewNgWriterInterface(w, ngInterface(first), options)
-	if err != nil {
-		return err
-	}
-	ids := map[place]int{first: 0}
 	for _, f := range frames {
-		id, known := ids[f.place]
-		if !known {
-			if id, err = out.AddInterface(ngInterface(f.place)); err != nil {
-				return err
-			}
-			ids[f.place] = id
-		}
-		info := gopacket.CaptureInfo{
-			Timestamp: f.At, CaptureLength: len(f.Data), Length: len(f.Data), InterfaceIndex: id,
-		}
-		if err := out.WritePacketWithOptions(info, f.Data, ngOptions(f.Frame)); err != nil {
+		if err := out.write(f); err != nil {
 			return err
 		}
 	}
-	return out.Flush()
+	return out.out.Flush()
+}
+
+// PcapngWriter writes frames as they come, for a reader that follows.
+type PcapngWriter struct {
+	w   io.Writer
+	out *pcapgo.NgWriter // nil before the first frame
+	ids map[place]int
+}
+
+// NewPcapngWriter returns a writer of a new file.
+func NewPcapngWriter(w io.Writer) *PcapngWriter { return &PcapngWriter{w: w, ids: map[place]int{}} }
+
+// Write writes frames of a namespace, in their order. An interface of the file has the name "namespace/device".
+func (p *PcapngWriter) Write(namespace string, frames ...Frame) error {
+	for _, f := range frames {
+		if err := p.write(placedFrame{f, place{namespace + "/" + f.Device, f.Ethernet}}); err != nil {
+			return err
+		}
+	}
+	if p.out == nil {
+		return nil
+	}
+	return p.out.Flush()
+}
+
+// begin writes the head of the file with its first interface.
+func (p *PcapngWriter) begin(first place) (err error) {
+	options := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "viplab"}}
+	if p.out, err = pcapgo.NewNgWriterInterface(p.w, ngInterface(first), options); err != nil {
+		return err
+	}
+	p.ids[first] = 0
+	return p.out.Flush()
+}
+
+func (p *PcapngWriter) write(f placedFrame) (err error) {
+	if p.out == nil {
+		if err := p.begin(f.place); err != nil {
+			return err
+		}
+	}
+	id, known := p.ids[f.place]
+	if !known {
+		if id, err = p.out.AddInterface(ngInterface(f.place)); err != nil {
+			return err
+		}
+		p.ids[f.place] = id
+	}
+	info := gopacket.CaptureInfo{
+		Timestamp: f.At, CaptureLength: len(f.Data), Length: len(f.Data), InterfaceIndex: id,
+	}
+	return p.out.WritePacketWithOptions(info, f.Data, ngOptions(f.Frame))
 }
 
 func ngInterface(p place) pcapgo.NgInterface {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const clientPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: c1}
+spec:
+  nodeName: n1
+  containers: [{name: c, image: pause}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a1, labels: {app: far}}
+spec:
+  nodeName: n2
+  containers: [{name: a, image: nginx, ports: [{containerPort: 8080}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: far}
+spec: {type: NodePort, selector: {app: far}, ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30081}]}
+`
+
+func TestProbe(t *testing.T) {
+	withLab(t, "--nodes", "2", "-f", write(t, "far.yaml", clientPod))
+	for _, c := range []struct {
+		args string
+		code int
+		want []string
+	}{
+		{"c1 far", 0, []string{
+			`default/c1 10\.244\.1\.\d+:\d+ -> svc/default/far 10\.96\.\d+\.\d+:80/tcp\nReply by default/a1`,
+			`which saw 10\.244\.1\.\d+:\d+ \(default/c1\)\n  default/c1 +eth0 +out`,
+			`(?s)n1 +cni0 +in .* destination now default/a1.*n2 +cni0 +out`,
+		}},
+		{"client n1:30081", 0, []string{`(?s)client +eth0 +out.*n1 +eth0 +in.*source now n1.*n2 +cni0 +out`}},
+		{"c1 pod/a1", 0, []string{`a1 10\.244\.2\.\d+:8080/tcp\nReply by default/a1`}},
+		{"n2 svc/far:http", 0, []string{`Reply by default/a1`}},
+		{"c1 kube-system/kube-dns", 0, []string{`:53/udp\nAnswer of a program that is no echo server`}},
+		{"client n1:99", 1, []string{`Refused: RST`}},
+		{"client 10.96.1.1:80", 1, []string{`Unreachable: ICMP net unreachable from 192\.168\.7\.1\n`}},
+	} {
+		code, out, stderr := outcome(t, strings.Fields("probe "+c.args)...)
+		if code != c.code {
+			t.Errorf("probe %s: exit code %d, want %d: %s", c.args, code, c.code, stderr)
+		}
+		for _, want := range c.want {
+			if !regexp.MustCompile(want).MatchString(out) {
+				t.Errorf("probe %s does not match %q:\n%s", c.args, want, out)
+			}
+		}
+	}
+	refused(t, "probe c1 nosuch", `"nosuch" is neither a Service nor a machine or pod`)
+	refused(t, "probe c1 far --ip 6", "svc/default/far has no IPv6 address")
+	refused(t, "probe client n1", "n1: want a port: n1:80")
+	refused(t, "probe lan far", "lan cannot send")
+	if out := succeeds(t, "conntrack", "n1"); !regexp.MustCompile(`\| 10\.244\.2\.\d+:8080 -> .*# .*svc/default/far`).
+		MatchString(out) {
+		t.Errorf("conntrack lacks the flow:\n%s", out)
+	}
+}
+
+// said runs a command that goes on, until one of its lines contains a text.
+func said(t *testing.T, want string, meanwhile func(), args ...string) {
+	t.Helper()
+	cmd := viplab(t, args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Signal(os.Interrupt)
+	if strings.Contains(strings.Join(args, " "), "capture") {
+		awaitLine(t, bufio.NewScanner(notes), "capturing")
+	}
+	go meanwhile()
+	awaitLine(t, bufio.NewScanner(out), want)
+}
+
+func TestWatchingPackets(t *testing.T) {
+	withLab(t, "--nodes", "2", "-f", write(t, "far.yaml", clientPod))
+	stop := make(chan struct{})
+	defer close(stop)
+	probe := func() { // the table may be watched only after the first one
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				viplab(t, "probe", "c1", "far").Run()
+			}
+		}
+	}
+	said(t, "SYN_SENT", probe, "conntrack", "n1", "--follow")
+	said(t, " > 10.244.2.", probe, "capture", "n1/cni0")
+	said(t, "(in ", probe, "capture", "n2", "--match", "SYN")
+	said(t, " > ", probe, "capture", "default/c1/eth0")
+	go probe()
+	file := write(t, "x.pcapng", succeeds(t, "capture", "lan", "--pcapng", "--count", "3"))
+	if tcpdump, err := exec.LookPath("tcpdump"); err == nil {
+		out, err := exec.Command(tcpdump, "-n", "-r", file).Output()
+		if lines := strings.Count(string(out), "\n"); err != nil || lines != 3 {
+			t.Errorf("tcpdump reads %d packets, want 3: %v\n%s", lines, err, out)
+		}
+	}
+	refused(t, "capture n1/nosuch", `n1 has no device "nosuch"`)
+	refused(t, "conntrack c1", `"c1" is not a node`)
+}
