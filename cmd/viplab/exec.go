@@ -51,8 +51,9 @@ func newExec() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NODE|POD|client|router [-- COMMAND...]",
 		Short: "Run a command, or a shell, in a node, a pod, the client or the router of a lab",
-		Long: `exec runs a command with the network of a node, a pod, or a machine outside the cluster. It sees the
-machine's programs and files. Without a command it is a shell. The exit code is that of the command.
+		Long: `exec runs a command in a node, a machine outside the cluster, or a container of a pod. In a node it sees
+this machine's programs and files; in a container those of the image. Without a command it is a shell. The exit
+code is that of the command.
 
 If standard input and output are a terminal, the command gets a terminal of its own.`,
 		Example: `  viplab exec client -- curl -s 192.168.7.11:30080
@@ -94,8 +95,17 @@ func shell() string {
 
 // runIn runs a program in a lab, on a terminal of its own if this process has one.
 func runIn(ctx context.Context, l registry.Folder, args live.ExecArgs) error {
-	if !isTerminal(os.Stdin) || !isTerminal(os.Stdout) {
+	if !isTerminal(os.Stdin) {
 		return ask(ctx, l, live.Exec, args, nil)
+	}
+	if !isTerminal(os.Stdout) {
+		nothing, err := os.Open(os.DevNull) // a program elsewhere must not take what the person types next
+		if err != nil {
+			return err
+		}
+		defer nothing.Close()
+		stdio := [3]*os.File{nothing, os.Stdout, os.Stderr}
+		return request(ctx, l, control.Request{Command: live.Exec, Args: args, Stdio: stdio})
 	}
 	args.TTY = true
 	return onTerminal(func(stdio [3]*os.File, resized <-chan os.Signal) error {

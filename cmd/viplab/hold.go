@@ -33,8 +33,8 @@ func newHold() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&c.Manifests); err != nil {
-				return fmt.Errorf("read the manifests: %w", err)
+			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&c.Content); err != nil {
+				return fmt.Errorf("read the manifests and images: %w", err)
 			}
 			return live.Run(cmd.Context(), live.FromFiles(files), c, switched)
 		},

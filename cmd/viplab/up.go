@@ -75,18 +75,18 @@ The lab's Kubernetes API listens on 127.0.0.1, with TLS and a token. Nothing els
 
 func (f *upFlags) run(cmd *cobra.Command, name string) error {
 	ctx := cmd.Context()
-	manifests, fromFile, err := f.read(cmd)
+	content, fromFile, err := f.read(cmd)
 	if err != nil {
 		return err
 	}
-	c := live.Config{Name: cmp.Or(name, fromFile, defaultLab)}
+	c := live.Config{Name: cmp.Or(name, fromFile, defaultLab), Content: content}
 	if err := f.set(&c); err != nil {
 		return err
 	}
 	if err := prepare(ctx, []spec.Proxier{c.Proxier}, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
-	folder, report, err := f.launch(ctx, c, manifests)
+	folder, report, err := f.launch(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (f *upFlags) run(cmd *cobra.Command, name string) error {
 }
 
 // read reads the files of -f, and sets the flags that a lab.yaml among them gives and the command line does not.
-func (f *upFlags) read(cmd *cobra.Command) (manifests []live.Manifest, name string, err error) {
+func (f *upFlags) read(cmd *cobra.Command) (content live.Content, name string, err error) {
 	var described string
 	var errs []error
 	for _, path := range f.files {
@@ -103,7 +103,7 @@ func (f *upFlags) read(cmd *cobra.Command) (manifests []live.Manifest, name stri
 		case err != nil:
 			errs = append(errs, err)
 		case !live.IsFile(text):
-			manifests = append(manifests, live.Manifest{Source: path, Text: text})
+			content.Manifests = append(content.Manifests, live.Manifest{Source: path, Text: text})
 		case described != "":
 			errs = append(errs, fmt.Errorf("%s and %s both describe the lab: want one lab.yaml", described, path))
 		default:
@@ -115,10 +115,14 @@ func (f *upFlags) read(cmd *cobra.Command) (manifests []live.Manifest, name stri
 			}
 			name = file.Name
 			more, err := f.adopt(cmd, path, file)
-			manifests, errs = append(manifests, more...), append(errs, err)
+			content.Manifests = append(content.Manifests, more...)
+			errs = append(errs, err)
+			if content.Images, err = file.KubeletImages(filepath.Dir(path)); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", path, err))
+			}
 		}
 	}
-	return manifests, name, errors.Join(errs...)
+	return content, name, errors.Join(errs...)
 }
 
 // adopt sets flags from a lab.yaml and reads the manifests that it names.
@@ -169,8 +173,7 @@ func (f *upFlags) set(c *live.Config) error {
 }
 
 // launch starts the process that holds the lab, and returns when the lab serves.
-func (f *upFlags) launch(ctx context.Context, c live.Config, manifests []live.Manifest) (folder registry.Folder,
-	r live.Report, err error) {
+func (f *upFlags) launch(ctx context.Context, c live.Config) (folder registry.Folder, r live.Report, err error) {
 	folder, lock, err := registry.Create(c.Name)
 	if err != nil {
 		return folder, r, err
@@ -185,7 +188,7 @@ func (f *upFlags) launch(ctx context.Context, c live.Config, manifests []live.Ma
 		return failed(err)
 	}
 	defer closeAll(sockets.Files())
-	holder, err := f.holder(c, folder, sockets, manifests)
+	holder, err := f.holder(c, folder, sockets)
 	if err != nil {
 		return failed(err)
 	}
@@ -203,10 +206,9 @@ func (f *upFlags) launch(ctx context.Context, c live.Config, manifests []live.Ma
 	return folder, r, nil
 }
 
-// holder returns the command that holds the lab. Its standard input is the manifests.
-func (f *upFlags) holder(c live.Config, folder registry.Folder, s live.Sockets, manifests []live.Manifest) (*exec.Cmd,
-	error) {
-	stdin, err := json.Marshal(manifests)
+// holder returns the command that holds the lab. Its standard input is what the lab starts with.
+func (f *upFlags) holder(c live.Config, folder registry.Folder, s live.Sockets) (*exec.Cmd, error) {
+	stdin, err := json.Marshal(c.Content)
 	if err != nil {
 		return nil, err
 	}

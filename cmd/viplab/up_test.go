@@ -260,13 +260,18 @@ func TestALabThatCannotStart(t *testing.T) {
 
 func TestLabFile(t *testing.T) {
 	web := write(t, "web.yaml", webLab)
-	file := write(t, "lab.yaml", "name: filed\nnodes: 2\nip: 4\nproxier: nftables\nmanifests: ["+web+"]\n")
+	file := write(t, "lab.yaml", "name: filed\nnodes: 2\nip: 4\nproxier: nftables\nmanifests: ["+web+"]\n"+
+		"images: {nginx: {command: [sh, -c], args: ['echo I am $0; exec sleep 1000', mine]}}\n")
 	t.Cleanup(func() { down("filed") })
 	out := succeeds(t, "up", "-f", file, "--proxier", "userspace")
 	for _, want := range []string{"lab filed: proxier userspace; IP families: 4", "n2 "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("up does not print %q:\n%s", want, out)
 		}
+	}
+	pod := strings.Fields(succeeds(t, "get", "pods", "-o", "name"))[0]
+	if said := succeeds(t, "logs", pod); said != "I am mine\n" {
+		t.Errorf("the image of the file says %q", said)
 	}
 	if strings.Contains(out, "n3 ") {
 		t.Errorf("the lab has more than two nodes:\n%s", out)
@@ -282,6 +287,8 @@ func TestLabFile(t *testing.T) {
 	} {
 		refused(t, "up -f "+write(t, "lab.yaml", text), wants...)
 	}
+	refused(t, "up -f "+write(t, "lab.yaml", "images: {x: {root: /nowhere}}\n"), "images: x: want a command",
+		"images: x: root /nowhere is no folder")
 	nothingLeft(t)
 }
 

@@ -14,7 +14,7 @@ import (
 // The requests of "viplab apply".
 const (
 	Apply  = "apply"  // ApplyArgs; prints what it has done with each object
-	Settle = "settle" // no arguments; returns when the programs have programmed the present state
+	Settle = "settle" // no arguments; returns when pods run and the programs have programmed the state
 )
 
 // ApplyArgs are the arguments of Apply.
@@ -87,10 +87,10 @@ func Decode(manifests []Manifest, namespace string) ([]store.Object, error) {
 // settleLimit is how long a request waits for the programs on the nodes.
 const settleLimit = 10 * time.Second
 
-// settle waits until the programs have programmed the present state. A program that fails to is none of its errors:
-// the status of the lab tells.
+// settle waits for pods that start, and then until the programs have programmed the state.
 func (l *Lab) settle(ctx context.Context, _ *control.Call) (any, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, settleLimit, fmt.Errorf("not within %s", settleLimit))
 	defer cancel()
+	l.awaitPods(ctx)
 	return nil, l.standing.Settle(ctx)
 }

@@ -13,8 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/viplab/viplab/internal/live/control"
+	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/store"
 )
 
 // Exec runs a program in a lab.
@@ -44,22 +47,61 @@ func (l *Lab) exec(ctx context.Context, call *control.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if at.pod != nil {
+		return nil, l.execInPod(ctx, call, store.KeyOf(at.pod), args)
+	}
 	cmd, err := program(ctx, call, args)
 	if err != nil {
 		fmt.Fprintf(call.Stderr, "%s: %v\n", args.Name, err)
 		return nil, &control.ExitError{Code: notFound}
 	}
-	run := at.ns().Run
-	if at.pod != nil {
-		run = func(cmd *exec.Cmd) error {
-			return l.standing.Cluster().Run(at.pod.Namespace, at.pod.Name, cmd)
-		}
-	}
-	err = run(cmd)
+	err = at.ns().Run(cmd)
 	if ctx.Err() != nil && cmd.Process != nil {
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what its children left; fails if there is nothing
 	}
 	return nil, exitOf(cmd, err)
+}
+
+// execInPod runs a program in a container, as "kubectl exec" does.
+func (l *Lab) execInPod(ctx context.Context, call *control.Call, pod store.Key, args ExecArgs) error {
+	streams := api.Streams{In: call.Stdin, Out: call.Stdout, Err: call.Stderr, TTY: args.TTY}
+	if args.TTY {
+		// The container has a terminal of its own, so this one only passes bytes on.
+		if _, err := term.MakeRaw(int(call.Stdin.Fd())); err != nil {
+			return err
+		}
+		sizes := make(chan api.TerminalSize)
+		streams.Err, streams.Resize = nil, sizes
+		go func() {
+			defer close(sizes)
+			followSize(ctx, call, sizes)
+		}()
+	}
+	err := l.standing.Cluster().Containers().Exec(ctx, pod, args.Container, args.Command, streams)
+	if exit := (*api.ExitError)(nil); errors.As(err, &exit) {
+		return &control.ExitError{Code: exit.Code}
+	}
+	return err
+}
+
+// followSize passes on the size of a terminal, at first and after every change, until the context ends.
+func followSize(ctx context.Context, call *control.Call, sizes chan<- api.TerminalSize) {
+	for {
+		size, err := unix.IoctlGetWinsize(int(call.Stdin.Fd()), unix.TIOCGWINSZ)
+		if err != nil {
+			return
+		}
+		select {
+		case sizes <- api.TerminalSize{Width: size.Col, Height: size.Row}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-call.Resized:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // hangUpLimit is how long a program may take to end after the command that has started it.

@@ -5,10 +5,14 @@ package live
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v2"
+
+	"github.com/viplab/viplab/lab/cluster/kubelet"
 )
 
 // File is a lab.yaml: a lab in a file. Every field may be missing. Those of one value have the meaning and the default
@@ -24,6 +28,36 @@ type File struct {
 	Enforcer  string   `yaml:"enforcer"`
 	APIPort   string   `yaml:"apiPort"`
 	Manifests []string `yaml:"manifests"` // paths relative to the file, or - for the standard input
+	// Images are those that pods may name beside the built-in ones.
+	Images map[string]FileImage `yaml:"images"`
+}
+
+// FileImage is an image in a lab.yaml: a program of this machine, or one in a folder with files of its own.
+type FileImage struct {
+	Command []string `yaml:"command"`
+	Args    []string `yaml:"args"`
+	Env     []string `yaml:"env"` // NAME=value
+	Dir     string   `yaml:"dir"`
+	Root    string   `yaml:"root"` // relative to the file
+}
+
+// KubeletImages returns the images. folder is that of the file.
+func (f *File) KubeletImages(folder string) (kubelet.Images, error) {
+	images := kubelet.Images{}
+	var errs []error
+	for name, i := range f.Images {
+		if len(i.Command) == 0 {
+			errs = append(errs, fmt.Errorf("images: %s: want a command", name))
+		}
+		if i.Root != "" && !filepath.IsAbs(i.Root) {
+			i.Root = filepath.Join(folder, i.Root)
+		}
+		if info, err := os.Stat(i.Root); i.Root != "" && (err != nil || !info.IsDir()) {
+			errs = append(errs, fmt.Errorf("images: %s: root %s is no folder", name, i.Root))
+		}
+		images[name] = kubelet.Image{Command: i.Command, Args: i.Args, Env: i.Env, Dir: i.Dir, Root: i.Root}
+	}
+	return images, errors.Join(errs...)
 }
 
 // Flags returns the values that the file gives, by the name of the flag.
@@ -62,7 +96,7 @@ func ReadFile(source string, text []byte) (*File, error) {
 			errs = append(errs, fmt.Errorf("%s: %s", source, inGo.ReplaceAllString(e, "")))
 		}
 		return nil, fmt.Errorf("%w\n(a lab.yaml may have: name, nodes, ip, overlay, pods, proxier, exec, enforcer, apiPort, "+
-			"manifests; see docs/labs.md)", errors.Join(errs...))
+			"manifests, images; see docs/labs.md)", errors.Join(errs...))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s", source, strings.TrimPrefix(err.Error(), "yaml: "))

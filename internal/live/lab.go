@@ -30,6 +30,11 @@ type Config struct {
 	Topology lab.Topology
 	Proxier  spec.Proxier
 	Enforcer spec.Proxier // nil if there is none
+	Content
+}
+
+// Content is what a lab starts with.
+type Content struct {
 	// Images are those that pods may name beside the built-in ones.
 	Images kubelet.Images
 	// Manifests are applied at the start.
@@ -109,10 +114,8 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 	if l.standing, err = engine.Stand(ctx, built, engine.Options{Enforcer: c.Enforcer}, c.Proxier); err != nil {
 		return err
 	}
-	for _, ns := range built.Store().Snapshot().Namespaces {
-		if err := built.WaitPods(ctx, ns.Name); err != nil {
-			return err
-		}
+	if _, err := l.settle(ctx, nil); err != nil {
+		return err
 	}
 	listener, err := net.FileListener(s.API)
 	if err != nil {

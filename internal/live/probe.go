@@ -35,7 +35,7 @@ type ProbeArgs struct {
 // Limits of a probe. Silence is proved by fences; patience is for programs that answer late.
 const (
 	probeLimit    = 10 * time.Second
-	probePatience = 2 * time.Second
+	probePatience = time.Second
 )
 
 func (l *Lab) probe(ctx context.Context, call *control.Call) (any, error) {
@@ -101,8 +101,10 @@ func (l *Lab) probeOf(args ProbeArgs) (p traffic.Probe, to *target, err error) {
 	case len(to.addrs) == 1:
 		family = lab.FamilyOf(to.addrs[0])
 	}
+	proto := cmp.Or(args.Proto, to.proto, "tcp")
 	p = traffic.Probe{
-		From: from.host.NS, Proto: cmp.Or(args.Proto, to.proto, "tcp"), Patience: probePatience, IfAccepted: true,
+		From: from.host.NS, Proto: proto, Patience: probePatience,
+		IfAccepted: proto == "tcp", // fences do not wait for the programs that answer datagrams
 	}
 	if p.To, err = to.addr(family); err != nil {
 		return p, nil, err

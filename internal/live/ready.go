@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// readyLimit is how long a command that applies manifests waits for their pods. Most are ready in a tenth of it; those
+// that take longer, such as ones with a slow readiness probe, become ready after the command.
+const readyLimit = time.Second
+
+// awaitPods waits until every pod is ready, or is known not to become so for now, or the limit is over.
+func (l *Lab) awaitPods(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	state := l.standing.Cluster().Store()
+	for {
+		snapshot := state.Snapshot()
+		if !slices.ContainsFunc(snapshot.Pods, starts) {
+			return
+		}
+		select {
+		case <-state.Changed(snapshot.Revision):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// starts reports whether a pod is about to become ready.
+func starts(p *corev1.Pod) bool {
+	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		w := c.State.Waiting
+		if c.State.Terminated != nil && c.State.Terminated.ExitCode != 0 ||
+			w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return false // the status says why
+		}
+	}
+	if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
+	}) {
+		return false
+	}
+	return !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
