@@ -61,7 +61,7 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 		return nil, err
 	}
 	c := &Cluster{
-		lab: l, store: store.New(store.Config{Stack: topology.Stack}),
+		lab: l, store: store.New(store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil}),
 		done: make(chan struct{}), again: make(chan struct{}, 1), changed: make(chan struct{}),
 		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, servers: map[store.Key]*traffic.Server{},
 	}

@@ -9,6 +9,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -77,7 +78,7 @@ var scheme = sync.OnceValue(newScheme)
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, coordinationv1.AddToScheme,
+		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme,
 		discoveryv1.AddToScheme, eventsv1.AddToScheme, networkingv1.AddToScheme, metav1.AddMetaToScheme,
 	} {
 		utilruntime.Must(add(s))
@@ -106,6 +107,11 @@ var names = map[string]struct{ short, categories []string }{
 	"ipaddresses":     {short: []string{"ip"}},
 }
 
+// scalable are the kinds with a scale subresource.
+var scalable = map[store.Kind]bool{
+	store.KindDeployment: true, store.KindReplicaSet: true, store.KindStatefulSet: true,
+}
+
 // Bounds of what clients can make the server remember.
 const (
 	maxEvents = 1000
@@ -119,7 +125,7 @@ func (s *Server) addResources() {
 		s.add(&resource{
 			gvk:    schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: string(k.Kind)},
 			plural: k.Plural, namespaced: k.Namespaced, status: k.Status,
-			scale: k.Kind == store.KindDeployment, upsert: k.Kind == store.KindEndpoints,
+			scale: scalable[k.Kind], upsert: k.Kind == store.KindEndpoints,
 			reader: t, writer: t,
 		})
 	}

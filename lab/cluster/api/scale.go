@@ -3,6 +3,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,24 +16,36 @@ import (
 
 var scaleKind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-// scaleOf returns the scale subresource of a Deployment.
+// replicasOf returns where a workload says how many pods it wants, how many there are, and how it selects them.
+func replicasOf(o store.Object) (want **int32, is int32, selector *metav1.LabelSelector) {
+	switch o := o.(type) {
+	case *appsv1.Deployment:
+		return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+	case *appsv1.ReplicaSet:
+		return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+	case *appsv1.StatefulSet:
+		return &o.Spec.Replicas, o.Status.Replicas, o.Spec.Selector
+	default:
+		panic(fmt.Sprintf("%T is not in scalable", o))
+	}
+}
+
+// scaleOf returns the scale subresource of a workload.
 func scaleOf(o store.Object) *autoscalingv1.Scale {
-	d := o.(*appsv1.Deployment)
+	want, is, selector := replicasOf(o)
 	out := &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.Namespace, Name: d.Name, UID: d.UID, ResourceVersion: d.ResourceVersion,
-			CreationTimestamp: d.CreationTimestamp,
+			Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+			CreationTimestamp: o.GetCreationTimestamp(),
 		},
-		Spec: autoscalingv1.ScaleSpec{Replicas: *d.Spec.Replicas},
-		Status: autoscalingv1.ScaleStatus{
-			Replicas: d.Status.Replicas, Selector: metav1.FormatLabelSelector(d.Spec.Selector),
-		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: **want},
+		Status: autoscalingv1.ScaleStatus{Replicas: is, Selector: metav1.FormatLabelSelector(selector)},
 	}
 	out.SetGroupVersionKind(scaleKind)
 	return out
 }
 
-// scale reads or changes the wanted number of pods of a Deployment.
+// scale reads or changes the wanted number of pods of a workload.
 func (s *Server) scale(w http.ResponseWriter, r *request) error {
 	if r.Method == http.MethodGet {
 		o, ok := r.resource.get(r.key)
@@ -54,10 +67,11 @@ func (s *Server) scale(w http.ResponseWriter, r *request) error {
 			return nil, err
 		}
 		wanted := in.(*autoscalingv1.Scale)
-		d := copyOf(old).(*appsv1.Deployment)
-		d.ResourceVersion = wanted.ResourceVersion
-		d.Spec.Replicas = &wanted.Spec.Replicas
-		return d, nil
+		obj := copyOf(old)
+		obj.SetResourceVersion(wanted.ResourceVersion)
+		replicas, _, _ := replicasOf(obj)
+		*replicas = &wanted.Spec.Replicas
+		return obj, nil
 	})
 	if err != nil {
 		return err

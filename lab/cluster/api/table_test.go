@@ -74,6 +74,7 @@ func TestTables(t *testing.T) {
 	c.post("/api/v1/namespaces/default/events",
 		`{"metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p"},"type":"Normal","reason":"Started","message":"it runs","source":{"component":"kubelet","host":"n1"}}`).want(201)
 	c.accept = tables
+	set := c.store.Snapshot().Objects(store.KindReplicaSet)[0].GetName()
 	slice := c.store.Snapshot().EndpointSlices[0].Name
 	tests := []struct{ path, want string }{
 		{"/api/v1/nodes", "Name Status Roles Age Version | Internal-IP External-IP OS-Image Kernel-Version " +
@@ -98,6 +99,8 @@ func TestTables(t *testing.T) {
 		{"/apis/coordination.k8s.io/v1/leases", "Name Holder Age\nl me *"},
 		{"/apis/apps/v1/deployments", "Name Ready Up-to-date Available Age | Containers Images Selector\nweb 0/2 2 0 * | " +
 			"main web:1 app=d"},
+		{"/apis/apps/v1/replicasets", "Name Desired Current Ready Age | Containers Images Selector\n" +
+			set + " 2 2 0 * | main web:1 app=d,pod-template-hash=" + strings.TrimPrefix(set, "web-")},
 		{"/api/v1/events", "Last Seen Type Reason Object | Subobject Source Message First Seen Count Name\n" +
 			"* Normal Started pod/p |  kubelet, n1 it runs * 1 e"},
 		{"/apis/events.k8s.io/v1/events", "Last Seen Type Reason Object | Subobject Source Message First Seen Count Name\n" +

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -39,6 +40,14 @@ var printers = map[schema.GroupKind]printer{
 	}},
 	{Group: appsv1.GroupName, Kind: "Deployment"}: {columns("Ready", "Up-to-date#", "Available#", "Age", "|",
 		"Containers", "Images", "Selector"), typed(deploymentCells)},
+	{Group: appsv1.GroupName, Kind: "ReplicaSet"}: {columns("Desired#", "Current#", "Ready#", "Age", "|",
+		"Containers", "Images", "Selector"), typed(replicaSetCells)},
+	{Group: appsv1.GroupName, Kind: "DaemonSet"}: {columns("Desired#", "Current#", "Ready#", "Up-to-date#",
+		"Available#", "Node Selector", "Age", "|", "Containers", "Images", "Selector"), typed(daemonSetCells)},
+	{Group: appsv1.GroupName, Kind: "StatefulSet"}: {columns("Ready", "Age", "|", "Containers", "Images"),
+		typed(statefulSetCells)},
+	{Group: batchv1.GroupName, Kind: "Job"}: {columns("Status", "Completions", "Duration", "Age", "|",
+		"Containers", "Images", "Selector"), typed(jobCells)},
 	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}: {columns("AddressType", "Ports", "Endpoints", "Age"),
 		typed(sliceCells)},
 	{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}: {columns("Pod-Selector", "Age"),
@@ -143,18 +152,6 @@ func readinessGates(p *corev1.Pod) string {
 		}
 	}
 	return fmt.Sprintf("%d/%d", n, len(p.Spec.ReadinessGates))
-}
-
-func deploymentCells(d *appsv1.Deployment) []any {
-	var names, images []string
-	for _, c := range d.Spec.Template.Spec.Containers {
-		names, images = append(names, c.Name), append(images, c.Image)
-	}
-	return []any{
-		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, *d.Spec.Replicas),
-		int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas), age(d),
-		strings.Join(names, ","), strings.Join(images, ","), metav1.FormatLabelSelector(d.Spec.Selector),
-	}
 }
 
 var eventColumns = []metav1.TableColumnDefinition{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -29,6 +30,8 @@ func (tx *Tx) admit(obj, old Object) field.ErrorList {
 		was, _ := old.(*appsv1.Deployment)
 		defaultDeployment(o)
 		errs = append(errs, validateDeployment(o, was)...)
+	case *appsv1.ReplicaSet, *appsv1.DaemonSet, *appsv1.StatefulSet, *batchv1.Job:
+		errs = append(errs, tx.admitWorkload(obj, old)...)
 	case *corev1.Service:
 		was, _ := old.(*corev1.Service)
 		errs = append(errs, tx.admitService(o, was)...)

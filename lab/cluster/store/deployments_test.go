@@ -77,8 +77,7 @@ func TestDeploymentPods(t *testing.T) {
 	for _, p := range s.Snapshot().Pods {
 		perNode[p.Spec.NodeName]++
 		c := metav1.GetControllerOf(p)
-		if !strings.HasPrefix(p.Name, "web-") || c == nil || c.Kind != "Deployment" || c.Name != "web" ||
-			p.Labels["pod-template-hash"] == "" {
+		if !strings.HasPrefix(p.Name, "web-") || c == nil || c.Kind != "ReplicaSet" || c.Name != "web-"+p.Labels["pod-template-hash"] {
 			t.Errorf("pod %s: labels %v, controller %v", p.Name, p.Labels, c)
 		}
 	}
@@ -134,40 +133,6 @@ func TestScalingDownKeepsTheOldest(t *testing.T) {
 	apply(t, s, newDeployment("web", 8))
 	apply(t, s, newDeployment("web", 1))
 	checkSame(t, "pods left", podNames(s), first)
-}
-
-func TestRollout(t *testing.T) {
-	for _, strategy := range []appsv1.DeploymentStrategyType{"RollingUpdate", "Recreate"} {
-		t.Run(string(strategy), func(t *testing.T) {
-			s := newTestStore(t, Config{}, "n1")
-			d := newDeployment("web", 2)
-			d.Spec.Strategy.Type = strategy
-			apply(t, s, d)
-			old := podNames(s)
-			for i, p := range old {
-				report(t, s, p, true, fmt.Sprintf("10.244.1.%d", i+1))
-			}
-			d.Spec.Template.Spec.Containers[0].Image = "web:2"
-			apply(t, s, d)
-			kept := 0
-			var fresh []string
-			for _, p := range podNames(s) {
-				if slices.Contains(old, p) {
-					kept++
-				} else {
-					fresh = append(fresh, p)
-				}
-			}
-			wantKept := map[appsv1.DeploymentStrategyType]int{"RollingUpdate": 2, "Recreate": 0}[strategy]
-			if kept != wantKept || len(fresh) != 2 {
-				t.Fatalf("%d old pods and %d new, want %d and 2", kept, len(fresh), wantKept)
-			}
-			for i, p := range fresh {
-				report(t, s, p, true, fmt.Sprintf("10.244.1.%d", i+11))
-			}
-			checkSame(t, "pods in the end", podNames(s), slices.Sorted(slices.Values(fresh)))
-		})
-	}
 }
 
 func TestScheduling(t *testing.T) {

@@ -60,6 +60,7 @@ type index struct {
 	owned           multimap[types.UID, ref]
 	addresses       map[netip.Addr]Key // ClusterIPs and the Services that hold them
 	nodePorts       map[int32]Key      // NodePorts and healthCheckNodePorts, of any protocol
+	shy             int                // pods with anti-affinity
 }
 
 func newIndex() *index {
@@ -108,6 +109,9 @@ func (x *index) pod(key Key, p *corev1.Pod, sign int) {
 		x.podsByLabel.file(label{p.Namespace, k, v}, key, sign)
 	}
 	x.podsByNode.file(p.Spec.NodeName, key, sign)
+	if a := p.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+		x.shy += sign
+	}
 	if p.Spec.NodeName == "" {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -38,6 +39,10 @@ const (
 	KindEndpoints      Kind = "Endpoints"
 	KindEndpointSlice  Kind = "EndpointSlice"
 	KindNetworkPolicy  Kind = "NetworkPolicy"
+	KindReplicaSet     Kind = "ReplicaSet"
+	KindDaemonSet      Kind = "DaemonSet"
+	KindStatefulSet    Kind = "StatefulSet"
+	KindJob            Kind = "Job"
 	KindConfigMap      Kind = "ConfigMap"
 	KindSecret         Kind = "Secret"
 	KindServiceAccount Kind = "ServiceAccount"
@@ -91,6 +96,10 @@ var resources = []*Resource{
 	resource[corev1.Endpoints](KindEndpoints, "", "v1", "endpoints", true),
 	resource[corev1.Pod](KindPod, "", "v1", "pods", true),
 	resource[appsv1.Deployment](KindDeployment, "apps", "v1", "deployments", true),
+	resource[appsv1.ReplicaSet](KindReplicaSet, "apps", "v1", "replicasets", true),
+	resource[appsv1.DaemonSet](KindDaemonSet, "apps", "v1", "daemonsets", true),
+	resource[appsv1.StatefulSet](KindStatefulSet, "apps", "v1", "statefulsets", true),
+	resource[batchv1.Job](KindJob, "batch", "v1", "jobs", true),
 	resource[discoveryv1.EndpointSlice](KindEndpointSlice, "discovery.k8s.io", "v1", "endpointslices", true),
 	resource[networkingv1.NetworkPolicy](KindNetworkPolicy, "networking.k8s.io", "v1", "networkpolicies", true),
 	resource[networkingv1.IngressClass](KindIngressClass, "networking.k8s.io", "v1", "ingressclasses", false),

@@ -7,15 +7,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
-	appsv1 "k8s.io/api/apps/v1"
 )
 
 // settle runs the controllers until they converge. It ends because a controller writes only differences.
 func (tx *Tx) settle() {
 	tx.settling = true
-	for tx.schedule || len(tx.deployments)+len(tx.services)+len(tx.endpoints) > 0 {
-		drain(tx.deployments, tx.reconcileDeployment)
+	for tx.hasWork() {
+		for _, c := range controllers() {
+			drain(tx.work[c.kind], func(k Key) { c.reconcile(tx, k) })
+		}
 		if tx.schedule {
 			tx.schedule = false
 			tx.scheduleAll()
@@ -23,6 +23,15 @@ func (tx *Tx) settle() {
 		drain(tx.services, tx.reconcileService)
 		drain(tx.endpoints, tx.mirror)
 	}
+}
+
+func (tx *Tx) hasWork() bool {
+	for _, set := range tx.work {
+		if len(set) > 0 {
+			return true
+		}
+	}
+	return tx.schedule || len(tx.services)+len(tx.endpoints) > 0
 }
 
 // reconcileService runs the controllers of a Service.
@@ -46,13 +55,10 @@ func (tx *Tx) touched(k Kind, old, obj Object) {
 		if o == nil {
 			continue
 		}
+		tx.touchedWorkload(k, o)
 		switch o := o.(type) {
 		case *corev1.Pod:
 			tx.touchedPod(o, obj != nil)
-		case *appsv1.Deployment:
-			if !tx.settling { // its status is the controller's own work
-				tx.deployments[KeyOf(o)] = struct{}{}
-			}
 		case *corev1.Service:
 			tx.services[KeyOf(o)] = struct{}{}
 			tx.endpoints[KeyOf(o)] = struct{}{}
@@ -74,8 +80,8 @@ func (tx *Tx) touchedPod(p *corev1.Pod, exists bool) {
 	for _, k := range tx.s.servicesSelecting(p) {
 		tx.services[k] = struct{}{}
 	}
-	if d, ok := ownerDeployment(p); ok {
-		tx.deployments[d] = struct{}{}
+	if (!exists || isOver(p)) && len(tx.s.index.podsByNode[""]) > 0 {
+		tx.schedule = true // it may have left a port, or have kept others away
 	}
 	if exists && p.Spec.NodeName == "" {
 		tx.schedule = true
@@ -85,6 +91,9 @@ func (tx *Tx) touchedPod(p *corev1.Pod, exists bool) {
 // touchedNode looks at pods that may fit now, and at the slices that name the zone of the node.
 func (tx *Tx) touchedNode(old, obj Object) {
 	tx.schedule = true
+	for k := range tx.s.daemonSets.objects {
+		tx.work[KindDaemonSet][k] = struct{}{}
+	}
 	zone := corev1.LabelTopologyZone
 	if old != nil && obj != nil && old.GetLabels()[zone] == obj.GetLabels()[zone] {
 		return

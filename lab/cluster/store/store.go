@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package store is the control plane of a lab, in memory: it decodes manifests, sets defaults, validates, allocates
-// ClusterIPs and NodePorts, and runs the controllers that turn Deployments into Pods and Services into EndpointSlices.
+// ClusterIPs and NodePorts, and runs the controllers that turn workloads into Pods and Services into EndpointSlices.
 //
 // Everything happens inside the call that causes it: when Apply returns, the derived pods and slices are there.
 package store
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -67,16 +68,20 @@ type state struct {
 	newest   *Snapshot // of revision, or older
 	index    *index
 	tables   map[Kind]anyTable
-	serials  map[Key]uint64 // pods ever made per Deployment, so that names are unique
+	serials  map[ref]uint64 // pods ever made per controller, so that names are unique
 
-	namespaces  *table[*corev1.Namespace]
-	nodes       *table[*corev1.Node]
-	pods        *table[*corev1.Pod]
-	deployments *table[*appsv1.Deployment]
-	services    *table[*corev1.Service]
-	endpoints   *table[*corev1.Endpoints]
-	slices      *table[*discoveryv1.EndpointSlice]
-	policies    *table[*networkingv1.NetworkPolicy]
+	namespaces   *table[*corev1.Namespace]
+	nodes        *table[*corev1.Node]
+	pods         *table[*corev1.Pod]
+	deployments  *table[*appsv1.Deployment]
+	replicaSets  *table[*appsv1.ReplicaSet]
+	daemonSets   *table[*appsv1.DaemonSet]
+	statefulSets *table[*appsv1.StatefulSet]
+	jobs         *table[*batchv1.Job]
+	services     *table[*corev1.Service]
+	endpoints    *table[*corev1.Endpoints]
+	slices       *table[*discoveryv1.EndpointSlice]
+	policies     *table[*networkingv1.NetworkPolicy]
 }
 
 // New returns a cluster without nodes, with the namespaces default and kube-system.
@@ -90,7 +95,7 @@ func New(c Config) *Store {
 		changed:   make(chan struct{}),
 		history:   history{limit: cmp.Or(c.History, 100_000)},
 		index:     newIndex(),
-		serials:   map[Key]uint64{},
+		serials:   map[ref]uint64{},
 		tables:    map[Kind]anyTable{},
 	}}
 	for _, r := range resources {
@@ -100,6 +105,10 @@ func New(c Config) *Store {
 	s.nodes = tableOf[*corev1.Node](s)
 	s.pods = tableOf[*corev1.Pod](s)
 	s.deployments = tableOf[*appsv1.Deployment](s)
+	s.replicaSets = tableOf[*appsv1.ReplicaSet](s)
+	s.daemonSets = tableOf[*appsv1.DaemonSet](s)
+	s.statefulSets = tableOf[*appsv1.StatefulSet](s)
+	s.jobs = tableOf[*batchv1.Job](s)
 	s.services = tableOf[*corev1.Service](s)
 	s.endpoints = tableOf[*corev1.Endpoints](s)
 	s.slices = tableOf[*discoveryv1.EndpointSlice](s)

@@ -26,9 +26,10 @@ type Tx struct {
 	failed error   // of the first operation that failed: there is nothing to commit any more
 
 	// What the controllers have to look at before the commit.
-	services, endpoints, deployments keyset
-	schedule                         bool
-	settling                         bool // the controllers are writing
+	services, endpoints keyset
+	work                map[Kind]keyset // workloads
+	schedule            bool
+	settling            bool // the controllers are writing
 }
 
 // Do runs several operations as one: if do or any of them returns an error, none takes effect. The Tx must not be used
@@ -38,7 +39,10 @@ func (s *Store) Do(do func(*Tx) error) error {
 	defer s.mu.Unlock()
 	tx := &Tx{
 		s: s, now: metav1.NewTime(s.now()).Rfc3339Copy(), base: s.revision,
-		services: keyset{}, endpoints: keyset{}, deployments: keyset{},
+		services: keyset{}, endpoints: keyset{}, work: map[Kind]keyset{},
+	}
+	for _, c := range controllers() {
+		tx.work[c.kind] = keyset{}
 	}
 	committed := false
 	defer func() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -129,38 +130,49 @@ func validateDeployment(d, old *appsv1.Deployment) field.ErrorList {
 	errs := apivalidation.ValidateNonnegativeField(int64(*spec.Replicas), path.Child("replicas"))
 	errs = append(errs, oneOf(path.Child("strategy", "type"), spec.Strategy.Type,
 		appsv1.RollingUpdateDeploymentStrategyType, appsv1.RecreateDeploymentStrategyType)...)
-	errs = append(errs, validateSelector(spec, path)...)
-	template := path.Child("template")
-	errs = append(errs, metav1validation.ValidateLabels(spec.Template.Labels, template.Child("metadata", "labels"))...)
-	errs = append(errs, apivalidation.ValidateAnnotations(spec.Template.Annotations,
-		template.Child("metadata", "annotations"))...)
-	errs = append(errs, validatePodSpec(&spec.Template.Spec, template.Child("spec"))...)
-	if p := spec.Template.Spec.RestartPolicy; p != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(template.Child("spec", "restartPolicy"), p,
-			[]corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	var was *metav1.LabelSelector
+	if old != nil {
+		was = old.Spec.Selector
 	}
-	if old != nil && !equality.Semantic.DeepEqual(spec.Selector, old.Spec.Selector) {
-		errs = append(errs, field.Invalid(path.Child("selector"), metav1.FormatLabelSelector(spec.Selector),
-			fmt.Sprintf("field is immutable (it is %s)", metav1.FormatLabelSelector(old.Spec.Selector))))
+	return append(errs,
+		validateTemplate(KindDeployment, spec.Selector, was, &spec.Template, corev1.RestartPolicyAlways)...)
+}
+
+// validateTemplate checks a workload's template and selector. was is the selector of the object that it replaces, or
+// nil. The template has one of the restart policies.
+func validateTemplate(k Kind, selector, was *metav1.LabelSelector, t *corev1.PodTemplateSpec,
+	policies ...corev1.RestartPolicy) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validateSelector(k, selector, t, path)
+	template := path.Child("template")
+	errs = append(errs, metav1validation.ValidateLabels(t.Labels, template.Child("metadata", "labels"))...)
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, template.Child("metadata", "annotations"))...)
+	errs = append(errs, validatePodSpec(&t.Spec, template.Child("spec"))...)
+	if p := t.Spec.RestartPolicy; !slices.Contains(policies, p) {
+		errs = append(errs, field.NotSupported(template.Child("spec", "restartPolicy"), p, policies))
+	}
+	if was != nil && !equality.Semantic.DeepEqual(selector, was) {
+		errs = append(errs, field.Invalid(path.Child("selector"), metav1.FormatLabelSelector(selector),
+			fmt.Sprintf("field is immutable (it is %s)", metav1.FormatLabelSelector(was))))
 	}
 	return errs
 }
 
-func validateSelector(spec *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {
+func validateSelector(k Kind, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
 	at := path.Child("selector")
-	if spec.Selector == nil {
-		return field.ErrorList{field.Required(at, "which pods belong to the Deployment")}
+	if s == nil {
+		return field.ErrorList{field.Required(at, "which pods belong to the "+string(k))}
 	}
-	if len(spec.Selector.MatchLabels)+len(spec.Selector.MatchExpressions) == 0 {
-		return invalid(at, spec.Selector, "empty selector is invalid for deployment")
+	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return invalid(at, s, "empty selector is invalid for "+strings.ToLower(string(k)))
 	}
-	errs := metav1validation.ValidateLabelSelector(spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)
-	selector, err := metav1.LabelSelectorAsSelector(spec.Selector)
+	errs := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at)
+	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil || len(errs) > 0 {
 		return errs
 	}
-	if !selector.Matches(labels.Set(spec.Template.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels,
+	if !selector.Matches(labels.Set(t.Labels)) {
+		errs = append(errs, field.Invalid(path.Child("template", "metadata", "labels"), t.Labels,
 			fmt.Sprintf("`selector` does not match template `labels`: it wants %s", selector)))
 	}
 	return errs

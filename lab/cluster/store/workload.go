@@ -16,10 +16,16 @@ import (
 
 func defaultDeployment(d *appsv1.Deployment) {
 	setDefault(&d.Spec.Replicas, ptr.To[int32](1))
+	setDefault(&d.Spec.RevisionHistoryLimit, ptr.To[int32](10))
+	setDefault(&d.Spec.ProgressDeadlineSeconds, ptr.To[int32](600))
 	setDefault(&d.Spec.Strategy.Type, appsv1.RollingUpdateDeploymentStrategyType)
-	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType && d.Spec.Strategy.RollingUpdate == nil {
+	if d.Spec.Strategy.Type == appsv1.RollingUpdateDeploymentStrategyType {
 		quarter := intstr.FromString("25%")
-		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxUnavailable: &quarter, MaxSurge: &quarter}
+		setDefault(&d.Spec.Strategy.RollingUpdate, &appsv1.RollingUpdateDeployment{})
+		update := *d.Spec.Strategy.RollingUpdate
+		setDefault(&update.MaxUnavailable, &quarter)
+		setDefault(&update.MaxSurge, &quarter)
+		d.Spec.Strategy.RollingUpdate = &update
 	}
 	defaultPodSpec(&d.Spec.Template.Spec)
 }
