@@ -146,7 +146,11 @@ func TestObjectsOfALab(t *testing.T) {
 		{"switch --proxier nftables", "lab looked-into: proxier nftables\n"},
 		{"exec client -- curl -s 192.168.7.11:30080", `"server":"default/web-`},
 		{"exec n1 -- nft list tables", "kube-proxy"},
+		{"rules n1", `comment "default/web"`},
+		{"rules n1 --raw", "# n1: nft list table ip kube-proxy"},
 		{"switch --proxier iptables", "proxier iptables"},
+		{"rules n1", "# KUBE-SVC-"},
+		{"rules n1 --raw", "-A KUBE-SVC-"},
 		{"exec client -- curl -s 192.168.7.11:30080", `"server":"default/web-`},
 		{"status", "proxier iptables"},
 		{"delete svc web", "services/web deleted"},
@@ -160,6 +164,7 @@ func TestObjectsOfALab(t *testing.T) {
 	refused(t, "get svc nosuch", `"nosuch" not found`)
 	refused(t, "apply", "want -f FILE")
 	refused(t, "delete", "want either -f FILE or KIND NAME")
+	refused(t, "rules n9", `"n9" is not a node`)
 	refused(t, "switch", "want --proxier or --exec")
 	refused(t, "switch --proxier nosuch", `unknown proxier "nosuch"`)
 	refused(t, "exec --lab other n1", `--lab: no lab "other" runs: there is looked-into`)

@@ -111,6 +111,9 @@ func (f *labFlag) add(cmd *cobra.Command) {
 
 func (f *labFlag) find() (registry.Folder, error) {
 	l, err := registry.Find(f.name)
+	if f.name == "" {
+		return l, err
+	}
 	return l, inFlag("lab", err)
 }
 

@@ -152,6 +152,7 @@ func (l *Lab) handle(ctx context.Context, call *control.Call) (any, error) {
 		Probe:     l.probe,
 		Conntrack: l.conntrack,
 		Capture:   l.capture,
+		Rules:     l.rules,
 	}
 	h := handlers[call.Command]
 	if h == nil {

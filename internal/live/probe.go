@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -252,7 +253,8 @@ func (l *Lab) flows(ctx context.Context, proto string) ([]observe.Flow, error) {
 
 // printPath prints the path of a packet, a line for each device, and what has changed on the way.
 func printPath(w io.Writer, path []sighting, names map[netip.Addr]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	var last observe.Tuple
 	for _, s := range path {
 		inner := s.Innermost()
@@ -271,5 +273,13 @@ func printPath(w io.Writer, path []sighting, names map[netip.Addr]string) error 
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", s.place, s.frame.Device, direction, describe(s.Packet), change)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(b.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
