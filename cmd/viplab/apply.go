@@ -125,7 +125,7 @@ func (f *placeFlags) toDelete(all []kube.Resource, args, files []string, stdin i
 	if err != nil {
 		return nil, err
 	}
-	objects, err := live.Decode(manifests, f.namespace)
+	objects, _, err := live.DecodeKnown(manifests, f.namespace) // what apply has skipped is not there
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,9 +31,12 @@ func (l *Lab) apply(_ context.Context, call *control.Call) (any, error) {
 	if err := call.Args(&args); err != nil {
 		return nil, err
 	}
-	objects, err := Decode(args.Manifests, args.Namespace)
+	objects, skipped, err := DecodeKnown(args.Manifests, args.Namespace)
 	if err != nil {
 		return nil, err
+	}
+	for _, s := range skipped {
+		fmt.Fprintf(call.Stdout, "Warning: skipped %v\n", s)
 	}
 	var done []string
 	err = l.standing.Cluster().Store().Do(func(tx *store.Tx) error {
@@ -70,18 +74,22 @@ func outcome(before, after store.Object) string {
 	return "configured"
 }
 
-// Decode returns the objects of manifests. Those of a namespaced kind without a namespace get the given one.
-func Decode(manifests []Manifest, namespace string) ([]store.Object, error) {
-	objects, err := decode(manifests)
-	if err != nil {
-		return nil, err
+// DecodeKnown returns the objects of manifests, and those that it skips because it does not know their kind. Objects of
+// a namespaced kind without a namespace get the given one.
+func DecodeKnown(manifests []Manifest, namespace string) ([]store.Object, []*store.DecodeError, error) {
+	var objects []store.Object
+	var skipped []*store.DecodeError
+	var errs []error
+	for _, m := range manifests {
+		more, unknown, err := store.DecodeKnown(m.Source, m.Text)
+		objects, skipped, errs = append(objects, more...), append(skipped, unknown...), append(errs, err)
 	}
 	for _, o := range objects {
 		if r := store.ResourceOf(o); r.Namespaced && o.GetNamespace() == "" {
 			o.SetNamespace(namespace)
 		}
 	}
-	return objects, nil
+	return objects, skipped, errors.Join(errs...)
 }
 
 // settleLimit is how long a request waits for the programs on the nodes.

@@ -104,7 +104,8 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 	if err != nil {
 		return err
 	}
-	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(kubelet.Builtin().With(c.Images)))
+	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(kubelet.Builtin().With(c.Images)),
+		cluster.BalanceLoads())
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}
@@ -124,6 +125,9 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 	l.api = api.New(built.Store())
 	l.api.SetContainers(built.Containers())
 	if l.endpoint, err = l.api.ServeOn(ctx, listener); err != nil {
+		return err
+	}
+	if err := l.publish(ctx, built); err != nil {
 		return err
 	}
 	return os.WriteFile(s.path(registry.Kubeconfig), l.endpoint.Kubeconfig(), 0o600)

@@ -40,7 +40,8 @@ type Cluster struct {
 
 // settings are what Options change.
 type settings struct {
-	images kubelet.Images // nil: pods run echo servers
+	images  kubelet.Images // nil: pods run echo servers
+	balance bool           // Services get addresses of a load balancer
 }
 
 // Option changes what a cluster does.
@@ -60,8 +61,12 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 	if err != nil {
 		return nil, err
 	}
+	config := store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil}
+	if s.balance {
+		config.LoadBalancers = balancerRanges
+	}
 	c := &Cluster{
-		lab: l, store: store.New(store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil}),
+		lab: l, store: store.New(config),
 		done: make(chan struct{}), again: make(chan struct{}, 1), changed: make(chan struct{}),
 		running: map[store.Key]*workload{}, failed: map[store.Key]error{}, servers: map[store.Key]*traffic.Server{},
 	}
@@ -76,6 +81,9 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 		}
 	}
 	ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if s.balance {
+		c.underway.Go(func() { c.balance(ctx) })
+	}
 	go c.kubelet(ctx)
 	return c, nil
 }

@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 )
@@ -56,8 +57,9 @@ func newAuthority() *authority {
 	return &authority{certificate: certificate, key: key, pem: text}
 }
 
-// issue makes a certificate for a listener on an address.
-func (a *authority) issue(host string) (tls.Certificate, error) {
+// issue makes a certificate for a listener on an address, and for the Service default/kubernetes, whose ClusterIPs are
+// the first of the ranges.
+func (a *authority) issue(host string, ranges ...netip.Prefix) (tls.Certificate, error) {
 	template := certificateFor("kube-apiserver")
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -65,6 +67,9 @@ func (a *authority) issue(host string) (tls.Certificate, error) {
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if ip := net.ParseIP(host); ip != nil {
 		template.IPAddresses = append(template.IPAddresses, ip)
+	}
+	for _, p := range ranges {
+		template.IPAddresses = append(template.IPAddresses, p.Masked().Addr().Next().AsSlice())
 	}
 	key := newKey()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)

@@ -117,7 +117,7 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener, through http.Handl
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	certificate, err := s.authority.issue(host)
+	certificate, err := s.authority.issue(host, s.store.ServiceCIDRs()...)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
