@@ -127,6 +127,7 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 	if l.endpoint, err = l.api.ServeOn(ctx, listener); err != nil {
 		return err
 	}
+	go l.api.RecordScheduling(ctx)
 	if err := l.publish(ctx, built); err != nil {
 		return err
 	}
