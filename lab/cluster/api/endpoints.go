@@ -202,13 +202,17 @@ func (v *endpointsView) at(k store.Key) *corev1.Endpoints {
 	return endpointsOf(k, all)
 }
 
+// managedBy is the label of Endpoints that Kubernetes' endpoints controller writes (LabelManagedBy of that controller).
+const managedBy = "endpoints.kubernetes.io/managed-by"
+
 // endpointsOf sums up the slices of a Service. Endpoints have room for one address family: IPv4 if there is any of it.
 func endpointsOf(k store.Key, all []*discoveryv1.EndpointSlice) *corev1.Endpoints {
 	out := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{
 		Namespace: k.Namespace, Name: k.Name, UID: all[0].UID, CreationTimestamp: all[0].CreationTimestamp,
-		OwnerReferences: all[0].OwnerReferences, Labels: maps.Clone(all[0].Labels),
+		Labels: map[string]string{managedBy: "endpoint-controller"},
 	}}
 	out.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Endpoints"))
+	maps.Copy(out.Labels, all[0].Labels)
 	delete(out.Labels, discoveryv1.LabelServiceName)
 	delete(out.Labels, discoveryv1.LabelManagedBy)
 	family := all[0].AddressType

@@ -66,6 +66,12 @@ func (r *resource) newList() runtime.Object {
 	return o
 }
 
+// returnsDeleted reports whether the answer to a deletion is the object, not a Status (ReturnDeletedObject in the
+// storage of Kubernetes' registries).
+func (r *resource) returnsDeleted() bool {
+	return r.gvk.Group == "" && slices.Contains([]string{"Pod", "Service", "ServiceAccount"}, r.gvk.Kind)
+}
+
 func (r *resource) verbs() []string {
 	if r.writer == nil {
 		return []string{"get", "list", "watch"}
@@ -125,7 +131,7 @@ func (s *Server) addResources() {
 		s.add(&resource{
 			gvk:    schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: string(k.Kind)},
 			plural: k.Plural, namespaced: k.Namespaced, status: k.Status,
-			scale: scalable[k.Kind], upsert: k.Kind == store.KindEndpoints,
+			scale: scalable[k.Kind], upsert: k.Kind == store.KindEndpoints || k.Kind == store.KindService,
 			reader: t, writer: t,
 		})
 	}

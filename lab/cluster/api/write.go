@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -25,7 +26,8 @@ func writeOptions(r *request, patch types.PatchType) (editOptions, strictness, e
 		return editOptions{}, "", err
 	}
 	if errs := metav1validation.ValidatePatchOptions(&o, patch); len(errs) > 0 {
-		return editOptions{}, "", invalidOptions("PatchOptions", errs)
+		kinds := map[string]string{http.MethodPost: "CreateOptions", http.MethodPut: "UpdateOptions"}
+		return editOptions{}, "", invalidOptions(cmp.Or(kinds[r.Method], "PatchOptions"), errs)
 	}
 	return editOptions{status: r.sub == "status", dryRun: len(o.DryRun) > 0}, strictness(o.FieldValidation), nil
 }
@@ -119,7 +121,8 @@ func answer(w http.ResponseWriter, r *request, code int, obj store.Object, err e
 	return nil
 }
 
-// delete deletes an object. The answer is the object if it is still there, being deleted, and else a Status.
+// delete deletes an object. The answer is the object if it is still there, being deleted, or if its kind wants that,
+// and else a Status.
 func (s *Server) delete(w http.ResponseWriter, r *request) error {
 	o, err := deleteOptions(w, r)
 	if err != nil {
@@ -133,6 +136,9 @@ func (s *Server) delete(w http.ResponseWriter, r *request) error {
 		if now, ok := r.resource.get(r.key); ok && now.GetUID() == gone.GetUID() || len(o.DryRun) > 0 {
 			return answer(w, r, http.StatusOK, gone, nil)
 		}
+	}
+	if r.resource.returnsDeleted() {
+		return answer(w, r, http.StatusOK, gone, nil)
 	}
 	f, err := negotiate(r.Request, false)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -167,8 +168,10 @@ func TestUpdate(t *testing.T) {
 	if after := c.store.Snapshot().Revision; after != before {
 		t.Errorf("an update that changes nothing led from revision %d to %d", before, after)
 	}
-	c.do("PUT", services+"/nope", "application/yaml", strings.Replace(webService, "name: web", "name: nope", 1)).
-		says(404, metav1.StatusReasonNotFound, "nope")
+	// As in Kubernetes, an update creates a Service, and no pod.
+	c.do("PUT", services+"/nope", "application/yaml", strings.Replace(webService, "name: web", "name: nope", 1)).want(201)
+	c.do("PUT", "/api/v1/namespaces/default/pods/nope", "application/yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: nope}\n"+
+		"spec: {containers: [{name: c, image: echo}]}").says(404, metav1.StatusReasonNotFound, "nope")
 }
 
 func TestStatus(t *testing.T) {
@@ -203,9 +206,16 @@ func TestDelete(t *testing.T) {
 	remove(services+"/a?dryRun=All", "").want(200)
 	remove(services+"/a", `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`).want(200)
 	c.get(services + "/a").want(200)
-	s := into[metav1.Status](remove(services+"/a", `{"propagationPolicy":"Background"}`).want(200))
-	if s.Status != metav1.StatusSuccess || s.Details.Name != "a" || s.Details.Kind != "services" ||
-		s.Details.UID != a.UID {
+	// The answer is the last state of a Service, and a Status for most other kinds.
+	if s := into[corev1.Service](remove(services+"/a", `{"propagationPolicy":"Background"}`).want(200)); s.UID != a.UID {
+		t.Errorf("got %+v", s)
+	}
+	const policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
+	p := into[networkingv1.NetworkPolicy](c.do("POST", policies, "application/yaml",
+		"apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: p}\nspec: {podSelector: {}}").want(201))
+	s := into[metav1.Status](remove(policies+"/p", "").want(200))
+	if s.Status != metav1.StatusSuccess || s.Details.Name != "p" || s.Details.Kind != "networkpolicies" ||
+		s.Details.UID != p.UID {
 		t.Errorf("got %+v", s)
 	}
 	remove(services+"/a", "").says(404, metav1.StatusReasonNotFound, "a")
