@@ -26,6 +26,10 @@ bench: ## measure labs and tables of network policies
 bench-proxiers: ## measure proxiers with many Services (ARGS='-sizes 100 -proxiers iptables')
 	@. scripts/lib.sh && find_go && go run ./internal/cmd/proxierbench $(ARGS)
 
+apidiff: ## compare the lab's API with that of Kubernetes (ARGS='-cases 1000 -seed 7')
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./internal/cmd/apidiff && give_back
+	@bin/apidiff $(ARGS)
+
 lint: ## check the source with golangci-lint and shellcheck
 	@scripts/lint
 
@@ -38,4 +42,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove bench bench-proxiers lint vm clean help
+.PHONY: build test conform prove bench bench-proxiers apidiff lint vm clean help

@@ -7,6 +7,7 @@ package release
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,13 +33,15 @@ var ErrNoToolchain = errors.New("the Go toolchain is not installed")
 
 // Command is a command of a release.
 type Command struct {
-	Name    string // of its folder in cmd: "kube-proxy"
+	Name    string // "kube-proxy"
 	Version string // "v1.36.3"
+	// Package is the import path; empty means the folder of this name in cmd. The release decides its version.
+	Package string
 }
 
 func (c Command) String() string { return c.Name + " " + c.Version }
 
-func (c Command) pkg() string { return "k8s.io/kubernetes/cmd/" + c.Name }
+func (c Command) pkg() string { return cmp.Or(c.Package, "k8s.io/kubernetes/cmd/"+c.Name) }
 
 // Path returns where the binary is, or will be once it has been built.
 func (c Command) Path() (string, error) {

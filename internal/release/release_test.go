@@ -19,7 +19,7 @@ func TestWrapper(t *testing.T) {
 		"example.com/x": "v0.0.0"} {
 		m.Require = append(m.Require, struct{ Path, Version string }{path, version})
 	}
-	got := string(m.wrapper(Command{"kube-proxy", "v1.24.17"}))
+	got := string(m.wrapper(Command{Name: "kube-proxy", Version: "v1.24.17"}))
 	for _, line := range []string{
 		"go 1.24", "godebug default=go1.16", "tool k8s.io/kubernetes/cmd/kube-proxy", "require k8s.io/kubernetes v1.24.17",
 		"replace k8s.io/api => k8s.io/api v0.24.17",
@@ -32,7 +32,7 @@ func TestWrapper(t *testing.T) {
 		t.Errorf("it replaces modules of others:\n%s", got)
 	}
 	m.Go, m.Godebug = "1.26.0", []struct{ Key, Value string }{{"default", "go1.25"}}
-	if got := string(m.wrapper(Command{"kubectl", "v1.36.3"})); !strings.Contains(got,
+	if got := string(m.wrapper(Command{Name: "kubectl", Version: "v1.36.3"})); !strings.Contains(got,
 		"tool k8s.io/kubernetes/cmd/kubectl\n") || !strings.Contains(got, "go 1.26.0\n") ||
 		!strings.Contains(got, "godebug default=go1.25\n") {
 		t.Errorf("got\n%s", got)
@@ -60,7 +60,7 @@ func TestABuildThatFails(t *testing.T) {
 		fakeGo(t, says)
 		t.Setenv("VIPLAB_CACHE", t.TempDir())
 		var progress bytes.Buffer
-		err := Command{"kube-proxy", "v1.37.2"}.Build(t.Context(), &progress)
+		err := Command{Name: "kube-proxy", Version: "v1.37.2"}.Build(t.Context(), &progress)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -78,7 +78,7 @@ func TestABuildThatIsInterrupted(t *testing.T) {
 	t.Setenv("VIPLAB_CACHE", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := (Command{"kubectl", "v1.36.3"}).Build(ctx, io.Discard); !errors.Is(err, context.Canceled) {
+	if err := (Command{Name: "kubectl", Version: "v1.36.3"}).Build(ctx, io.Discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// known is a difference that stays, with the reason.
+type known struct {
+	path   *regexp.Regexp // of difference.path
+	theirs string         // part of what Kubernetes says; empty if it does not matter
+	reason string
+}
+
+func at(path, reason string) known { return known{path: regexp.MustCompile(path), reason: reason} }
+
+// knownDifferences are those that stay. The first that matches applies.
+var knownDifferences = []known{
+	at(`^Status\.message$`,
+		"viplab words errors for people who write manifests; codes, reasons and fields are the same"),
+	at(`^Status\.details$`, "Kubernetes sends empty details with errors about no object"),
+	at(`^Status\.details\.kind$`, "Kubernetes names the kind where viplab names the resource, or the reverse"),
+	{regexp.MustCompile(`^Status\.details\.causes$`), "spec.clusterIPs",
+		"Kubernetes allocates addresses before it validates, so a failing allocation hides other mistakes"},
+	{regexp.MustCompile(`^Status\.details\.causes$`), "odePort FieldValue",
+		"Kubernetes allocates NodePorts before it validates, so a failing allocation hides other mistakes"},
+	at(`^Status\.details\.causes$`, "the lists of mistakes differ, and both refuse the object"),
+	at(`^body\.`, "Kubernetes answers with a text where a group is not served"),
+	at(`^Node\.spec\.taints$`, "nodes of a lab are ready from the beginning; the node controller taints others"),
+	at(`^\w+List\.metadata\.(continue|remainingItemCount)$|^ServiceList\.items$`, "viplab sends a whole list as one page"),
+	at(`metadata\.annotations(\.endpoints\.kubernetes\.io/last-change-trigger-time)?$`,
+		"the time of a change is for measuring latencies; in a lab, controllers are part of the change"),
+	at(`^Endpoints.*\.subsets$`, "Endpoints of a Service whose target port no pod has list addresses without ports"),
+	at(`spec\.(tolerations|priority|preemptionPolicy)$`,
+		"admission plugins of Kubernetes set it; nothing in a lab reads it"),
+	at(`^Pod\.metadata\.deletion`, "a pod that goes at once has no time of its deletion"),
+	at(`^Scale\.status|^PodList.*\.(nodeName|conditions)$`, "in a lab, controllers and scheduler are part of the change"),
+	at(`^ReplicaSetList.*(annotations\.deployment\..*-replicas|status\.(observedGeneration|terminatingReplicas))$`,
+		"the Deployment controller's notes to itself; kubectl reads the revision alone"),
+	at(`pod-template-hash$|metadata\.(name|generateName)$|ownerReferences\[\d+\]\.name$`,
+		"the hash of a pod template is computed in another way"),
+}
+
+// reasonFor returns why a difference stays, or "" for one that is not known.
+func reasonFor(d difference) string {
+	for _, k := range knownDifferences {
+		if k.path.MatchString(d.path) && strings.Contains(compact(d.theirs), k.theirs) {
+			return k.reason
+		}
+	}
+	return ""
+}
