@@ -112,7 +112,7 @@ func podOf(owner Object, t *corev1.PodTemplateSpec, more map[string]string) *cor
 	}
 	maps.Copy(p.Labels, more)
 	p.OwnerReferences = []metav1.OwnerReference{ownerReference(owner)}
-	p.Status.Phase = corev1.PodPending
+	defaultPod(p)
 	return p
 }
 

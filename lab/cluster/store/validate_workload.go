@@ -63,8 +63,7 @@ func validateNodeStatus(n *corev1.Node) field.ErrorList {
 // admitPod defaults and checks a pod. A pod keeps the node it has.
 func (tx *Tx) admitPod(p, old *corev1.Pod) field.ErrorList {
 	path := field.NewPath("spec")
-	defaultPodSpec(&p.Spec)
-	setDefault(&p.Status.Phase, corev1.PodPending)
+	defaultPod(p)
 	if old != nil && p.Spec.NodeName == "" {
 		p.Spec.NodeName = old.Spec.NodeName
 	}

@@ -30,12 +30,19 @@ func defaultDeployment(d *appsv1.Deployment) {
 	defaultPodSpec(&d.Spec.Template.Spec)
 }
 
+func defaultPod(p *corev1.Pod) {
+	defaultPodSpec(&p.Spec)
+	setDefault(&p.Spec.EnableServiceLinks, ptr.To(corev1.DefaultEnableServiceLinks)) // templates do without
+	setDefault(&p.Status.Phase, corev1.PodPending)
+	setDefault(&p.Status.QOSClass, qosClassOf(&p.Spec))
+}
+
 func defaultPodSpec(spec *corev1.PodSpec) {
 	setDefault(&spec.RestartPolicy, corev1.RestartPolicyAlways)
 	setDefault(&spec.DNSPolicy, corev1.DNSClusterFirst)
 	setDefault(&spec.SchedulerName, corev1.DefaultSchedulerName)
 	setDefault(&spec.TerminationGracePeriodSeconds, ptr.To[int64](corev1.DefaultTerminationGracePeriodSeconds))
-	setDefault(&spec.EnableServiceLinks, ptr.To(corev1.DefaultEnableServiceLinks))
+	setDefault(&spec.SecurityContext, &corev1.PodSecurityContext{})
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			defaultContainer(&list[i], spec.HostNetwork)
@@ -45,6 +52,8 @@ func defaultPodSpec(spec *corev1.PodSpec) {
 
 func defaultContainer(c *corev1.Container, hostNetwork bool) {
 	setDefault(&c.ImagePullPolicy, pullPolicyOf(c.Image))
+	setDefault(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	setDefault(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
 		p := &c.Ports[i]
 		setDefault(&p.Protocol, corev1.ProtocolTCP)
@@ -71,6 +80,28 @@ func defaultPodStatus(p *corev1.Pod) {
 		st.PodIP = st.PodIPs[0].IP
 	case st.PodIP != "":
 		st.PodIPs = []corev1.PodIP{{IP: st.PodIP}}
+	}
+}
+
+// qosClassOf returns the class of a pod by the CPU and memory that its containers ask for
+// (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/).
+func qosClassOf(spec *corev1.PodSpec) corev1.PodQOSClass {
+	asked, guaranteed := false, true
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			limit, limited := c.Resources.Limits[name]
+			request, requested := c.Resources.Requests[name]
+			asked = asked || limited || requested
+			guaranteed = guaranteed && limited && (!requested || request.Equal(limit))
+		}
+	}
+	switch {
+	case !asked:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	default:
+		return corev1.PodQOSBurstable
 	}
 }
 
