@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/internal/suite/prove/faults"
 	"github.com/viplab/viplab/internal/suite/report"
-	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/scenarios"
 	"github.com/viplab/viplab/scenarios/catalogue"
 	"github.com/viplab/viplab/suite/expect"
@@ -35,9 +35,12 @@ type conformFlags struct {
 	shard      string
 	trySkipped bool
 	keepFailed bool
+	keep       bool
 	list       bool
 	fault      string
 	expect     expectFlags
+
+	kept *live.Sockets // for a cluster that stays; nil without --keep and --keep-failed
 }
 
 func newConform() *cobra.Command {
@@ -85,7 +88,9 @@ failure is expected; 2 the harness broke, nothing ran, or bad usage.`,
 		"also run scenarios that need features which the proxier does not declare; one that passes counts as a "+
 			"failure: the declaration is wrong")
 	flags.BoolVar(&f.keepFailed, "keep-failed", false,
-		"keep the cluster of a failed scenario, print how to enter it, and wait for Ctrl-C")
+		"keep the cluster of a failed scenario as the lab "+keptLab+" (viplab exec, kubectl) until Ctrl-C")
+	flags.BoolVar(&f.keep, "keep", false,
+		"keep the cluster that most scenarios share as the lab "+keptLab+" until Ctrl-C, whatever the verdicts are")
 	flags.StringVar(&f.fault, "fault", "", "put this fault into the proxiers, to see which scenarios fail "+
 		"(viplab prove --list shows their names)")
 	flags.BoolVar(&f.list, "list", false, "list the scenarios that the other flags choose instead of running them")
@@ -126,7 +131,7 @@ func listScenarios(w io.Writer, o engine.Options) error {
 // options checks all flags before anything is built and reports every mistake at once. It does not set the scenarios,
 // which are built in the process that runs them.
 func (f *conformFlags) options() (engine.Options, error) {
-	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Flags: f.rerunFlags}
+	o := engine.Options{TrySkipped: f.trySkipped, KeepFailed: f.keepFailed, Keep: f.keep, Flags: f.rerunFlags}
 	var errs [6]error
 	o.Proxiers, errs[0] = f.proxiers.proxiers()
 	o.Enforcer, errs[1] = f.proxiers.enforcer()
@@ -163,10 +168,10 @@ func parseShard(text string) (shard, shards int, err error) {
 // enterSandbox enters the sandbox, and sets the options that are built only there: the scenarios, the expectations, and
 // the proxiers and the enforcer with a fault, if there is one.
 func (f *conformFlags) enterSandbox(ctx context.Context, o *engine.Options) (*faults.Seeding, error) {
-	if err := sandbox.Enter(); err != nil {
+	var err error
+	if f.kept, err = f.enter(); err != nil {
 		return nil, err
 	}
-	var err error
 	if o.Scenarios, err = matchingScenarios(o.Focus); err != nil {
 		return nil, err
 	}
@@ -222,7 +227,9 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	if err := f.expect.write(programs, run.Results(), stdout); err != nil {
 		return err
 	}
-	waitForKept(ctx, run, stdout)
+	if err := f.hold(ctx, run, stdout); err != nil {
+		return err
+	}
 	if err := run.Close(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
@@ -253,19 +260,6 @@ func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 	}
 	_, err = fmt.Fprintf(stdout, "\nreport: %s, report.html and junit.xml\n", filepath.Join(out, "report.json"))
 	return err
-}
-
-// waitForKept prints how to enter the kept clusters, and keeps them until Ctrl-C.
-func waitForKept(ctx context.Context, run *engine.Run, w io.Writer) {
-	commands := run.Kept()
-	if len(commands) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\nkept until Ctrl-C; to look around, put before a command:\n")
-	for _, c := range commands {
-		fmt.Fprintln(w, " ", c)
-	}
-	<-ctx.Done()
 }
 
 func isTerminal(w io.Writer) bool {

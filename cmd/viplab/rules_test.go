@@ -90,7 +90,7 @@ func TestMistakesInRules(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"accepts 1 arg":                    {"--scenario", "nodeport-every-node"},
-		"of a running lab: no lab runs":    {"n1"},
+		"of a running lab: --lab: no lab":  {"n1", "--lab", "nosuch"},
 		"-f FILE or --scenario":            {"n1", "-f", file, "--scenario", "nodeport-every-node"},
 		`there is no node "n4"`:            {"n4", "--scenario", "nodeport-every-node"},
 		`there is no scenario "nodeports"`: {"n1", "--scenario", "nodeports"},

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bufio"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -323,4 +324,34 @@ func TestUpAndDownLeaveNothing(t *testing.T) {
 	if diff := before.Diff(after); len(diff) > 0 {
 		t.Errorf("the machine is changed:\n%s", strings.Join(diff, "\n"))
 	}
+}
+
+func TestConformLeavesALab(t *testing.T) {
+	cmd := viplab(t, "conform", "--keep", "--ip", "4", "--focus", "^clusterip-every-node$", "--proxier", "none", "--out",
+		t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	awaitLine(t, lines, "kept as the lab conform")
+	pods := succeeds(t, "get", "pods", "-A", "-o", "name", "--lab", "conform")
+	if !strings.Contains(pods, "pod/a1") {
+		t.Errorf("the pods of the failed scenario are gone: %q", pods)
+	}
+	if hosts := succeeds(t, "exec", "-n", "clusterip-every-node", "a1", "--", "cat", "/etc/hosts"); !strings.Contains(
+		hosts, "a1") {
+		t.Errorf("/etc/hosts of a1: %q", hosts)
+	}
+	refused(t, "conform --keep", `a lab "conform" runs already`)
+	succeeds(t, "down", "conform")
+	for lines.Scan() {
+	}
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit code %d, want that of the run, 1", cmd.ProcessState.ExitCode())
+	}
+	nothingLeft(t)
 }

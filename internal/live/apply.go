@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/viplab/viplab/internal/live/control"
+	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
@@ -97,7 +98,8 @@ const settleLimit = 10 * time.Second
 
 // settle waits for pods that start, and then until the programs have programmed the state.
 func (l *Lab) settle(ctx context.Context, _ *control.Call) (any, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, settleLimit, fmt.Errorf("not within %s", settleLimit))
+	limit := machine.Limit(settleLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
 	l.awaitPods(ctx)
 	return nil, l.standing.Settle(ctx)

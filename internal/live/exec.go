@@ -47,15 +47,20 @@ func (l *Lab) exec(ctx context.Context, call *control.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	run := at.ns().Run
 	if at.pod != nil {
-		return nil, l.execInPod(ctx, call, store.KeyOf(at.pod), args)
+		key := store.KeyOf(at.pod)
+		if l.standing.Cluster().Containers() != nil {
+			return nil, l.execInPod(ctx, call, key, args)
+		}
+		run = func(cmd *exec.Cmd) error { return l.standing.Cluster().Run(key.Namespace, key.Name, cmd) }
 	}
 	cmd, err := program(ctx, call, args)
 	if err != nil {
 		fmt.Fprintf(call.Stderr, "%s: %v\n", args.Name, err)
 		return nil, &control.ExitError{Code: notFound}
 	}
-	err = at.ns().Run(cmd)
+	err = run(cmd)
 	if ctx.Err() != nil && cmd.Process != nil {
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // what its children left; fails if there is nothing
 	}

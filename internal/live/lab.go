@@ -85,21 +85,58 @@ func Run(ctx context.Context, s Sockets, c Config, proxier Finder) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	l := &Lab{name: c.Name, began: time.Now(), proxier: proxier, end: end}
-	if err := l.start(ctx, s, c); err != nil {
+	if err := l.start(ctx, c); err != nil {
 		return err
 	}
-	listener, err := net.FileListener(s.Control)
+	return l.serve(ctx, s, func() {})
+}
+
+// Keep serves a cluster that another program has built, until the context ends or a command ends it. It calls ready
+// once commands find the lab. At the end it removes the lab's folder.
+func Keep(ctx context.Context, s Sockets, name string, standing *engine.Standing, proxier Finder, ready func()) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	l := &Lab{name: name, began: time.Now(), standing: standing, proxier: proxier, end: end}
+	return l.serve(ctx, s, ready)
+}
+
+// Remove removes the folder of a lab from inside.
+func (s Sockets) Remove(name string) error { return os.RemoveAll(s.path() + "/../" + name) }
+
+// serve opens the API and carries out requests until the context ends.
+func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
+	listener, err := net.FileListener(s.API)
 	if err != nil {
 		return err
 	}
-	go control.Serve(ctx, listener.(*net.UnixListener), l.handle)
+	l.api = api.New(l.standing.Cluster().Store())
+	if c := l.standing.Cluster().Containers(); c != nil {
+		l.api.SetContainers(c)
+	}
+	if l.endpoint, err = l.api.ServeOn(ctx, listener); err != nil {
+		return err
+	}
+	go l.api.RecordScheduling(ctx)
+	if l.standing.Cluster().Containers() != nil {
+		if err := l.publish(ctx, l.standing.Cluster()); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(s.path(registry.Kubeconfig), l.endpoint.Kubeconfig(), 0o600); err != nil {
+		return err
+	}
+	requests, err := net.FileListener(s.Control)
+	if err != nil {
+		return err
+	}
+	go control.Serve(ctx, requests.(*net.UnixListener), l.handle)
+	ready()
 	<-ctx.Done()
-	// Not before the folder is gone may another lab have the name. What is left ends with the sandbox.
-	return os.RemoveAll(s.path() + "/../" + c.Name)
+	return s.Remove(l.name) // what is left ends with the sandbox
 }
 
-// start builds the cluster, places the programs, applies the manifests and opens the API.
-func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
+// start builds the cluster, applies the manifests and places the programs.
+func (l *Lab) start(ctx context.Context, c Config) error {
 	objects, err := decode(c.Manifests)
 	if err != nil {
 		return err
@@ -115,23 +152,8 @@ func (l *Lab) start(ctx context.Context, s Sockets, c Config) error {
 	if l.standing, err = engine.Stand(ctx, built, engine.Options{Enforcer: c.Enforcer}, c.Proxier); err != nil {
 		return err
 	}
-	if _, err := l.settle(ctx, nil); err != nil {
-		return err
-	}
-	listener, err := net.FileListener(s.API)
-	if err != nil {
-		return err
-	}
-	l.api = api.New(built.Store())
-	l.api.SetContainers(built.Containers())
-	if l.endpoint, err = l.api.ServeOn(ctx, listener); err != nil {
-		return err
-	}
-	go l.api.RecordScheduling(ctx)
-	if err := l.publish(ctx, built); err != nil {
-		return err
-	}
-	return os.WriteFile(s.path(registry.Kubeconfig), l.endpoint.Kubeconfig(), 0o600)
+	_, err = l.settle(ctx, nil)
+	return err
 }
 
 func decode(manifests []Manifest) ([]store.Object, error) {

@@ -112,7 +112,7 @@ func (r *Run) inCluster(ctx context.Context, p spec.Proxier, g *group, t *trial)
 	if first := g.cells[0]; first.alone() && notReadyExpected(first.expected) {
 		env.applyLimit = min(env.applyLimit, machine.Limit(knownLimit))
 	}
-	keep := false
+	keep := r.options.Keep && g.common
 	var mu sync.Mutex
 	each(g.cells, parallel, func(c *Cell) {
 		result := r.runCell(ctx, env, c)

@@ -40,6 +40,9 @@ type Options struct {
 	TrySkipped bool
 	// KeepFailed leaves the objects and pods of failed scenarios in place until the run is closed.
 	KeepFailed bool
+	// Keep leaves the default cluster of each proxier in place until the run is closed, with the objects and pods of its
+	// failed scenarios.
+	Keep bool
 	// ApplyLimit is the time within which a proxier must program a change before it counts as hung. Zero means two
 	// minutes, or more on slow machines.
 	ApplyLimit time.Duration

@@ -103,6 +103,15 @@ func (r *Run) Kept() []string {
 	return out
 }
 
+// Standing returns the first of the clusters that were kept, or nil.
+func (r *Run) Standing() *Standing {
+	r.Wait()
+	if len(r.kept) == 0 {
+		return nil
+	}
+	return &Standing{env: r.kept[0]}
+}
+
 // Close removes the kept clusters. It returns the errors of removing all clusters of the run, such as a proxier that
 // does not stop.
 func (r *Run) Close(ctx context.Context) error {
@@ -170,7 +179,7 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 			result.Reason = "none of its rows is asked of this proxier"
 		}
 		holds := result.Verdict == spec.Pass || result.Verdict == spec.Known
-		keep := c.alone() || r.options.KeepFailed && !holds
+		keep := c.alone() || (r.options.KeepFailed || r.options.Keep) && !holds
 		if err := w.close(keep); err != nil && holds {
 			result = verdictOf(spec.HarnessErrorf("clean up after the scenario: %w", err))
 		}
