@@ -24,6 +24,7 @@ import (
 	"github.com/viplab/viplab/internal/live/registry"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/images"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -117,8 +118,14 @@ func (f *upFlags) read(cmd *cobra.Command) (content live.Content, name string, e
 			more, err := f.adopt(cmd, path, file)
 			content.Manifests = append(content.Manifests, more...)
 			errs = append(errs, err)
-			if content.Images, err = file.KubeletImages(filepath.Dir(path)); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", path, err))
+			folder, err := filepath.Abs(filepath.Dir(path))
+			errs = append(errs, err)
+			content.Images = map[string]images.Source{}
+			for name, source := range file.Images {
+				content.Images[name] = source.At(folder)
+				if err := content.Images[name].Check(); err != nil {
+					errs = append(errs, fmt.Errorf("%s: images: %s: %w", path, name, err))
+				}
 			}
 		}
 	}

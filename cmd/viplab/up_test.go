@@ -288,8 +288,8 @@ func TestLabFile(t *testing.T) {
 	} {
 		refused(t, "up -f "+write(t, "lab.yaml", text), wants...)
 	}
-	refused(t, "up -f "+write(t, "lab.yaml", "images: {x: {root: /nowhere}}\n"), "images: x: want a command",
-		"images: x: root /nowhere is no folder")
+	refused(t, "up -f "+write(t, "lab.yaml", "images: {x: {root: /nowhere}, y: {}}\n"), "images: x: root: /nowhere: want a folder",
+		"images: y: it stands for nothing")
 	nothingLeft(t)
 }
 

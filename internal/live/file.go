@@ -5,14 +5,12 @@ package live
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/viplab/viplab/lab/cluster/kubelet"
+	"github.com/viplab/viplab/lab/cluster/images"
 )
 
 // File is a lab.yaml: a lab in a file. Every field may be missing. Those of one value have the meaning and the default
@@ -28,36 +26,8 @@ type File struct {
 	Enforcer  string   `yaml:"enforcer"`
 	APIPort   string   `yaml:"apiPort"`
 	Manifests []string `yaml:"manifests"` // paths relative to the file, or - for the standard input
-	// Images are those that pods may name beside the built-in ones.
-	Images map[string]FileImage `yaml:"images"`
-}
-
-// FileImage is an image in a lab.yaml: a program of this machine, or one in a folder with files of its own.
-type FileImage struct {
-	Command []string `yaml:"command"`
-	Args    []string `yaml:"args"`
-	Env     []string `yaml:"env"` // NAME=value
-	Dir     string   `yaml:"dir"`
-	Root    string   `yaml:"root"` // relative to the file
-}
-
-// KubeletImages returns the images. folder is that of the file.
-func (f *File) KubeletImages(folder string) (kubelet.Images, error) {
-	images := kubelet.Images{}
-	var errs []error
-	for name, i := range f.Images {
-		if len(i.Command) == 0 {
-			errs = append(errs, fmt.Errorf("images: %s: want a command", name))
-		}
-		if i.Root != "" && !filepath.IsAbs(i.Root) {
-			i.Root = filepath.Join(folder, i.Root)
-		}
-		if info, err := os.Stat(i.Root); i.Root != "" && (err != nil || !info.IsDir()) {
-			errs = append(errs, fmt.Errorf("images: %s: root %s is no folder", name, i.Root))
-		}
-		images[name] = kubelet.Image{Command: i.Command, Args: i.Args, Env: i.Env, Dir: i.Dir, Root: i.Root}
-	}
-	return images, errors.Join(errs...)
+	// Images are those that pods may name beside the built-in ones. Paths are relative to the file.
+	Images map[string]images.Source `yaml:"images"`
 }
 
 // Flags returns the values that the file gives, by the name of the flag.

@@ -19,8 +19,10 @@ import (
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster"
 	"github.com/viplab/viplab/lab/cluster/api"
+	"github.com/viplab/viplab/lab/cluster/images"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/sandbox"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -36,7 +38,7 @@ type Config struct {
 // Content is what a lab starts with.
 type Content struct {
 	// Images are those that pods may name beside the built-in ones.
-	Images kubelet.Images
+	Images map[string]images.Source `json:",omitempty"`
 	// Manifests are applied at the start.
 	Manifests []Manifest
 }
@@ -141,7 +143,15 @@ func (l *Lab) start(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(kubelet.Builtin().With(c.Images)),
+	folder, err := sandbox.TempDir("images-")
+	if err != nil {
+		return err
+	}
+	own, err := images.Make(c.Images, folder)
+	if err != nil {
+		return err
+	}
+	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(kubelet.Builtin().With(own)),
 		cluster.BalanceLoads())
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
