@@ -29,7 +29,8 @@ type Cluster struct {
 	again    chan struct{}  // wakes the kubelet
 	underway sync.WaitGroup // pods being started or taken down
 
-	programs *kubelet.Kubelet // nil if pods run echo servers whatever their images
+	programs  *kubelet.Kubelet // nil if pods run echo servers whatever their images
+	hostPorts hostPorts
 
 	mu      sync.Mutex
 	servers map[store.Key]*traffic.Server // of pods that run what their images say

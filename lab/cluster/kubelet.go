@@ -117,6 +117,8 @@ func (c *Cluster) bringUp(ctx context.Context, k store.Key, p *corev1.Pod) {
 	switch {
 	case err == nil && c.programs != nil:
 		c.reported(w) // by the programs' kubelet
+	case err != nil && c.programs != nil:
+		c.explain(p, err)
 	case err == nil:
 		if err := c.report(p, w); err != nil {
 			c.note(k, w, err)
@@ -124,6 +126,18 @@ func (c *Cluster) bringUp(ctx context.Context, k store.Key, p *corev1.Pod) {
 	}
 	if now, ok := store.Get[*corev1.Pod](c.store, k.Namespace, k.Name); !ok || now.UID != p.UID || !shallRun(now) {
 		c.lookAgain() // catch up on changes that were ignored meanwhile
+	}
+}
+
+// explain puts the reason why a pod does not start into its status.
+func (c *Cluster) explain(p *corev1.Pod, reason error) {
+	err := store.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
+		if now.UID == p.UID {
+			now.Status.Reason, now.Status.Message = "FailedCreatePodSandBox", reason.Error()
+		}
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.note(store.KeyOf(p), nil, errors.Join(reason, err))
 	}
 }
 
@@ -183,7 +197,11 @@ func (c *Cluster) start(ctx context.Context, p *corev1.Pod) (*workload, error) {
 		w.inLab, ns, w.addrs = true, pod.NS, pod.Addrs()
 	}
 	if c.programs != nil {
-		w.closers = append(w.closers, c.programs.Start(p, c.place(ns, p, w.addrs)))
+		withdraw, err := c.hostPorts.publish(c.lab.Node(p.Spec.NodeName), p, w.addrs)
+		if err != nil {
+			return nil, errors.Join(err, c.stop(w, store.KeyOf(p)))
+		}
+		w.closers = append(w.closers, closer(withdraw), c.programs.Start(p, c.place(ns, p, w.addrs)))
 		return w, nil
 	}
 	if err := w.serve(ctx, ns, p, c.store); err != nil {

@@ -81,3 +81,9 @@ func (s *servers) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// closer is a function as an io.Closer.
+type closer func() error
+
+// Close implements io.Closer.
+func (c closer) Close() error { return c() }
