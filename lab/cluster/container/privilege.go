@@ -40,7 +40,7 @@ func (c *Command) dropPrivileges() error {
 			}
 		}
 	}
-	if err := forbidKeys(); err != nil {
+	if err := restrictCalls(); err != nil {
 		return err
 	}
 	return c.becomeUser(keep)
@@ -105,28 +105,41 @@ func setGroups(groups []uint32) error {
 // architectures holds the kernel's names of Go's architectures.
 var architectures = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix.AUDIT_ARCH_AARCH64}
 
-// forbidKeys makes the kernel answer EPERM to the calls that read and change the keys of a user, because no namespace
-// separates those of the machine's root from those of a container's.
-func forbidKeys() error {
-	deny := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
-	load := func(offset uint32) unix.SockFilter { // of a field of seccomp_data
-		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
-	}
-	var program []unix.SockFilter
-	if native := architectures[runtime.GOARCH]; native != 0 { // other architectures number the calls otherwise
-		program = append(program, load(4),
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: native, Jt: 1}, deny)
-	}
-	program = append(program, load(0))
-	for _, call := range []uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_BPF} {
-		program = append(program,
-			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1}, deny)
-	}
-	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
+// restrictCalls makes the kernel refuse what namespaces do not separate: the keys of users, programs of the kernel's
+// virtual machine, and further user namespaces, whose root may mount a /proc of its own and change settings there.
+func restrictCalls() error {
+	program := callFilter()
 	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	at := uintptr(unsafe.Pointer(&filter))
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, at, 0, 0); err != nil {
-		return fmt.Errorf("forbid the use of keys: %w", err)
+		return fmt.Errorf("restrict system calls: %w", err)
 	}
 	return nil
+}
+
+func callFilter() []unix.SockFilter {
+	load := func(offset uint32) unix.SockFilter { // of a field of seccomp_data
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	equal := func(k uint32, skip uint8) unix.SockFilter { // or else skip instructions
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: k, Jf: skip}
+	}
+	answer := func(k uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k} }
+	deny, allow := answer(unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM)), answer(unix.SECCOMP_RET_ALLOW)
+	var program []unix.SockFilter
+	if native := architectures[runtime.GOARCH]; native != 0 { // other architectures number the calls otherwise
+		program = append(program, load(4), equal(native, 1),
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, deny)
+	}
+	program = append(program, load(0)) // the call
+	for _, call := range []uint32{unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_BPF} {
+		program = append(program, equal(call, 1), deny)
+	}
+	// A filter cannot see the arguments of clone3; without it programs use clone.
+	program = append(program, equal(unix.SYS_CLONE3, 1), answer(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)))
+	for _, call := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
+		program = append(program, equal(call, 4), load(16), // the low half of the first argument
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.CLONE_NEWUSER, Jf: 1}, deny, allow)
+	}
+	return append(program, allow)
 }
