@@ -52,7 +52,7 @@ func open(path string) (v1.Image, error) {
 	if !info.IsDir() {
 		image, err := tarball.ImageFromPath(path, nil)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w (a tarball must be of \"docker save\" and have one image; unpack an OCI archive with "+
+			return nil, fmt.Errorf("%s: %w (want a tarball of \"docker save\" with one image; unpack an OCI archive with "+
 				"tar, and give the folder)", path, err)
 		}
 		return image, nil

@@ -103,11 +103,6 @@ func gracePeriod(p *corev1.Pod) time.Duration {
 	return time.Duration(*seconds) * time.Second
 }
 
-// finishDeletion removes a pod from the state after its containers have ended.
-func (k *Kubelet) finishDeletion(key store.Key, uid types.UID) error {
-	return k.config.Store.RemovePod(key.Namespace, key.Name, uid)
-}
-
 // Close ends all pods at once and removes their volumes.
 func (k *Kubelet) Close() error {
 	k.mu.Lock()

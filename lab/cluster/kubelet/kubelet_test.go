@@ -163,7 +163,7 @@ func TestAPodEndsGracefully(t *testing.T) {
 	if _, err := io.ReadFull(log, make([]byte, len("up\n"))); err != nil {
 		t.Fatal(err)
 	}
-	nstest.Must(t, w.Store().Terminate("default", "polite", false))
+	nstest.Must(t, w.Store().Delete(store.KindPod, "default", "polite"))
 	rest, err := io.ReadAll(log)
 	if string(rest) != "hook\nbye\n" || err != nil {
 		t.Errorf("%q, %v", rest, err)
@@ -172,7 +172,7 @@ func TestAPodEndsGracefully(t *testing.T) {
 	// One that ignores SIGTERM is killed when its time is over.
 	w.pod("deaf", "{terminationGracePeriodSeconds: 1, containers: [{name: c, image: busybox, command: [sleep, infinity]}]}")
 	w.awaitReady("deaf")
-	nstest.Must(t, w.Store().Terminate("default", "deaf", false))
+	nstest.Must(t, w.Store().Delete(store.KindPod, "default", "deaf"))
 	w.gone("deaf")
 }
 
@@ -227,5 +227,29 @@ func TestImageNames(t *testing.T) {
 		if got, err := images.Find(name); got.Dir != want || (err == nil) != (want != "") {
 			t.Errorf("%s: %q, %v", name, got.Dir, err)
 		}
+	}
+}
+
+func TestConfigMapsAndSecrets(t *testing.T) {
+	w := newWorld(t)
+	// The pod waits for what it refers to.
+	w.pod("reader", `{restartPolicy: Never, volumes: [{name: config, configMap: {name: settings}},
+		{name: all, projected: {sources: [{secret: {name: keys, items: [{key: token, path: deep/token}]}},
+		{downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}}]}}],
+		containers: [{name: c, image: busybox, command: [sh, -c, "exec 2>&1; echo $COLOR $TOKEN $MISSING $ALL_color; cat /config/color /all/deep/token /all/labels; echo no >/config/color"],
+		env: [{name: COLOR, valueFrom: {configMapKeyRef: {name: settings, key: color}}},
+		{name: TOKEN, valueFrom: {secretKeyRef: {name: keys, key: token}}},
+		{name: MISSING, valueFrom: {configMapKeyRef: {name: none, key: none, optional: true}}}],
+		envFrom: [{prefix: ALL_, configMapRef: {name: settings}}],
+		volumeMounts: [{name: config, mountPath: /config}, {name: all, mountPath: /all}]}]}`)
+	w.await("reader", "waiting for a ConfigMap", func(p *corev1.Pod) bool {
+		return strings.Contains(p.Status.Message, `configmap "settings" not found`)
+	})
+	w.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {color: blue}\n---\n" +
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {token: secret}\n")
+	w.awaitPhase("reader", corev1.PodFailed)
+	got := w.logs("reader", "", corev1.PodLogOptions{})
+	if want := "blue secret blue\nbluesecretapp=\"reader\""; !strings.HasPrefix(got, want) || !strings.Contains(got, "Read-only") {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

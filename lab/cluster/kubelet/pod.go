@@ -215,7 +215,7 @@ func (p *Pod) finish() {
 	p.mu.Unlock()
 	p.report()
 	if p.isEnding() {
-		_ = p.kubelet.finishDeletion(p.key, p.uid) // if the pod has been deleted otherwise, there is nothing to do
+		_ = p.kubelet.config.Store.RemovePod(p.key.Namespace, p.key.Name, p.uid) // fails only for a store without pods
 	}
 }
 
