@@ -26,10 +26,10 @@ type Source struct {
 	Command []string `yaml:"command" json:"command,omitempty"`
 	// Args are the arguments that a container's args replace.
 	Args []string `yaml:"args" json:"args,omitempty"`
-	// Env are variables.
-	Env map[string]string `yaml:"env" json:"env,omitempty"`
-	// WorkingDir is the working directory; "" means "/".
-	WorkingDir string `yaml:"workingDir" json:"workingDir,omitempty"`
+	// Env are variables, as NAME=value.
+	Env []string `yaml:"env" json:"env,omitempty"`
+	// Dir is the working directory; "" means "/".
+	Dir string `yaml:"dir" json:"dir,omitempty"`
 	// Root is a folder of this machine with all files of the image. Without Root and OCI a container sees the files of
 	// this machine.
 	Root string `yaml:"root" json:"root,omitempty"`
@@ -86,10 +86,8 @@ func (s Source) make(folder string) (image kubelet.Image, err error) {
 	if len(s.Args) > 0 {
 		image.Args = s.Args
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		image.Env = append(image.Env, name+"="+s.Env[name])
-	}
-	image.Dir = cmp.Or(s.WorkingDir, image.Dir)
+	image.Env = append(image.Env, s.Env...)
+	image.Dir = cmp.Or(s.Dir, image.Dir)
 	if s.onMachine() && len(s.Command) > 0 && filepath.IsAbs(s.Command[0]) {
 		// /tmp and /run of the machine are not in a container, but this file is.
 		image.Mounts = []container.Mount{{Source: s.Command[0], Target: s.Command[0], ReadOnly: true}}

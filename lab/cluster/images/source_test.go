@@ -18,14 +18,14 @@ func TestMake(t *testing.T) {
 	program := filepath.Join(folder, "server")
 	nstest.Must(t, os.WriteFile(program, nil, 0o755))
 	sources := map[string]Source{
-		"tool":   {Command: []string{"sh", "-c"}, Args: []string{"true"}, Env: map[string]string{"B": "2", "A": "1"}},
+		"tool":   {Command: []string{"sh", "-c"}, Args: []string{"true"}, Env: []string{"B=2", "A=1"}},
 		"mine":   Source{Command: []string{"./server"}}.At(folder),
 		"rooted": Source{Root: "."}.At(folder),
 		"web":    {Server: "echo"},
 	}
 	got, err := Make(sources, t.TempDir())
 	nstest.Must(t, err)
-	if tool := got["tool"]; !slices.Equal(tool.Env, []string{"A=1", "B=2"}) || tool.Args[0] != "true" || tool.Mounts != nil {
+	if tool := got["tool"]; !slices.Equal(tool.Env, []string{"B=2", "A=1"}) || tool.Args[0] != "true" || tool.Mounts != nil {
 		t.Errorf("%+v", tool)
 	}
 	if mine := got["mine"]; mine.Command[0] != program || mine.Mounts[0].Source != program || !mine.Mounts[0].ReadOnly {
