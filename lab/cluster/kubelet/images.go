@@ -46,7 +46,8 @@ const (
 // "docker.io/library/nginx:1.14.2" too. A longer name goes first: "example.org/nginx" before "nginx".
 type Images map[string]Image
 
-// Builtin returns the images that every lab has.
+// Builtin returns the images that every lab has. Like those of registries, images of shells and languages have a
+// default command that args replace, and images of one tool, such as curl, have that tool as their entry point.
 func Builtin() Images {
 	all := Images{
 		"dns":   {Server: DNSServer},
@@ -57,11 +58,12 @@ func Builtin() Images {
 		all[name] = Image{Server: EchoServer}
 	}
 	for _, name := range []string{"busybox", "alpine", "debian", "ubuntu", "bash", "netshoot"} {
-		all[name] = Image{Command: []string{"sh"}}
+		all[name] = Image{Args: []string{"sh"}}
 	}
-	for name, program := range map[string]string{"python": "python3", "perl": "perl", "iperf3": "iperf3"} {
-		all[name] = Image{Command: []string{program}}
+	for name, program := range map[string]string{"python": "python3", "perl": "perl"} {
+		all[name] = Image{Args: []string{program}}
 	}
+	all["iperf3"] = Image{Command: []string{"iperf3"}}
 	return all
 }
 

@@ -35,6 +35,8 @@ func TestAProgramRunsToItsEnd(t *testing.T) {
 	}
 	w.run("fine", "true", "")
 	w.awaitPhase("fine", corev1.PodSucceeded)
+	w.pod("args", "{restartPolicy: Never, containers: [{name: c, image: busybox, args: [expr, '1', +, '1']}]}")
+	w.awaitPhase("args", corev1.PodSucceeded) // the image has no entry point
 }
 
 func TestServersAndProgramsMeet(t *testing.T) {
