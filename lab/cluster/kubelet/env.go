@@ -49,7 +49,7 @@ const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 func (p *Pod) environment(c *corev1.Container, image Image) (*environment, error) {
 	e := &environment{values: map[string]string{}}
 	e.set("PATH", path)
-	e.set("HOSTNAME", p.hostname())
+	e.set("HOSTNAME", hostname(p.object))
 	e.set("HOME", "/root")
 	for _, v := range image.Env {
 		name, value, _ := strings.Cut(v, "=")

@@ -67,11 +67,12 @@ func newPod(k *Kubelet, object *corev1.Pod, at Place) *Pod {
 // Key returns the pod's namespace and name.
 func (p *Pod) Key() store.Key { return p.key }
 
-func (p *Pod) hostname() string {
-	if p.object.Spec.HostNetwork {
-		return p.object.Spec.NodeName
+// hostname returns the host name that the containers of a pod see.
+func hostname(p *corev1.Pod) string {
+	if p.Spec.HostNetwork {
+		return p.Spec.NodeName
 	}
-	name := cmp.Or(p.object.Spec.Hostname, p.object.Name)
+	name := cmp.Or(p.Spec.Hostname, p.Name)
 	return name[:min(len(name), 63)]
 }
 
@@ -138,7 +139,7 @@ func (p *Pod) prepare() bool {
 }
 
 func (p *Pod) share() (err error) {
-	p.shared, err = container.NewPod(p.NS, p.hostname())
+	p.shared, err = container.NewPod(p.NS, hostname(p.object))
 	return err
 }
 

@@ -5,6 +5,7 @@ package kubelet
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,7 +69,9 @@ func (p *Pod) makeFolder() error {
 	}
 	p.mounted = true
 	files := map[string]string{
-		"hosts": p.hostsFile(), "resolv.conf": p.kubelet.config.ResolvConf(p.object), "hostname": p.hostname() + "\n",
+		"hosts":       HostsFile(p.object, p.Addrs),
+		"hostname":    hostname(p.object) + "\n",
+		"resolv.conf": p.kubelet.config.ResolvConf(p.object),
 	}
 	for name, text := range files {
 		if err := os.WriteFile(p.folder(name), []byte(text), 0o644); err != nil {
@@ -88,20 +91,20 @@ func (p *Pod) removeFolder() error {
 	return errors.Join(unix.Unmount(p.folder(), unix.MNT_DETACH), os.RemoveAll(p.folder()))
 }
 
-// hostsFile returns /etc/hosts as a kubelet writes it.
-func (p *Pod) hostsFile() string {
+// HostsFile returns /etc/hosts for a pod with these addresses, as a kubelet writes it.
+func HostsFile(p *corev1.Pod, addrs []netip.Addr) string {
 	var b strings.Builder
 	b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n")
 	b.WriteString("::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\n")
 	b.WriteString("fe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")
-	names := p.hostname()
-	if s := p.object.Spec.Subdomain; s != "" {
-		names = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", names, s, p.key.Namespace, names)
+	names := hostname(p)
+	if s := p.Spec.Subdomain; s != "" {
+		names = fmt.Sprintf("%s.%s.%s.svc.cluster.local\t%s", names, s, p.Namespace, names)
 	}
-	for _, a := range p.Addrs {
+	for _, a := range addrs {
 		fmt.Fprintf(&b, "%s\t%s\n", a, names)
 	}
-	for _, alias := range p.object.Spec.HostAliases {
+	for _, alias := range p.Spec.HostAliases {
 		fmt.Fprintf(&b, "%s\t%s\n", alias.IP, strings.Join(alias.Hostnames, "\t"))
 	}
 	return b.String()

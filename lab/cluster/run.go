@@ -3,7 +3,6 @@
 package cluster
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -16,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/dns"
+	"github.com/viplab/viplab/lab/cluster/kubelet"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
 )
@@ -43,7 +42,7 @@ func (c *Cluster) Run(namespace, name string, cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{"/etc/resolv.conf": c.resolvConf(pod), "/etc/hosts": hostsFile(pod, &host.Host)}
+	files := map[string]string{"/etc/resolv.conf": c.resolvConf(pod), "/etc/hosts": kubelet.HostsFile(pod, host.Addrs())}
 	err = host.WithMounts(func() error { return cover(folder, files) }, cmd.Start)
 	if err == nil {
 		err = cmd.Wait()
@@ -128,14 +127,4 @@ func (c *Cluster) dnsServers(namespace string) []string {
 		}
 	}
 	return nil
-}
-
-// hostsFile returns /etc/hosts as a kubelet writes it.
-func hostsFile(pod *corev1.Pod, host *lab.Host) string {
-	name := cmp.Or(pod.Spec.Hostname, pod.Name)
-	text := "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-	for _, a := range host.Addrs() {
-		text += fmt.Sprintf("%s\t%s\n", a, name)
-	}
-	return text
 }
