@@ -81,23 +81,27 @@ func (u *unit) sidecar() bool {
 // start starts the container for the first time.
 func (u *unit) start() { u.startOnce.Do(func() { go u.loop() }) }
 
+// forgiven is how long a container has to run for its back-off to begin anew (the kubelet's container restart policy,
+// https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy). Its restarts stay counted.
+const forgiven = 10 * time.Minute
+
 // loop runs the container as often as its restart policy says.
 func (u *unit) loop() {
 	defer close(u.finished)
-	for {
+	for crashes := int32(0); ; {
 		began := time.Now()
 		code := u.once()
 		if u.isEnding() || !u.again(code) {
 			return
 		}
-		u.pod.mu.Lock()
-		if time.Since(began) > 10*time.Minute {
-			u.restarts = 0 // a long run is forgiven
+		if time.Since(began) > forgiven {
+			crashes = 0
 		}
+		crashes++
+		u.pod.mu.Lock()
 		u.restarts++
-		n := u.restarts
 		u.pod.mu.Unlock()
-		if n > 1 && !u.wait("CrashLoopBackOff", u.backOff(n-2)) {
+		if crashes > 1 && !u.wait("CrashLoopBackOff", u.backOff(crashes-2)) {
 			return
 		}
 	}
