@@ -47,7 +47,9 @@ func (h *hostPorts) set(node *lab.Node, pod store.Key, rules []string) error {
 		h.nodes[node.Name()] = map[store.Key][]string{}
 	}
 	pods := h.nodes[node.Name()]
-	pods[pod] = rules
+	if pods[pod] = rules; len(rules) == 0 {
+		delete(pods, pod)
+	}
 	var all []string
 	for _, r := range pods {
 		all = append(all, r...)
