@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/viplab/viplab/internal/lab/iptablessave"
 	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/netns"
@@ -54,7 +55,7 @@ var saved = []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy
 // and the IP sets.
 func rulesets(ctx context.Context, n *lab.Node, w io.Writer) error {
 	for _, program := range saved {
-		text, err := output(ctx, n.NS, program, "-c")
+		text, err := iptablessave.Read(ctx, func() (string, error) { return output(ctx, n.NS, program, "-c") })
 		if err != nil {
 			return err
 		}
