@@ -57,13 +57,6 @@ func (s *Standing) Programs() (proxier, enforcer string) {
 	return s.env.proxier.program.Name(), enforcer
 }
 
-// Features returns what the proxier and the enforcer declare together.
-func (s *Standing) Features() spec.FeatureSet {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.env.declared
-}
-
 // Conntrack returns the conntrack table of a node, or nil if there is no such node.
 func (s *Standing) Conntrack(node string) *observe.Conntrack { return s.env.conntrack[node] }
 
@@ -80,19 +73,6 @@ func (s *Standing) Failures() []error {
 		}
 	}
 	return errs
-}
-
-// Log returns the end of the log of the proxier, or of the enforcer, of all nodes.
-func (s *Standing) Log(enforcer bool) string {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	switch {
-	case !enforcer:
-		return s.env.proxier.logs.String()
-	case s.env.enforcer != nil:
-		return s.env.enforcer.logs.String()
-	}
-	return ""
 }
 
 // Dump writes what the proxier has programmed on a node, and then what the enforcer has.
