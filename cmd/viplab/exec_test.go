@@ -60,12 +60,12 @@ func TestExec(t *testing.T) {
 }
 
 func TestExecOnATerminal(t *testing.T) {
-	withLab(t, "--nodes", "1")
 	master, slave, err := openTerminal()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer master.Close()
+	withLab(t, "--nodes", "1")
 	if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 99}); err != nil {
 		t.Fatal(err)
 	}
