@@ -146,7 +146,7 @@ func onTerminal(f func(stdio [3]*os.File, resized <-chan os.Signal) error) error
 	go func() { _, _ = io.Copy(master, os.Stdin) }() // ends with this process
 	go func() {
 		defer close(printed)
-		_, _ = io.Copy(os.Stdout, master) // ends with EIO when nobody has the other end any more
+		_, _ = io.Copy(os.Stdout, master) // ends with EIO once the other side is closed
 	}()
 	err = f([3]*os.File{slave, slave, slave}, sized)
 	slave.Close()

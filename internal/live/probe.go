@@ -22,7 +22,7 @@ import (
 	"github.com/viplab/viplab/lab/traffic"
 )
 
-// Probe sends one request and prints what becomes of it. It fails with exit code 1 if there is no answer.
+// Probe sends one request and prints the outcome. It fails with exit code 1 if there is no answer.
 const Probe = "probe" // ProbeArgs, no result
 
 // ProbeArgs are the arguments of Probe.

@@ -147,7 +147,7 @@ func (f Folder) Ended() (<-chan struct{}, error) {
 	return ended, nil
 }
 
-// clean removes the folder, if it exists and nobody has locked it. It reports whether somebody has.
+// clean removes the folder of a lab that does not run, if it exists, and reports whether the lab runs.
 func (f Folder) clean() (running bool, err error) {
 	dir, err := lock(f.Path, unix.LOCK_EX|unix.LOCK_NB)
 	switch {

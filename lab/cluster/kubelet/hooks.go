@@ -22,7 +22,7 @@ func (u *unit) postStart(ctx context.Context) bool {
 	return u.hook(ctx, u.spec.Lifecycle.PostStart) == nil
 }
 
-// preStop runs the hook of that name. Whatever comes of it, the container ends.
+// preStop runs the hook of that name. The container ends, even if the hook fails.
 func (u *unit) preStop(ctx context.Context) {
 	if u.spec.Lifecycle != nil && u.spec.Lifecycle.PreStop != nil {
 		_ = u.hook(ctx, u.spec.Lifecycle.PreStop)

@@ -20,7 +20,7 @@ type DeleteOptions struct {
 	// GracePeriod is how many seconds a pod's containers get to end, if Config.GracefulDeletion is set: nil means the
 	// pod's own terminationGracePeriodSeconds, and 0 removes the pod at once.
 	GracePeriod *int64
-	// Propagation says what becomes of the objects that the object owns: with Background, also the zero value, they are
+	// Propagation decides about the objects that the object owns: with Background, also the zero value, they are
 	// deleted after it; with Foreground, before it; with Orphan, they stay.
 	Propagation metav1.DeletionPropagation
 }
