@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -80,6 +81,41 @@ func (s *servers) Close() error {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// How long an echo server of a container serves after SIGTERM: until it has been quiet for a while, so that proxiers
+// have time to drop the endpoint, but not for ever if they do not. kube-proxy waits at most one second between syncs
+// by default (minSyncPeriod).
+const (
+	quiet   = time.Second
+	longest = 10 * time.Second
+)
+
+// Drain implements kubelet.Drainer. It returns when nobody has connected for a while.
+func (s *servers) Drain(ctx context.Context) {
+	switch {
+	case len(s.all) == 0: // it serves nothing
+	case s.echo == nil:
+		awaitQuiet(ctx, func() (never time.Time) { return never })
+	default:
+		awaitQuiet(ctx, s.echo.LastArrival)
+	}
+}
+
+// awaitQuiet waits until nothing has arrived for a while, or ctx ends.
+func awaitQuiet(ctx context.Context, lastArrival func() time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	for last := time.Now(); ; last = lastArrival() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Until(last.Add(quiet))):
+		}
+		if !lastArrival().After(last) {
+			return
+		}
+	}
 }
 
 // closer is a function as an io.Closer.

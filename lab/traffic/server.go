@@ -65,6 +65,19 @@ func (s *Server) Arrivals() []Arrival {
 	return slices.Clone(s.log)
 }
 
+// LastArrival returns when the last TCP connection or UDP request reached the server; requests on a connection that is
+// open already do not count. It is the zero time if none has.
+func (s *Server) LastArrival() time.Time {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	for _, e := range slices.Backward(s.log) {
+		if e.Proto == "udp" || e.Nonce == "" {
+			return e.At
+		}
+	}
+	return time.Time{}
+}
+
 // Close stops the server. Its connections end with RST, so that none lingers in the namespace.
 func (s *Server) Close() error {
 	servers.mu.Lock()

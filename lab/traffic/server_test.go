@@ -55,6 +55,8 @@ func TestByHand(t *testing.T) {
 	}
 	if n := len(s.Arrivals()); n != 4 { // an accept and three requests
 		t.Errorf("%d entries: %v", n, s.Arrivals())
+	} else if last := s.LastArrival(); last != s.Arrivals()[0].At {
+		t.Errorf("the last arrival is at %v: %v", last, s.Arrivals())
 	}
 }
 

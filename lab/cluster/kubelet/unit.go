@@ -296,7 +296,7 @@ func (u *unit) launchAs(image Image, command container.Command, args []string) (
 		if err != nil {
 			return nil, err
 		}
-		return &server{closer: closer, done: make(chan struct{})}, nil
+		return newServer(u.pod.ctx, closer), nil
 	}
 	command.Args = slices.Clone(args)
 	files, err := u.pod.files(u.spec, image)
@@ -363,27 +363,4 @@ func (u *unit) release() {
 	if holder != nil {
 		_ = holder.Close()
 	}
-}
-
-// server is a server inside viplab. It ends with any signal.
-type server struct {
-	closer io.Closer
-	once   sync.Once
-	done   chan struct{}
-	err    error
-}
-
-func (s *server) Done() <-chan struct{} { return s.done }
-func (s *server) ExitCode() int         { return 0 }
-
-func (s *server) Signal(syscall.Signal) error { return s.Close() }
-
-func (s *server) Close() error {
-	s.once.Do(func() {
-		if s.closer != nil {
-			s.err = s.closer.Close()
-		}
-		close(s.done)
-	})
-	return s.err
 }
