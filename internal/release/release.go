@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package release builds commands of Kubernetes releases, unmodified, from the Go modules of the release and nothing
-// else, and keeps them: a module with no code of its own requires k8s.io/kubernetes and builds a command of it. Nothing
-// of Kubernetes gets into the module graph of this project.
+// else, and keeps them: a module with no code of its own requires k8s.io/kubernetes and builds a command of it. It also
+// builds small programs that use libraries of a release, such as client-go. Nothing of Kubernetes gets into the module
+// graph of this project.
 package release
 
 import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,16 +39,28 @@ type Command struct {
 	Version string // "v1.36.3"
 	// Package is the import path; empty means the folder of this name in cmd. The release decides its version.
 	Package string
+	// Source is the text of a program, one file, that imports packages of the release's modules. The program is built
+	// instead of a command of the release. Empty means a command of the release.
+	Source string
 }
 
 func (c Command) String() string { return c.Name + " " + c.Version }
 
-func (c Command) pkg() string { return cmp.Or(c.Package, "k8s.io/kubernetes/cmd/"+c.Name) }
+func (c Command) pkg() string {
+	if c.Source != "" {
+		return "."
+	}
+	return cmp.Or(c.Package, "k8s.io/kubernetes/cmd/"+c.Name)
+}
 
-// Path returns where the binary is, or will be once it has been built.
+// Path returns where the binary is, or will be once it has been built. Each source text has a path of its own.
 func (c Command) Path() (string, error) {
 	dir, err := CacheDir()
-	return filepath.Join(dir, c.Name, c.Version, c.Name), err
+	version := c.Version
+	if c.Source != "" {
+		version += fmt.Sprintf("-%.4x", sha256.Sum256([]byte(c.Source)))
+	}
+	return filepath.Join(dir, c.Name, version, c.Name), err
 }
 
 // CacheDir returns the folder of what is built or downloaded once: VIPLAB_CACHE, or viplab in the user's cache folder.
@@ -107,6 +121,11 @@ func (b builder) run(ctx context.Context) error {
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, "go.mod"), m.wrapper(b.Command), 0o644); err != nil {
 		return err
+	}
+	if b.Source != "" {
+		if err := os.WriteFile(filepath.Join(b.dir, "main.go"), []byte(b.Source), 0o644); err != nil {
+			return err
+		}
 	}
 	_, err = b.tool(ctx, "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.Version),
 		"-o", b.Name, b.pkg())
@@ -184,7 +203,10 @@ func (m *module) wrapper(c Command) []byte {
 	for _, d := range m.godebug() {
 		fmt.Fprintf(&b, "godebug %s\n", d)
 	}
-	fmt.Fprintf(&b, "\ntool %s\n\nrequire k8s.io/kubernetes %s\n\n", c.pkg(), c.Version)
+	if c.Source == "" {
+		fmt.Fprintf(&b, "\ntool %s\n", c.pkg())
+	}
+	fmt.Fprintf(&b, "\nrequire k8s.io/kubernetes %s\n\n", c.Version)
 	for _, r := range m.Require {
 		if r.Version == staged && strings.HasPrefix(r.Path, "k8s.io/") {
 			fmt.Fprintf(&b, "replace %s => %s v0.%s\n", r.Path, r.Path, strings.TrimPrefix(c.Version, "v1."))

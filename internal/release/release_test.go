@@ -39,6 +39,19 @@ func TestWrapper(t *testing.T) {
 	}
 }
 
+func TestAProgramOfOurOwn(t *testing.T) {
+	a := Command{Name: "informers", Version: "v1.36.3", Source: "package main"}
+	b := Command{Name: "informers", Version: "v1.36.3", Source: "package main // changed"}
+	if got := string((&module{Go: "1.26.0"}).wrapper(a)); strings.Contains(got, "tool") {
+		t.Errorf("it names a command of the release:\n%s", got)
+	}
+	pathA, errA := a.Path()
+	pathB, errB := b.Path()
+	if errA != nil || errB != nil || pathA == pathB || filepath.Base(pathA) != "informers" {
+		t.Errorf("the paths are %s and %s; %v, %v", pathA, pathB, errA, errB)
+	}
+}
+
 // fakeGo puts a go command into PATH that says one thing and fails.
 func fakeGo(t *testing.T, says string) {
 	dir := t.TempDir()
