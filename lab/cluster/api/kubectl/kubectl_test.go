@@ -217,3 +217,22 @@ func TestWatch(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAnOlderKubectl repeats the tests of the commands with another minor version.
+func TestAnOlderKubectl(t *testing.T) {
+	if olderProgram == "" {
+		t.Skip("VIPLAB_KUBECTL names the only kubectl")
+	}
+	newer := program
+	program = olderProgram
+	t.Cleanup(func() { program = newer })
+	newWorld(t).contains("version", "Client Version: "+older, "Server Version: ...")
+	for name, test := range map[string]func(*testing.T){
+		"Apply": TestApplyAndGet, "Describe": TestDescribe, "Events": TestEvents, "Change": TestChange,
+		"Nodes": TestNodes, "Delete": TestDelete, "Watch": TestWatch, "Exec": TestExec, "AttachAndLogs": TestAttachAndLogs,
+		"Copy": TestCopy, "PortForwardAndProxy": TestPortForwardAndProxy, "Rollout": TestRolloutCommands,
+		"Workloads": TestOtherWorkloads,
+	} {
+		t.Run(name, test)
+	}
+}
