@@ -16,7 +16,8 @@ import (
 
 // everything is "group/version resource" of what is served.
 var everything = []string{
-	"apps/v1 daemonsets", "apps/v1 deployments", "apps/v1 replicasets", "apps/v1 statefulsets", "batch/v1 jobs",
+	"apps/v1 controllerrevisions", "apps/v1 daemonsets", "apps/v1 deployments", "apps/v1 replicasets",
+	"apps/v1 statefulsets", "batch/v1 jobs",
 	"coordination.k8s.io/v1 leases", "discovery.k8s.io/v1 endpointslices",
 	"events.k8s.io/v1 events", "networking.k8s.io/v1 ingressclasses", "networking.k8s.io/v1 ingresses",
 	"networking.k8s.io/v1 ipaddresses", "networking.k8s.io/v1 networkpolicies", "networking.k8s.io/v1 servicecidrs",

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 )
@@ -52,6 +53,15 @@ func statefulSetCells(s *appsv1.StatefulSet) []any {
 	return slices.Concat([]any{
 		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, *s.Spec.Replicas), age(s),
 	}, containerCells(&s.Spec.Template))
+}
+
+func revisionCells(c *appsv1.ControllerRevision) []any {
+	owner := none
+	if o := metav1.GetControllerOf(c); o != nil {
+		gk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind).GroupKind()
+		owner = strings.ToLower(gk.String()) + "/" + o.Name
+	}
+	return []any{c.Name, owner, c.Revision, age(c)}
 }
 
 func jobCells(j *batchv1.Job) []any {

@@ -46,6 +46,8 @@ var printers = map[schema.GroupKind]printer{
 		"Available#", "Node Selector", "Age", "|", "Containers", "Images", "Selector"), typed(daemonSetCells)},
 	{Group: appsv1.GroupName, Kind: "StatefulSet"}: {columns("Ready", "Age", "|", "Containers", "Images"),
 		typed(statefulSetCells)},
+	{Group: appsv1.GroupName, Kind: "ControllerRevision"}: {columns("Controller", "Revision#", "Age"),
+		typed(revisionCells)},
 	{Group: batchv1.GroupName, Kind: "Job"}: {columns("Status", "Completions", "Duration", "Age", "|",
 		"Containers", "Images", "Selector"), typed(jobCells)},
 	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}: {columns("AddressType", "Ports", "Endpoints", "Age"),

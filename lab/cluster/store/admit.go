@@ -30,7 +30,7 @@ func (tx *Tx) admit(obj, old Object) field.ErrorList {
 		was, _ := old.(*appsv1.Deployment)
 		defaultDeployment(o)
 		errs = append(errs, validateDeployment(o, was)...)
-	case *appsv1.ReplicaSet, *appsv1.DaemonSet, *appsv1.StatefulSet, *batchv1.Job:
+	case *appsv1.ReplicaSet, *appsv1.DaemonSet, *appsv1.StatefulSet, *appsv1.ControllerRevision, *batchv1.Job:
 		errs = append(errs, tx.admitWorkload(obj, old)...)
 	case *corev1.Service:
 		was, _ := old.(*corev1.Service)

@@ -25,6 +25,8 @@ func (tx *Tx) admitWorkload(obj, old Object) field.ErrorList {
 		return admitDaemonSet(o, old)
 	case *appsv1.StatefulSet:
 		return admitStatefulSet(o, old)
+	case *appsv1.ControllerRevision:
+		return admitRevision(o, old)
 	case *batchv1.Job:
 		return tx.admitJob(o, old)
 	}

@@ -22,6 +22,7 @@ func (tx *Tx) reconcileDaemonSet(key Key) {
 	}
 	if d.DeletionTimestamp == nil {
 		tx.adopt(d, d.Spec.Selector)
+		tx.numberRevision(d, &d.Spec.Template, appsv1.ControllerRevisionHashLabelKey)
 		pod := podOf(d, &d.Spec.Template, map[string]string{
 			appsv1.ControllerRevisionHashLabelKey: templateHash(d.Name, &d.Spec.Template),
 		})
@@ -30,6 +31,7 @@ func (tx *Tx) reconcileDaemonSet(key Key) {
 		if d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType {
 			tx.replaceDaemons(d)
 		}
+		tx.tidyDaemonRevisions(d)
 	}
 	tx.reportDaemonSet(d)
 }

@@ -50,6 +50,8 @@ const (
 	KindIngressClass   Kind = "IngressClass"
 	KindIPAddress      Kind = "IPAddress"
 	KindServiceCIDR    Kind = "ServiceCIDR"
+
+	KindControllerRevision Kind = "ControllerRevision"
 )
 
 // Key names an object of a kind. Namespace is empty for Namespaces, Nodes and other kinds without one.
@@ -99,6 +101,7 @@ var resources = []*Resource{
 	resource[appsv1.ReplicaSet](KindReplicaSet, "apps", "v1", "replicasets", true),
 	resource[appsv1.DaemonSet](KindDaemonSet, "apps", "v1", "daemonsets", true),
 	resource[appsv1.StatefulSet](KindStatefulSet, "apps", "v1", "statefulsets", true),
+	resource[appsv1.ControllerRevision](KindControllerRevision, "apps", "v1", "controllerrevisions", true),
 	resource[batchv1.Job](KindJob, "batch", "v1", "jobs", true),
 	resource[discoveryv1.EndpointSlice](KindEndpointSlice, "discovery.k8s.io", "v1", "endpointslices", true),
 	resource[networkingv1.NetworkPolicy](KindNetworkPolicy, "networking.k8s.io", "v1", "networkpolicies", true),

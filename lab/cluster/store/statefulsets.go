@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
@@ -22,12 +23,14 @@ func (tx *Tx) reconcileStatefulSet(key Key) {
 	}
 	if s.DeletionTimestamp == nil {
 		tx.removeOver(s)
+		tx.numberRevision(s, &s.Spec.Template, revisionHashLabel)
 		first := ordinalStart(s)
 		end := first + int(*s.Spec.Replicas)
 		if tx.fillOrdinals(s, first, end) && tx.cutOrdinals(s, first, end) &&
 			s.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
 			tx.replaceOrdinals(s, first, end)
 		}
+		tx.tidyStatefulRevisions(s)
 	}
 	tx.reportStatefulSet(s)
 }
@@ -62,7 +65,7 @@ func (tx *Tx) fillOrdinals(s *appsv1.StatefulSet, first, end int) bool {
 		p := tx.s.pods.objects[Key{s.Namespace, fmt.Sprintf("%s-%d", s.Name, i)}]
 		switch {
 		case p == nil:
-			tx.put(ResourceOf(p), ordinalPod(s, i))
+			tx.put(ResourceOf(p), tx.ordinalPod(s, i))
 			complete = false
 		case isReady(p) && isActive(p):
 			continue
@@ -77,12 +80,34 @@ func (tx *Tx) fillOrdinals(s *appsv1.StatefulSet, first, end int) bool {
 	return complete || parallel(s)
 }
 
-func ordinalPod(s *appsv1.StatefulSet, i int) *corev1.Pod {
+// templateFor returns the template of a pod and the name of its revision: below the partition of a rolling update that
+// is the one of the present pods.
+func (tx *Tx) templateFor(s *appsv1.StatefulSet, i int) (*corev1.PodTemplateSpec, string) {
+	if i < partitionOf(s) {
+		c := tx.s.revisions.objects[Key{s.Namespace, s.Status.CurrentRevision}]
+		if c != nil && metav1.IsControlledBy(c, s) {
+			if t := templateOf(c); t != nil {
+				return t, c.Name
+			}
+		}
+	}
+	return &s.Spec.Template, statefulRevision(s)
+}
+
+func partitionOf(s *appsv1.StatefulSet) int {
+	if u := s.Spec.UpdateStrategy.RollingUpdate; u != nil {
+		return int(ptr.Deref(u.Partition, 0))
+	}
+	return 0
+}
+
+func (tx *Tx) ordinalPod(s *appsv1.StatefulSet, i int) *corev1.Pod {
 	name := fmt.Sprintf("%s-%d", s.Name, i)
-	p := podOf(s, &s.Spec.Template, map[string]string{
+	template, revision := tx.templateFor(s, i)
+	p := podOf(s, template, map[string]string{
 		appsv1.StatefulSetPodNameLabel:        name,
 		appsv1.PodIndexLabel:                  strconv.Itoa(i),
-		appsv1.ControllerRevisionHashLabelKey: statefulRevision(s),
+		appsv1.ControllerRevisionHashLabelKey: revision,
 	})
 	p.Name, p.GenerateName = name, s.Name+"-"
 	p.Spec.Hostname, p.Spec.Subdomain = name, s.Spec.ServiceName
@@ -119,11 +144,7 @@ func (tx *Tx) cutOrdinals(s *appsv1.StatefulSet, first, end int) bool {
 
 // replaceOrdinals deletes the highest pod of an older template if all above it are ready. Another takes its place.
 func (tx *Tx) replaceOrdinals(s *appsv1.StatefulSet, first, end int) {
-	partition := 0
-	if u := s.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		partition = int(ptr.Deref(u.Partition, 0))
-	}
-	for i := end - 1; i >= max(first, partition); i-- {
+	for i := end - 1; i >= max(first, partitionOf(s)); i-- {
 		p := tx.s.pods.objects[Key{s.Namespace, fmt.Sprintf("%s-%d", s.Name, i)}]
 		if p == nil || isEnding(p) {
 			return

@@ -78,6 +78,7 @@ type state struct {
 	daemonSets   *table[*appsv1.DaemonSet]
 	statefulSets *table[*appsv1.StatefulSet]
 	jobs         *table[*batchv1.Job]
+	revisions    *table[*appsv1.ControllerRevision]
 	services     *table[*corev1.Service]
 	endpoints    *table[*corev1.Endpoints]
 	slices       *table[*discoveryv1.EndpointSlice]
@@ -109,6 +110,7 @@ func New(c Config) *Store {
 	s.daemonSets = tableOf[*appsv1.DaemonSet](s)
 	s.statefulSets = tableOf[*appsv1.StatefulSet](s)
 	s.jobs = tableOf[*batchv1.Job](s)
+	s.revisions = tableOf[*appsv1.ControllerRevision](s)
 	s.services = tableOf[*corev1.Service](s)
 	s.endpoints = tableOf[*corev1.Endpoints](s)
 	s.slices = tableOf[*discoveryv1.EndpointSlice](s)

@@ -90,6 +90,20 @@ func TestOtherWorkloads(t *testing.T) {
 	w.says("get jobs", "NAME STATUS COMPLETIONS DURATION AGE", "sum Running 0/3 * *")
 	w.says("scale statefulset db --replicas=3", "statefulset.apps/db scaled")
 	w.says("wait --for=jsonpath={.status.readyReplicas}=3 statefulset/db --timeout=300s", "statefulset.apps/db condition met")
+	for _, kind := range []string{"daemonset", "statefulset"} {
+		name := map[string]string{"daemonset": "agent", "statefulset": "db"}[kind]
+		image := "get " + kind + " " + name + " -o jsonpath={.spec.template.spec.containers[0].image}"
+		w.run("set", "image", kind+"/"+name, "*=echo:2")
+		w.contains("rollout history "+kind+"/"+name, "REVISION CHANGE-CAUSE", "1 <none>", "2 <none>")
+		w.contains("rollout undo "+kind+"/"+name, kind+".apps/"+name+" rolled back")
+		w.says(image, "echo")
+		w.contains("rollout undo "+kind+"/"+name+" --to-revision=3",
+			kind+".apps/"+name+" skipped rollback (current template already matches revision 3)")
+		w.contains("rollout undo "+kind+"/"+name+" --to-revision=2", kind+".apps/"+name+" rolled back")
+		w.says(image, "echo:2")
+		w.contains("rollout status "+kind+"/"+name+" --timeout=300s", "...")
+	}
+	w.contains("get controllerrevisions", "NAME CONTROLLER REVISION AGE", "agent-* daemonset.apps/agent 3 *")
 	w.contains("describe job sum", "Parallelism: 2", "Completions: 3")
 	w.run("delete", "-f", file)
 	w.says("get all", "No resources found in default namespace.")
