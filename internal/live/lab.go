@@ -119,6 +119,7 @@ func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
 		return err
 	}
 	go l.api.RecordScheduling(ctx)
+	go l.api.RecordEvents(ctx)
 	if l.standing.Cluster().Containers() != nil {
 		if err := l.publish(ctx, l.standing.Cluster()); err != nil {
 			return err

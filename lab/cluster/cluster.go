@@ -62,7 +62,7 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 	if err != nil {
 		return nil, err
 	}
-	config := store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil}
+	config := store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil, Events: s.images != nil}
 	if s.balance {
 		config.LoadBalancers = balancerRanges
 	}

@@ -131,6 +131,8 @@ func (c *Cluster) bringUp(ctx context.Context, k store.Key, p *corev1.Pod) {
 
 // explain puts the reason why a pod does not start into its status.
 func (c *Cluster) explain(p *corev1.Pod, reason error) {
+	c.store.Record(store.Notice{About: p, Warning: true, Reason: "FailedCreatePodSandBox", Message: reason.Error(),
+		Component: "kubelet", Host: p.Spec.NodeName})
 	err := store.UpdateStatus(c.store, p.Namespace, p.Name, func(now *corev1.Pod) {
 		if now.UID == p.UID {
 			now.Status.Reason, now.Status.Message = "FailedCreatePodSandBox", reason.Error()

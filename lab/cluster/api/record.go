@@ -4,7 +4,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,25 +11,25 @@ import (
 	"github.com/viplab/viplab/lab/cluster/store"
 )
 
-// Record posts an Event about an object, for "kubectl describe" and "kubectl get events". eventType is Normal or
-// Warning, and component says who posts it.
-func (s *Server) Record(about store.Object, eventType, component, reason, message string) {
-	now := metav1.Now().Rfc3339Copy()
-	r := store.ResourceOf(about)
-	e := &corev1.Event{
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: r.APIVersion(), Kind: string(r.Kind), Namespace: about.GetNamespace(), Name: about.GetName(),
-			UID: about.GetUID(), ResourceVersion: about.GetResourceVersion(),
-		},
-		Type: eventType, Reason: reason, Message: message, Source: corev1.EventSource{Component: component},
-		ReportingController: component, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+// Record posts an Event, for "kubectl describe" and "kubectl get events". If there is one of its name, that one counts
+// once more. The oldest Events of many are forgotten.
+func (s *Server) Record(e *corev1.Event) {
+	_, _ = s.events.edit(store.KeyOf(e), editOptions{}, func(old store.Object) (store.Object, error) {
+		if old == nil {
+			return e, nil
+		}
+		again := old.DeepCopyObject().(*corev1.Event)
+		again.Count += e.Count
+		again.LastTimestamp = e.LastTimestamp
+		return again, nil
+	})
+}
+
+// RecordEvents posts the Events of the store (store.Config.Events) until the context ends.
+func (s *Server) RecordEvents(ctx context.Context) {
+	for e := range s.store.Records(ctx) {
+		s.Record(e)
 	}
-	e.Namespace = metav1.NamespaceDefault // that of Events about objects without one
-	if r.Namespaced {
-		e.Namespace = about.GetNamespace()
-	}
-	e.Name = fmt.Sprintf("%s.%s.%s", about.GetName(), about.GetUID(), about.GetResourceVersion())
-	_, _ = s.events.edit(store.KeyOf(e), editOptions{}, func(store.Object) (store.Object, error) { return e, nil })
 }
 
 // RecordScheduling posts an Event FailedScheduling whenever a pod fits no node, and again when the reason changes. It
@@ -51,7 +50,8 @@ func (s *Server) RecordScheduling(ctx context.Context) {
 			delete(said, key)
 		case said[key] != why:
 			said[key] = why
-			s.Record(e.Object, corev1.EventTypeWarning, corev1.DefaultSchedulerName, "FailedScheduling", why)
+			s.Record(store.Notice{About: e.Object, Warning: true, Reason: "FailedScheduling", Message: why,
+				Component: corev1.DefaultSchedulerName}.Event(metav1.Now().Rfc3339Copy()))
 		}
 	}
 }

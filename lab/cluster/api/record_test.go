@@ -33,3 +33,23 @@ func TestRecordScheduling(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+func TestRecordCounts(t *testing.T) {
+	c := newClient(t, store.Config{Events: true}, newNode("n1"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.server.RecordEvents(ctx)
+	}()
+	s := c.watch("/api/v1/events?watch=1")
+	n := store.Notice{About: newNode("n1"), Warning: true, Reason: "Rebooted", Message: "again", Component: "kubelet"}
+	for _, want := range []string{`"count":1`, `"count":2`, `"count":3`} {
+		c.server.store.Record(n)
+		if e, ok := s.next(); !ok || !strings.Contains(string(e.raw), want) {
+			t.Errorf("got %s, want %s", e.raw, want)
+		}
+	}
+	cancel()
+	<-ended
+}

@@ -19,13 +19,19 @@ func (u *unit) postStart(ctx context.Context) bool {
 	if u.spec.Lifecycle == nil || u.spec.Lifecycle.PostStart == nil {
 		return true
 	}
-	return u.hook(ctx, u.spec.Lifecycle.PostStart) == nil
+	err := u.hook(ctx, u.spec.Lifecycle.PostStart)
+	if err != nil {
+		u.warn("FailedPostStartHook", "PostStartHook failed: %v", err)
+	}
+	return err == nil
 }
 
 // preStop runs the hook of that name. The container ends, even if the hook fails.
 func (u *unit) preStop(ctx context.Context) {
 	if u.spec.Lifecycle != nil && u.spec.Lifecycle.PreStop != nil {
-		_ = u.hook(ctx, u.spec.Lifecycle.PreStop)
+		if err := u.hook(ctx, u.spec.Lifecycle.PreStop); err != nil {
+			u.warn("FailedPreStopHook", "PreStopHook failed: %v", err)
+		}
 	}
 }
 

@@ -114,6 +114,7 @@ func (p *Pod) run() {
 // prepare makes what the containers share. It waits for missing ConfigMaps and Secrets, and reports whether it is done.
 func (p *Pod) prepare() bool {
 	steps := []func() error{p.makeFolder, p.share, p.makeVolumes}
+	reasons := []string{1: "FailedMount", 2: "FailedCreatePodSandBox", 3: "FailedCreatePodSandBox"} // by steps left
 	for len(steps) > 0 {
 		revision := p.kubelet.config.Store.Snapshot().Revision
 		err := steps[0]()
@@ -121,7 +122,7 @@ func (p *Pod) prepare() bool {
 			steps = steps[1:]
 			continue
 		}
-		p.say(err.Error())
+		p.say(reasons[len(steps)], err.Error())
 		changed := p.kubelet.config.Store.Changed(revision)
 		if missing := (*configError)(nil); !errors.As(err, &missing) {
 			changed = nil // another try would change nothing
@@ -134,7 +135,7 @@ func (p *Pod) prepare() bool {
 			return false
 		}
 	}
-	p.say("")
+	p.say("", "")
 	return true
 }
 
@@ -143,14 +144,17 @@ func (p *Pod) share() (err error) {
 	return err
 }
 
-// say puts the reason why the pod does not start into its status.
-func (p *Pod) say(message string) {
+// say puts the reason why the pod does not start into its status and an Event.
+func (p *Pod) say(reason, message string) {
 	p.mu.Lock()
 	changed := p.message != message
 	p.message = message
 	p.mu.Unlock()
 	if changed {
 		p.report()
+	}
+	if changed && message != "" {
+		p.warn(reason, message)
 	}
 }
 

@@ -30,7 +30,7 @@ const eager = 500 * time.Millisecond
 func (u *unit) probe(ctx context.Context) {
 	if s := u.spec.StartupProbe; s != nil {
 		up := false
-		if !u.poll(ctx, s, seconds(s.PeriodSeconds, 10), func(ok bool, failures int32) bool {
+		if !u.poll(ctx, "Startup", s, seconds(s.PeriodSeconds, 10), func(ok bool, failures int32) bool {
 			up = ok
 			return ok || failures >= cmp.Or(s.FailureThreshold, 3)
 		}) {
@@ -41,6 +41,7 @@ func (u *unit) probe(ctx context.Context) {
 		u.ready = up && u.spec.ReadinessProbe == nil
 		u.pod.mu.Unlock()
 		if !up {
+			u.tell("Killing", "Container %s failed startup probe, will be restarted", u.spec.Name)
 			u.stopRun(u.killDeadline(s))
 			return
 		}
@@ -53,9 +54,10 @@ func (u *unit) probe(ctx context.Context) {
 	}
 	if l := u.spec.LivenessProbe; l != nil {
 		both.Go(func() {
-			if u.poll(ctx, l, seconds(l.PeriodSeconds, 10), func(_ bool, failures int32) bool {
+			if u.poll(ctx, "Liveness", l, seconds(l.PeriodSeconds, 10), func(_ bool, failures int32) bool {
 				return failures >= cmp.Or(l.FailureThreshold, 3)
 			}) {
+				u.tell("Killing", "Container %s failed liveness probe, will be restarted", u.spec.Name)
 				u.stopRun(u.killDeadline(l))
 			}
 		})
@@ -75,7 +77,7 @@ func (u *unit) watchReadiness(ctx context.Context, r *corev1.Probe) {
 	var successes int32
 	period := seconds(r.PeriodSeconds, 10)
 	for {
-		if !u.poll(ctx, r, min(period, eager), func(ok bool, _ int32) bool {
+		if !u.poll(ctx, "Readiness", r, min(period, eager), func(ok bool, _ int32) bool {
 			if successes++; !ok {
 				successes = 0
 			}
@@ -86,7 +88,7 @@ func (u *unit) watchReadiness(ctx context.Context, r *corev1.Probe) {
 		u.setReady(true)
 		again := *r
 		again.InitialDelaySeconds = r.PeriodSeconds
-		if !u.poll(ctx, &again, period, func(_ bool, failures int32) bool {
+		if !u.poll(ctx, "Readiness", &again, period, func(_ bool, failures int32) bool {
 			return failures >= cmp.Or(r.FailureThreshold, 3)
 		}) {
 			return
@@ -104,10 +106,11 @@ func (u *unit) setReady(ready bool) {
 }
 
 // poll asks until enough says so, given the answer and the number of failures in a row. It reports false if ctx ends.
-func (u *unit) poll(ctx context.Context, p *corev1.Probe, period time.Duration,
+func (u *unit) poll(ctx context.Context, kind string, p *corev1.Probe, period time.Duration,
 	enough func(ok bool, failures int32) bool) bool {
 	timer := time.NewTimer(time.Duration(p.InitialDelaySeconds) * time.Second)
 	defer timer.Stop()
+	var warned time.Time
 	for failures := int32(0); ; {
 		select {
 		case <-ctx.Done():
@@ -120,6 +123,9 @@ func (u *unit) poll(ctx context.Context, p *corev1.Probe, period time.Duration,
 		}
 		if failures++; err == nil {
 			failures = 0
+		} else if time.Since(warned) >= seconds(p.PeriodSeconds, 10) { // however eagerly it asks
+			u.warn("Unhealthy", "%s probe failed: %v", kind, err)
+			warned = time.Now()
 		}
 		if enough(err == nil, failures) {
 			return true

@@ -139,6 +139,8 @@ func (u *unit) isEnding() bool {
 
 // wait waits before the next start, with a reason in the status. It reports false if the container shall end.
 func (u *unit) wait(reason string, d time.Duration) bool {
+	u.warn("BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", u.spec.Name, u.pod.key.Name,
+		u.pod.key.Namespace, u.pod.uid)
 	u.waiting(reason, fmt.Sprintf("back-off %v restarting failed container=%s pod=%s_%s(%s)", d, u.spec.Name,
 		u.pod.key.Name, u.pod.key.Namespace, u.pod.uid))
 	return u.pause(time.After(d))
@@ -174,9 +176,12 @@ func (u *unit) once() int {
 		if u.isEnding() {
 			return 0
 		}
+		u.warn("Failed", "Error: %v", err)
 		u.ended(began, 128, "StartError", err.Error())
 		return 128
 	}
+	u.tell("Created", "Created container: %s", u.spec.Name)
+	u.tell("Started", "Started container %s", u.spec.Name)
 	u.pod.mu.Lock()
 	if u.state.Terminated != nil {
 		u.last = u.state
@@ -199,6 +204,7 @@ func (u *unit) once() int {
 	select {
 	case <-run.Done():
 	case <-u.ending:
+		u.tell("Killing", "Stopping container %s", u.spec.Name)
 		u.stopRun(u.deadline)
 	case <-u.pod.ctx.Done():
 		u.stopRun(time.Now())
@@ -251,13 +257,18 @@ func (u *unit) id() string {
 func (u *unit) launch() (runner, error) {
 	image, err := u.pod.kubelet.config.Images.Find(u.spec.Image)
 	if err != nil {
+		u.warn("Failed", "Failed to pull image %q: %v", u.spec.Image, err)
+		u.warn("Failed", "Error: ErrImagePull")
 		u.waiting("ErrImagePull", err.Error())
 		if u.pause(time.After(u.backOff(0))) {
+			u.tell("BackOff", "Back-off pulling image %q", u.spec.Image)
+			u.warn("Failed", "Error: ImagePullBackOff")
 			u.waiting("ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q: %v", u.spec.Image, err))
 			u.pause(nil)
 		}
 		return nil, err
 	}
+	u.tell("Pulled", "Container image %q already present on machine", u.spec.Image)
 	for {
 		revision := u.pod.kubelet.config.Store.Snapshot().Revision
 		command, env, err := u.pod.command(u.spec, image)
@@ -268,6 +279,7 @@ func (u *unit) launch() (runner, error) {
 		if !errors.As(err, &missing) {
 			return nil, err
 		}
+		u.warn("Failed", "Error: %v", err)
 		u.waiting("CreateContainerConfigError", err.Error())
 		select {
 		case <-u.pod.kubelet.config.Store.Changed(revision):

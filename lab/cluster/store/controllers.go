@@ -127,14 +127,20 @@ func (tx *Tx) createPod(owner Object, p *corev1.Pod, prefix string) *corev1.Pod 
 		_, taken = tx.s.pods.objects[KeyOf(p)]
 	}
 	tx.put(ResourceOf(p), p)
+	tx.sayPod(owner, "create", p)
 	return p
 }
 
-// deletePods deletes pods as "kubectl delete" does.
+// deletePods deletes pods of a controller as "kubectl delete" does.
 func (tx *Tx) deletePods(pods ...*corev1.Pod) {
 	for _, p := range pods {
 		if p.DeletionTimestamp == nil {
 			tx.dropRef(ref{KindPod, KeyOf(p)}, DeleteOptions{})
+			if c := metav1.GetControllerOfNoCopy(p); c != nil {
+				if owner, ok := tx.s.find(Kind(c.Kind), p.Namespace, c.Name); ok {
+					tx.sayPod(owner, "delete", p)
+				}
+			}
 		}
 	}
 }

@@ -128,6 +128,23 @@ func (tx *Tx) resize(k Key, replicas int32) {
 		c := copyOf(rs)
 		c.Spec.Replicas = &replicas
 		tx.put(ResourceOf(c), c)
+		tx.sayScaled(rs, replicas)
+	}
+}
+
+// sayScaled posts the Event of a Deployment that has changed the size of a ReplicaSet.
+func (tx *Tx) sayScaled(rs *appsv1.ReplicaSet, replicas int32) {
+	owner := metav1.GetControllerOfNoCopy(rs)
+	if owner == nil {
+		return
+	}
+	direction := "up"
+	if replicas < *rs.Spec.Replicas {
+		direction = "down"
+	}
+	if d, ok := tx.s.deployments.objects[Key{rs.Namespace, owner.Name}]; ok {
+		tx.say(d, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, rs.Name,
+			*rs.Spec.Replicas, replicas)
 	}
 }
 

@@ -152,6 +152,8 @@ func (tx *Tx) endJob(j *batchv1.Job, failures int32) {
 	}
 	switch {
 	case failures > *j.Spec.BackoffLimit:
+		tx.record(Notice{About: j, Warning: true, Reason: batchv1.JobReasonBackoffLimitExceeded,
+			Message: "Job has reached the specified backoff limit", Component: controllerNames[KindJob]})
 		condition(batchv1.JobFailureTarget, batchv1.JobReasonBackoffLimitExceeded,
 			"Job has reached the specified backoff limit")
 		condition(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
@@ -161,6 +163,7 @@ func (tx *Tx) endJob(j *batchv1.Job, failures int32) {
 			"Reached expected number of succeeded pods")
 		condition(batchv1.JobComplete, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods")
 		st.CompletionTime = &tx.now
+		tx.say(j, "Completed", "Job completed")
 	}
 }
 

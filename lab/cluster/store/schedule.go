@@ -27,6 +27,8 @@ func (tx *Tx) scheduleAll() {
 			c.Spec.NodeName = n.Name
 			setCondition(c, corev1.PodScheduled, corev1.ConditionTrue, tx.now)
 			explain(c, corev1.PodScheduled, "", "")
+			tx.record(Notice{About: p, Reason: "Scheduled", Component: corev1.DefaultSchedulerName,
+				Message: fmt.Sprintf("Successfully assigned %s to %s", k, n.Name)})
 		} else {
 			c.Spec.NodeName = ""
 			setCondition(c, corev1.PodScheduled, corev1.ConditionFalse, tx.now)

@@ -65,7 +65,9 @@ func (tx *Tx) fillOrdinals(s *appsv1.StatefulSet, first, end int) bool {
 		p := tx.s.pods.objects[Key{s.Namespace, fmt.Sprintf("%s-%d", s.Name, i)}]
 		switch {
 		case p == nil:
-			tx.put(ResourceOf(p), tx.ordinalPod(s, i))
+			p := tx.ordinalPod(s, i)
+			tx.put(ResourceOf(p), p)
+			tx.sayPod(s, "create", p)
 			complete = false
 		case isReady(p) && isActive(p):
 			continue

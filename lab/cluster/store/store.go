@@ -41,6 +41,8 @@ type Config struct {
 	// LoadBalancers are ranges of addresses for Services of type LoadBalancer, at most one of each family. A Service
 	// without a loadBalancerClass gets one of each of its families, in its status. Empty means that others do it.
 	LoadBalancers []netip.Prefix
+	// Events makes controllers and the scheduler tell what they do: see Store.Records. Without it there are none.
+	Events bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -60,6 +62,7 @@ type state struct {
 	graceful  bool
 	balancers map[corev1.IPFamily]netip.Prefix
 	now       func() time.Time
+	records   *records
 
 	mu       sync.Mutex
 	revision uint64
@@ -93,6 +96,7 @@ func New(c Config) *Store {
 		graceful:  c.GracefulDeletion,
 		balancers: map[corev1.IPFamily]netip.Prefix{},
 		now:       c.Now,
+		records:   newRecords(c.Events),
 		changed:   make(chan struct{}),
 		history:   history{limit: cmp.Or(c.History, 100_000)},
 		index:     newIndex(),

@@ -19,11 +19,12 @@ import (
 
 // Tx is a change of the store inside Store.Do. It takes effect as a whole or not at all.
 type Tx struct {
-	s      *Store
-	now    metav1.Time
-	base   uint64  // revision before the first change
-	events []Event // oldest first
-	failed error   // of the first operation that failed: there is nothing to commit any more
+	s       *Store
+	now     metav1.Time
+	base    uint64  // revision before the first change
+	events  []Event // oldest first
+	records []*corev1.Event
+	failed  error // of the first operation that failed: there is nothing to commit any more
 
 	// What the controllers have to look at before the commit.
 	services, endpoints keyset
@@ -63,6 +64,7 @@ func (s *Store) Do(do func(*Tx) error) error {
 		close(s.changed)
 		s.changed = make(chan struct{})
 	}
+	s.records.add(tx.records...)
 	return nil
 }
 
