@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/cluster/kubelet"
@@ -63,6 +64,9 @@ func New(ctx context.Context, topology lab.Topology, options ...Option) (*Cluste
 		return nil, err
 	}
 	config := store.Config{Stack: topology.Stack, GracefulDeletion: s.images != nil, Events: s.images != nil}
+	if s.images != nil {
+		config.Clock = clock.RealClock{}
+	}
 	if s.balance {
 		config.LoadBalancers = balancerRanges
 	}

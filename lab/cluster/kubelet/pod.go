@@ -45,6 +45,7 @@ type Pod struct {
 	mains     []*unit
 	ready     bool // all init containers have done their work
 	phase     corev1.PodPhase
+	late      bool // longer active than activeDeadlineSeconds
 	message   string
 	began     metav1.Time
 }
@@ -91,6 +92,16 @@ func (p *Pod) terminate(grace time.Duration) {
 	})
 }
 
+// expire ends a pod that has been active for longer than it may.
+func (p *Pod) expire() {
+	const message = "Pod was active on the node longer than the specified deadline"
+	p.mu.Lock()
+	p.late, p.message = true, message
+	p.mu.Unlock()
+	p.record(store.Notice{Reason: "DeadlineExceeded", Message: message})
+	p.terminate(gracePeriod(p.object))
+}
+
 func (p *Pod) units() []*unit { return slices.Concat(p.inits, p.mains) }
 
 // run brings the pod up and waits for its end.
@@ -101,6 +112,10 @@ func (p *Pod) run() {
 	if !p.prepare() {
 		p.finish()
 		return
+	}
+	if s := p.object.Spec.ActiveDeadlineSeconds; s != nil {
+		deadline := time.AfterFunc(time.Duration(*s)*time.Second, p.expire)
+		defer deadline.Stop()
 	}
 	if p.runInits() {
 		for _, u := range p.mains {
@@ -214,7 +229,8 @@ func (p *Pod) finish() {
 	}
 	p.mu.Lock()
 	p.phase = corev1.PodSucceeded
-	if slices.ContainsFunc(p.units(), func(u *unit) bool { return !u.sidecar() && !u.succeededLocked() }) {
+	failed := func(u *unit) bool { return !u.sidecar() && !u.succeededLocked() }
+	if p.late || slices.ContainsFunc(p.units(), failed) {
 		p.phase = corev1.PodFailed
 	}
 	p.mu.Unlock()

@@ -52,3 +52,11 @@ func TestEvents(t *testing.T) {
 	}
 	w.told("Normal ends spec.containers{c} Killing: Stopping container c")
 }
+
+func TestActiveDeadline(t *testing.T) {
+	w := newWorld(t)
+	w.pod("late", "{activeDeadlineSeconds: 1, terminationGracePeriodSeconds: 1, containers: [{name: c, image: busybox, command: [sleep, inf]}]}")
+	if p := w.awaitPhase("late", "Failed"); p.Status.Reason != "DeadlineExceeded" {
+		t.Errorf("status %+v", p.Status)
+	}
+}

@@ -28,6 +28,9 @@ func (p *Pod) report() {
 func (p *Pod) describeLocked(now *corev1.Pod) {
 	st := &now.Status
 	st.Phase, st.Message = p.phaseLocked(), p.message
+	if p.late {
+		st.Reason = "DeadlineExceeded"
+	}
 	st.StartTime = &p.began
 	st.QOSClass = corev1.PodQOSBestEffort
 	st.PodIP, st.PodIPs = "", nil

@@ -67,12 +67,14 @@ func (tx *Tx) replaceDaemons(d *appsv1.DaemonSet) {
 	if u := d.Spec.UpdateStrategy.RollingUpdate; u != nil && u.MaxUnavailable != nil {
 		may = max(1, scaled(u.MaxUnavailable, len(all), true))
 	}
-	may -= int(count(all, func(p *corev1.Pod) bool { return !isActive(p) || !isReady(p) }))
+	may -= int(count(all, func(p *corev1.Pod) bool {
+		return !isActive(p) || !tx.isAvailable(d, p, d.Spec.MinReadySeconds)
+	}))
 	for _, p := range all {
 		if p.Labels[appsv1.ControllerRevisionHashLabelKey] == hash || !isActive(p) {
 			continue
 		}
-		if !isReady(p) {
+		if !tx.isAvailable(d, p, d.Spec.MinReadySeconds) {
 			tx.deletePods(p)
 		} else if may > 0 {
 			may--
@@ -87,11 +89,11 @@ func (tx *Tx) reportDaemonSet(d *appsv1.DaemonSet) {
 	probe := podOf(d, &d.Spec.Template, nil)
 	probe.Spec.Tolerations = append(probe.Spec.Tolerations, daemonTolerations...)
 	want := count(tx.s.nodes.list(), func(n *corev1.Node) bool { return suits(n, probe) })
-	ready := count(pods, isReady)
+	available := tx.availableOf(d, pods, d.Spec.MinReadySeconds)
 	c := copyOf(d)
 	c.Status = appsv1.DaemonSetStatus{
-		CurrentNumberScheduled: int32(len(pods)), DesiredNumberScheduled: want, NumberReady: ready,
-		NumberAvailable: ready, NumberUnavailable: max(0, want-ready), ObservedGeneration: d.Generation,
+		CurrentNumberScheduled: int32(len(pods)), DesiredNumberScheduled: want, NumberReady: count(pods, isReady),
+		NumberAvailable: available, NumberUnavailable: max(0, want-available), ObservedGeneration: d.Generation,
 		UpdatedNumberScheduled: count(pods, func(p *corev1.Pod) bool {
 			return p.Labels[appsv1.ControllerRevisionHashLabelKey] == hash
 		}),

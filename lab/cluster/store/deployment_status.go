@@ -32,12 +32,12 @@ func (tx *Tx) reportDeployment(key Key) {
 	}
 	st.UnavailableReplicas = max(0, wanted-st.AvailableReplicas)
 	c.Status = st
-	tx.setDeploymentConditions(c)
+	tx.setDeploymentConditions(c, d)
 	tx.put(ResourceOf(d), c)
 }
 
 // setDeploymentConditions sets conditions in the words of Kubernetes' controller (deployment_util.go).
-func (tx *Tx) setDeploymentConditions(d *appsv1.Deployment) {
+func (tx *Tx) setDeploymentConditions(d, was *appsv1.Deployment) {
 	st, want := &d.Status, *d.Spec.Replicas
 	available := appsv1.DeploymentCondition{
 		Type: appsv1.DeploymentAvailable, Status: corev1.ConditionFalse,
@@ -59,8 +59,40 @@ func (tx *Tx) setDeploymentConditions(d *appsv1.Deployment) {
 		progressing.Reason, progressing.Message = "NewReplicaSetAvailable",
 			"All pods are of the present template, and available."
 	}
+	if tx.s.clock != nil && progressing.Reason == "ReplicaSetUpdated" {
+		tx.heedDeadline(d, was, &progressing)
+	}
 	tx.setDeploymentCondition(st, available)
 	tx.setDeploymentCondition(st, progressing)
+}
+
+// heedDeadline changes what is to be said about the progress of a rollout if it has made none for longer than
+// progressDeadlineSeconds.
+func (tx *Tx) heedDeadline(d, was *appsv1.Deployment, now *appsv1.DeploymentCondition) {
+	end := tx.time.Add(seconds(*d.Spec.ProgressDeadlineSeconds))
+	i := slices.IndexFunc(d.Status.Conditions, func(c appsv1.DeploymentCondition) bool { return c.Type == now.Type })
+	if i < 0 || d.Status.Conditions[i].Reason == "NewReplicaSetAvailable" {
+		tx.wakeAt(d, end)
+		return // it begins
+	}
+	last := &d.Status.Conditions[i]
+	if hasProgressed(d, was) {
+		last.LastUpdateTime = tx.now
+		tx.wakeAt(d, end)
+	} else if last.Reason == "ProgressDeadlineExceeded" ||
+		tx.passed(d, last.LastUpdateTime.Add(seconds(*d.Spec.ProgressDeadlineSeconds))) {
+		now.Status, now.Reason = corev1.ConditionFalse, "ProgressDeadlineExceeded"
+		now.Message = "The pods of the present template have made no progress for as long as progressDeadlineSeconds allows."
+	}
+}
+
+// hasProgressed reports whether a rollout has begun, or has more new pods or fewer old ones than before.
+func hasProgressed(d, was *appsv1.Deployment) bool {
+	now, old := &d.Status, &was.Status
+	return d.Annotations[revisionAnnotation] != was.Annotations[revisionAnnotation] ||
+		now.UpdatedReplicas > old.UpdatedReplicas || now.ReadyReplicas > old.ReadyReplicas ||
+		now.AvailableReplicas > old.AvailableReplicas ||
+		now.Replicas-now.UpdatedReplicas < old.Replicas-old.UpdatedReplicas
 }
 
 func (tx *Tx) setDeploymentCondition(st *appsv1.DeploymentStatus, now appsv1.DeploymentCondition) {

@@ -86,6 +86,7 @@ func (tx *Tx) currentReplicaSet(d *appsv1.Deployment) (current *appsv1.ReplicaSe
 	} else {
 		current = copyOf(current)
 	}
+	current.Spec.MinReadySeconds = d.Spec.MinReadySeconds
 	if current.Annotations == nil {
 		current.Annotations = map[string]string{}
 	}

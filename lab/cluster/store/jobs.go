@@ -18,7 +18,7 @@ import (
 // stay, for their logs.
 func (tx *Tx) reconcileJob(key Key) {
 	j := tx.s.jobs.objects[key]
-	if j == nil {
+	if j == nil || tx.expire(j) {
 		return
 	}
 	if j.DeletionTimestamp == nil && !jobIsOver(j) {
@@ -32,7 +32,7 @@ func (tx *Tx) reconcileJob(key Key) {
 			tx.runJob(j, active)
 		}
 	}
-	tx.reportJob(tx.s.jobs.objects[key])
+	tx.expire(tx.reportJob(tx.s.jobs.objects[key]))
 }
 
 func jobIsOver(j *batchv1.Job) bool {
@@ -55,6 +55,9 @@ func (tx *Tx) runJob(j *batchv1.Job, active []*corev1.Pod) {
 		want = min(want, len(active))
 	}
 	active = tx.keepBest(active, max(0, want))
+	if len(active) >= want || !tx.mayRetry(j) {
+		return
+	}
 	for n := len(active); n < want; n++ {
 		tx.createPod(j, podOf(j, &j.Spec.Template, nil), j.Name+"-")
 	}
@@ -73,6 +76,9 @@ func (tx *Tx) runIndexes(j *batchv1.Job, active []*corev1.Pod) {
 		running[completionIndex(p)] = true
 	}
 	room := int(*j.Spec.Parallelism) - len(active)
+	if room > 0 && !tx.mayRetry(j) {
+		return
+	}
 	for i := 0; i < int(*j.Spec.Completions) && room > 0; i++ {
 		if !done[i] && !running[i] {
 			tx.createPod(j, indexedPod(j, i), fmt.Sprintf("%s-%d-", j.Name, i))
@@ -150,13 +156,16 @@ func (tx *Tx) endJob(j *batchv1.Job, failures int32) {
 		st.Conditions = append(st.Conditions, batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue,
 			LastProbeTime: tx.now, LastTransitionTime: tx.now, Reason: reason, Message: message})
 	}
+	fail := func(reason, message string) {
+		tx.record(Notice{About: j, Warning: true, Reason: reason, Message: message, Component: controllerNames[KindJob]})
+		condition(batchv1.JobFailureTarget, reason, message)
+		condition(batchv1.JobFailed, reason, message)
+	}
 	switch {
 	case failures > *j.Spec.BackoffLimit:
-		tx.record(Notice{About: j, Warning: true, Reason: batchv1.JobReasonBackoffLimitExceeded,
-			Message: "Job has reached the specified backoff limit", Component: controllerNames[KindJob]})
-		condition(batchv1.JobFailureTarget, batchv1.JobReasonBackoffLimitExceeded,
-			"Job has reached the specified backoff limit")
-		condition(batchv1.JobFailed, batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
+		fail(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
+	case tx.isLate(j):
+		fail(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
 	case j.Spec.Completions != nil && st.Succeeded >= *j.Spec.Completions,
 		j.Spec.Completions == nil && st.Succeeded > 0 && st.Active == 0:
 		condition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached,

@@ -28,7 +28,8 @@ func (tx *Tx) reconcileReplicaSet(key Key) {
 	c := copyOf(rs)
 	c.Status = appsv1.ReplicaSetStatus{
 		Replicas: int32(len(pods)), FullyLabeledReplicas: int32(len(pods)), ReadyReplicas: ready,
-		AvailableReplicas: ready, ObservedGeneration: rs.Generation, Conditions: rs.Status.Conditions,
+		AvailableReplicas:  tx.availableOf(rs, pods, rs.Spec.MinReadySeconds),
+		ObservedGeneration: rs.Generation, Conditions: rs.Status.Conditions,
 	}
 	tx.put(ResourceOf(c), c)
 }

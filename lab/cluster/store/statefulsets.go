@@ -69,7 +69,7 @@ func (tx *Tx) fillOrdinals(s *appsv1.StatefulSet, first, end int) bool {
 			tx.put(ResourceOf(p), p)
 			tx.sayPod(s, "create", p)
 			complete = false
-		case isReady(p) && isActive(p):
+		case isActive(p) && tx.isAvailable(s, p, s.Spec.MinReadySeconds):
 			continue
 		default:
 			complete = false
@@ -155,7 +155,7 @@ func (tx *Tx) replaceOrdinals(s *appsv1.StatefulSet, first, end int) {
 			tx.deletePods(p)
 			return
 		}
-		if !isReady(p) {
+		if !tx.isAvailable(s, p, s.Spec.MinReadySeconds) {
 			return
 		}
 	}
@@ -167,8 +167,9 @@ func (tx *Tx) reportStatefulSet(s *appsv1.StatefulSet) {
 	updated := count(pods, func(p *corev1.Pod) bool { return isCurrent(s, p) })
 	c := copyOf(s)
 	c.Status = appsv1.StatefulSetStatus{
-		ObservedGeneration: s.Generation, Replicas: int32(len(pods)), ReadyReplicas: ready, AvailableReplicas: ready,
-		CurrentReplicas: int32(len(pods)) - updated, UpdatedReplicas: updated,
+		ObservedGeneration: s.Generation, Replicas: int32(len(pods)), ReadyReplicas: ready,
+		AvailableReplicas: tx.availableOf(s, pods, s.Spec.MinReadySeconds),
+		CurrentReplicas:   int32(len(pods)) - updated, UpdatedReplicas: updated,
 		CurrentRevision: s.Status.CurrentRevision, UpdateRevision: statefulRevision(s), Conditions: s.Status.Conditions,
 	}
 	if c.Status.CurrentRevision == "" || updated == *s.Spec.Replicas && ready == updated {

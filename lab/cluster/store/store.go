@@ -20,6 +20,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/viplab/viplab/lab"
 )
@@ -45,6 +46,10 @@ type Config struct {
 	Events bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Clock is for clusters in which time counts, in the place of Now: minReadySeconds, progressDeadlineSeconds, and of
+	// Jobs activeDeadlineSeconds, ttlSecondsAfterFinished and the pause after a failed pod. Without it these have no
+	// effect, and nothing happens of itself.
+	Clock clock.WithDelayedExecution
 }
 
 // Store holds the state of a cluster. All methods may be called concurrently.
@@ -63,6 +68,7 @@ type state struct {
 	balancers map[corev1.IPFamily]netip.Prefix
 	now       func() time.Time
 	records   *records
+	clock     clock.WithDelayedExecution // or nil
 
 	mu       sync.Mutex
 	revision uint64
@@ -71,7 +77,8 @@ type state struct {
 	newest   *Snapshot // of revision, or older
 	index    *index
 	tables   map[Kind]anyTable
-	serials  map[ref]uint64 // pods ever made per controller, so that names are unique
+	due      map[ref]time.Time // when timers wake controllers
+	serials  map[ref]uint64    // pods ever made per controller, so that names are unique
 
 	namespaces   *table[*corev1.Namespace]
 	nodes        *table[*corev1.Node]
@@ -97,6 +104,8 @@ func New(c Config) *Store {
 		balancers: map[corev1.IPFamily]netip.Prefix{},
 		now:       c.Now,
 		records:   newRecords(c.Events),
+		clock:     c.Clock,
+		due:       map[ref]time.Time{},
 		changed:   make(chan struct{}),
 		history:   history{limit: cmp.Or(c.History, 100_000)},
 		index:     newIndex(),
@@ -119,6 +128,9 @@ func New(c Config) *Store {
 	s.endpoints = tableOf[*corev1.Endpoints](s)
 	s.slices = tableOf[*discoveryv1.EndpointSlice](s)
 	s.policies = tableOf[*networkingv1.NetworkPolicy](s)
+	if c.Clock != nil {
+		s.now = c.Clock.Now
+	}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +21,8 @@ import (
 // Tx is a change of the store inside Store.Do. It takes effect as a whole or not at all.
 type Tx struct {
 	s       *Store
-	now     metav1.Time
+	now     metav1.Time // in whole seconds, as objects have it
+	time    time.Time
 	base    uint64  // revision before the first change
 	events  []Event // oldest first
 	records []*corev1.Event
@@ -30,7 +32,8 @@ type Tx struct {
 	services, endpoints keyset
 	work                map[Kind]keyset // workloads
 	schedule            bool
-	settling            bool // the controllers are writing
+	wakeups             map[ref]time.Time // when they have to look again
+	settling            bool              // the controllers are writing
 }
 
 // Do runs several operations as one: if do or any of them returns an error, none takes effect. The Tx must not be used
@@ -39,9 +42,10 @@ func (s *Store) Do(do func(*Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tx := &Tx{
-		s: s, now: metav1.NewTime(s.now()).Rfc3339Copy(), base: s.revision,
+		s: s, time: s.now(), base: s.revision, wakeups: map[ref]time.Time{},
 		services: keyset{}, endpoints: keyset{}, work: map[Kind]keyset{},
 	}
+	tx.now = metav1.NewTime(tx.time).Rfc3339Copy()
 	for _, c := range controllers() {
 		tx.work[c.kind] = keyset{}
 	}
@@ -65,6 +69,7 @@ func (s *Store) Do(do func(*Tx) error) error {
 		s.changed = make(chan struct{})
 	}
 	s.records.add(tx.records...)
+	s.arm(tx.wakeups)
 	return nil
 }
 
