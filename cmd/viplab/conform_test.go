@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/lab/hosttest"
+	"github.com/viplab/viplab/internal/release"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(commandVariable) != "" {
 		main()
 	}
+	kubectl, noKubectl = release.Kubectl(context.Background(), release.Default, os.Stderr)
 	sandbox.Main(m)
 }
 

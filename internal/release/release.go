@@ -53,6 +53,24 @@ func (c Command) pkg() string {
 	return cmp.Or(c.Package, "k8s.io/kubernetes/cmd/"+c.Name)
 }
 
+// Kubectl returns the path of a kubectl to test with: the one that the variable VIPLAB_KUBECTL names, or that of a
+// release, which it builds if it is not there. Call it first outside the sandbox, where there is a network.
+func Kubectl(ctx context.Context, version string, progress io.Writer) (string, error) {
+	if path := os.Getenv("VIPLAB_KUBECTL"); path != "" {
+		_, err := os.Stat(path)
+		return path, err
+	}
+	command := Command{Name: "kubectl", Version: version}
+	path, err := command.Path()
+	if err == nil {
+		err = command.Build(ctx, progress)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w\nVIPLAB_KUBECTL may name a kubectl that is there", err)
+	}
+	return path, err
+}
+
 // Path returns where the binary is, or will be once it has been built. Each source text has a path of its own.
 func (c Command) Path() (string, error) {
 	dir, err := CacheDir()
