@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/suite/engine"
 	"github.com/viplab/viplab/lab/cluster/store"
 	"github.com/viplab/viplab/lab/sandbox"
@@ -24,22 +23,35 @@ type rulesFlags struct {
 	cluster  clusterFlags
 	files    []string
 	scenario string
-	lab      labFlag
-	raw      bool
+	of       placeFlags
+	running  liveRules
 }
 
 func newRules() *cobra.Command {
 	var f rulesFlags
 	cmd := &cobra.Command{
-		Use:   "rules NODE [-f FILE... | --scenario ID]",
-		Short: "Print what a proxier programs on a node, of a running lab or for given manifests, annotated",
-		Long: `rules prints what the proxier and the enforcer of a running lab have programmed on a node. With --raw it prints
-all rulesets of the node with their counters; it does so for programs that viplab does not know, too.
+		Use:   "rules NODE [--service NAME] [--diff NODE|FILE] | NODE (-f FILE... | --scenario ID)",
+		Short: "Print all packet rules of a node in the order in which a packet meets them, annotated",
+		Long: `rules prints the packet rules of a node of a running lab, whoever has programmed them: iptables of both
+back ends, nftables, IP sets, virtual servers of IPVS, and the sockets where packets end. It goes from hook to hook, and
+at a hook by priority, which is the number in brackets. A chain that a rule leads to follows below. Before a rule are
+its counters, packets and bytes, if it has them. Above a rule is the Service, port, endpoint, pod or machine that it is
+about, and what it does.
+
+--service keeps the rules that concern a Service: those that name it or its addresses, the chains that they lead to, and
+rules for the packets of all Services.
+
+--diff prints only what differs from the rules of another node, or from a file that "rules -o json" has written before:
+"-" is before what only the other has, "+" before what only NODE has. For a file of the same node, it also prints which
+rules have counted packets since then. A name with a dot or a slash is a file. Exit code: 0 without differences, 1 with.
 
 With manifests or a scenario, rules builds a cluster of the nodes n1, n2 and n3, places the proxier on each, applies
 the manifests or the initial state of the scenario, and prints what the proxier then programs on one node: which
 Service, which port, and what for. Nothing is left behind.`,
-		Example: `  viplab rules n1 --raw
+		Example: `  viplab rules n1 --service web
+  viplab rules n1 --diff n2
+  viplab rules n1 -o json > before.json; viplab probe client n1:30080; viplab rules n1 --diff before.json
+  viplab rules n1 -o json > iptables.json; viplab switch --proxier nftables; viplab rules n1 --diff iptables.json
   viplab rules n1 -f deployment.yaml -f service.yaml
   viplab rules n3 --scenario etp-local-source-preserved --proxier iptables-legacy --ip 4
   kubectl get svc,endpointslices -o yaml | viplab rules n1 -f -`,
@@ -47,23 +59,25 @@ Service, which port, and what for. Nothing is left behind.`,
 		ValidArgsFunction: cobra.FixedCompletions(engine.NodeNames(), cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(f.files) == 0 && f.scenario == "" {
-				l, err := f.lab.find()
+				l, err := f.of.lab.find()
 				if err != nil {
 					return fmt.Errorf("without -f and --scenario, of a running lab: %w", err)
 				}
-				return ask(cmd.Context(), l, live.Rules, live.RulesArgs{Node: args[0], Raw: f.raw}, nil)
+				f.running.ip = cmd.Flag("ip").Changed
+				return f.runLive(cmd, l, args[0])
 			}
 			return f.run(cmd.Context(), args[0], cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables", "built-in proxier: "+strings.Join(proxiers.Names(), ", "))
+	cmd.Flags().StringVar(&f.proxier, "proxier", "iptables",
+		"with -f or --scenario: built-in proxier: "+strings.Join(proxiers.Names(), ", "))
 	f.cluster.add(cmd)
 	cmd.Flags().StringSliceVarP(&f.files, "filename", "f", nil,
 		"manifest to apply, YAML or JSON; - is the standard input")
 	cmd.Flags().StringVar(&f.scenario, "scenario", "",
 		"apply what this scenario begins with (viplab scenario list shows their names)")
-	f.lab.add(cmd)
-	cmd.Flags().BoolVar(&f.raw, "raw", false, "of a running lab: print all rulesets of the node, with counters")
+	f.of.add(cmd)
+	f.running.add(cmd)
 	complete(cmd, "proxier", proxiers.Names()...)
 	_ = cmd.RegisterFlagCompletionFunc("scenario", completeScenarios) // fails for an unknown flag
 	return cmd

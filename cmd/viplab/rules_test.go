@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -104,4 +105,53 @@ func TestMistakesInRules(t *testing.T) {
 			t.Errorf("%q: exit code %d, %q, %q; want 2 and %q", args, code, stdout, stderr, want)
 		}
 	}
+}
+
+func TestRulesOfALab(t *testing.T) {
+	withLab(t, "--nodes", "2", "--ip", "4", "-f", write(t, "far.yaml", clientPod))
+	says := func(args string, wants ...string) {
+		t.Helper()
+		out := succeeds(t, strings.Fields(args)...)
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s lacks %q:\n%s", args, want, out)
+			}
+		}
+	}
+	says("rules n1", "proxier iptables\n\n=== IPv4 prerouting", "kube-system/kube-dns dns 53/UDP: ClusterIP\n",
+		"[-100] iptables-nft: table ip nat, chain PREROUTING (policy accept [")
+	if out := succeeds(t, "rules", "n1", "--service", "far"); strings.Contains(out, "kube-dns") ||
+		!strings.Contains(out, "default/far http 80/TCP: NodePort\n") ||
+		!strings.Contains(out, "chain KUBE-POSTROUTING: masquerades what was marked on the way") {
+		t.Errorf("rules --service:\n%s", out)
+	}
+	before := write(t, "before.json", succeeds(t, "rules", "n1", "-o", "json"))
+	succeeds(t, "rules", "n1", "--diff", before)
+	succeeds(t, "probe", "c1", "far")
+	code, out, stderr := outcome(t, "rules", "n1", "--diff", before)
+	if code != 1 || !regexp.MustCompile(`\+1 packets, \+60 bytes: -A KUBE-SEP-\S+ -p tcp .* -j DNAT --to`).MatchString(out) {
+		t.Errorf("rules --diff after a probe: exit code %d: %s%s", code, out, stderr)
+	}
+	code, out, stderr = outcome(t, "rules", "n1", "--diff", "n2", "--service", "far")
+	if code != 1 || !strings.Contains(out, "--- n2 of lab") || strings.Contains(out, "packets") {
+		t.Errorf("rules --diff of two nodes: exit code %d: %s%s", code, out, stderr)
+	}
+	for proxier, want := range map[string]string{
+		"nftables":        `# default/far http 80/TCP: NodePort; n1`,
+		"userspace":       "# relay of default/far:http -> any endpoint, to [10.244.2.",
+		"iptables-legacy": "[-100] iptables-legacy: table ip nat, chain PREROUTING",
+	} {
+		succeeds(t, "switch", "--proxier", proxier)
+		says("rules n1 --service far", want, "proxier "+proxier)
+		code, out, stderr := outcome(t, "rules", "n1", "--diff", before)
+		if code != 1 || !strings.Contains(out, "  - -A KUBE-SERVICES ") {
+			t.Errorf("rules --diff after a switch to %s: exit code %d: %s%s", proxier, code, out, stderr)
+		}
+	}
+	refused(t, "rules n1 --service nosuch", "there is no Service default/nosuch")
+	refused(t, "rules n1 --diff n3", `--diff: `)
+	refused(t, "rules n1 --diff ./nosuch", `--diff: `)
+	refused(t, "rules n1 --diff "+write(t, "x.json", "{}"), `is not what "viplab rules -o json" writes`)
+	refused(t, "rules n1 -o yaml", `--output: want text or json, not "yaml"`)
+	refused(t, "rules n1 --ip 5", "--ip: ")
 }

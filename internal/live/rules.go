@@ -3,31 +3,38 @@
 package live
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"os/exec"
-	"slices"
-	"strings"
+	"time"
 
-	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"github.com/viplab/viplab/internal/annotate"
+	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/proxiers"
 )
 
-// Rules prints what is programmed on a node.
-const Rules = "rules" // RulesArgs, no result
+// Rules reads what is programmed on a node.
+const Rules = "rules" // RulesArgs; the result is NodeRules
 
 // RulesArgs are the arguments of Rules.
 type RulesArgs struct {
 	Node string
-	Raw  bool // all rulesets of the node with their counters, instead of what the programs say of theirs
+	// Service limits the rules to those that concern a Service, NAME or NAMESPACE/NAME. Empty means all.
+	Service string
+	// Namespace is that of a Service without one. Empty means default.
+	Namespace string
+}
+
+// NodeRules are the rules of a node at one time, annotated.
+type NodeRules struct {
+	Lab      string    `json:"lab"`
+	Node     string    `json:"node"`
+	Proxier  string    `json:"proxier"`
+	Enforcer string    `json:"enforcer,omitempty"`
+	Service  string    `json:"service,omitempty"`
+	Families []string  `json:"families"` // ruleset.IP, ruleset.IP6
+	At       time.Time `json:"at"`
+	*ruleset.Ruleset
 }
 
 func (l *Lab) rules(ctx context.Context, call *control.Call) (any, error) {
@@ -39,86 +46,47 @@ func (l *Lab) rules(ctx context.Context, call *control.Call) (any, error) {
 	if n == nil {
 		return nil, fmt.Errorf("%q is not a node", args.Node)
 	}
-	proxier, _ := l.standing.Programs()
-	if !args.Raw {
-		if err := l.standing.Dump(ctx, args.Node, call.Stdout); err != nil || slices.Contains(proxiers.Names(), proxier) {
-			return nil, err
-		}
+	if err := l.standing.Settle(ctx); err != nil {
+		fmt.Fprintf(call.Stderr, "the programs on the nodes have not converged: %v\n", err)
 	}
-	return nil, rulesets(ctx, n, call.Stdout)
+	return l.rulesOf(ctx, n, args)
 }
 
-// saved are the commands that print the rulesets of iptables.
-var saved = []string{"iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"}
-
-// rulesets writes all rulesets of a node that are not empty: those of iptables, the other nftables, the virtual servers
-// and the IP sets.
-func rulesets(ctx context.Context, n *lab.Node, w io.Writer) error {
-	for _, program := range saved {
-		text, err := iptablessave.Read(ctx, func() (string, error) { return output(ctx, n.NS, program, "-c") })
-		if err != nil {
-			return err
-		}
-		if strings.Contains(text, "] -A ") { // empty tables have policies only
-			fmt.Fprintf(w, "# %s: %s -c\n%s", n.Name(), program, text)
-		}
-	}
-	tables, err := output(ctx, n.NS, "nft", "list", "tables")
+// rulesOf reads and annotates the rules of a node.
+func (l *Lab) rulesOf(ctx context.Context, n *lab.Node, args RulesArgs) (*NodeRules, error) {
+	book, err := l.book(ctx, n.Name())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for line := range strings.Lines(tables) {
-		words := strings.Fields(line) // "table ip kube-proxy"
-		if len(words) != 3 || ofIptables(words[1], words[2]) {
-			continue
-		}
-		text, err := output(ctx, n.NS, "nft", "list", "table", words[1], words[2])
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "# %s: nft list %s%s", n.Name(), line, text)
+	r := &NodeRules{Lab: l.name, Node: n.Name(), At: time.Now()}
+	r.Proxier, r.Enforcer = l.standing.Programs()
+	for _, f := range l.standing.Cluster().Lab().Stack().Families() {
+		r.Families = append(r.Families, ipFamilies[f])
 	}
-	sets, err := output(ctx, n.NS, "ipset", "save")
-	if err == nil && sets != "" {
-		fmt.Fprintf(w, "# %s: ipset save\n%s", n.Name(), sets)
+	if r.Ruleset, err = ruleset.Read(ctx, n.NS); err != nil {
+		return nil, err
 	}
-	return virtualServers(n.NS, w)
+	book.All(r.Ruleset)
+	if args.Service == "" {
+		return r, nil
+	}
+	key := Place{Name: args.Service, Namespace: args.Namespace}.Pod()
+	if !book.Has(key) {
+		return nil, fmt.Errorf("there is no Service %s", key)
+	}
+	r.Service = key.String()
+	r.Ruleset = book.Narrow(r.Ruleset, key)
+	return r, nil
 }
 
-// ofIptables reports whether a table of nftables is one that iptables-nft manages.
-func ofIptables(family, table string) bool {
-	return (family == "ip" || family == "ip6") &&
-		slices.Contains([]string{"raw", "mangle", "nat", "filter", "security"}, table)
-}
+// ipFamilies are the names of the families of IP in rulesets.
+var ipFamilies = map[lab.Family]string{lab.V4: ruleset.IP, lab.V6: ruleset.IP6}
 
-// output returns what a program prints on a node. A program that this machine lacks prints nothing.
-func output(ctx context.Context, ns *netns.NS, argv ...string) (string, error) {
-	var out, complaint bytes.Buffer
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &out, &complaint
-	err := ns.Run(cmd)
-	if errors.Is(err, exec.ErrNotFound) {
-		return "", nil
+// book returns what annotates the rules of a node.
+func (l *Lab) book(ctx context.Context, node string) (*annotate.Book, error) {
+	remarks, err := l.standing.Remarks(ctx, node)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil && !strings.Contains(argv[0], "legacy") { // a kernel may lack the legacy tables
-		return "", fmt.Errorf("%s: %s: %w: %s", ns.Name(), strings.Join(argv, " "), err, bytes.TrimSpace(complaint.Bytes()))
-	}
-	return out.String(), nil
-}
-
-// virtualServers writes the table of IPVS, if the kernel has it and it is not empty.
-func virtualServers(ns *netns.NS, w io.Writer) error {
-	var text []byte
-	err := ns.Do(func() (err error) {
-		text, err = os.ReadFile("/proc/thread-self/net/ip_vs")
-		return err
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	const head = 3 // lines
-	if err == nil && bytes.Count(text, []byte("\n")) > head {
-		_, err = fmt.Fprintf(w, "# %s: /proc/net/ip_vs\n%s", ns.Name(), text)
-	}
-	return err
+	return annotate.New(l.standing.Cluster().Store().Snapshot(), l.names(), remarks), nil
 }

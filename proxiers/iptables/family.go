@@ -146,6 +146,10 @@ func owned(b Backend) xtables.Ownership {
 // Release implements kit.Mechanism.
 func (f *family) Release() error { return f.clients.conn.Close() }
 
+// Remarks implements kit.Remarker.
+func (f *family) Remarks() map[string]string { return f.held.purposes() }
+
+// Dump implements kit.Mechanism.
 func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	sets, err := f.clients.dump()
 	if err != nil {

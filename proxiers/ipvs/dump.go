@@ -17,6 +17,15 @@ import (
 	"github.com/viplab/viplab/internal/proxiers/xtables"
 )
 
+// Remarks implements kit.Remarker, with the sets.
+func (f *family) Remarks() map[string]string {
+	all := map[string]string{}
+	for id := range kinds {
+		all[setID(id).nameIn(f.kernel.family())] = kinds[id].about
+	}
+	return all
+}
+
 // dump describes the kernel's state and which Services need each entry: virtual servers in the format of ipvsadm -Ln,
 // the addresses on the device, sets with entries, and the rules.
 func (k *kernel) dump(ctx context.Context, want *desired) ([]byte, error) {

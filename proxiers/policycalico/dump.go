@@ -43,6 +43,15 @@ func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// Remarks implements kit.Remarker.
+func (f *family) Remarks() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	about, why := f.held.remarks()
+	maps.Copy(about, why)
+	return about
+}
+
 // remarks returns the purposes of chains by name, and the reasons of rules by id.
 func (d *desired) remarks() (about, why map[string]string) {
 	about, why = map[string]string{chainPrerouting: prerouting().about}, map[string]string{}

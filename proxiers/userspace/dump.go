@@ -36,6 +36,19 @@ func (f *family) Dump(ctx context.Context) ([]byte, error) {
 	return append(all.Bytes(), text...), err
 }
 
+// Remarks implements kit.Remarker, with the relays.
+func (f *family) Remarks() map[string]string {
+	all := map[string]string{}
+	for id, at := range f.portals.open {
+		for name, r := range map[string]*relay{clusterWay(id): at.cluster, localWay(id): at.local} {
+			if r != nil && r.listener != nil {
+				all[r.addr().String()] = fmt.Sprintf("relay of %s, to %v", name, r.balancer.list())
+			}
+		}
+	}
+	return all
+}
+
 func (r *relay) describe(w *tabwriter.Writer, name string) {
 	if r == nil {
 		return

@@ -5,6 +5,7 @@ package iptablessave
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"regexp"
@@ -33,8 +34,10 @@ type Line struct {
 	Table, Chain string
 	// Rule is empty for the line that declares the chain.
 	Rule Rule
-	// Packets is how many packets the rule has matched, if the output has counters.
-	Packets int
+	// Policy is that of a chain that the line declares, "-" if the chain can have none.
+	Policy string
+	// Packets and Bytes are how many the rule has matched, or the policy of the chain, if the output has counters.
+	Packets, Bytes int
 }
 
 // Lines returns the chains and rules of the output. The error is about counters that cannot be read.
@@ -49,11 +52,14 @@ func Lines(text string) iter.Seq2[Line, error] {
 				table = name
 				continue
 			} else if declared, ok := strings.CutPrefix(line, ":"); ok {
-				l.Chain, _, _ = strings.Cut(declared, " ")
+				name, rest, _ := strings.Cut(declared, " ")
+				policy, counters, _ := strings.Cut(rest, " ")
+				l.Chain, l.Policy = name, policy
+				l.Packets, l.Bytes, err = parseCounters(counters)
 			} else if counters, rule, ok := strings.Cut(" "+line, " -A "); ok {
 				chain, rest, _ := strings.Cut(rule, " ")
 				l.Chain, l.Rule = chain, Rule(rest)
-				l.Packets, err = packetsOf(strings.TrimSpace(counters))
+				l.Packets, l.Bytes, err = parseCounters(strings.TrimSpace(counters))
 			} else {
 				continue
 			}
@@ -64,17 +70,18 @@ func Lines(text string) iter.Seq2[Line, error] {
 	}
 }
 
-// packetsOf reads "[packets:bytes]".
-func packetsOf(counters string) (int, error) {
-	if counters == "" {
-		return 0, nil
+// parseCounters reads "[packets:bytes]".
+func parseCounters(text string) (packets, bytes int, err error) {
+	if text == "" {
+		return 0, 0, nil
 	}
-	packets, _, _ := strings.Cut(strings.TrimPrefix(counters, "["), ":")
-	n, err := strconv.Atoi(packets)
-	if err != nil {
-		return 0, fmt.Errorf("counters of a rule: %w", err)
+	p, b, _ := strings.Cut(strings.Trim(text, "[]"), ":")
+	packets, packetsErr := strconv.Atoi(p)
+	bytes, bytesErr := strconv.Atoi(b)
+	if err := errors.Join(packetsErr, bytesErr); err != nil {
+		return 0, 0, fmt.Errorf("counters %q: %w", text, err)
 	}
-	return n, nil
+	return packets, bytes, nil
 }
 
 // Rule is a rule without "-A CHAIN", in the kernel's own spelling.

@@ -101,6 +101,9 @@ func (i *instance) Dump(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
+// Remarks implements kit.Remarker.
+func (i *instance) Remarks() map[string]string { return kit.RemarksOf(i.mechanisms) }
+
 // Stop implements spec.Instance. The built-in enforcers remove their rules when they stop.
 func (i *instance) Stop(ctx context.Context) error { return i.Cleanup(ctx) }
 

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"sync"
 
 	"github.com/viplab/viplab/lab/cluster"
@@ -75,23 +75,30 @@ func (s *Standing) Failures() []error {
 	return errs
 }
 
-// Dump writes what the proxier has programmed on a node, and then what the enforcer has.
-func (s *Standing) Dump(ctx context.Context, node string, w io.Writer) error {
+// Remarks returns what the programs say of the chains, sets, comments and sockets that they have made on a node, by
+// name. Many programs say nothing.
+func (s *Standing) Remarks(ctx context.Context, node string) (map[string]string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if err := s.env.settle(ctx, s.env.Store().Snapshot().Revision); err != nil {
-		return err
-	}
+	all := map[string]string{}
 	for _, f := range s.env.fleets() {
 		a := f.agent(node)
 		if a == nil {
-			return fmt.Errorf("%q is not a node", node)
+			return nil, fmt.Errorf("%q is not a node", node)
 		}
-		if err := a.dump(ctx, w); err != nil {
-			return fmt.Errorf("%s: %s: %w", node, f.program.Name(), err)
+		r, ok := a.instance.(interface{ Remarks() map[string]string }) // kit.Remarker
+		if !ok {
+			continue
+		}
+		err := a.between(ctx, func() error {
+			maps.Copy(all, r.Remarks())
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // Switch replaces the proxier on every node, and returns when the new one has converged. The old one removes its rules
@@ -122,15 +129,15 @@ func (s *Standing) Switch(ctx context.Context, p spec.Proxier) error {
 	return s.env.settle(ctx, s.env.Store().Snapshot().Revision)
 }
 
-// dump writes what the program has programmed. It runs between two calls of Apply.
-func (a *agent) dump(ctx context.Context, w io.Writer) error {
+// between calls f between two calls of Apply.
+func (a *agent) between(ctx context.Context, f func() error) error {
 	select {
 	case a.applying <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	defer func() { <-a.applying }()
-	return a.instance.Dump(ctx, w)
+	return f()
 }
 
 // newestFailure returns the error of the newest attempt, nil if it succeeded.

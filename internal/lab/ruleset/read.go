@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ruleset
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"github.com/viplab/viplab/lab/netns"
+)
+
+// saves are the programs that print the rules of iptables.
+var saves = []struct {
+	program string
+	backend Backend
+	family  string
+}{
+	{"iptables-nft-save", IptablesNFT, IP}, {"ip6tables-nft-save", IptablesNFT, IP6},
+	{"iptables-legacy-save", IptablesLegacy, IP}, {"ip6tables-legacy-save", IptablesLegacy, IP6},
+}
+
+// Read returns the rules of a namespace. What this machine has no program for is left out. Tables, sets and servers are
+// read one after the other: a program that changes them meanwhile can be seen half-way.
+func Read(ctx context.Context, ns *netns.NS) (*Ruleset, error) {
+	frame, err := readFrame(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	all := &Ruleset{}
+	saved := map[[2]string]bool{}
+	for _, s := range saves {
+		tables, err := readSaved(ctx, ns, s.program, s.backend, s.family, frame)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range tables {
+			saved[[2]string{t.Family, t.Name}] = saved[[2]string{t.Family, t.Name}] || t.Backend == IptablesNFT
+		}
+		all.Tables = append(all.Tables, slices.DeleteFunc(tables, (*Table).idle)...)
+	}
+	for _, t := range frame {
+		if saved[[2]string{t.Family, t.Name}] {
+			continue
+		}
+		text, err := output(ctx, ns, "nft", "-a", "-y", "list", "table", t.Family, t.Name)
+		if err != nil && strings.Contains(err.Error(), "No such file") {
+			continue // its owner has just removed it
+		}
+		if err != nil {
+			return nil, err
+		}
+		tables, err := parseNFT(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", ns.Name(), err)
+		}
+		all.Tables = append(all.Tables, tables...)
+	}
+	if text, err := output(ctx, ns, "ipset", "save"); err == nil { // a kernel may lack IP sets
+		all.IPSets = parseIPSets(text)
+	}
+	return all, all.readProc(ns)
+}
+
+// readFrame returns the tables and chains of nftables, without rules.
+func readFrame(ctx context.Context, ns *netns.NS) ([]*Table, error) {
+	text, err := output(ctx, ns, "nft", "-a", "-y", "list", "chains")
+	if err != nil {
+		return nil, err
+	}
+	return parseNFT(text)
+}
+
+// readSaved returns the tables of one back end and family, without those that its program does not understand.
+func readSaved(ctx context.Context, ns *netns.NS, program string, b Backend, family string, frame []*Table) (
+	[]*Table, error) {
+	text, err := iptablessave.Read(ctx, func() (string, error) { return output(ctx, ns, program, "-c") })
+	if err != nil {
+		return nil, err
+	}
+	foreign := unreadable.FindAllStringSubmatch(text, -1)
+	tables, err := parseSaved(b, family, text, func(table, chain string) bool {
+		return b == IptablesLegacy || slices.ContainsFunc(frame, func(t *Table) bool {
+			return t.Family == family && t.Name == table && t.Chain(chain) != nil
+		})
+	})
+	return slices.DeleteFunc(tables, func(t *Table) bool {
+		return slices.ContainsFunc(foreign, func(m []string) bool { return m[1] == t.Name })
+	}), err
+}
+
+// idle reports whether a table of iptables does nothing.
+func (t *Table) idle() bool {
+	return !slices.ContainsFunc(t.Chains, func(c *Chain) bool {
+		return c.Hook == "" || len(c.Rules) > 0 || c.Policy != "ACCEPT"
+	})
+}
+
+// readProc reads the files of /proc/net.
+func (r *Ruleset) readProc(ns *netns.NS) error {
+	files := map[string]string{}
+	err := ns.Do(func() error {
+		for _, name := range []string{"ip_vs", "tcp", "tcp6", "udp", "udp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) { // a kernel may lack IPVS
+				return err
+			}
+			files[name] = string(text)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", ns.Name(), err)
+	}
+	if r.Servers, err = parseServers(files["ip_vs"]); err != nil {
+		return fmt.Errorf("%s: %w", ns.Name(), err)
+	}
+	for _, name := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		sockets, err := parseSockets(strings.TrimSuffix(name, "6"), files[name])
+		if err != nil {
+			return fmt.Errorf("%s: %w", ns.Name(), err)
+		}
+		r.Sockets = append(r.Sockets, sockets...)
+	}
+	return nil
+}
+
+// output returns what a program prints on a node. A program that this machine lacks prints nothing.
+func output(ctx context.Context, ns *netns.NS, argv ...string) (string, error) {
+	var out, complaint bytes.Buffer
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = &out, &complaint
+	err := ns.Run(cmd)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil && !strings.Contains(argv[0], "legacy") { // a kernel may lack the legacy tables
+		return "", fmt.Errorf("%s: %s: %w: %s", ns.Name(), strings.Join(argv, " "), err,
+			bytes.TrimSpace(complaint.Bytes()))
+	}
+	return out.String(), nil
+}
