@@ -111,7 +111,9 @@ func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
 	if err != nil {
 		return err
 	}
-	l.api = api.New(l.standing.Cluster().Store())
+	if l.api == nil { // of a cluster that another program has built
+		l.api = api.New(l.standing.Cluster().Store())
+	}
 	if c := l.standing.Cluster().Containers(); c != nil {
 		l.api.SetContainers(c)
 	}
@@ -157,7 +159,9 @@ func (l *Lab) start(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}
-	if err := built.Store().Apply(append(addons(), objects...)...); err != nil {
+	l.api = api.New(built.Store())
+	err = built.Store().ServeAccounts(l.api.CA())
+	if err := errors.Join(err, built.Store().Apply(append(addons(), objects...)...)); err != nil {
 		return errors.Join(err, built.Close())
 	}
 	if l.standing, err = engine.Stand(ctx, built, engine.Options{Enforcer: c.Enforcer}, c.Proxier); err != nil {

@@ -20,11 +20,18 @@ import (
 	"time"
 )
 
-// authorized reports whether a request carries the token.
+// authorized reports whether a request carries the token, or one of a ServiceAccount. Either may do everything.
 func (s *Server) authorized(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	return strings.EqualFold(scheme, "Bearer") &&
-		subtle.ConstantTimeCompare([]byte(strings.TrimSpace(token)), []byte(s.token)) == 1
+	token = strings.TrimSpace(token)
+	if !strings.EqualFold(scheme, "Bearer") {
+		return false
+	}
+	if subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1 {
+		return true
+	}
+	_, err := s.store.CheckToken(token)
+	return err == nil
 }
 
 // authority signs the certificates of listeners. Its key is never written anywhere.
@@ -63,7 +70,8 @@ func (a *authority) issue(host string, ranges ...netip.Prefix) (tls.Certificate,
 	template := certificateFor("kube-apiserver")
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local"}
 	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if ip := net.ParseIP(host); ip != nil {
 		template.IPAddresses = append(template.IPAddresses, ip)

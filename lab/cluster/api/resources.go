@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -85,7 +86,8 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme,
-		discoveryv1.AddToScheme, eventsv1.AddToScheme, networkingv1.AddToScheme, metav1.AddMetaToScheme,
+		discoveryv1.AddToScheme, eventsv1.AddToScheme, authenticationv1.AddToScheme, networkingv1.AddToScheme,
+		metav1.AddMetaToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}

@@ -151,6 +151,11 @@ func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
 		if !r.resource.status {
 			return errNoSuchPath
 		}
+	case "token":
+		if r.resource.gvk.Kind != string(store.KindServiceAccount) || r.resource.gvk.Group != "" {
+			return errNoSuchPath
+		}
+		return s.requestToken(w, r)
 	case "scale":
 		if !r.resource.scale {
 			return errNoSuchPath

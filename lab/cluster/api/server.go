@@ -59,6 +59,9 @@ func New(state *store.Store) *Server {
 	return s
 }
 
+// CA returns the certificate of the authority that signs those of listeners, in PEM.
+func (s *Server) CA() []byte { return s.authority.pem }
+
 // Token returns the bearer token that requests must carry.
 func (s *Server) Token() string { return s.token }
 

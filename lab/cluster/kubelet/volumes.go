@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,9 @@ import (
 	"github.com/viplab/viplab/lab/cluster/container"
 	"github.com/viplab/viplab/lab/cluster/store"
 )
+
+// tokenLife is how long the token of a pod is valid: longer than a lab stays.
+const tokenLife = 365 * 24 * time.Hour
 
 const (
 	kindConfigMap store.Kind = "ConfigMap"
@@ -171,9 +175,24 @@ func (p *Pod) writeProjection(folder string, s corev1.VolumeProjection) error {
 	case s.DownwardAPI != nil:
 		return p.writeFields(folder, s.DownwardAPI.Items)
 	case s.ServiceAccountToken != nil:
-		return writeFile(folder, s.ServiceAccountToken.Path, []byte("no token in this lab\n"))
+		return p.writeToken(folder, s.ServiceAccountToken)
 	}
 	return &configError{"a projection of a lab is a configMap, a secret, the downwardAPI or a serviceAccountToken"}
+}
+
+// writeToken writes a token of the pod's ServiceAccount. It is valid as long as the pod exists, so that it need not be
+// written anew.
+func (p *Pod) writeToken(folder string, t *corev1.ServiceAccountTokenProjection) error {
+	ask := store.TokenRequest{Namespace: p.key.Namespace, Account: p.object.Spec.ServiceAccountName, Pod: p.object,
+		Life: tokenLife}
+	if t.Audience != "" {
+		ask.Audiences = []string{t.Audience}
+	}
+	token, _, err := p.kubelet.config.Store.IssueToken(ask)
+	if err != nil {
+		return &configError{fmt.Sprintf("failed to fetch token: %v", err)}
+	}
+	return writeFile(folder, t.Path, []byte(token))
 }
 
 // writeData writes the keys of a ConfigMap or Secret as files: all, or the items.

@@ -117,7 +117,7 @@ func podOf(owner Object, t *corev1.PodTemplateSpec, more map[string]string) *cor
 }
 
 // createPod stores a pod under a name of its own, which depends on how many pods its owner has made.
-func (tx *Tx) createPod(owner Object, p *corev1.Pod, prefix string) *corev1.Pod {
+func (tx *Tx) createPod(owner Object, p *corev1.Pod, prefix string) {
 	p.GenerateName = prefix
 	maker := ref{ResourceOf(owner).Kind, KeyOf(owner)}
 	for taken := true; taken; {
@@ -126,9 +126,7 @@ func (tx *Tx) createPod(owner Object, p *corev1.Pod, prefix string) *corev1.Pod 
 		p.Name = prefix + suffix(fmt.Sprintf("%s%d", prefix, serial))
 		_, taken = tx.s.pods.objects[KeyOf(p)]
 	}
-	tx.put(ResourceOf(p), p)
-	tx.sayPod(owner, "create", p)
-	return p
+	tx.putPod(owner, p)
 }
 
 // deletePods deletes pods of a controller as "kubectl delete" does.

@@ -58,7 +58,7 @@ func (tx *Tx) numberRevision(owner Object, t *corev1.PodTemplateSpec, label stri
 			c.Revision = max(c.Revision, other.Revision+1)
 		}
 	}
-	tx.put(ResourceOf(c), c)
+	tx.replace(c)
 }
 
 // templatePatch returns the patch that "kubectl rollout undo" sends to return to a template. kubectl compares it with

@@ -19,6 +19,9 @@ func revisionsIn(t *testing.T, s *Store) []string {
 	var out []string
 	for _, o := range s.Snapshot().Objects(KindControllerRevision) {
 		c := o.(*appsv1.ControllerRevision)
+		if c.UID == "" || c.CreationTimestamp.IsZero() {
+			t.Errorf("no identity: %+v", c.ObjectMeta)
+		}
 		out = append(out, fmt.Sprintf("%d %s", c.Revision, templateOf(c).Spec.Containers[0].Image))
 	}
 	slices.Sort(out)

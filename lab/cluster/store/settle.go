@@ -13,6 +13,7 @@ import (
 func (tx *Tx) settle() {
 	tx.settling = true
 	for tx.hasWork() {
+		drain(tx.namespaces, tx.furnish)
 		for _, c := range controllers() {
 			drain(tx.work[c.kind], func(k Key) { c.reconcile(tx, k) })
 		}
@@ -31,7 +32,7 @@ func (tx *Tx) hasWork() bool {
 			return true
 		}
 	}
-	return tx.schedule || len(tx.services)+len(tx.endpoints) > 0
+	return tx.schedule || len(tx.services)+len(tx.endpoints)+len(tx.namespaces) > 0
 }
 
 // reconcileService runs the controllers of a Service.
@@ -56,6 +57,7 @@ func (tx *Tx) touched(k Kind, old, obj Object) {
 			continue
 		}
 		tx.touchedWorkload(k, o)
+		tx.touchedAccount(k, o)
 		switch o := o.(type) {
 		case *corev1.Pod:
 			tx.touchedPod(o, obj != nil)

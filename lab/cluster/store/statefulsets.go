@@ -65,9 +65,7 @@ func (tx *Tx) fillOrdinals(s *appsv1.StatefulSet, first, end int) bool {
 		p := tx.s.pods.objects[Key{s.Namespace, fmt.Sprintf("%s-%d", s.Name, i)}]
 		switch {
 		case p == nil:
-			p := tx.ordinalPod(s, i)
-			tx.put(ResourceOf(p), p)
-			tx.sayPod(s, "create", p)
+			tx.putPod(s, tx.ordinalPod(s, i))
 			complete = false
 		case isActive(p) && tx.isAvailable(s, p, s.Spec.MinReadySeconds):
 			continue

@@ -68,6 +68,8 @@ type state struct {
 	balancers map[corev1.IPFamily]netip.Prefix
 	now       func() time.Time
 	records   *records
+	ca        string // of the API; empty: there are no ServiceAccounts but those of manifests
+	tokenKey  []byte
 	clock     clock.WithDelayedExecution // or nil
 
 	mu       sync.Mutex
@@ -105,6 +107,7 @@ func New(c Config) *Store {
 		now:       c.Now,
 		records:   newRecords(c.Events),
 		clock:     c.Clock,
+		tokenKey:  newTokenKey(),
 		due:       map[ref]time.Time{},
 		changed:   make(chan struct{}),
 		history:   history{limit: cmp.Or(c.History, 100_000)},

@@ -30,6 +30,7 @@ type Tx struct {
 
 	// What the controllers have to look at before the commit.
 	services, endpoints keyset
+	namespaces          keyset
 	work                map[Kind]keyset // workloads
 	schedule            bool
 	wakeups             map[ref]time.Time // when they have to look again
@@ -43,7 +44,7 @@ func (s *Store) Do(do func(*Tx) error) error {
 	defer s.mu.Unlock()
 	tx := &Tx{
 		s: s, time: s.now(), base: s.revision, wakeups: map[ref]time.Time{},
-		services: keyset{}, endpoints: keyset{}, work: map[Kind]keyset{},
+		services: keyset{}, endpoints: keyset{}, namespaces: keyset{}, work: map[Kind]keyset{},
 	}
 	tx.now = metav1.NewTime(tx.time).Rfc3339Copy()
 	for _, c := range controllers() {
@@ -109,6 +110,15 @@ func (tx *Tx) put(r *Resource, obj Object) {
 		return
 	}
 	tx.write(Event{Type: watch.Modified, Kind: r.Kind, Object: obj, Old: old})
+}
+
+// replace stores an object that a controller has made from scratch, in the place of the one of its name, if any.
+func (tx *Tx) replace(obj Object) {
+	r := ResourceOf(obj)
+	if old, ok := tx.s.tables[r.Kind].get(KeyOf(obj)); ok {
+		keepMeta(obj, old)
+	}
+	tx.put(r, obj)
 }
 
 func (tx *Tx) ownedBy(o Object) []ref {

@@ -67,7 +67,8 @@ func (tx *Tx) admitPod(p, old *corev1.Pod) field.ErrorList {
 	if old != nil && p.Spec.NodeName == "" {
 		p.Spec.NodeName = old.Spec.NodeName
 	}
-	errs := validatePodSpec(&p.Spec, path)
+	errs := tx.giveAccount(p, old)
+	errs = append(errs, validatePodSpec(&p.Spec, path)...)
 	if n := p.Spec.NodeName; n != "" {
 		if _, ok := tx.s.nodes.objects[Key{"", n}]; !ok {
 			errs = append(errs, field.NotFound(path.Child("nodeName"), n))
