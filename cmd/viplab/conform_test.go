@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/lab/hosttest"
+	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/release"
 	"github.com/viplab/viplab/internal/suite/report"
 	"github.com/viplab/viplab/lab"
@@ -37,7 +38,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(commandVariable) != "" {
 		main()
 	}
-	kubectl, noKubectl = release.Kubectl(context.Background(), release.Default, os.Stderr)
+	kubectl, noKubectl = release.Kubectl(context.Background(), release.Default, os.Stderr) // inside, there is no network
+	noAgnhost = live.Agnhost.Build(context.Background(), os.Stderr)
 	sandbox.Main(m)
 }
 

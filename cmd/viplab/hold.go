@@ -36,14 +36,16 @@ func newHold() *cobra.Command {
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&c.Content); err != nil {
 				return fmt.Errorf("read the manifests and images: %w", err)
 			}
-			return live.Run(cmd.Context(), live.FromFiles(files), c, switched)
+			sockets, builder := files[:len(files)-1], files[len(files)-1]
+			return live.Run(cmd.Context(), live.FromFiles(sockets), builder, c, switched)
 		},
 	}
 	f.add(cmd)
 	return cmd
 }
 
-// inherited returns the files that "up" has opened, and notes the process that ends the lab with its own end.
+// inherited returns the files that "up" has opened, and a socket to what this process builds for the lab. It notes the
+// process, which ends the lab with its own end.
 func inherited() ([]*os.File, error) {
 	files := make([]*os.File, len(live.Sockets{}.Files()))
 	for i := range files {
@@ -55,5 +57,9 @@ func inherited() ([]*os.File, error) {
 	}
 	folder := live.FromFiles(files).Folder
 	pid := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), registry.Process)
-	return files, os.WriteFile(pid, fmt.Appendln(nil, os.Getpid()), 0o600)
+	builder, err := live.ServeBuilds()
+	if err != nil {
+		return nil, err
+	}
+	return append(files, builder), os.WriteFile(pid, fmt.Appendln(nil, os.Getpid()), 0o600)
 }

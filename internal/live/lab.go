@@ -83,11 +83,12 @@ func (s Sockets) path(name ...string) string {
 type Finder func(ctx context.Context, call *control.Call) (spec.Proxier, error)
 
 // Run builds the lab and serves it until the context ends or a command ends it. At the end it removes the lab's folder.
-func Run(ctx context.Context, s Sockets, c Config, proxier Finder) error {
+// builder is what ServeBuilds has returned on the machine.
+func Run(ctx context.Context, s Sockets, builder *os.File, c Config, proxier Finder) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	l := &Lab{name: c.Name, began: time.Now(), proxier: proxier, end: end}
-	if err := l.start(ctx, c); err != nil {
+	if err := l.start(ctx, c, newBuilds(builder)); err != nil {
 		return err
 	}
 	return l.serve(ctx, s, func() {})
@@ -141,7 +142,7 @@ func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
 }
 
 // start builds the cluster, applies the manifests and places the programs.
-func (l *Lab) start(ctx context.Context, c Config) error {
+func (l *Lab) start(ctx context.Context, c Config, b *builds) error {
 	objects, err := decode(c.Manifests)
 	if err != nil {
 		return err
@@ -154,8 +155,12 @@ func (l *Lab) start(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(kubelet.Builtin().With(own)),
-		cluster.BalanceLoads())
+	agnhost, err := agnhost(b)
+	if err != nil {
+		return err
+	}
+	known := kubelet.Builtin().With(kubelet.Images{"agnhost": agnhost}).With(own)
+	built, err := cluster.New(ctx, c.Topology, cluster.RunPrograms(known), cluster.BalanceLoads())
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}

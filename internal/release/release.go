@@ -20,8 +20,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Default is the version to build unless the user asks for another.
@@ -93,8 +97,13 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "viplab"), nil
 }
 
+// Announcement says that the command is being built, and what that costs.
+func (c Command) Announcement() string {
+	return fmt.Sprintf("building %s, the first time only: about 3 minutes on 2 cores", c)
+}
+
 // Build makes the binary, unless it is there, and prints what takes time. It needs the network. The binary
-// appears at its path at once and whole; two builds at a time do no harm.
+// appears at its path at once and whole. A second build of the same command waits for the first.
 func (c Command) Build(ctx context.Context, progress io.Writer) error {
 	goal, err := c.Path()
 	if err != nil {
@@ -109,13 +118,21 @@ func (c Command) Build(ctx context.Context, progress io.Writer) error {
 	if err := os.MkdirAll(filepath.Dir(goal), 0o755); err != nil {
 		return err
 	}
+	unlock, err := lock(ctx, filepath.Dir(goal), progress)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := os.Stat(goal); err == nil {
+		return nil // another process has built it meanwhile
+	}
 	dir, err := os.MkdirTemp(filepath.Dir(goal), "building-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	began := time.Now()
-	fmt.Fprintf(progress, "building %s, the first time only: about 3 minutes on 2 cores ...\n", c)
+	fmt.Fprintf(progress, "%s ...\n", c.Announcement())
 	if err := (builder{c, dir}).run(ctx); err != nil {
 		return err
 	}
@@ -124,6 +141,33 @@ func (c Command) Build(ctx context.Context, progress io.Writer) error {
 	}
 	fmt.Fprintf(progress, "built %s in %s: %s\n", c, time.Since(began).Round(time.Second), goal)
 	return nil
+}
+
+// lock locks a folder of builds against other processes, and removes what killed ones have left there.
+func lock(ctx context.Context, folder string, progress io.Writer) (unlock func(), err error) {
+	f, err := os.Open(folder)
+	if err != nil {
+		return nil, err
+	}
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		fmt.Fprintf(progress, "waiting for the build of another process in %s ...\n", folder)
+		locked := make(chan error, 1)
+		go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+		select {
+		case err = <-locked:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", folder, err)
+	}
+	left, _ := filepath.Glob(filepath.Join(folder, "building-*"))
+	for _, dir := range left {
+		_ = os.RemoveAll(dir)
+	}
+	return func() { f.Close() }, nil
 }
 
 // builder builds in a folder.
@@ -175,6 +219,10 @@ func (b builder) tool(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	// If this process is killed, the go command tidies up and ends. The signal is tied to the forking thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -93,5 +94,40 @@ func TestABuildThatIsInterrupted(t *testing.T) {
 	cancel()
 	if err := (Command{Name: "kubectl", Version: "v1.36.3"}).Build(ctx, io.Discard); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestBuildsWaitForEachOther(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("VIPLAB_CACHE", dir)
+	script := "#!/bin/sh\ncase \"$1 $2\" in 'mod download'|'mod edit') echo '{}';; *) echo once >>\"$VIPLAB_CACHE/builds\"; " +
+		"echo built >kubectl;; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":/bin:/usr/bin")
+	c := Command{Name: "kubectl", Version: Default}
+	goal, err := c.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := filepath.Join(filepath.Dir(goal), "building-stale")
+	if err := os.MkdirAll(stale, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := c.Build(t.Context(), io.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if builds, err := os.ReadFile(filepath.Join(dir, "builds")); string(builds) != "once\n" {
+		t.Errorf("it was built %q, %v", builds, err)
+	}
+	if left, _ := os.ReadDir(filepath.Dir(goal)); len(left) != 1 {
+		t.Errorf("there is more than the command: %v", left)
 	}
 }

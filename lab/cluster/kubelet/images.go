@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,6 +30,10 @@ type Image struct {
 	Root string
 	// Mounts put files of this machine into the container, read-only.
 	Mounts []container.Mount
+	// Provide makes what is missing of the image before a container runs. It returns at once if all is there. Otherwise it
+	// says what it does through progress, for the status of the container. Several containers may call it at a time. nil
+	// means that all is there.
+	Provide func(ctx context.Context, progress func(string)) error
 }
 
 // Server is the kind of a server inside viplab.

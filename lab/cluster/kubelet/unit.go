@@ -255,20 +255,10 @@ func (u *unit) id() string {
 
 // launch starts what the image says. It waits for what the container refers to.
 func (u *unit) launch() (runner, error) {
-	image, err := u.pod.kubelet.config.Images.Find(u.spec.Image)
+	image, err := u.pull()
 	if err != nil {
-		u.warn("Failed", "Failed to pull image %q: %v", u.spec.Image, err)
-		u.warn("Failed", "Error: ErrImagePull")
-		u.waiting("ErrImagePull", err.Error())
-		if u.pause(time.After(u.backOff(0))) {
-			u.tell("BackOff", "Back-off pulling image %q", u.spec.Image)
-			u.warn("Failed", "Error: ImagePullBackOff")
-			u.waiting("ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q: %v", u.spec.Image, err))
-			u.pause(nil)
-		}
 		return nil, err
 	}
-	u.tell("Pulled", "Container image %q already present on machine", u.spec.Image)
 	for {
 		revision := u.pod.kubelet.config.Store.Snapshot().Revision
 		command, env, err := u.pod.command(u.spec, image)

@@ -33,9 +33,16 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldOf(t, nil)
+}
+
+// newWorldOf returns a world with images beside the built-in ones.
+func newWorldOf(t *testing.T, images kubelet.Images) *world {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), machine.Limit(time.Minute))
 	t.Cleanup(cancel)
-	c, err := cluster.New(ctx, lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}}}, cluster.RunPrograms(kubelet.Builtin()))
+	c, err := cluster.New(ctx, lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}}},
+		cluster.RunPrograms(kubelet.Builtin().With(images)))
 	nstest.Must(t, err)
 	t.Cleanup(func() { nstest.Must(t, c.Close()) })
 	return &world{T: t, Cluster: c, ctx: ctx}
