@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -101,11 +102,15 @@ func printStatus(w io.Writer, r live.Report, l registry.Folder) error {
 	return exitCode(1)
 }
 
+// labVariable names the lab of commands without the flag --lab.
+const labVariable = "VIPLAB_LAB"
+
 // labFlag chooses one of the labs that run.
 type labFlag struct{ name string }
 
 func (f *labFlag) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "lab", "", "the lab, by its name (default: the only one that runs)")
+	cmd.Flags().StringVar(&f.name, "lab", os.Getenv(labVariable),
+		"the lab, by its name (default: $"+labVariable+", or the only one that runs)")
 	_ = cmd.RegisterFlagCompletionFunc("lab", completeLabs) // fails for an unknown flag
 }
 
