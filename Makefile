@@ -30,6 +30,12 @@ apidiff: ## compare the lab's API with that of Kubernetes (ARGS='-cases 1000 -se
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./internal/cmd/apidiff && give_back
 	@bin/apidiff $(ARGS)
 
+lessons: build ## run the commands of the lessons, keep what they print, and write the pages of docs/lessons
+	@set -e; for folder in internal/lessons/course/[0-9]*; do \
+		bin/viplab learn -f $$folder --record; \
+		for lang in en ko; do bin/viplab learn -f $$folder --page --lang $$lang >docs/lessons/$$lang/$${folder##*/}.md; done; \
+	done
+
 lint: ## check the source with golangci-lint and shellcheck
 	@scripts/lint
 
@@ -42,4 +48,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove bench bench-proxiers apidiff lint vm clean help
+.PHONY: build test conform prove bench bench-proxiers apidiff lessons lint vm clean help

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/viplab/viplab/internal/lessons"
+)
+
+// checked is the outcome of a lesson that ran as a test.
+type checked struct {
+	Lesson string           `json:"lesson"`
+	Passed bool             `json:"passed"`
+	TookMS int64            `json:"took_ms"`
+	Steps  []lessons.Result `json:"steps"`
+}
+
+// checkAll runs lessons as tests and prints what differs.
+func (f *learnFlags) checkAll(ctx context.Context, w io.Writer, list []*lessons.Lesson) error {
+	var all []checked
+	failed := 0
+	for _, l := range list {
+		began := time.Now()
+		c := checked{Lesson: l.Name, Passed: true, Steps: []lessons.Result{}}
+		err := inLab(ctx, l, func(shell lessons.Shell, step *lessons.Step) error {
+			r, err := l.Try(ctx, shell, step)
+			c.Steps = append(c.Steps, r)
+			c.Passed = c.Passed && len(r.Problems) == 0
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.Name, err)
+		}
+		c.TookMS = time.Since(began).Milliseconds()
+		all = append(all, c)
+		if !c.Passed {
+			failed++
+		}
+		if f.output == "" {
+			printChecked(w, c)
+		}
+	}
+	if f.output == "json" {
+		if err := printJSON(w, all); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return exitCode(1)
+	}
+	return nil
+}
+
+func printChecked(w io.Writer, c checked) {
+	sign := "✓"
+	if !c.Passed {
+		sign = "✗"
+	}
+	fmt.Fprintf(w, "%s  %-16s %3d steps  %5.1fs\n", sign, c.Lesson, len(c.Steps), float64(c.TookMS)/1000)
+	for _, s := range c.Steps {
+		if len(s.Problems) > 0 {
+			fmt.Fprintf(w, "   step %s differs:\n     %s\n", s.Step,
+				strings.ReplaceAll(strings.Join(s.Problems, "\n"), "\n", "\n     "))
+		}
+	}
+}
+
+// inLab calls f with each step of a lesson, in a lab that lives until then and is that of no learner.
+func inLab(ctx context.Context, l *lessons.Lesson, f func(lessons.Shell, *lessons.Step) error) (err error) {
+	folder, shell, err := lessonLab(ctx, l, fmt.Sprintf("%.20s-%d", l.Name, os.Getpid()))
+	if folder.Path != "" {
+		defer func() { err = errors.Join(err, end(context.WithoutCancel(ctx), folder)) }()
+	}
+	if err != nil {
+		return err
+	}
+	for _, step := range l.Steps {
+		if err := f(shell, step); err != nil {
+			return fmt.Errorf("step %s: %w", step.ID, err)
+		}
+	}
+	return nil
+}
+
+// recordLesson runs the commands of a lesson and keeps what they print in its folder.
+func recordLesson(ctx context.Context, w io.Writer, l *lessons.Lesson, folder string) error {
+	failed := false
+	err := inLab(ctx, l, func(shell lessons.Shell, step *lessons.Step) error {
+		r, err := l.Try(ctx, shell, step)
+		if err != nil {
+			return err
+		}
+		state := "as recorded"
+		if !step.Recorded || len(l.Differences(step, r.Output)) > 0 {
+			state = "new output"
+		}
+		fmt.Fprintf(w, "%s: %s, %.1fs\n", step.ID, state, r.Took.Seconds())
+		unmet, err := shell.Unmet(ctx, step)
+		for _, u := range unmet {
+			failed = true
+			fmt.Fprintf(w, "  check: %s\n", u)
+		}
+		return errors.Join(err, l.Record(folder, step, r.Output))
+	})
+	if err == nil && failed {
+		return exitCode(1)
+	}
+	return err
+}
