@@ -228,7 +228,9 @@ func lessonLab(ctx context.Context, l *lessons.Lesson, name string) (folder regi
 }
 
 func lessonShell(l *lessons.Lesson, folder registry.Folder) (lessons.Shell, error) {
-	return l.NewShell(folder.Path, "KUBECONFIG="+folder.File(registry.Kubeconfig), labVariable+"="+folder.Name)
+	s, err := l.NewShell(folder.Path, "KUBECONFIG="+folder.File(registry.Kubeconfig), labVariable+"="+folder.Name)
+	s.Settle = func(ctx context.Context) error { return ask(ctx, folder, live.Settle, nil, nil) }
+	return s, err
 }
 
 // lessonManifests returns the manifests of a lesson, each object by itself.

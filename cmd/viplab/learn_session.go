@@ -91,7 +91,7 @@ func (s *session) begin(ctx context.Context, w io.Writer, steps int, restart boo
 		return folder, err
 	}
 	for _, step := range s.lesson.Steps[:steps] {
-		if _, err := s.shell.Output(ctx, step.Run, io.Discard); err != nil {
+		if _, err := s.shell.Do(ctx, step.Run, io.Discard); err != nil {
 			return folder, err
 		}
 	}
@@ -141,7 +141,7 @@ func (s *session) do(ctx context.Context, part lessons.Part, prompt string) erro
 		case line == "quit" || line == "exit":
 			return errLeft
 		case line == "skip":
-			_, err := s.shell.Output(ctx, step.Run, io.Discard) // later steps build on it
+			_, err := s.shell.Do(ctx, step.Run, io.Discard) // later steps build on it
 			return err
 		case line == "hint" || line == "" && step.Exercise:
 			s.hint(part)
@@ -150,7 +150,7 @@ func (s *session) do(ctx context.Context, part lessons.Part, prompt string) erro
 			if line == "" {
 				fmt.Fprintln(s.w, prompt+step.Run)
 			}
-			if _, err := s.shell.Output(ctx, step.Run, s.w); err != nil {
+			if _, err := s.shell.Do(ctx, step.Run, s.w); err != nil {
 				return err
 			}
 		default:

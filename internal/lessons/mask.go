@@ -29,6 +29,8 @@ var always = []mask{
 	{regexp.MustCompile(`(?m)^( ?\S+ \S+ \S+) 0 --`), "$1 all --"},
 	{regexp.MustCompile(`(?m)^( ?\S+ \S+ \S+) 6 --`), "$1 tcp --"},
 	{regexp.MustCompile(`(?m)^( ?\S+ \S+ \S+) 17 --`), "$1 udp --"},
+	// What kubectl says of the first change of an object that it has not created.
+	{regexp.MustCompile(`(?m)^Warning: resource \S+ is missing the kubectl\.kubernetes\.io/last-applied.*\n`), ""},
 	// "viplab apply" names objects by their plural.
 	{regexp.MustCompile(`(?m)^([a-z]+?)(s|ies|y)?(\.[a-z0-9.]+)?/(\S+) (created|configured|unchanged)$`), "$1 $4 $5"},
 	{regexp.MustCompile(`(?m) +$`), ""},

@@ -25,6 +25,8 @@ type Shell struct {
 	Dir string
 	// Env are the variables of the commands.
 	Env []string
+	// Settle returns when the lab has done what a command has asked for. It follows every command of a step.
+	Settle func(ctx context.Context) error
 }
 
 // NewShell copies the files of a lesson below a folder, unless they are there, and makes viplab a command, which is the
@@ -89,15 +91,22 @@ func (s Shell) Output(ctx context.Context, line string, w io.Writer) (string, er
 	return text.String(), err
 }
 
-// Interact runs a line with the standard streams of this process. What the line itself returns is no error.
+// Do runs a line of a step as Output does, and returns when the lab has settled.
+func (s Shell) Do(ctx context.Context, line string, w io.Writer) (string, error) {
+	output, err := s.Output(ctx, line, w)
+	return output, errors.Join(err, s.Settle(ctx))
+}
+
+// Interact runs a line with the standard streams of this process, and returns when the lab has settled. What the line
+// itself returns is no error.
 func (s Shell) Interact(ctx context.Context, line string) error {
 	cmd := s.command(ctx, line)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return nil
+		err = nil
 	}
-	return err
+	return errors.Join(err, s.Settle(ctx))
 }
 
 // Unmet runs the checks of a step and returns a sentence for each that does not hold.
@@ -117,27 +126,24 @@ func (s Shell) Unmet(ctx context.Context, step *Step) ([]string, error) {
 
 // Result is what became of a step.
 type Result struct {
-	Step   string        `json:"step"`
-	Took   time.Duration `json:"-"`
-	TookMS int64         `json:"took_ms"`
+	Step string `json:"step"`
+	// TookMS is how long the command took, in milliseconds.
+	TookMS int64 `json:"took_ms"`
 	// Problems are differences from the recorded output and checks that do not hold.
 	Problems []string `json:"problems,omitempty"`
-	// Output is what the command printed.
-	Output string `json:"-"`
 }
 
 // Try runs a step and compares what it prints with what was recorded.
 func (l *Lesson) Try(ctx context.Context, s Shell, step *Step) (Result, error) {
 	began := time.Now()
 	r := Result{Step: step.ID}
-	var err error
-	if r.Output, err = s.Output(ctx, step.Run, io.Discard); err != nil {
+	output, err := s.Do(ctx, step.Run, io.Discard)
+	if err != nil {
 		return r, err
 	}
-	r.Took = time.Since(began)
-	r.TookMS = r.Took.Milliseconds()
+	r.TookMS = time.Since(began).Milliseconds()
 	if step.Recorded {
-		r.Problems = l.Differences(step, r.Output)
+		r.Problems = l.Differences(step, output)
 	}
 	unmet, err := s.Unmet(ctx, step)
 	r.Problems = append(r.Problems, unmet...)
