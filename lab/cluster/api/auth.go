@@ -41,10 +41,11 @@ type authority struct {
 	pem         []byte
 }
 
-// lifetime of certificates. They begin in the past, for clients whose clock is a little late.
-const (
-	certificateSlack = time.Hour
-	certificateLife  = 365 * 24 * time.Hour
+// Certificates are valid at any time, because a lab lives through jumps of the machine's clock. The last second of the
+// year 9999 means that there is no end (RFC 5280, section 4.1.2.5).
+var (
+	certificateBegin = time.Unix(0, 0)
+	certificateEnd   = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
 )
 
 func newAuthority() *authority {
@@ -88,7 +89,6 @@ func (a *authority) issue(host string, ranges ...netip.Prefix) (tls.Certificate,
 }
 
 func certificateFor(name string) *x509.Certificate {
-	now := time.Now()
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		panic(err) // the system has no random numbers
@@ -96,8 +96,8 @@ func certificateFor(name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{CommonName: name, Organization: []string{"viplab"}},
-		NotBefore:    now.Add(-certificateSlack),
-		NotAfter:     now.Add(certificateLife),
+		NotBefore:    certificateBegin,
+		NotAfter:     certificateEnd,
 	}
 }
 
