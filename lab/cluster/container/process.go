@@ -204,6 +204,16 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
+// Kill kills the program and what it has started, except programs that have left its process group. If the program has
+// ended, it does nothing.
+func (p *Process) Kill() {
+	select {
+	case <-p.done:
+	default:
+		_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL) // fails if there is nothing left
+	}
+}
+
 // Resize sets the size of the program's terminal in characters. Without a terminal it does nothing.
 func (p *Process) Resize(width, height uint16) error {
 	if p.tty == nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,7 +57,7 @@ func (k *Kubelet) Exec(ctx context.Context, pod store.Key, name string, command 
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = p.Signal(syscall.SIGKILL) })
+	stop := context.AfterFunc(ctx, p.Kill)
 	defer stop()
 	follow(s.Resize, p.Done(), p.Resize)
 	if code := p.ExitCode(); code != 0 {
