@@ -55,11 +55,10 @@ func inherited() ([]*os.File, error) {
 		}
 		files[i] = os.NewFile(fd, "inherited")
 	}
-	folder := live.FromFiles(files).Folder
-	pid := fmt.Sprintf("/proc/self/fd/%d/%s", folder.Fd(), registry.Process)
 	builder, err := live.ServeBuilds()
 	if err != nil {
 		return nil, err
 	}
-	return append(files, builder), os.WriteFile(pid, fmt.Appendln(nil, os.Getpid()), 0o600)
+	pid := fmt.Appendln(nil, os.Getpid())
+	return append(files, builder), live.FromFiles(files).WriteFile(registry.Process, pid)
 }

@@ -47,7 +47,7 @@ func listLabs(ctx context.Context, w io.Writer, labs []registry.Folder) error {
 			fmt.Fprintf(t, "%s\t(does not answer: %v)\n", l.Name, err)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", l.Name, time.Since(r.Began).Round(time.Second), r.Nodes(), r.Proxier,
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", l.Name, r.Age.Round(time.Second), r.Nodes(), r.Proxier,
 			orDash(r.Enforcer), l.File(registry.Kubeconfig))
 	}
 	return t.Flush()

@@ -19,6 +19,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/internal/live/registry"
@@ -219,7 +220,7 @@ func (f *upFlags) holder(c live.Config, folder registry.Folder, s live.Sockets) 
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(folder.File(registry.Log), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := openLog(folder.File(registry.Log))
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +232,22 @@ func (f *upFlags) holder(c live.Config, folder registry.Folder, s live.Sockets) 
 	cmd.ExtraFiles = s.Files()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, nil
+}
+
+// logReserve is the space in bytes that a log has for sure: for why a lab did not start on a full disk.
+const logReserve = 16 << 10
+
+func openLog(path string) (*os.File, error) {
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Fallocate(int(log.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, logReserve)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) { // others: the file system cannot reserve
+		log.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return log, nil
 }
 
 // listen opens the sockets of a lab on the machine.
@@ -269,7 +286,7 @@ func notStarted(folder registry.Folder, err error) error {
 	if text := strings.TrimPrefix(strings.TrimSpace(string(said)), "viplab: "); text != "" {
 		err = errors.New(text)
 	}
-	return errors.Join(fmt.Errorf("the lab did not start: %w", err), folder.Remove())
+	return errors.Join(fmt.Errorf("the lab %s did not start: %w", folder.Name, err), folder.Remove())
 }
 
 func readFile(path string, stdin io.Reader) ([]byte, error) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -79,6 +80,18 @@ func (s Sockets) path(name ...string) string {
 	return filepath.Join(append([]string{fmt.Sprintf("/proc/self/fd/%d", s.Folder.Fd())}, name...)...)
 }
 
+// WriteFile writes a file in the lab's folder, for its owner alone.
+func (s Sockets) WriteFile(name string, data []byte) error {
+	err := os.WriteFile(s.path(name), data, 0o600)
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		err = at.Err // the path means nothing to others
+	}
+	if err != nil {
+		return fmt.Errorf("write the file %q in the lab's folder: %w", name, err)
+	}
+	return nil
+}
+
 // Finder returns the proxier that the arguments of a Switch name.
 type Finder func(ctx context.Context, call *control.Call) (spec.Proxier, error)
 
@@ -128,7 +141,7 @@ func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(s.path(registry.Kubeconfig), l.endpoint.Kubeconfig(), 0o600); err != nil {
+	if err := s.WriteFile(registry.Kubeconfig, l.endpoint.Kubeconfig()); err != nil {
 		return err
 	}
 	requests, err := net.FileListener(s.Control)

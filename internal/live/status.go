@@ -20,16 +20,18 @@ const (
 
 // Report describes a lab.
 type Report struct {
-	Name     string    `json:"name"`
-	Began    time.Time `json:"began"`
-	Proxier  string    `json:"proxier"`
-	Enforcer string    `json:"enforcer,omitempty"`
-	Families string    `json:"families"`
-	Pods     string    `json:"pods"`
-	Overlay  string    `json:"overlay"`
-	Why      string    `json:"why"` // the reason for the overlay
-	API      string    `json:"api"`
-	Machines []Machine `json:"machines"`
+	Name  string    `json:"name"`
+	Began time.Time `json:"began"`
+	// Age is in nanoseconds. It does not follow jumps of the machine's clock.
+	Age      time.Duration `json:"age"`
+	Proxier  string        `json:"proxier"`
+	Enforcer string        `json:"enforcer,omitempty"`
+	Families string        `json:"families"`
+	Pods     string        `json:"pods"`
+	Overlay  string        `json:"overlay"`
+	Why      string        `json:"why"` // the reason for the overlay
+	API      string        `json:"api"`
+	Machines []Machine     `json:"machines"`
 	// Failures tells which programs have not converged, and why.
 	Failures []string `json:"failures,omitempty"`
 }
@@ -55,7 +57,7 @@ type Machine struct {
 func (l *Lab) status(context.Context, *control.Call) (any, error) {
 	network := l.standing.Cluster().Lab()
 	r := Report{
-		Name: l.name, Began: l.began, Families: network.Stack().String(), API: l.endpoint.URL,
+		Name: l.name, Began: l.began, Age: time.Since(l.began), Families: network.Stack().String(), API: l.endpoint.URL,
 		Pods: network.Topology().PodNetwork.String(),
 	}
 	r.Proxier, r.Enforcer = l.standing.Programs()
