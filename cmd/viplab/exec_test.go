@@ -96,40 +96,59 @@ func awaitLine(t *testing.T, lines *bufio.Scanner, want string) {
 	t.Fatalf("no line %q before the end: %v", want, lines.Err())
 }
 
-// A program in the lab ends with the command that has started it, and that with its lab.
+// A program in the lab, in a node or in a pod, ends with the command that has started it, and that with its lab.
 func TestTheEndDuringExec(t *testing.T) {
-	for name, end := range map[string]func(cmd *exec.Cmd){
-		"the command is killed":      func(cmd *exec.Cmd) { cmd.Process.Kill() },
-		"the command is interrupted": func(cmd *exec.Cmd) { cmd.Process.Signal(os.Interrupt) },
-		"the lab goes down":          func(*exec.Cmd) { down("looked-into") },
-		"the lab is killed":          func(*exec.Cmd) { syscall.Kill(holder(t, "looked-into"), unix.SIGKILL) },
+	pod := write(t, "pod.yaml", sleeper)
+	for name, end := range map[string]func(cmd *exec.Cmd, holder int){
+		"the command is killed":      func(cmd *exec.Cmd, _ int) { cmd.Process.Kill() },
+		"the command is interrupted": func(cmd *exec.Cmd, _ int) { cmd.Process.Signal(os.Interrupt) },
+		"the lab goes down":          func(*exec.Cmd, int) { down("looked-into") },
+		"the lab is killed":          func(_ *exec.Cmd, holder int) { syscall.Kill(holder, unix.SIGKILL) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			withLab(t, "--nodes", "1")
-			// The pipe ends when the last process that holds it has ended: the program, and its child.
-			r, w, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
+			withLab(t, "--nodes", "1", "-f", pod)
+			holder := holder(t, "looked-into")
+			var awaits []func()
+			for _, place := range []string{"n1", "sleeper"} {
+				awaits = append(awaits, execUntil(t, place, func(cmd *exec.Cmd) { end(cmd, holder) }))
 			}
-			defer r.Close()
-			cmd := viplab(t, "exec", "n1", "--", "sh", "-c", "echo up; sleep 1000")
-			cmd.Stdout = w
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
+			for _, await := range awaits {
+				await()
 			}
-			w.Close()
-			out := bufio.NewReader(r)
-			if line, err := out.ReadString('\n'); err != nil || line != "up\n" {
-				t.Fatalf("%q, %v", line, err)
-			}
-			end(cmd)
-			if _, err := io.ReadAll(out); err != nil {
-				t.Error(err)
-			}
-			if err := cmd.Wait(); err == nil {
-				t.Error("the command succeeded")
+			if left := processes("sleep", "31415"); len(left) > 0 {
+				t.Errorf("the programs %v are left", left)
 			}
 		})
+	}
+}
+
+// execUntil starts a program with a child in a place. The returned function calls end and waits for their end.
+func execUntil(t *testing.T, place string, end func(*exec.Cmd)) func() {
+	t.Helper()
+	cmd := viplab(t, "exec", place, "--", "sh", "-c", "echo up; sleep 31415; echo")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	out := bufio.NewReader(r)
+	if line, err := out.ReadString('\n'); err != nil || line != "up\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	return func() {
+		defer r.Close()
+		end(cmd)
+		// The pipe ends when the last process that holds it has ended.
+		if _, err := io.ReadAll(out); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err == nil {
+			t.Error("the command succeeded")
+		}
 	}
 }
 

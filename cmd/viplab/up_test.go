@@ -22,7 +22,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/viplab/viplab/internal/lab/hosttest"
 	"github.com/viplab/viplab/internal/live/registry"
 )
 
@@ -291,39 +290,6 @@ func TestLabFile(t *testing.T) {
 	refused(t, "up -f "+write(t, "lab.yaml", "images: {x: {root: /nowhere}, y: {}}\n"), "images: x: root: /nowhere: want a folder",
 		"images: y: it stands for nothing")
 	nothingLeft(t)
-}
-
-func TestUpAndDownLeaveNothing(t *testing.T) {
-	before, err := hosttest.Take()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rounds := 10
-	if testing.Short() {
-		rounds = 2
-	}
-	var both sync.WaitGroup
-	for i := range 2 {
-		both.Go(func() {
-			name := fmt.Sprint("twin", i)
-			for range rounds {
-				for _, args := range [][]string{{"up", name, "--nodes", "2", "--ip", "4"}, {"down", name}} {
-					if code, _, stderr := outcome(t, args...); code != 0 {
-						t.Errorf("viplab %v: %s", args, stderr)
-					}
-				}
-			}
-		})
-	}
-	both.Wait()
-	nothingLeft(t)
-	after, err := hosttest.Take()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := before.Diff(after); len(diff) > 0 {
-		t.Errorf("the machine is changed:\n%s", strings.Join(diff, "\n"))
-	}
 }
 
 func TestConformLeavesALab(t *testing.T) {
