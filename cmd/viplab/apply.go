@@ -68,8 +68,9 @@ func newDelete() *cobra.Command {
 	var of placeFlags
 	var files []string
 	cmd := &cobra.Command{
-		Use:   "delete (-f FILE... | KIND NAME...)",
-		Short: "Delete objects of a lab",
+		Use:               "delete (-f FILE... | KIND NAME...)",
+		Short:             "Delete objects of a lab",
+		ValidArgsFunction: of.completeObjects,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (len(files) == 0) == (len(args) == 0) {
 				return errors.New("want either -f FILE or KIND NAME")
@@ -149,7 +150,7 @@ func newLogs() *cobra.Command {
 		Use:               "logs POD",
 		Short:             "Print what the program of a pod has printed",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: of.complete(1),
+		ValidArgsFunction: of.completePods,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := of.client()
 			if err != nil {

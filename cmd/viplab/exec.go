@@ -28,21 +28,14 @@ type placeFlags struct {
 func (f *placeFlags) add(cmd *cobra.Command) {
 	f.lab.add(cmd)
 	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of pods without one")
+	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
+		return f.objects(cmd, "namespaces"), cobra.ShellCompDirectiveNoFileComp
+	}) // fails for an unknown flag
 }
 
 func (f *placeFlags) place(name string) live.Place {
 	return live.Place{Name: name, Namespace: f.namespace}
-}
-
-// complete offers the places of the lab for the first arguments of a command.
-func (f *placeFlags) complete(arguments int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		var names []string
-		if l, err := f.lab.find(); err == nil && len(args) < arguments {
-			_ = ask(cmd.Context(), l, live.Places, f.place(""), &names) // a lab that does not answer offers nothing
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
 func newExec() *cobra.Command {

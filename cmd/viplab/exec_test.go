@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -54,8 +55,70 @@ func TestExec(t *testing.T) {
 	if out, err := cmd.Output(); err != nil || string(out) != "HELLO" {
 		t.Errorf("through a pipe: %q, %v", out, err)
 	}
-	if out := succeeds(t, "__complete", "exec", ""); !strings.Contains(out, pod) || !strings.Contains(out, "router") {
-		t.Errorf("the completion lacks pods or machines:\n%s", out)
+}
+
+func TestCompletion(t *testing.T) {
+	withLab(t, "--nodes", "2", "-f", write(t, "web.yaml", webLab))
+	pod := strings.TrimPrefix(strings.Fields(succeeds(t, "get", "pods", "-o", "name"))[0], "pod/")
+	for _, c := range []struct {
+		line, wants, lacks string
+	}{
+		{"exec |", "n1 n2 client router " + pod, "web"},
+		{"exec -n kube-system |", "n1 coredns", ""},
+		{"exec -n |", "default kube-system", "n1"},
+		{"logs |", pod, "n1"},
+		{"probe |", "client " + pod, "svc/web"},
+		{"probe client |", "svc/web n2", ""},
+		{"conntrack |", "n1 n2", "client"},
+		{"rules |", "n1 n2", "client"},
+		{"capture |", "n1 lan", "svc/web"},
+		{"get |", "services endpointslices", "n1"},
+		{"get services |", "web kubernetes", "n1"},
+		{"get svc/|", "svc/web", "n1"},
+		{"delete deployments |", "web", "n1"},
+		{"down |", "looked-into", "n1"},
+		{"down looked-into |", "", "looked-into"},
+		{"status --lab |", "looked-into", "n1"},
+		{"switch --proxier |", "nftables ipvs", "n1"},
+		{"status -o |", "json yaml", "n1"},
+	} {
+		line, word, _ := strings.Cut(c.line, "|")
+		words := append([]string{"__complete"}, strings.Fields(line)...)
+		if strings.HasSuffix(line, "/") { // a word has begun
+			words, word = words[:len(words)-1], words[len(words)-1]
+		}
+		out := succeeds(t, append(words, word)...)
+		offered := strings.Fields(out)
+		for _, want := range strings.Fields(c.wants) {
+			if !slices.Contains(offered, want) {
+				t.Errorf("%s: %q is not offered:\n%s", c.line, want, out)
+			}
+		}
+		if c.lacks != "" && slices.Contains(offered, c.lacks) {
+			t.Errorf("%s: %q is offered:\n%s", c.line, c.lacks, out)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if out := succeeds(t, "completion", shell); !strings.Contains(out, "__complete") {
+			t.Errorf("the completion of %s:\n%s", shell, out)
+		}
+	}
+}
+
+func TestOutputForPrograms(t *testing.T) {
+	withLab(t, "--nodes", "1")
+	for line, want := range map[string]string{
+		"ls -o json": `"kubeconfig": "/run/viplab-labs/looked-into/kubeconfig"`, "ls -o yaml": "- age: ",
+		"status -o json": `"proxier": "iptables"`, "status -o yaml": "name: looked-into", "get nodes -o yaml": "kind: NodeList",
+	} {
+		if out := succeeds(t, strings.Fields(line)...); !strings.Contains(out, want) {
+			t.Errorf("viplab %s lacks %q:\n%s", line, want, out)
+		}
+	}
+	refused(t, "ls -o wide", `--output: "wide": want json or yaml`)
+	succeeds(t, "down", "looked-into")
+	if out := succeeds(t, "ls", "-o", "json"); out != "[]\n" {
+		t.Errorf("without labs: %q", out)
 	}
 }
 

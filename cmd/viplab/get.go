@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/viplab/viplab/internal/live/kube"
 	"github.com/viplab/viplab/internal/live/registry"
@@ -37,7 +36,8 @@ func newGet() *cobra.Command {
 		Example: `  viplab get pods,svc -A
   viplab get endpointslices -l kubernetes.io/service-name=web -o yaml
   viplab get deploy/web`,
-		Args: cobra.MinimumNArgs(1),
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: f.of.completeObjects,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := f.of.client()
 			if err != nil {
@@ -153,15 +153,7 @@ func (f *getFlags) print(ctx context.Context, c *kube.Client, x wanted, many boo
 		if err != nil {
 			return err
 		}
-		encode := yaml.Marshal
-		if f.output == "json" {
-			encode = func(v any) ([]byte, error) { return json.MarshalIndent(v, "", "    ") }
-		}
-		text, err := encode(o)
-		if err == nil {
-			_, err = fmt.Fprintln(w, strings.TrimSuffix(string(text), "\n"))
-		}
-		return err
+		return encode(w, f.output, o)
 	case "", "wide", "name":
 		t, err := c.Table(ctx, f.path(x))
 		if err != nil {

@@ -17,18 +17,46 @@ import (
 )
 
 func newLs() *cobra.Command {
-	return &cobra.Command{
+	var output outputFlag
+	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the labs that run",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := output.check(); err != nil {
+				return err
+			}
 			labs, err := registry.List()
 			if err != nil {
 				return err
 			}
-			return listLabs(cmd.Context(), cmd.OutOrStdout(), labs)
+			if output.format == "" {
+				return listLabs(cmd.Context(), cmd.OutOrStdout(), labs)
+			}
+			return encode(cmd.OutOrStdout(), output.format, each(labs, func(l registry.Folder) described {
+				return describeLab(cmd.Context(), l)
+			}))
 		},
 	}
+	output.add(cmd)
+	return cmd
+}
+
+// described is a lab as programs read it.
+type described struct {
+	live.Report
+	Name       string `json:"name"`
+	Kubeconfig string `json:"kubeconfig"`
+	Error      string `json:"error,omitempty"` // why the lab does not describe itself
+}
+
+func describeLab(ctx context.Context, l registry.Folder) described {
+	d := described{Name: l.Name, Kubeconfig: l.File(registry.Kubeconfig)}
+	var err error
+	if d.Report, err = reportOf(ctx, l); err != nil {
+		d.Error = err.Error()
+	}
+	return d
 }
 
 // answerLimit is how long "ls" waits for a lab to describe itself.
@@ -69,6 +97,7 @@ func orDash(s string) string {
 
 func newStatus() *cobra.Command {
 	var of labFlag
+	var output outputFlag
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Describe a lab: its machines, and whether its programs have converged",
@@ -76,6 +105,9 @@ func newStatus() *cobra.Command {
 present state.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := output.check(); err != nil {
+				return err
+			}
 			l, err := of.find()
 			if err != nil {
 				return err
@@ -84,10 +116,18 @@ present state.`,
 			if err != nil {
 				return err
 			}
-			return printStatus(cmd.OutOrStdout(), r, l)
+			if output.format == "" {
+				return printStatus(cmd.OutOrStdout(), r, l)
+			}
+			d := described{Report: r, Name: l.Name, Kubeconfig: l.File(registry.Kubeconfig)}
+			if err := encode(cmd.OutOrStdout(), output.format, d); err != nil || len(r.Failures) == 0 {
+				return err
+			}
+			return exitCode(1)
 		},
 	}
 	of.add(cmd)
+	output.add(cmd)
 	return cmd
 }
 
@@ -120,10 +160,4 @@ func (f *labFlag) find() (registry.Folder, error) {
 		return l, err
 	}
 	return l, inFlag("lab", err)
-}
-
-// completeLabs offers the names of the labs that run.
-func completeLabs(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	labs, _ := registry.List() // what cannot be listed is not offered
-	return each(labs, func(l registry.Folder) string { return l.Name }), cobra.ShellCompDirectiveNoFileComp
 }

@@ -28,7 +28,7 @@ Exit code: 0 if there was an answer, 1 if not.`,
   viplab probe web-0 svc/backend
   viplab probe n2 10.96.0.10:53 --udp`,
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: of.complete(2),
+		ValidArgsFunction: of.completeProbe,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			l, err := of.lab.find()
 			if err != nil {
@@ -57,7 +57,7 @@ func newConntrack() *cobra.Command {
 		Long: `conntrack prints the flows that a node tracks: the first packet as it came in, and behind | the expected
 reply. Where the two are not the reverse of each other, the node translates addresses.`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: of.complete(1),
+		ValidArgsFunction: of.lab.completeNodes,
 		RunE: func(cmd *cobra.Command, words []string) error {
 			l, err := of.lab.find()
 			if err != nil {

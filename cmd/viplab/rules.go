@@ -56,7 +56,7 @@ Service, which port, and what for. Nothing is left behind.`,
   viplab rules n3 --scenario etp-local-source-preserved --proxier iptables-legacy --ip 4
   kubectl get svc,endpointslices -o yaml | viplab rules n1 -f -`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(engine.NodeNames(), cobra.ShellCompDirectiveNoFileComp),
+		ValidArgsFunction: f.of.lab.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(f.files) == 0 && f.scenario == "" {
 				l, err := f.of.lab.find()
