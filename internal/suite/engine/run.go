@@ -164,6 +164,9 @@ func (r *Run) runCell(ctx context.Context, env *environment, c *Cell) (result sp
 		err = guard(func() error { return w.play(ctx) })
 	}
 	result = verdictOf(err)
+	if result.Verdict == spec.Fail && run.Err() != nil { // what is interrupted fails in many ways, which prove nothing
+		result.Verdict = spec.Broken
+	}
 	result.Took = time.Since(began)
 	if w != nil {
 		result.Probed, result.OmittedRows = w.record.probed, w.record.omittedRows
