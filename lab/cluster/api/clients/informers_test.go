@@ -189,17 +189,29 @@ func annotate[T store.Object](w *world, namespace, name, to string) {
 	}
 }
 
-// wantWhole checks whether each informer has requested all objects since the last break.
+// wantWhole waits until each informer has begun again, and checks whether it has requested all objects.
 func (w *world) wantWhole(want bool) {
 	w.Helper()
 	whole := map[string]bool{}
-	requests := w.requests()
-	for _, r := range requests {
-		whole[r.resource] = whole[r.resource] || r.whole()
-	}
-	for resource := range kinds {
-		if is, asked := whole[resource]; is != want || !asked {
-			w.Errorf("all %s requested again: %t, want %t: %v", resource, is, want, requests)
+	for begun := 0; begun < len(kinds); {
+		for _, r := range w.requests() {
+			whole[r.resource] = whole[r.resource] || r.whole()
+		}
+		begun = 0
+		for resource := range kinds {
+			if is, asked := whole[resource]; is && !want {
+				w.Errorf("all %s were requested again", resource)
+			} else if asked && is == want || is {
+				begun++
+			}
+		}
+		if begun == len(kinds) {
+			return
+		}
+		select {
+		case <-w.more:
+		case <-w.ctx.Done():
+			w.Fatalf("not all informers have begun again (all objects: %t): %v", want, whole)
 		}
 	}
 }

@@ -38,6 +38,7 @@ type world struct {
 
 	mu    sync.Mutex
 	asked []request
+	more  chan struct{} // holds a value after a new request
 
 	stdin io.Closer
 	lines *bufio.Scanner
@@ -64,7 +65,8 @@ func newWorld(t *testing.T, env ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, ctx: ctx, cluster: c, server: api.New(c.Store()), known: map[string]string{}}
+	w := &world{T: t, ctx: ctx, cluster: c, server: api.New(c.Store()), known: map[string]string{},
+		more: make(chan struct{}, 1)}
 	t.Cleanup(func() {
 		if err := errors.Join(w.server.Close(), c.Close()); err != nil {
 			t.Error(err)
@@ -104,6 +106,10 @@ func (w *world) noting(h http.Handler) http.Handler {
 		w.mu.Lock()
 		w.asked = append(w.asked, request{r.Method, path.Base(r.URL.Path), r.URL.Query()})
 		w.mu.Unlock()
+		select {
+		case w.more <- struct{}{}:
+		default: // it is known already
+		}
 		h.ServeHTTP(out, r)
 	})
 }
