@@ -10,8 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scheduleAll gives pods a node that fits: the one that the pod prefers, then the one with the fewest pods of the same
-// controller, then the fewest pods, then by name. The status of a pod that fits nowhere says why.
+// scheduleAll gives pods a node that fits: the one that the pod prefers, then the one that its wishes to be spread
+// favour, then the one with the fewest pods of the same controller, then the fewest pods, then by name. The status of a
+// pod that fits nowhere says why.
 func (tx *Tx) scheduleAll() {
 	nodes := tx.s.nodes.list()
 	if len(nodes) == 0 {
@@ -50,7 +51,7 @@ func explain(p *corev1.Pod, t corev1.PodConditionType, reason, message string) {
 // bestNode returns the node for a pod, or why there is none, in the words of kube-scheduler.
 func (tx *Tx) bestNode(nodes []*corev1.Node, p *corev1.Pod) (*corev1.Node, string) {
 	var best *corev1.Node
-	var least [3]int
+	var least [4]int
 	spread := tx.s.index.spread[groupOf(p)]
 	reasons := map[string]int{}
 	for _, n := range nodes {
@@ -58,7 +59,8 @@ func (tx *Tx) bestNode(nodes []*corev1.Node, p *corev1.Pod) (*corev1.Node, strin
 			reasons[why]++
 			continue
 		}
-		load := [3]int{-preference(n, p), spread[n.Name], len(tx.s.index.podsByNode[n.Name])}
+		load := [4]int{-preference(n, p) - tx.attraction(n, p), tx.crowd(n, p), spread[n.Name],
+			len(tx.s.index.podsByNode[n.Name])}
 		if best == nil || slices.Compare(load[:], least[:]) < 0 {
 			best, least = n, load
 		}
@@ -86,6 +88,9 @@ func (tx *Tx) obstacle(n *corev1.Node, p *corev1.Pod) string {
 			}
 		}
 	}
+	if why := tx.spreadObstacle(n, p); why != "" {
+		return why
+	}
 	return tx.awayFromPods(n, p)
 }
 
@@ -94,19 +99,14 @@ func suits(n *corev1.Node, p *corev1.Pod) bool { return mismatch(n, p) == "" }
 
 // mismatch returns why a node is not one for a pod, whatever else runs there.
 func mismatch(n *corev1.Node, p *corev1.Pod) string {
-	for k, v := range p.Spec.NodeSelector {
-		if n.Labels[k] != v {
-			return affinityMismatch
-		}
+	if !isChosen(n, p) {
+		return "node(s) didn't match Pod's node affinity/selector"
 	}
-	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-		if required != nil && !slices.ContainsFunc(required.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
-			return matchesTerm(n, &t)
-		}) {
-			return affinityMismatch
-		}
-	}
+	return taintMismatch(n, p)
+}
+
+// taintMismatch returns the taint of a node that a pod does not tolerate, or nothing.
+func taintMismatch(n *corev1.Node, p *corev1.Pod) string {
 	closed := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 	if n.Spec.Unschedulable && !tolerates(p, closed) {
 		return "node(s) were unschedulable"
@@ -118,8 +118,6 @@ func mismatch(n *corev1.Node, p *corev1.Pod) string {
 	}
 	return ""
 }
-
-const affinityMismatch = "node(s) didn't match Pod's node affinity/selector"
 
 func tolerates(p *corev1.Pod, t corev1.Taint) bool {
 	return slices.ContainsFunc(p.Spec.Tolerations, func(tol corev1.Toleration) bool {

@@ -107,3 +107,77 @@ func TestHostPorts(t *testing.T) {
 		}
 	}
 }
+
+func TestSpread(t *testing.T) {
+	s := newTestStore(t, Config{})
+	for name, zone := range map[string]string{"n1": "a", "n2": "a", "n3": "b", "n4": ""} {
+		n := newNode(name, zone)
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[corev1.LabelHostname] = name
+		apply(t, s, n)
+	}
+	spread := func(when corev1.UnsatisfiableConstraintAction) []corev1.TopologySpreadConstraint {
+		return []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: when,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: app("w")}}}
+	}
+	near := func(weight int32) *corev1.PodAffinity {
+		return &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: weight, PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: corev1.LabelHostname,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: app("w")}}}}}
+	}
+	zones := map[string]string{"n1": "a", "n2": "a", "n3": "b", "n4": "none"}
+	for _, step := range []struct {
+		name, want string // the zone or the reason
+		change     func(*corev1.PodSpec)
+	}{
+		{"w1", "b", func(p *corev1.PodSpec) { p.NodeName = "n3" }},
+		{"w2", "a", func(p *corev1.PodSpec) { p.TopologySpreadConstraints = spread(corev1.DoNotSchedule) }},
+		{"w3", "a", func(p *corev1.PodSpec) { p.NodeName = "n1" }},
+		{"w4", "b", func(p *corev1.PodSpec) { p.TopologySpreadConstraints = spread(corev1.DoNotSchedule) }},
+		{"w5", "a", func(p *corev1.PodSpec) { p.NodeName = "n1" }},
+		{"x1", "0/4 nodes are available: 1 node(s) didn't match pod topology spread constraints (missing required label), " +
+			"3 node(s) were unschedulable.", nil},
+		{"w6", "none", func(p *corev1.PodSpec) { p.TopologySpreadConstraints = spread(corev1.ScheduleAnyway) }},
+		{"y1", "a", func(p *corev1.PodSpec) { p.Affinity = &corev1.Affinity{PodAffinity: near(10)} }},
+		{"y2", "none", func(p *corev1.PodSpec) {
+			p.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: near(9).
+				PreferredDuringSchedulingIgnoredDuringExecution}, NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+						Values: []string{"n1", "n4"}}}}}}}}
+		}},
+	} {
+		p := newPod(step.name, "", app(step.name[:1]))
+		if step.change == nil { // spread over closed nodes
+			for _, n := range []string{"n1", "n2", "n3"} {
+				if err := Update(s, "", n, func(n *corev1.Node) { n.Spec.Unschedulable = true }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.Spec.TopologySpreadConstraints = spread(corev1.DoNotSchedule)
+		} else {
+			step.change(&p.Spec)
+		}
+		apply(t, s, p)
+		p = get[*corev1.Pod](t, s, step.name)
+		got := zones[p.Spec.NodeName]
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				got = c.Message
+			}
+		}
+		if got != step.want {
+			t.Errorf("%s: got %q, want %q", p.Name, got, step.want)
+		}
+		for _, n := range []string{"n1", "n2", "n3"} {
+			if err := Update(s, "", n, func(n *corev1.Node) { n.Spec.Unschedulable = false }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if step.change == nil {
+			deleteWith(t, s, KindPod, step.name, DeleteOptions{})
+		}
+	}
+}
