@@ -100,6 +100,10 @@ func protocol() []testCase {
 			{method: http.MethodDelete, path: one, body: object{"apiVersion": "v1", "kind": "DeleteOptions",
 				"preconditions": object{"uid": "another"}}},
 		}},
+		{name: "fixed-slice-port", steps: []request{
+			post(slicesOf, manifest("discovery.k8s.io/v1", "EndpointSlice", "web-1", object{"addressType": "IPv4",
+				"ports": []any{object{"port": 65536.0}}, "endpoints": []any{}})),
+		}},
 		{name: "fixed-validation-of-fields", steps: []request{
 			post(services+"?fieldValidation=Strict", service("web", web(object{"unknown": true}))),
 			post(services+"?fieldValidation=Warn", service("web", web(object{"unknown": true}))),

@@ -127,7 +127,7 @@ func (g generator) slices() testCase {
 		}
 		o["endpoints"] = all
 		maps.Copy(o, g.fields(2, object{"ports": []any{g.fields(2, object{"name": one(g, "", "http", "HTTP"),
-			"port": one(g, 8080.0, 0.0, 65536.0), "protocol": one(g, "TCP", "UDP", "tcp"), "appProtocol": "http"})}}))
+			"port": one(g, 8080.0, 1.0, 65535.0), "protocol": one(g, "TCP", "UDP", "tcp"), "appProtocol": "http"})}}))
 		return o
 	}
 	path := slicesOf + "/web-1"

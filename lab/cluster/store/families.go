@@ -19,13 +19,15 @@ func (s *Store) setFamilies(svc, old *corev1.Service) field.ErrorList {
 		return nil
 	}
 	spec := &svc.Spec
+	errs := append(wellFormedFamilies(spec), validateClusterIPs(svc)...)
+	if errs = append(errs, inferFamilies(spec)...); len(errs) > 0 {
+		return errs
+	}
 	if isHeadless(svc) && len(spec.Selector) == 0 {
 		s.setFamiliesFreely(spec)
 		return nil
 	}
-	errs := s.checkFamilies(spec)
-	errs = append(errs, inferFamilies(spec)...)
-	if len(errs) > 0 {
+	if errs = s.checkFamilies(spec); len(errs) > 0 {
 		return errs
 	}
 	setDefault(&spec.IPFamilyPolicy, ptr.To(corev1.IPFamilyPolicySingleStack))
@@ -67,12 +69,19 @@ func (s *Store) checkFamilies(spec *corev1.ServiceSpec) field.ErrorList {
 			"must be 'PreferDualStack' or 'RequireDualStack' when multiple IP families or cluster IPs are specified"))
 	}
 	for i, f := range spec.IPFamilies {
-		if f != corev1.IPv4Protocol && f != corev1.IPv6Protocol {
-			errs = append(errs, field.NotSupported(families.Index(i), f,
-				[]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}))
-		} else if !slices.Contains(s.families, f) {
+		if !slices.Contains(s.families, f) {
 			errs = append(errs, field.Invalid(families.Index(i), f, "not configured on this cluster"))
 		}
+	}
+	return errs
+}
+
+// wellFormedFamilies checks the list of families by itself.
+func wellFormedFamilies(spec *corev1.ServiceSpec) field.ErrorList {
+	var errs field.ErrorList
+	families := field.NewPath("spec", "ipFamilies")
+	for i, f := range spec.IPFamilies {
+		errs = append(errs, oneOf(families.Index(i), f, corev1.IPv4Protocol, corev1.IPv6Protocol)...)
 		if slices.Contains(spec.IPFamilies[:i], f) {
 			errs = append(errs, field.Duplicate(families.Index(i), f))
 		}
@@ -91,7 +100,7 @@ func inferFamilies(spec *corev1.ServiceSpec) field.ErrorList {
 		switch {
 		case i == len(spec.IPFamilies):
 			spec.IPFamilies = append(slices.Clip(spec.IPFamilies), familyOf(ip))
-		case i < len(spec.IPFamilies) && spec.IPFamilies[i] != familyOf(ip):
+		case i < len(spec.IPFamilies) && spec.IPFamilies[i] == otherFamily(familyOf(ip)):
 			errs = append(errs, field.Invalid(field.NewPath("spec", "clusterIPs").Index(i), address,
 				fmt.Sprintf("expected an %s value as indicated by `ipFamilies[%d]`", spec.IPFamilies[i], i)))
 		}

@@ -43,7 +43,11 @@ func validateEndpointSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	for i := range s.Endpoints {
 		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, field.NewPath("endpoints").Index(i))...)
 	}
-	errs = append(errs, atMost(field.NewPath("ports"), len(s.Ports), maxPorts)...)
+	return append(errs, validateEndpointPorts(s)...)
+}
+
+func validateEndpointPorts(s *discoveryv1.EndpointSlice) field.ErrorList {
+	errs := atMost(field.NewPath("ports"), len(s.Ports), maxPorts)
 	names := map[string]bool{}
 	for i, p := range s.Ports {
 		at := field.NewPath("ports").Index(i)
@@ -65,7 +69,7 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 	}
 	errs = append(errs, atMost(addresses, len(e.Addresses), maxAddresses)...)
 	for i, a := range e.Addresses {
-		errs = append(errs, validateEndpointAddress(addresses.Index(i), a, t)...)
+		errs = append(errs, validateEndpointAddress(addresses, i, a, t)...)
 	}
 	if e.NodeName != nil {
 		errs = append(errs, check(path.Child("nodeName"), *e.NodeName, validation.IsDNS1123Subdomain)...)
@@ -76,14 +80,16 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 	return errs
 }
 
-func validateEndpointAddress(path *field.Path, a string, t discoveryv1.AddressType) field.ErrorList {
+// validateEndpointAddress checks an address of a list. As in Kubernetes, one of another family is a mistake of the
+// list.
+func validateEndpointAddress(list *field.Path, i int, a string, t discoveryv1.AddressType) field.ErrorList {
 	switch t {
 	case discoveryv1.AddressTypeFQDN:
-		return validation.IsFullyQualifiedDomainName(path, a)
+		return validation.IsFullyQualifiedDomainName(list.Index(i), a)
 	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-		errs := validateOrdinaryIP(path, a)
-		if ip, err := netip.ParseAddr(a); err == nil && len(errs) == 0 && string(familyOf(ip)) != string(t) {
-			errs = append(errs, field.Invalid(path, a, fmt.Sprintf("must be an %s address, as `addressType` says", t)))
+		errs := validateOrdinaryIP(list.Index(i), a)
+		if ip, err := netip.ParseAddr(a); err == nil && string(familyOf(ip)) != string(t) {
+			errs = append(errs, field.Invalid(list, a, fmt.Sprintf("must be an %s address, as `addressType` says", t)))
 		}
 		return errs
 	default:
@@ -180,12 +186,13 @@ func validatePolicyPeers(peers []networkingv1.NetworkPolicyPeer, path *field.Pat
 		if p.NamespaceSelector != nil {
 			errs = append(errs, validatePolicySelector(p.NamespaceSelector, at.Child("namespaceSelector"))...)
 		}
+		if p.IPBlock != nil {
+			errs = append(errs, validateIPBlock(p.IPBlock, at.Child("ipBlock"))...)
+		}
 		switch selected := p.PodSelector != nil || p.NamespaceSelector != nil; {
 		case p.IPBlock != nil && selected:
 			errs = append(errs, field.Forbidden(at, "may not specify both ipBlock and another peer"))
-		case p.IPBlock != nil:
-			errs = append(errs, validateIPBlock(p.IPBlock, at.Child("ipBlock"))...)
-		case !selected:
+		case p.IPBlock == nil && !selected:
 			errs = append(errs, field.Required(at, "must specify a peer: podSelector, namespaceSelector or ipBlock"))
 		}
 	}

@@ -24,11 +24,15 @@ func (tx *Tx) admitService(svc, old *corev1.Service) field.ErrorList {
 	if svc.Spec.ClusterIP != "" && len(svc.Spec.ClusterIPs) == 0 {
 		svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
 	}
+	// As in Kubernetes, a mistake in families, addresses or node ports hides others.
 	errs := tx.s.setFamilies(svc, old)
-	if errs = append(errs, validateService(svc, old)...); len(errs) > 0 {
-		return errs
+	if len(errs) == 0 {
+		errs = tx.s.allocate(svc)
 	}
-	return tx.s.allocate(svc)
+	if len(errs) == 0 {
+		errs = validateService(svc, old)
+	}
+	return errs
 }
 
 func needsClusterIP(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeExternalName }
@@ -63,6 +67,9 @@ func asksFor(svc *corev1.Service) bool {
 // nodePortsOf lists the ports a Service holds on the nodes.
 func nodePortsOf(svc *corev1.Service) []int32 {
 	var out []int32
+	if !mayHaveNodePorts(svc) {
+		return nil
+	}
 	for _, p := range svc.Spec.Ports {
 		if p.NodePort != 0 {
 			out = append(out, p.NodePort)
@@ -79,6 +86,12 @@ func keepAllocated(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
 	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
 	if needsClusterIP(svc) && needsClusterIP(old) {
+		if spec.ClusterIP != was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
+			spec.ClusterIPs = nil // of a client that knows the old field alone
+			if spec.ClusterIP != "" {
+				spec.ClusterIPs = []string{spec.ClusterIP}
+			}
+		}
 		if spec.ClusterIP == "" && len(spec.ClusterIPs) == 0 {
 			spec.ClusterIP, spec.ClusterIPs = was.ClusterIP, slices.Clone(was.ClusterIPs)
 		}
@@ -122,9 +135,16 @@ func keepNodePorts(ports, was []corev1.ServicePort) {
 // dropForType empties unchanged fields that mean nothing to the new type, so that changing the type alone is enough.
 func dropForType(svc, old *corev1.Service) {
 	spec, was := &svc.Spec, &old.Spec
-	if needsClusterIP(old) && !needsClusterIP(svc) && spec.ClusterIP == was.ClusterIP &&
-		slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
-		spec.ClusterIP, spec.ClusterIPs, spec.IPFamilies, spec.IPFamilyPolicy = "", nil, nil, nil
+	if needsClusterIP(old) && !needsClusterIP(svc) {
+		if spec.ClusterIP == was.ClusterIP && slices.Equal(spec.ClusterIPs, was.ClusterIPs) {
+			spec.ClusterIP, spec.ClusterIPs = "", nil
+		}
+		if slices.Equal(spec.IPFamilies, was.IPFamilies) {
+			spec.IPFamilies = nil
+		}
+		if ptr.Equal(spec.IPFamilyPolicy, was.IPFamilyPolicy) {
+			spec.IPFamilyPolicy = nil
+		}
 	}
 	if mayHaveNodePorts(old) && !mayHaveNodePorts(svc) {
 		for i := range spec.Ports {
@@ -228,7 +248,7 @@ func (s *Store) allocateAddresses(svc *corev1.Service) field.ErrorList {
 	path := field.NewPath("spec", "clusterIPs")
 	for i, family := range svc.Spec.IPFamilies {
 		if i < len(svc.Spec.ClusterIPs) {
-			errs = append(errs, s.claimAddress(path.Index(i), svc, svc.Spec.ClusterIPs[i])...)
+			errs = append(errs, s.claimAddress(path, svc, svc.Spec.ClusterIPs[i])...)
 			continue
 		}
 		ip, ok := s.freeAddress(KeyOf(svc).String(), family)

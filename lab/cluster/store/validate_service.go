@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// validateService checks a defaulted Service, but not whether its addresses and ports are free.
+// validateService checks a defaulted Service that has its addresses and ports.
 func validateService(svc, old *corev1.Service) field.ErrorList {
 	spec, path := &svc.Spec, field.NewPath("spec")
 	errs := oneOf(path.Child("type"), spec.Type,
@@ -24,7 +24,12 @@ func validateService(svc, old *corev1.Service) field.ErrorList {
 		corev1.ServiceTypeExternalName)
 	errs = append(errs, metav1validation.ValidateLabels(spec.Selector, path.Child("selector"))...)
 	errs = append(errs, validateServicePorts(svc, path.Child("ports"))...)
-	errs = append(errs, validateClusterIPs(svc, old)...)
+	errs = append(errs, validateClusterIPs(svc)...)
+	errs = append(errs, keepsClusterIPs(svc, old)...)
+	if isHeadless(svc) && mayHaveNodePorts(svc) {
+		errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(0), spec.ClusterIP,
+			fmt.Sprintf("may not be 'None' for %s services", spec.Type)))
+	}
 	errs = append(errs, validateExternalName(svc)...)
 	errs = append(errs, validateAffinity(spec, path)...)
 	errs = append(errs, validateTrafficPolicies(svc)...)
@@ -119,15 +124,14 @@ func validateServicePort(svc *corev1.Service, p corev1.ServicePort, path *field.
 	errs := validatePortName(path.Child("name"), p.Name, named)
 	errs = append(errs, validatePort(path.Child("port"), p.Port)...)
 	errs = append(errs, oneOf(path.Child("protocol"), p.Protocol, protocols...)...)
-	switch {
-	case p.TargetPort.Type == intstr.String:
-		errs = append(errs, check(path.Child("targetPort"), p.TargetPort.StrVal, validation.IsValidPortName)...)
-	case p.TargetPort.IntVal != p.Port: // the default: one error for one mistake
-		errs = append(errs, validatePort(path.Child("targetPort"), p.TargetPort.IntVal)...)
+	if target := path.Child("targetPort"); p.TargetPort.Type == intstr.String {
+		errs = append(errs, check(target, p.TargetPort.StrVal, validation.IsValidPortName)...)
+	} else {
+		errs = append(errs, validatePort(target, p.TargetPort.IntVal)...)
 	}
-	if p.NodePort != 0 && !mayHaveNodePorts(svc) {
+	if p.NodePort != 0 && svc.Spec.Type == corev1.ServiceTypeClusterIP {
 		errs = append(errs, field.Forbidden(path.Child("nodePort"),
-			fmt.Sprintf("may not be used when `type` is '%s': it needs NodePort or LoadBalancer", svc.Spec.Type)))
+			"may not be used when `type` is 'ClusterIP': it needs NodePort or LoadBalancer"))
 	}
 	if p.AppProtocol != nil {
 		errs = append(errs, check(path.Child("appProtocol"), *p.AppProtocol, validation.IsQualifiedName)...)
@@ -143,16 +147,18 @@ func validatePortName(path *field.Path, name string, needed bool) field.ErrorLis
 	return checkSet(path, name, validation.IsDNS1123Label)
 }
 
-func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
+func validateClusterIPs(svc *corev1.Service) field.ErrorList {
 	spec, path := &svc.Spec, field.NewPath("spec")
 	var errs field.ErrorList
 	if !needsClusterIP(svc) {
 		if spec.ClusterIP != "" || len(spec.ClusterIPs) > 0 {
 			errs = append(errs, field.Forbidden(path.Child("clusterIPs"), "may not be set for ExternalName services"))
 		}
-		if len(spec.IPFamilies) > 0 || spec.IPFamilyPolicy != nil {
-			errs = append(errs,
-				field.Forbidden(path.Child("ipFamilies"), "families may not be set for ExternalName services"))
+		if len(spec.IPFamilies) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("ipFamilies"), "may not be set for ExternalName services"))
+		}
+		if spec.IPFamilyPolicy != nil {
+			errs = append(errs, field.Forbidden(path.Child("ipFamilyPolicy"), "may not be set for ExternalName services"))
 		}
 		return errs
 	}
@@ -160,17 +166,20 @@ func validateClusterIPs(svc, old *corev1.Service) field.ErrorList {
 	errs = append(errs, oneOf(path.Child("ipFamilyPolicy"), policy,
 		corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack,
 		corev1.IPFamilyPolicyRequireDualStack)...)
-	if isHeadless(svc) && mayHaveNodePorts(svc) {
-		errs = append(errs, field.Invalid(path.Child("clusterIP"), spec.ClusterIP,
-			fmt.Sprintf("may not be 'None' for %s services", spec.Type)))
-	}
 	errs = append(errs, validateClusterIPList(spec, path.Child("clusterIPs"))...)
-	if old != nil && needsClusterIP(old) && len(old.Spec.ClusterIPs) > 0 {
-		for i := range min(len(spec.ClusterIPs), len(old.Spec.ClusterIPs)) {
-			if was := old.Spec.ClusterIPs[i]; spec.ClusterIPs[i] != was {
-				errs = append(errs, field.Invalid(path.Child("clusterIPs").Index(i), spec.ClusterIPs[i],
-					fmt.Sprintf("may not change once set (it is %s)", was)))
-			}
+	return errs
+}
+
+// keepsClusterIPs checks that a Service keeps the addresses that it has.
+func keepsClusterIPs(svc, old *corev1.Service) field.ErrorList {
+	if old == nil || !needsClusterIP(svc) || !needsClusterIP(old) {
+		return nil
+	}
+	var errs field.ErrorList
+	path, now := field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs
+	for i := range min(len(now), len(old.Spec.ClusterIPs)) {
+		if was := old.Spec.ClusterIPs[i]; now[i] != was {
+			errs = append(errs, field.Invalid(path.Index(i), now[i], fmt.Sprintf("may not change once set (it is %s)", was)))
 		}
 	}
 	return errs
@@ -186,7 +195,7 @@ func validateClusterIPList(spec *corev1.ServiceSpec, path *field.Path) field.Err
 		return invalid(path, ips, "clusterIPs must be empty when `clusterIP` is not specified")
 	}
 	if ips[0] != spec.ClusterIP {
-		errs = append(errs, field.Invalid(path.Index(0), ips[0], "first value must match `clusterIP`"))
+		errs = append(errs, field.Invalid(path, ips, "first value must match `clusterIP`"))
 	}
 	errs = append(errs, atMost(path, len(ips), 2)...)
 	for i, ip := range ips {
@@ -216,6 +225,9 @@ func validateExternalName(svc *corev1.Service) field.ErrorList {
 func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	errs := oneOf(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityNone,
 		corev1.ServiceAffinityClientIP)
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return errs
+	}
 	if c := spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
 		const day = 86400
 		if t := *c.ClientIP.TimeoutSeconds; t <= 0 || t > day {
@@ -240,12 +252,8 @@ func validateTrafficPolicies(svc *corev1.Service) field.ErrorList {
 			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
 	}
 	if p, at := spec.InternalTrafficPolicy, path.Child("internalTrafficPolicy"); p != nil {
-		if !needsClusterIP(svc) {
-			errs = append(errs, field.Forbidden(at, "may not be set for ExternalName services"))
-		} else {
-			errs = append(errs, oneOf(at, *p,
-				corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
-		}
+		errs = append(errs, oneOf(at, *p,
+			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
 	}
 	if d := spec.TrafficDistribution; d != nil {
 		errs = append(errs, oneOf(path.Child("trafficDistribution"), *d, corev1.ServiceTrafficDistributionPreferClose,
@@ -269,7 +277,7 @@ func validateLoadBalancer(svc, old *corev1.Service) field.ErrorList {
 		// People leave spaces around the commas of the annotation this field grew out of.
 		errs = append(errs, validateCIDR(path.Child("loadBalancerSourceRanges").Index(i), strings.TrimSpace(cidr))...)
 	}
-	if c := spec.LoadBalancerClass; c != nil {
+	if c := spec.LoadBalancerClass; c != nil && spec.Type == corev1.ServiceTypeLoadBalancer {
 		errs = append(errs, check(path.Child("loadBalancerClass"), *c, validation.IsQualifiedName)...)
 	}
 	if old != nil && old.Spec.Type == spec.Type && spec.Type == corev1.ServiceTypeLoadBalancer &&

@@ -74,7 +74,7 @@ func TestManifestErrors(t *testing.T) {
 		{"slice without a type", slice + "endpoints: []\n", []string{`addressType: Unsupported value: ""`}},
 		{"slice addresses", slice + "addressType: IPv4\nendpoints: [{addresses: ['fd00::1']}, {addresses: []}, " +
 			"{addresses: [127.0.0.1, 10.0.0.256]}]\n",
-			[]string{`endpoints[0].addresses[0]: Invalid value: "fd00::1": must be an IPv4 address`,
+			[]string{`endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address`,
 				"endpoints[1].addresses: Required value",
 				`endpoints[2].addresses[0]: Invalid value: "127.0.0.1": may not be in the loopback range`,
 				`endpoints[2].addresses[1]: Invalid value: "10.0.0.256"`}},
