@@ -122,6 +122,7 @@ func (r *resource) subresources() []subresource {
 	case corev1.SchemeGroupVersion.WithKind("Pod"):
 		return append(out,
 			subresource{"attach", core("PodAttachOptions").WithVersion("v1"), stream},
+			subresource{"eviction", evictionKind, []string{"create"}},
 			subresource{"exec", core("PodExecOptions").WithVersion("v1"), stream},
 			subresource{"log", r.gvk, []string{"get"}},
 			subresource{"portforward", core("PodPortForwardOptions").WithVersion("v1"), stream},

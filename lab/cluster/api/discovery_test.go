@@ -21,6 +21,7 @@ var everything = []string{
 	"coordination.k8s.io/v1 leases", "discovery.k8s.io/v1 endpointslices",
 	"events.k8s.io/v1 events", "networking.k8s.io/v1 ingressclasses", "networking.k8s.io/v1 ingresses",
 	"networking.k8s.io/v1 ipaddresses", "networking.k8s.io/v1 networkpolicies", "networking.k8s.io/v1 servicecidrs",
+	"policy/v1 poddisruptionbudgets",
 	"v1 configmaps", "v1 endpoints", "v1 events", "v1 namespaces", "v1 nodes", "v1 pods", "v1 secrets",
 	"v1 serviceaccounts", "v1 services",
 }

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -87,7 +88,7 @@ func newScheme() *runtime.Scheme {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, autoscalingv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme,
 		discoveryv1.AddToScheme, eventsv1.AddToScheme, authenticationv1.AddToScheme, networkingv1.AddToScheme,
-		metav1.AddMetaToScheme,
+		policyv1.AddToScheme, metav1.AddMetaToScheme,
 	} {
 		utilruntime.Must(add(s))
 	}
@@ -97,22 +98,23 @@ func newScheme() *runtime.Scheme {
 
 // names holds the short names and the categories of resources, by plural.
 var names = map[string]struct{ short, categories []string }{
-	"namespaces":      {short: []string{"ns"}},
-	"nodes":           {short: []string{"no"}},
-	"services":        {short: []string{"svc"}, categories: []string{"all"}},
-	"endpoints":       {short: []string{"ep"}},
-	"pods":            {short: []string{"po"}, categories: []string{"all"}},
-	"deployments":     {short: []string{"deploy"}, categories: []string{"all"}},
-	"replicasets":     {short: []string{"rs"}, categories: []string{"all"}},
-	"daemonsets":      {short: []string{"ds"}, categories: []string{"all"}},
-	"statefulsets":    {short: []string{"sts"}, categories: []string{"all"}},
-	"jobs":            {categories: []string{"all"}},
-	"networkpolicies": {short: []string{"netpol"}},
-	"events":          {short: []string{"ev"}},
-	"configmaps":      {short: []string{"cm"}},
-	"serviceaccounts": {short: []string{"sa"}},
-	"ingresses":       {short: []string{"ing"}},
-	"ipaddresses":     {short: []string{"ip"}},
+	"namespaces":           {short: []string{"ns"}},
+	"nodes":                {short: []string{"no"}},
+	"services":             {short: []string{"svc"}, categories: []string{"all"}},
+	"endpoints":            {short: []string{"ep"}},
+	"pods":                 {short: []string{"po"}, categories: []string{"all"}},
+	"deployments":          {short: []string{"deploy"}, categories: []string{"all"}},
+	"replicasets":          {short: []string{"rs"}, categories: []string{"all"}},
+	"daemonsets":           {short: []string{"ds"}, categories: []string{"all"}},
+	"statefulsets":         {short: []string{"sts"}, categories: []string{"all"}},
+	"jobs":                 {categories: []string{"all"}},
+	"networkpolicies":      {short: []string{"netpol"}},
+	"events":               {short: []string{"ev"}},
+	"configmaps":           {short: []string{"cm"}},
+	"serviceaccounts":      {short: []string{"sa"}},
+	"ingresses":            {short: []string{"ing"}},
+	"poddisruptionbudgets": {short: []string{"pdb"}},
+	"ipaddresses":          {short: []string{"ip"}},
 }
 
 // scalable are the kinds with a scale subresource.

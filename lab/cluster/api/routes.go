@@ -151,11 +151,6 @@ func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
 		if !r.resource.status {
 			return errNoSuchPath
 		}
-	case "token":
-		if r.resource.gvk.Kind != string(store.KindServiceAccount) || r.resource.gvk.Group != "" {
-			return errNoSuchPath
-		}
-		return s.requestToken(w, r)
 	case "scale":
 		if !r.resource.scale {
 			return errNoSuchPath
@@ -190,11 +185,15 @@ func (s *Server) dispatch(w http.ResponseWriter, r *request) error {
 	}
 }
 
-// connections returns what serves a subresource that reaches into pods; nil if there is no such subresource.
+// connections returns what serves a subresource of its own kind; nil if there is no such subresource.
 func (s *Server) connections(r *request) func(http.ResponseWriter, *request) error {
 	switch r.resource.gvk.Kind + "/" + r.sub {
 	case "Pod/exec", "Pod/attach":
 		return s.execute
+	case "Pod/eviction":
+		return s.evict
+	case "ServiceAccount/token":
+		return s.requestToken
 	case "Pod/log":
 		return s.logs
 	case "Pod/portforward":

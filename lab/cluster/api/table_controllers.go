@@ -11,10 +11,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 )
 
@@ -62,6 +64,17 @@ func revisionCells(c *appsv1.ControllerRevision) []any {
 		owner = strings.ToLower(gk.String()) + "/" + o.Name
 	}
 	return []any{c.Name, owner, c.Revision, age(c)}
+}
+
+func budgetCells(b *policyv1.PodDisruptionBudget) []any {
+	number := func(v *intstr.IntOrString) string {
+		if v == nil {
+			return "N/A"
+		}
+		return v.String()
+	}
+	return []any{b.Name, number(b.Spec.MinAvailable), number(b.Spec.MaxUnavailable),
+		int64(b.Status.DisruptionsAllowed), age(b)}
 }
 
 func jobCells(j *batchv1.Job) []any {

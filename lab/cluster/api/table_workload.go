@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -48,6 +49,8 @@ var printers = map[schema.GroupKind]printer{
 		typed(statefulSetCells)},
 	{Group: appsv1.GroupName, Kind: "ControllerRevision"}: {columns("Controller", "Revision#", "Age"),
 		typed(revisionCells)},
+	{Group: policyv1.GroupName, Kind: "PodDisruptionBudget"}: {columns("Min Available", "Max Unavailable",
+		"Allowed Disruptions#", "Age"), typed(budgetCells)},
 	{Group: batchv1.GroupName, Kind: "Job"}: {columns("Status", "Completions", "Duration", "Age", "|",
 		"Containers", "Images", "Selector"), typed(jobCells)},
 	{Group: discoveryv1.GroupName, Kind: "EndpointSlice"}: {columns("AddressType", "Ports", "Endpoints", "Age"),

@@ -19,7 +19,7 @@ type controller struct {
 	reconcile func(*Tx, Key)
 }
 
-// controllers are those of the workloads, in the order in which they run.
+// controllers are those of the workloads, in the order in which they run, and the one that counts who may go.
 func controllers() []controller {
 	return []controller{
 		{KindDeployment, (*Tx).reconcileDeployment},
@@ -27,6 +27,7 @@ func controllers() []controller {
 		{KindDaemonSet, (*Tx).reconcileDaemonSet},
 		{KindStatefulSet, (*Tx).reconcileStatefulSet},
 		{KindJob, (*Tx).reconcileJob},
+		{KindPodDisruptionBudget, (*Tx).reconcileBudget},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +52,8 @@ const (
 	KindIPAddress      Kind = "IPAddress"
 	KindServiceCIDR    Kind = "ServiceCIDR"
 
-	KindControllerRevision Kind = "ControllerRevision"
+	KindControllerRevision  Kind = "ControllerRevision"
+	KindPodDisruptionBudget Kind = "PodDisruptionBudget"
 )
 
 // Key names an object of a kind. Namespace is empty for Namespaces, Nodes and other kinds without one.
@@ -103,6 +105,7 @@ var resources = []*Resource{
 	resource[appsv1.StatefulSet](KindStatefulSet, "apps", "v1", "statefulsets", true),
 	resource[appsv1.ControllerRevision](KindControllerRevision, "apps", "v1", "controllerrevisions", true),
 	resource[batchv1.Job](KindJob, "batch", "v1", "jobs", true),
+	resource[policyv1.PodDisruptionBudget](KindPodDisruptionBudget, "policy", "v1", "poddisruptionbudgets", true),
 	resource[discoveryv1.EndpointSlice](KindEndpointSlice, "discovery.k8s.io", "v1", "endpointslices", true),
 	resource[networkingv1.NetworkPolicy](KindNetworkPolicy, "networking.k8s.io", "v1", "networkpolicies", true),
 	resource[networkingv1.IngressClass](KindIngressClass, "networking.k8s.io", "v1", "ingressclasses", false),

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,8 @@ func (tx *Tx) admitPlain(obj, old Object) field.ErrorList {
 		if was, _ := old.(*corev1.Secret); was != nil && ptr.Deref(was.Immutable, false) {
 			return keepsData(equality.Semantic.DeepEqual(was.Data, o.Data) && ptr.Deref(o.Immutable, false))
 		}
+	case *policyv1.PodDisruptionBudget:
+		return admitBudget(o)
 	case *networkingv1.ServiceCIDR:
 		return tx.admitServiceCIDR(o)
 	case *networkingv1.IPAddress:

@@ -79,6 +79,7 @@ func (tx *Tx) touched(k Kind, old, obj Object) {
 }
 
 func (tx *Tx) touchedPod(p *corev1.Pod, exists bool) {
+	tx.touchedBudgets(p)
 	for _, k := range tx.s.servicesSelecting(p) {
 		tx.services[k] = struct{}{}
 	}

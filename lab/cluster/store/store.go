@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -91,6 +92,7 @@ type state struct {
 	statefulSets *table[*appsv1.StatefulSet]
 	jobs         *table[*batchv1.Job]
 	revisions    *table[*appsv1.ControllerRevision]
+	budgets      *table[*policyv1.PodDisruptionBudget]
 	services     *table[*corev1.Service]
 	endpoints    *table[*corev1.Endpoints]
 	slices       *table[*discoveryv1.EndpointSlice]
@@ -127,6 +129,7 @@ func New(c Config) *Store {
 	s.statefulSets = tableOf[*appsv1.StatefulSet](s)
 	s.jobs = tableOf[*batchv1.Job](s)
 	s.revisions = tableOf[*appsv1.ControllerRevision](s)
+	s.budgets = tableOf[*policyv1.PodDisruptionBudget](s)
 	s.services = tableOf[*corev1.Service](s)
 	s.endpoints = tableOf[*corev1.Endpoints](s)
 	s.slices = tableOf[*discoveryv1.EndpointSlice](s)

@@ -132,7 +132,7 @@ func TestNodes(t *testing.T) {
 	w := shop(t)
 	w.says("cordon n1", "node/n1 cordoned")
 	w.says("get nodes", "NAME STATUS ROLES AGE VERSION", "n1 Ready,SchedulingDisabled <none> *", "n2 Ready <none> *")
-	w.contains("drain n1 --timeout=300s", "pod/webapp-* deleted", "node/n1 drained")
+	w.contains("drain n1 --timeout=300s", "pod/webapp-* evicted", "node/n1 drained")
 	w.contains("rollout status deployment/webapp --timeout=300s", `deployment "webapp" successfully rolled out`)
 	w.says("get pods -o jsonpath={.items[*].spec.nodeName}", "n2 n2")
 	w.says("uncordon n1", "node/n1 uncordoned")

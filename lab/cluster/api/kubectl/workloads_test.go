@@ -5,6 +5,7 @@ package kubectl
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -107,4 +108,21 @@ func TestOtherWorkloads(t *testing.T) {
 	w.contains("describe job sum", "Parallelism: 2", "Completions: 3")
 	w.run("delete", "-f", file)
 	w.says("get all", "No resources found in default namespace.")
+}
+
+func TestDrain(t *testing.T) {
+	w := shop(t)
+	w.says("create poddisruptionbudget webapp --selector=app=webapp --min-available=2", "poddisruptionbudget.policy/webapp created")
+	w.says("get pdb", "NAME MIN AVAILABLE MAX UNAVAILABLE ALLOWED DISRUPTIONS AGE", "webapp 2 N/A 0 *")
+	out, err := w.try("drain", "n1", "--timeout=2s", "--force")
+	if err == nil || !strings.Contains(out, "Cannot evict pod as it would violate the pod's disruption budget.") {
+		t.Errorf("drain: %v: %s", err, out)
+	}
+	w.says("get nodes n1 --no-headers", "n1 Ready,SchedulingDisabled ...")
+	w.run("patch", "pdb", "webapp", "-p", `{"spec":{"minAvailable":1}}`)
+	w.contains("drain n1 --timeout=300s --force", "node/n1 drained")
+	w.says("get pods -o jsonpath={.items[*].spec.nodeName}", "n2 n2")
+	w.says("uncordon n1", "node/n1 uncordoned")
+	w.says("create serviceaccount robot", "serviceaccount/robot created")
+	w.contains("create token robot", "*")
 }
