@@ -86,8 +86,9 @@ func walk(path string, theirs, ours any, report func(difference)) {
 	}
 }
 
-// own are the fields of metadata whose values each cluster chooses for itself.
-var own = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink", "generation"}
+// own are the fields and labels of metadata whose values each cluster chooses for itself.
+var own = []string{"uid", "resourceVersion", "creationTimestamp", "managedFields", "selfLink", "generation",
+	"controller-uid", "batch.kubernetes.io/controller-uid"}
 
 // normal returns a value with placeholders for what a cluster chooses: addresses, ports, times, generated names.
 func normal(key string, v any) any {
@@ -138,6 +139,9 @@ func mistakes(causes []any) string {
 
 func sortKey(v any) string {
 	name, _ := dig(v, "metadata", "name").(string)
+	if revision, ok := dig(v, "revision").(float64); ok { // of ControllerRevisions, whose names end with a hash
+		name = fmt.Sprintf("%09.0f", revision)
+	}
 	return name + compact(v)
 }
 

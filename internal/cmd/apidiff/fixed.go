@@ -18,6 +18,12 @@ const (
 	deployments = "/apis/apps/v1/namespaces/{ns}/deployments"
 	replicaSets = "/apis/apps/v1/namespaces/{ns}/replicasets"
 	nodes       = "/api/v1/nodes"
+
+	daemonSets   = "/apis/apps/v1/namespaces/{ns}/daemonsets"
+	statefulSets = "/apis/apps/v1/namespaces/{ns}/statefulsets"
+	revisions    = "/apis/apps/v1/namespaces/{ns}/controllerrevisions"
+	jobs         = "/apis/batch/v1/namespaces/{ns}/jobs"
+	budgets      = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
 )
 
 const (
@@ -131,6 +137,49 @@ func protocol() []testCase {
 				"status":   object{"loadBalancer": object{"ingress": []any{object{"ip": "203.0.113.1"}}}}}),
 			get(one), get(one + "/status"), remove(one),
 		}},
+	}
+}
+
+// workload returns a workload with the selector and the template that most have.
+func workload(version, kind string, more object) object {
+	spec := object{"selector": object{"matchLabels": object{"app": "web"}}, "template": object{
+		"metadata": object{"labels": object{"app": "web"}},
+		"spec":     object{"containers": []any{object{"name": "c", "image": "echo"}}}}}
+	maps.Copy(spec, more)
+	return manifest(version, kind, "web", object{"spec": spec})
+}
+
+// image returns the patch that gives a workload's container another image.
+func image(name string) object {
+	return object{"spec": object{"template": object{"spec": object{"containers": []any{
+		object{"name": "c", "image": name}}}}}}
+}
+
+// histories returns the cases about ControllerRevisions, Jobs and PodDisruptionBudgets.
+func histories() []testCase {
+	job := workload("batch/v1", "Job", object{"selector": nil, "completions": 2.0, "ttlSecondsAfterFinished": 0.0})
+	dig(job, "spec", "template", "spec").(object)["restartPolicy"] = "Never"
+	budget := func(name string, spec object) object {
+		spec["selector"] = object{"matchLabels": object{"app": "web"}}
+		return manifest("policy/v1", "PodDisruptionBudget", name, object{"spec": spec})
+	}
+	return []testCase{
+		{name: "fixed-daemon-history", lists: []string{revisions}, steps: []request{
+			post(daemonSets, workload("apps/v1", "DaemonSet", object{"minReadySeconds": 1.0})),
+			patch(daemonSets+"/web", strategicPatch, image("echo:2")),
+		}},
+		{name: "fixed-stateful-history", lists: []string{revisions}, steps: []request{
+			post(statefulSets, workload("apps/v1", "StatefulSet", object{"serviceName": "web"})),
+			patch(statefulSets+"/web", strategicPatch, image("echo:2")),
+		}},
+		{name: "fixed-job", steps: []request{post(jobs, job), remove(jobs + "/web?propagationPolicy=Background")}},
+		{name: "fixed-budgets", lists: []string{budgets}, steps: append(append(runningPod("a", 15, true),
+			runningPod("b", 16, false)...), post(budgets, budget("least", object{"minAvailable": 1.0})),
+			post(budgets, budget("none", object{})),
+			post(budgets, budget("both", object{"minAvailable": 1.0, "maxUnavailable": 1.0})),
+			post(budgets, budget("wrong", object{"minAvailable": "many"})),
+			post(pods+"/a/eviction", manifest("policy/v1", "Eviction", "a", nil)),
+		)},
 	}
 }
 

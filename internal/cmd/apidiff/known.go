@@ -45,10 +45,12 @@ var knownDifferences = []known{
 	at(`spec\.(tolerations|priority|preemptionPolicy)$`,
 		"admission plugins of Kubernetes set it; nothing in a lab reads it"),
 	at(`^Pod\.metadata\.deletion`, "a pod that goes at once has no time of its deletion"),
-	at(`^Scale\.status|^PodList.*\.(nodeName|conditions)$`, "in a lab, controllers and scheduler are part of the change"),
+	at(`^(Scale|DaemonSet|StatefulSet)\.status|^PodList.*\.(nodeName|conditions)$`,
+		"in a lab, controllers and scheduler are part of the change"),
 	at(`^ReplicaSetList.*(annotations\.deployment\..*-replicas|status\.(observedGeneration|terminatingReplicas))$`,
 		"the Deployment controller's notes to itself; kubectl reads the revision alone"),
-	at(`pod-template-hash$|metadata\.(name|generateName)$|ownerReferences\[\d+\]\.name$`,
+	at(`(pod-template-hash|controller-revision-hash|controller\.kubernetes\.io/hash)$|`+
+		`metadata\.(name|generateName)$|ownerReferences\[\d+\]\.name$`,
 		"the hash of a pod template is computed in another way"),
 }
 

@@ -78,6 +78,10 @@ func admitStatefulSet(o *appsv1.StatefulSet, old Object) field.ErrorList {
 		strategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: ptr.To[int32](0)}
 	}
 	setDefault(&spec.RevisionHistoryLimit, ptr.To[int32](10))
+	setDefault(&spec.PersistentVolumeClaimRetentionPolicy, &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+		WhenScaled:  appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+	})
 	defaultPodSpec(&spec.Template.Spec)
 	var was *metav1.LabelSelector
 	if old != nil {
@@ -107,6 +111,7 @@ func (tx *Tx) admitJob(o *batchv1.Job, old Object) field.ErrorList {
 	setDefault(&spec.CompletionMode, ptr.To(batchv1.NonIndexedCompletion))
 	setDefault(&spec.BackoffLimit, ptr.To[int32](6))
 	setDefault(&spec.Suspend, ptr.To(false))
+	setDefault(&spec.ManualSelector, ptr.To(false))
 	setDefault(&spec.PodReplacementPolicy, ptr.To(batchv1.TerminatingOrFailed))
 	defaultPodSpec(&spec.Template.Spec)
 	var was *metav1.LabelSelector
@@ -124,6 +129,9 @@ func (tx *Tx) admitJob(o *batchv1.Job, old Object) field.ErrorList {
 	} else if !ptr.Deref(spec.ManualSelector, false) && spec.Selector == nil {
 		// put is next, and gives the Job this uid.
 		selectOwnPods(o, string(newUID(KindJob, KeyOf(o), tx.s.revision+1)))
+	}
+	if old == nil && len(o.Labels) == 0 {
+		o.Labels = maps.Clone(spec.Template.Labels)
 	}
 	errs := append(nonNegative(spec.Parallelism, "parallelism"), nonNegative(spec.Completions, "completions")...)
 	errs = append(errs, nonNegative(spec.BackoffLimit, "backoffLimit")...)

@@ -154,8 +154,10 @@ func (tx *Tx) mayDisrupt(p *corev1.Pod) error {
 	case len(mine) == 0:
 		return nil
 	case len(mine) > 1:
-		return apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget, which the " +
+		err := apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget, which the " +
 			"eviction subresource does not support"))
+		err.ErrStatus.Reason = "" // as in Kubernetes
+		return err
 	}
 	st := &mine[0].Status
 	always := ptr.Deref(mine[0].Spec.UnhealthyPodEvictionPolicy, "") == policyv1.AlwaysAllow
