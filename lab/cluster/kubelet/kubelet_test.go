@@ -72,7 +72,7 @@ func TestContainersOfAPod(t *testing.T) {
 		initContainers: [
 		{name: first, image: busybox, command: [sh, -c, echo 1 >/data/order], volumeMounts: [{name: shared, mountPath: /data}]},
 		{name: proxy, image: busybox, restartPolicy: Always, command: [sh, -c, "echo proxy >>/data/order; trap 'echo sidecar ends; exit 0' TERM; while :; do sleep 0.1; done"],
-		 startupProbe: {exec: {command: [test, -s, /data/order]}, periodSeconds: 1}, volumeMounts: [{name: shared, mountPath: /data}]},
+		 startupProbe: {exec: {command: [grep, proxy, /data/order]}, periodSeconds: 1}, volumeMounts: [{name: shared, mountPath: /data}]},
 		{name: second, image: busybox, command: [sh, -c, echo 2 >>/data/order], volumeMounts: [{name: shared, mountPath: /data}]}],
 		containers: [
 		{name: a, image: busybox, command: [sh, -c, "cat /data/order; hostname >/data/a"], volumeMounts: [{name: shared, mountPath: /data}]},
