@@ -44,7 +44,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
 		newDoctor())
 	root.AddCommand(newUp(), newHold(), newDown(), newLs(), newStatus(), newSwitch(), newApply(), newDelete(), newGet(),
-		newExec(), newLogs(), newProbe(), newConntrack(), newCapture(), newLearn())
+		newExec(), newLogs(), newProbe(), newTrace(), newConntrack(), newCapture(), newLearn())
 	return root
 }
 

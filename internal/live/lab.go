@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/viplab/viplab/internal/live/control"
@@ -59,6 +60,7 @@ type Lab struct {
 	endpoint *api.Endpoint
 	proxier  Finder
 	end      context.CancelFunc
+	tracing  sync.Mutex // the probes of two traces would show in each other
 }
 
 // Sockets are what a lab gets from the machine, through the walls of its sandbox.
@@ -213,6 +215,7 @@ func (l *Lab) handle(ctx context.Context, call *control.Call) (any, error) {
 		Conntrack: l.conntrack,
 		Capture:   l.capture,
 		Rules:     l.rules,
+		Trace:     l.trace,
 	}
 	h := handlers[call.Command]
 	if h == nil {

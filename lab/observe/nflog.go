@@ -26,6 +26,8 @@ type LogGroups struct {
 type LoggedPacket struct {
 	Prefix string
 	Packet []byte // from the IP header on, truncated
+	Mark   uint32 // of the packet
+	Hook   uint8  // the number of the netfilter hook (enum nf_inet_hooks)
 }
 
 // Messages and attributes of linux/netfilter/nfnetlink_log.h.
@@ -34,7 +36,8 @@ const (
 	nflogConfig = unix.NFNL_SUBSYS_ULOG<<8 | 1
 
 	nflogCommand, nflogMode, nflogThreshold = 1, 2, 5 // attributes of a configuration
-	nflogPayload, nflogPrefix               = 9, 10   // attributes of a packet
+	nflogHeader, nflogMark                  = 1, 2    // attributes of a packet
+	nflogPayload, nflogPrefix               = 9, 10
 
 	nflogBind, nflogCopyPacket = 1, 2
 	nflogCopied                = 128 // bytes of each packet: the headers
@@ -113,8 +116,15 @@ func parseLogged(attributes []byte) (LoggedPacket, error) {
 	if err != nil {
 		return p, err
 	}
+	d.ByteOrder = binary.BigEndian
 	for d.Next() {
 		switch d.Type() {
+		case nflogHeader: // struct nfulnl_msg_packet_hdr: the protocol, and the hook
+			if b := d.Bytes(); len(b) > 2 {
+				p.Hook = b[2]
+			}
+		case nflogMark:
+			p.Mark = d.Uint32()
 		case nflogPrefix:
 			p.Prefix = d.String()
 		case nflogPayload:

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/viplab/viplab/internal/lab/trace"
+	"github.com/viplab/viplab/internal/live"
+	"github.com/viplab/viplab/lab/traffic"
+)
+
+func newTrace() *cobra.Command {
+	var of placeFlags
+	var args live.TraceArgs
+	var output string
+	cmd := &cobra.Command{
+		Use:   "trace FROM TO",
+		Short: "Send one real request in a lab, and follow its first packet through devices and rules",
+		Long: `trace sends one request, as probe does, and prints what its first packet meets on the sender, the nodes and
+the router: each device, each rule of any program that matches, with hook, priority, table, annotation and verdict, and
+after each change the packet with its mark and the state of its connection. * is before what has changed.
+
+FROM and TO are those of probe. Nothing is added to tables of others, and what trace adds is removed again. The rules
+count the packets of the request as they count all packets.
+
+It does not show the programs of userspace relays, eBPF, tc, and, of the rules, those on pods and other machines
+than nodes. Before Linux 6.17 the kernel does not tell the state of connections.
+
+Exit code: 0 if there was an answer, 1 if not.`,
+		Example: `  viplab trace client n1:30080
+  viplab trace web-0 svc/backend --reply
+  viplab trace n2 kube-system/kube-dns -o json`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: of.complete(2),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("--output: want text or json, not %q", output)
+			}
+			l, err := of.lab.find()
+			if err != nil {
+				return err
+			}
+			args.From, args.To = of.place(words[0]), words[1]
+			var traced live.Traced
+			if err := ask(cmd.Context(), l, live.Trace, args, &traced); err != nil {
+				return err
+			}
+			return printTraced(cmd.OutOrStdout(), &traced, output == "json")
+		},
+	}
+	of.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&args.Proto, "proto", "", "tcp or udp (default: what the port of the Service or pod says, else tcp)")
+	flags.StringVar(&args.IP, "ip", "", "IP family: 4 or 6 (default: the lab's first)")
+	flags.BoolVar(&args.Reply, "reply", false, "also follow the TCP segment that answers")
+	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	complete(cmd, "proto", "tcp", "udp")
+	complete(cmd, "ip", "4", "6")
+	complete(cmd, "output", "text", "json")
+	return cmd
+}
+
+// printTraced prints a trace. It fails with exit code 1 if there was no answer.
+func printTraced(w io.Writer, t *live.Traced, asJSON bool) error {
+	if asJSON {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.SetEscapeHTML(false)
+		if err := e.Encode(t); err != nil {
+			return err
+		}
+	} else if err := printTracedText(w, t); err != nil {
+		return err
+	}
+	if t.Outcome != traffic.Reply.String() && t.Outcome != traffic.Garbled.String() {
+		return exitCode(1)
+	}
+	return nil
+}
+
+func printTracedText(w io.Writer, t *live.Traced) error {
+	fmt.Fprintf(w, "%s %s -> %s %s/%s\n%s\n\n", t.From, t.Source, t.To, t.Address, t.Proto, t.Verdict)
+	if err := printWalk(w, t.Walk); err != nil {
+		return err
+	}
+	if t.Relayed != nil {
+		fmt.Fprintf(w, "\nThe connection of the relay\n\n")
+		if err := printWalk(w, t.Relayed); err != nil {
+			return err
+		}
+	}
+	if len(t.Flows) > 0 {
+		fmt.Fprintf(w, "\nConnection tracking\n")
+	}
+	for _, f := range t.Flows {
+		fmt.Fprintf(w, "  %s  %s\n", f.Node, f.Flow)
+	}
+	if t.Reply == nil {
+		return nil
+	}
+	if len(t.Reply.Steps) == 0 {
+		fmt.Fprintln(w, "\nNo TCP segment answered.")
+		return nil
+	}
+	fmt.Fprintf(w, "\nThe answer\n\n")
+	return printWalk(w, t.Reply)
+}
+
+// printWalk prints a walk and what ended it.
+func printWalk(w io.Writer, walk *trace.Walk) error {
+	if err := walk.Print(w); err != nil {
+		return err
+	}
+	if s := walk.Dropped(); s != nil {
+		fmt.Fprintf(w, "\nDropped on %s by: %s\n", s.Place, s)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trace follows a packet through the namespaces of a lab: the devices and the rules that it passes, what
+// changes it, and what ends it. It needs nothing of the programs whose rules it shows and adds nothing to their tables.
+//
+// A table of its own sets the trace bit of packets (meta nftrace), and its empty chains show the packet between the
+// chains of others. The kernel tells of every rule of nftables and iptables-nft that a packet with the bit meets, and
+// logs those of iptables-legacy to NFLOG group 0. Captures show the packet at the devices.
+package trace
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/viplab/viplab/internal/lab/ruleset"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
+)
+
+// Tracer records what happens to packets until End.
+type Tracer struct {
+	spots []*spot
+	stop  chan struct{}
+	work  sync.WaitGroup
+}
+
+// spot is a namespace. Only nodes have rules.
+type spot struct {
+	ns       *netns.NS
+	capture  *observe.Capture
+	rules    *ruleset.Ruleset // nil for others than nodes
+	probes   map[probe]bool
+	listener *listener
+	legacy   *observe.LogGroups
+	logger   netns.Setting // as it was
+
+	messages []message
+	logged   []observe.LoggedPacket
+	err      error // of reading
+}
+
+// readEvery is how often the messages are read, so that the buffers of the kernel do not overflow.
+const readEvery = 2 * time.Millisecond
+
+// loggerOf holds the program that logs the packets of a family, for each network namespace.
+var loggerOf = map[string]string{ruleset.IP: "net.netfilter.nf_log.2", ruleset.IP6: "net.netfilter.nf_log.10"}
+
+// Start prepares nodes and other places, of which it only records devices. Rules returns the rules of a node. The
+// caller ends the Tracer.
+func Start(ctx context.Context, nodes, others []*netns.NS, family string, s Select,
+	rules func(*netns.NS) (*ruleset.Ruleset, error)) (*Tracer, error) {
+	t := &Tracer{stop: make(chan struct{})}
+	for _, ns := range others {
+		t.spots = append(t.spots, &spot{ns: ns})
+	}
+	for _, ns := range nodes {
+		p := &spot{ns: ns}
+		t.spots = append(t.spots, p)
+		if err := p.prepare(ctx, family, s, rules); err != nil {
+			return nil, errors.Join(err, t.End(ctx))
+		}
+	}
+	for _, p := range t.spots {
+		var err error
+		if p.capture, err = observe.StartCapture(p.ns); err != nil {
+			return nil, errors.Join(err, t.End(ctx))
+		}
+	}
+	t.work.Go(t.read)
+	return t, nil
+}
+
+// prepare makes the probes of a node.
+func (p *spot) prepare(ctx context.Context, family string, s Select,
+	rules func(*netns.NS) (*ruleset.Ruleset, error)) (err error) {
+	if p.rules, err = rules(p.ns); err != nil {
+		return err
+	}
+	if err := p.rules.AddHandles(ctx, p.ns); err != nil {
+		return err
+	}
+	if p.listener, err = listen(p.ns); err != nil {
+		return err
+	}
+	if p.hasLegacy(family) {
+		if err := p.logLegacy(family); err != nil {
+			return err
+		}
+	}
+	p.probes = map[probe]bool{}
+	probes := probesFor(p.rules, family)
+	for _, one := range probes {
+		p.probes[one] = true
+	}
+	return nft(ctx, p.ns, removal()+script(probes, s))
+}
+
+func (p *spot) hasLegacy(family string) bool {
+	for _, t := range p.rules.Tables {
+		if t.Backend == ruleset.IptablesLegacy && t.Family == family {
+			return true
+		}
+	}
+	return false
+}
+
+// logLegacy makes the kernel log the rules of legacy tables to NFLOG.
+func (p *spot) logLegacy(family string) error {
+	key := loggerOf[family]
+	value, err := p.ns.Sysctl(key)
+	if err != nil {
+		return err
+	}
+	p.logger = netns.Setting{Key: key, Value: value}
+	if p.legacy, err = observe.OpenLogGroups(p.ns, 0); err != nil {
+		return err
+	}
+	return p.ns.SetSysctls(netns.Setting{Key: key, Value: "nfnetlink_log"})
+}
+
+// read reads messages until the end.
+func (t *Tracer) read() {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for {
+		for _, p := range t.spots {
+			p.drain()
+		}
+		select {
+		case <-tick.C:
+		case <-t.stop:
+			return
+		}
+	}
+}
+
+func (p *spot) drain() {
+	if p.listener != nil {
+		more, err := p.listener.drain()
+		p.messages, p.err = append(p.messages, more...), errors.Join(p.err, err)
+	}
+	if p.legacy != nil {
+		more, err := p.legacy.Drain()
+		p.logged, p.err = append(p.logged, more...), errors.Join(p.err, err)
+	}
+}
+
+// End removes the probes and restores what Start has changed, even if the context has ended. What was recorded stays.
+func (t *Tracer) End(ctx context.Context) error {
+	close(t.stop)
+	t.work.Wait()
+	var errs []error
+	for _, p := range t.spots {
+		p.drain()
+		errs = append(errs, p.err, p.end(context.WithoutCancel(ctx)))
+	}
+	return errors.Join(errs...)
+}
+
+func (p *spot) end(ctx context.Context) error {
+	var errs []error
+	if p.probes != nil {
+		errs = append(errs, nft(ctx, p.ns, removal()))
+	}
+	if p.logger.Key != "" {
+		errs = append(errs, p.ns.SetSysctls(p.logger))
+	}
+	if p.legacy != nil {
+		errs = append(errs, p.legacy.Close())
+	}
+	if p.listener != nil {
+		errs = append(errs, p.listener.close())
+	}
+	if p.capture != nil {
+		errs = append(errs, p.capture.Close())
+	}
+	return errors.Join(errs...)
+}
