@@ -94,6 +94,12 @@ func printTracedText(w io.Writer, t *live.Traced) error {
 			return err
 		}
 	}
+	for i, l := range t.Losses {
+		if i == 0 {
+			fmt.Fprintf(w, "\nDropped by the kernel meanwhile, packets of all senders\n")
+		}
+		fmt.Fprintf(w, "  %s  %s %d: %s\n", l.Place, l.Counter, l.Packets, l.Why)
+	}
 	if len(t.Flows) > 0 {
 		fmt.Fprintf(w, "\nConnection tracking\n")
 	}

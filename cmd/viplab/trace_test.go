@@ -160,6 +160,13 @@ func TestTraceOfRelaysAndDrops(t *testing.T) {
 	if got := changes(r.Walk); r.Proto != "udp" || !slices.Equal(got, want) {
 		t.Errorf("%s: changes of a datagram: %q", r.Proto, got)
 	}
+	succeeds(t, "exec", "n1", "--", "sh", "-c",
+		"sysctl -w net.ipv4.conf.all.rp_filter=1; ip route add 192.168.7.201 dev cni0")
+	if code, out, _ := outcome(t, "trace", "client", "n1:30081"); code != 1 ||
+		!regexp.MustCompile(`n1  TcpExt\.IPReversePathFilter \d+: rp_filter`).MatchString(out) {
+		t.Errorf("a packet from a wrong device: exit code %d: %s", code, out)
+	}
+	succeeds(t, "exec", "n1", "--", "ip", "route", "del", "192.168.7.201")
 	succeeds(t, "exec", "n2", "--", "iptables-legacy", "-I", "FORWARD", "-p", "tcp", "--dport", "8080", "-j", "DROP")
 	succeeds(t, "switch", "--proxier", "iptables")
 	code, out, stderr := outcome(t, "trace", "c1", "far")

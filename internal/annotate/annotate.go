@@ -144,7 +144,7 @@ func (b *Book) All(r *ruleset.Ruleset) {
 				c.Comment = b.remarks[c.Name]
 			}
 			for _, rule := range c.Rules {
-				rule.About = b.rule(rule.Text)
+				rule.About = b.rule(rule.Text, c.Name)
 			}
 		}
 	}
@@ -178,9 +178,9 @@ func allSets(r *ruleset.Ruleset) []*ruleset.Set {
 	return sets
 }
 
-// rule says what a rule is about and for.
-func (b *Book) rule(text string) string {
-	about, does := b.Find(text).String(), purpose(text)
+// rule says what a rule of a chain is about and for.
+func (b *Book) rule(text, chain string) string {
+	about, does := b.find(text, chain).String(), purpose(text)
 	if about != "" && does != "" {
 		return about + "; " + does
 	}

@@ -76,9 +76,17 @@ func TestRulesAreExplained(t *testing.T) {
 		`ip daddr 10.96.0.78 tcp dport { 79, 80 } reject with tcp reset`:         "default/other 80/TCP: ClusterIP; refuses",
 		`-A X -m comment --comment "nobody/web"`:                                 "",
 	} {
-		if got := b.rule(text); got != want {
+		if got := b.rule(text, ""); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestAChainOfKubeProxyNamesItsService(t *testing.T) {
+	b := open(t)
+	got := b.rule("meta l4proto tcp dnat to 10.244.2.3:8080", "endpoint-ULMVA6X2-default/web/tcp/http__10.244.2.3/8080")
+	if want := "default/web: endpoint default/a1; changes the destination"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -116,6 +124,14 @@ func TestNarrowFollowsJumps(t *testing.T) {
 	}
 	if n := len(narrow.Sets[0].Elements); n != 2 {
 		t.Errorf("%d elements, want 2", n)
+	}
+	servers := &ruleset.Ruleset{Servers: []*ruleset.Server{
+		{Proto: "tcp", At: netip.MustParseAddrPort("10.96.0.77:80"), Scheduler: "rr"},
+		{Proto: "tcp", At: netip.MustParseAddrPort("192.168.7.11:30077"), Scheduler: "rr"},
+		{Proto: "tcp", At: netip.MustParseAddrPort("10.96.0.78:80"), Scheduler: "rr"},
+	}}
+	if got := b.Narrow(servers, store.Key{Namespace: "default", Name: "web"}).Servers; len(got) != 2 {
+		t.Errorf("%d virtual servers, want 2", len(got))
 	}
 	if len(whole.Tables[0].Chains) != 7 || len(whole.Tables[0].Chains[1].Rules) != 3 {
 		t.Error("Narrow changes the rules that it is given")

@@ -37,10 +37,13 @@ func (f Found) Concerns(s store.Key) bool {
 	return len(f.services) == 0 || slices.Contains(f.services, s)
 }
 
+const chainPrefix = `(?:service|endpoint|external|firewall)-[A-Z2-7]{8}-`
+
 var (
-	// named matches NAMESPACE/NAME, after the prefix of a chain of kube-proxy in nftables, with its hash.
-	named = regexp.MustCompile(`(?:\b(?:service|endpoint|external|firewall)-[A-Z2-7]{8}-)?` +
-		`([a-z0-9][a-z0-9-]*)/([a-z0-9][a-z0-9-]*)`)
+	// ofService matches the name of a chain that kube-proxy makes for a Service in nftables, with a hash.
+	ofService = regexp.MustCompile(`\b` + chainPrefix)
+	// named matches NAMESPACE/NAME, maybe in the name of such a chain.
+	named = regexp.MustCompile(`(?:\b` + chainPrefix + `)?([a-z0-9][a-z0-9-]*)/([a-z0-9][a-z0-9-]*)`)
 	// numbered matches destination ports, and lists of them.
 	numbered = regexp.MustCompile(`dports? (\{[^}]*\}|\S+)`)
 	keyed    = regexp.MustCompile(`\. (\d+)\b|,(?:tcp|udp|sctp):(\d+)`)
@@ -49,9 +52,16 @@ var (
 )
 
 // Find returns what a rule, an element of a set or a virtual server is about.
-func (b *Book) Find(text string) Found {
+func (b *Book) Find(text string) Found { return b.find(text, "") }
+
+// find is Find for a rule of a chain, which can be one of kube-proxy that has the name of a Service.
+func (b *Book) find(text, chain string) Found {
 	var f Found
-	for _, m := range named.FindAllStringSubmatch(text, -1) {
+	names := text
+	if ofService.MatchString(chain) {
+		names = chain + " " + text
+	}
+	for _, m := range named.FindAllStringSubmatch(names, -1) {
 		if key := (store.Key{Namespace: m[1], Name: m[2]}); b.services[key] {
 			f.add(key, "")
 		}
@@ -100,6 +110,9 @@ func (b *Book) roles(addresses []netip.AddrPort, ports []uint16) (roles []role) 
 	}
 	if len(roles) > 0 {
 		return roles
+	}
+	for _, a := range addresses {
+		ports = append(ports, a.Port())
 	}
 	return b.ofPorts(ports)
 }

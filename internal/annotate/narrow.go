@@ -40,7 +40,7 @@ func (b *Book) table(t *ruleset.Table, s store.Key) *ruleset.Table {
 		copied := *c
 		copied.Rules = nil
 		for _, rule := range c.Rules {
-			if b.Find(rule.Text).Concerns(s) {
+			if b.find(rule.Text, c.Name).Concerns(s) {
 				copied.Rules = append(copied.Rules, rule)
 			}
 		}

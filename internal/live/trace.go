@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/internal/lab/trace"
@@ -43,6 +44,8 @@ type Traced struct {
 	Relayed *trace.Walk `json:"relayed,omitempty"`
 	// Flows are the entries of connection tracking that the packet has made or used.
 	Flows []TracedFlow `json:"flows,omitempty"`
+	// Losses are packets that the kernel has dropped meanwhile, if there was no answer.
+	Losses []trace.Loss `json:"losses,omitempty"`
 	// Names are those of the addresses in the walk.
 	Names map[netip.Addr]string `json:"names,omitempty"`
 }
@@ -76,7 +79,7 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := p.Do(ctx)
+	answer := request(ctx, p)
 	if err := errors.Join(tracer.End(ctx), answer.Fault); err != nil {
 		return nil, err
 	}
@@ -95,10 +98,27 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	}
 	if answer.Outcome == traffic.Reply {
 		r.Relayed = tracer.Relayed(r.Walk, answer.Peer, answer.Local)
+	} else {
+		r.Losses = tracer.Losses()
 	}
 	r.name(names)
 	r.Flows, err = l.tracedFlows(ctx, r)
 	return r, err
+}
+
+// silenceLimit is how long a trace waits for an answer where the fences do not prove silence: what drops the packet may
+// drop them, too.
+const silenceLimit = 3 * time.Second
+
+// request sends the request of a probe.
+func request(ctx context.Context, p traffic.Probe) traffic.Answer {
+	ctx, cancel := context.WithTimeout(ctx, machine.Limit(silenceLimit))
+	defer cancel()
+	answer := p.Do(ctx)
+	if errors.Is(answer.Fault, context.DeadlineExceeded) {
+		return traffic.Answer{Source: answer.Source, Outcome: traffic.Silence}
+	}
+	return answer
 }
 
 // tracer starts to record on all nodes, on the router and at the sender.

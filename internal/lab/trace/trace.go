@@ -36,6 +36,8 @@ type spot struct {
 	legacy   *observe.LogGroups
 	logger   netns.Setting // as it was
 
+	before, after map[string]uint64 // counters of the kernel
+
 	messages []message
 	logged   []observe.LoggedPacket
 	err      error // of reading
@@ -64,7 +66,10 @@ func Start(ctx context.Context, nodes, others []*netns.NS, family string, s Sele
 	}
 	for _, p := range t.spots {
 		var err error
-		if p.capture, err = observe.StartCapture(p.ns); err != nil {
+		if p.capture, err = observe.StartCapture(p.ns); err == nil {
+			p.before, err = counters(p.ns)
+		}
+		if err != nil {
 			return nil, errors.Join(err, t.End(ctx))
 		}
 	}
@@ -159,8 +164,9 @@ func (t *Tracer) End(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (p *spot) end(ctx context.Context) error {
-	var errs []error
+func (p *spot) end(ctx context.Context) (err error) {
+	p.after, err = counters(p.ns)
+	errs := []error{err}
 	if p.probes != nil {
 		errs = append(errs, nft(ctx, p.ns, removal()))
 	}
