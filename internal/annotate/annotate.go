@@ -157,9 +157,10 @@ func (b *Book) All(r *ruleset.Ruleset) {
 		}
 	}
 	for _, s := range r.Servers {
-		s.About = b.Find(s.String()).String()
+		of := b.Find(s.String())
+		s.About = of.String()
 		for i := range s.Real {
-			s.Real[i].About = b.Find(s.Real[i].String()).String()
+			s.Real[i].About = b.endpointOf(of, s.Real[i].At)
 		}
 	}
 	for _, s := range r.Sockets {
@@ -168,6 +169,13 @@ func (b *Book) All(r *ruleset.Ruleset) {
 			s.About = join(b.ofPorts([]uint16{s.At.Port()}))
 		}
 	}
+}
+
+// endpointOf says which endpoint of the found Services, or else of any, an address is.
+func (b *Book) endpointOf(of Found, at netip.AddrPort) string {
+	f := Found{services: of.services}
+	b.address(&f, at, nil, len(of.services) > 0)
+	return f.String()
 }
 
 func allSets(r *ruleset.Ruleset) []*ruleset.Set {

@@ -133,6 +133,11 @@ func TestNarrowFollowsJumps(t *testing.T) {
 	if got := b.Narrow(servers, store.Key{Namespace: "default", Name: "web"}).Servers; len(got) != 2 {
 		t.Errorf("%d virtual servers, want 2", len(got))
 	}
+	servers.Servers[0].Real = []ruleset.RealServer{{At: netip.MustParseAddrPort("10.244.2.3:8080")}}
+	b.All(servers)
+	if got := servers.Servers[0].Real[0].About; got != "default/web: endpoint default/a1" {
+		t.Errorf("the real server is %q", got)
+	}
 	if len(whole.Tables[0].Chains) != 7 || len(whole.Tables[0].Chains[1].Rules) != 3 {
 		t.Error("Narrow changes the rules that it is given")
 	}

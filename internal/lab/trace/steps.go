@@ -170,11 +170,14 @@ func (b *builder) kernel(e event) Step {
 	return s
 }
 
+// ipvsInput is the priority of IPVS at input (ip_vs_ops4 in the kernel's net/netfilter/ipvs/ip_vs_core.c).
+const ipvsInput = 98
+
 // handover returns what gives a packet that came in to output: IPVS, which does so behind input, or a program.
 func (b *builder) handover() Step {
 	s := Step{Place: b.ns.Name(), Hook: "input", Kernel: "a program on this node takes it and sends it on"}
 	if len(b.rules.Servers) > 0 {
-		s.Kernel = "IPVS sends it to a real server of the virtual server"
+		s.Priority, s.Kernel = ipvsInput, "IPVS sends it to a real server of the virtual server"
 	}
 	return s
 }
