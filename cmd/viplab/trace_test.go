@@ -146,6 +146,25 @@ func TestTraceIsKilled(t *testing.T) {
 	}
 }
 
+func TestTraceThroughIPVS(t *testing.T) {
+	t.Cleanup(func() { nothingLeft(t) })
+	t.Cleanup(func() { down("looked-into") })
+	code, _, stderr := outcome(t, "up", "looked-into", "--ip", "4", "--nodes", "2", "--proxier", "ipvs", "-f",
+		write(t, "far.yaml", clientPod))
+	if code != 0 && strings.Contains(stderr, "needs the kernel module") {
+		t.Skip(stderr)
+	}
+	r := traced(t, "client", "n1:30081")
+	want := []string{
+		"n1 prerouting mark", "n1 input destinationIP destinationPort", "n1 postrouting mark",
+		"n1 postrouting sourceIP sourcePort",
+	}
+	if got := changes(r.Walk); r.Outcome != "Reply" || !slices.Equal(got, want) {
+		t.Errorf("%s; changes\n%s\nwant\n%s", r.Verdict, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	agrees(t, r)
+}
+
 func TestTraceOfRelaysAndDrops(t *testing.T) {
 	withLab(t, "--nodes", "2", "-f", write(t, "far.yaml", clientPod), "--proxier", "userspace")
 	r := traced(t, "client", "n1:30081")
