@@ -229,7 +229,7 @@ func lessonLab(ctx context.Context, l *lessons.Lesson, name string) (folder regi
 
 func lessonShell(l *lessons.Lesson, folder registry.Folder) (lessons.Shell, error) {
 	s, err := l.NewShell(folder.Path, "KUBECONFIG="+folder.File(registry.Kubeconfig), labVariable+"="+folder.Name)
-	s.Settle = func(ctx context.Context) error { return ask(ctx, folder, live.Settle, nil, nil) }
+	s.Settle = func(ctx context.Context) error { return settleLesson(ctx, folder) }
 	return s, err
 }
 
@@ -266,11 +266,16 @@ func applyInOrder(ctx context.Context, folder registry.Folder, manifests []live.
 			Command: live.Apply, Args: args, Stdio: [3]*os.File{nothing, nothing, nothing},
 		})
 		if err == nil {
-			err = ask(ctx, folder, live.Settle, nil, nil)
+			err = settleLesson(ctx, folder)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// settleLesson returns when pods have started or ended, and the programs on the nodes have followed.
+func settleLesson(ctx context.Context, folder registry.Folder) error {
+	return ask(ctx, folder, live.Settle, live.SettleArgs{Patient: true}, nil)
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/cluster/store"
@@ -16,7 +18,7 @@ import (
 // The requests of "viplab apply".
 const (
 	Apply  = "apply"  // ApplyArgs; prints what it has done with each object
-	Settle = "settle" // no arguments; returns when pods run and the programs have programmed the state
+	Settle = "settle" // SettleArgs; returns when pods run and the programs have programmed the state
 )
 
 // ApplyArgs are the arguments of Apply.
@@ -93,14 +95,32 @@ func DecodeKnown(manifests []Manifest, namespace string) ([]store.Object, []*sto
 	return objects, skipped, errors.Join(errs...)
 }
 
+// SettleArgs are the arguments of Settle.
+type SettleArgs struct {
+	// Patient means to wait longer for pods that start, and also for pods that end.
+	Patient bool
+}
+
 // settleLimit is how long a request waits for the programs on the nodes.
 const settleLimit = 10 * time.Second
 
-// settle waits for pods that start, and then until the programs have programmed the state.
-func (l *Lab) settle(ctx context.Context, _ *control.Call) (any, error) {
+func (l *Lab) settle(ctx context.Context, call *control.Call) (any, error) {
+	var args SettleArgs
+	if err := call.Args(&args); err != nil {
+		return nil, err
+	}
+	return nil, l.settled(ctx, args)
+}
+
+// settled waits for pods, and then until the programs have programmed the state.
+func (l *Lab) settled(ctx context.Context, args SettleArgs) error {
 	limit := machine.Limit(settleLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s", limit))
 	defer cancel()
-	l.awaitPods(ctx)
-	return nil, l.standing.Settle(ctx)
+	if args.Patient {
+		l.awaitPods(ctx, limit/2, func(p *corev1.Pod) bool { return starts(p) || p.DeletionTimestamp != nil })
+	} else {
+		l.awaitPods(ctx, readyLimit, starts)
+	}
+	return l.standing.Settle(ctx)
 }

@@ -187,8 +187,7 @@ func (l *Lab) start(ctx context.Context, c Config, b *builds) error {
 	if l.standing, err = engine.Stand(ctx, built, engine.Options{Enforcer: c.Enforcer}, c.Proxier); err != nil {
 		return err
 	}
-	_, err = l.settle(ctx, nil)
-	return err
+	return l.settled(ctx, SettleArgs{})
 }
 
 func decode(manifests []Manifest) ([]store.Object, error) {

@@ -14,14 +14,14 @@ import (
 // that take longer, such as ones with a slow readiness probe, become ready after the command.
 const readyLimit = time.Second
 
-// awaitPods waits until every pod is ready, or is known not to become so for now, or the limit is over.
-func (l *Lab) awaitPods(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+// awaitPods waits until no pod is such that busy holds, or the limit is over.
+func (l *Lab) awaitPods(ctx context.Context, limit time.Duration, busy func(*corev1.Pod) bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	state := l.standing.Cluster().Store()
 	for {
 		snapshot := state.Snapshot()
-		if !slices.ContainsFunc(snapshot.Pods, starts) {
+		if !slices.ContainsFunc(snapshot.Pods, busy) {
 			return
 		}
 		select {
