@@ -128,7 +128,7 @@ func (s *session) do(ctx context.Context, part lessons.Part, prompt string) erro
 	if step.Exercise {
 		fmt.Fprintf(s.w, "\n%s\n\n", lessons.Terminal(say(s.lang, "exercise"), s.colour))
 	} else {
-		fmt.Fprintf(s.w, "\n  $ %s\n\n", strings.ReplaceAll(strings.TrimSpace(step.Run), "\n", "\n  > "))
+		fmt.Fprintf(s.w, "\n%s\n\n", typed("  $ ", step))
 	}
 	for {
 		line, err := s.read(prompt)
@@ -148,7 +148,7 @@ func (s *session) do(ctx context.Context, part lessons.Part, prompt string) erro
 			continue
 		case line == "" || same:
 			if line == "" {
-				fmt.Fprintln(s.w, prompt+step.Run)
+				fmt.Fprintln(s.w, typed(prompt, step))
 			}
 			if _, err := s.shell.Do(ctx, step.Run, s.w); err != nil {
 				return err
@@ -182,7 +182,13 @@ func (s *session) hint(part lessons.Part) {
 		s.hints++
 		return
 	}
-	fmt.Fprintf(s.w, "  $ %s\n", strings.TrimSpace(part.Step.Run))
+	fmt.Fprintln(s.w, typed("  $ ", part.Step))
+}
+
+// typed returns the command of a step behind a prompt, as a shell shows one of several lines.
+func typed(prompt string, step *lessons.Step) string {
+	more := strings.Repeat(" ", len(prompt)-2) + "> "
+	return prompt + strings.ReplaceAll(strings.TrimSpace(step.Run), "\n", "\n"+more)
 }
 
 // lineReader returns a function that asks for a line: with editing and a history on a terminal.
