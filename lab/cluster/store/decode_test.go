@@ -181,7 +181,7 @@ func TestDecodeForms(t *testing.T) {
 	}
 }
 
-// The manifests that the fourth seed document prints.
+// The manifests that an article about Services prints.
 func TestDecodeSeedManifests(t *testing.T) {
 	for file, want := range map[string]string{
 		"frontend-deployment.yaml": "Deployment webapp",

@@ -34,7 +34,7 @@ func podNames(s *Store) []string {
 	return out
 }
 
-// The cluster of the fourth seed document, from its own manifests.
+// The cluster of an article about Services, from its own manifests.
 func TestSeedCluster(t *testing.T) {
 	s := newTestStore(t, Config{}, "minikube", "minikube-m02")
 	for _, file := range []string{"frontend-deployment.yaml", "backend-deployment.yaml", "services.yaml"} {
