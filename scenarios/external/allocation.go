@@ -22,7 +22,7 @@ func allocation() []spec.Scenario {
 // someNodePorts has a Service that allocates no NodePorts by itself, and asks for one for one of its ports. Then it
 // gives that up.
 func someNodePorts() spec.Scenario {
-	const nodePort, other = 30197, 30198
+	const nodePort, other = 30017, 30018
 	ip := LoadBalancerIP(160)
 	served := append(FromEach(spec.Row{To: ip, Servers: []string{"a2"}, Port: 8080}, "client", "c1"),
 		FromEach(spec.Row{To: spec.AddrAt(ip.V4, ip.V6, 81), Servers: []string{"a2"}, Port: 9090}, "client", "c1")...)
@@ -74,7 +74,7 @@ func class() spec.Scenario {
 // requestedHealthPort asks for a health-check port, gives it up and asks for it again. In the end another Service has
 // it.
 func requestedHealthPort() spec.Scenario {
-	const port = 30199
+	const port = 30019
 	open, closed := codes{"n1": 200, "n2": 503, "n3": 503}, codes{"n1": 0, "n2": 0, "n3": 0}
 	at := func(want codes) Check {
 		return func(ctx context.Context, w spec.World) error { return saysAt(ctx, w, port, "/", want) }
@@ -99,7 +99,7 @@ func requestedHealthPort() spec.Scenario {
 // noHealthPort has a Service of type NodePort with policy Local, which has no health-check port. As one of type
 // LoadBalancer it has one.
 func noHealthPort() spec.Scenario {
-	const port = 30200
+	const port = 30020
 	at := func(want codes) Check {
 		return func(ctx context.Context, w spec.World) error { return saysAt(ctx, w, port, "/", want) }
 	}

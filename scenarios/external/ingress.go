@@ -198,7 +198,7 @@ func besideUnranged() spec.Scenario {
 func exchanged() spec.Scenario {
 	balanced, external := []spec.Target{LoadBalancerIP(158), LoadBalancerIP(159)}, []spec.Target{ExternalIP(158),
 		ExternalIP(159)}
-	nodePorts := []uint16{30194, 30195, 30196}
+	nodePorts := []uint16{30014, 30015, 30016}
 	rows := func(pods ...string) []spec.Row {
 		var rows []spec.Row
 		for i, pod := range pods {
@@ -232,7 +232,7 @@ func exchanged() spec.Scenario {
 		Steps: []spec.Step{
 			{Name: "before", Do: slices.Concat(gets("one", 0), gets("other", 1), routed(slices.Concat(balanced, external)...)),
 				Rows: rows("a1", "a2")},
-			{Name: "after", Do: slices.Concat([]spec.Action{Edit("one", NodePorts(30196, 30196))}, gets("other", 0),
+			{Name: "after", Do: slices.Concat([]spec.Action{Edit("one", NodePorts(30016, 30016))}, gets("other", 0),
 				gets("one", 1)), Rows: rows("a2", "a1")},
 		},
 	}

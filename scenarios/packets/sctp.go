@@ -202,7 +202,7 @@ func overSCTP(check func(context.Context, spec.World, lab.Family) error) Check {
 
 // lateSCTPAddress is nodeport-late-address over SCTP, and looks at the node's second address as well.
 func lateSCTPAddress() spec.Scenario {
-	const nodePort = 30160
+	const nodePort = 30007
 	return spec.Scenario{
 		ID: "sctp-nodeport-late-address", NodePorts: []uint16{nodePort},
 		Needs: []spec.Feature{spec.SCTP, spec.NodePort, spec.NodePortAnyLocalAddress},

@@ -108,7 +108,7 @@ func newOnes(server string) []spec.Row {
 // asymmetric routes what the client sends to an address of the router by way of n1. The router answers the client
 // directly, so n1 sees one half of the connection.
 func asymmetric() spec.Scenario {
-	const v4, v6, at = "198.51.100.101", "2001:db8:51::101", 30106
+	const v4, v6, at = "198.51.100.101", "2001:db8:51::101", 30006
 	return spec.Scenario{
 		ID: "ct-one-way-traffic", NodePorts: []uint16{at}, Needs: []spec.Feature{spec.ClusterIP},
 		Given: []store.Object{Pod("c1", "n1"), Backend("a1", "n1"), Service("web")},

@@ -22,8 +22,8 @@ import (
 // staleUDP returns the scenarios of UDP flows that must not outlive what they were led by.
 func staleUDP() []spec.Scenario {
 	return []spec.Scenario{
-		lastEndpointLeaves("ct-udp-slice-emptied", frontends{outside(100), outside(101), 30100}, udpSlice("dns", "")),
-		lastEndpointLeaves("ct-udp-slice-deleted", frontends{outside(102), outside(103), 30101}, DeleteSlice("dns")),
+		lastEndpointLeaves("ct-udp-slice-emptied", frontends{outside(100), outside(101), 30000}, udpSlice("dns", "")),
+		lastEndpointLeaves("ct-udp-slice-deleted", frontends{outside(102), outside(103), 30001}, DeleteSlice("dns")),
 		udpAddressReused(), udpPortRenumbered(), udpTypeChange(), udpExternalZeroToOne(), udpOneOfThreeLeaves(),
 		udpProxierAway(), udpStartAmongMany(),
 	}
@@ -61,7 +61,7 @@ func lastEndpointLeaves(id string, f frontends, leave spec.Action) spec.Scenario
 
 // udpAddressReused gives the address of a1 to another Service when its own one is deleted.
 func udpAddressReused() spec.Scenario {
-	f := frontends{outside(104), outside(105), 30102}
+	f := frontends{outside(104), outside(105), 30002}
 	return oldPodRunsOn("ct-udp-address-reused", f, spec.Step{
 		Name: "the address is another Service's", Do: []spec.Action{
 			Delete("Service", "dns"), Apply(Service("other", Selecting(""), UDPPort(53, 5353))), udpSlice("other", "", "a1"),
@@ -72,7 +72,7 @@ func udpAddressReused() spec.Scenario {
 }
 
 func udpPortRenumbered() spec.Scenario {
-	f := frontends{outside(106), outside(107), 30103}
+	f := frontends{outside(106), outside(107), 30003}
 	gone, stays := spec.Row{Want: spec.NotServed, Times: 2}, spec.Row{Servers: []string{"a1"}}
 	return oldPodRunsOn("ct-udp-port-renumbered", f, spec.Step{
 		Name: "another port", Do: []spec.Action{Edit("dns", func(s *corev1.Service) { s.Spec.Ports[0].Port = 54 })},
@@ -84,7 +84,7 @@ func udpPortRenumbered() spec.Scenario {
 }
 
 func udpTypeChange() spec.Scenario {
-	f := frontends{outside(108), outside(109), 30104}
+	f := frontends{outside(108), outside(109), 30004}
 	gone, stays := spec.Row{Want: spec.NotServed, Times: 2}, spec.Row{Servers: []string{"a1"}}
 	return oldPodRunsOn("ct-udp-type-change", f,
 		spec.Step{
@@ -110,7 +110,7 @@ func udpTypeChange() spec.Scenario {
 
 // udpExternalZeroToOne has clients send without a pause while first the Service comes, and then its endpoint.
 func udpExternalZeroToOne() spec.Scenario {
-	f := frontends{outside(110), outside(111), 30105}
+	f := frontends{outside(110), outside(111), 30005}
 	sending := spec.Row{If: spec.KernelNAT, Want: spec.Reply | spec.NotServed, Servers: []string{"a1"}}
 	return spec.Scenario{
 		ID: "ct-udp-external-zero-to-one", NodePorts: []uint16{f.nodePort},

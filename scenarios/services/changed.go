@@ -61,7 +61,7 @@ func changed() []spec.Scenario {
 
 // changedType has a NodePort of its own, which is refused when the Service has given it up.
 func changedType() spec.Scenario {
-	const nodePort = 30190
+	const nodePort = 30010
 	at := func(from string, to spec.Target) spec.Row {
 		return spec.Row{From: from, To: to, Servers: []string{"a2"}}
 	}
@@ -175,15 +175,15 @@ func changedPorts() spec.Scenario {
 		state{name: "numbers", options: options(tcp("a", 81, 8080), tcp("b", 80, 9090)), rows: rows(9090, 8080)},
 		state{name: "nodePorts", options: options(tcp("a", 81, 8080), tcp("b", 80, 9090)), rows: rows(9090, 8080)},
 		state{name: "names", options: options(tcp("b", 81, 8080), tcp("a", 80, 9090)), rows: rows(9090, 8080)})
-	s.NodePorts = []uint16{30191, 30192}
-	s.Steps[0].Do = append(s.Steps[0].Do, Edit("changed", NodePorts(30191, 30192)))
-	s.Steps[2].Do = append(s.Steps[2].Do, Edit("changed", NodePorts(30192, 30191)))
+	s.NodePorts = []uint16{30011, 30012}
+	s.Steps[0].Do = append(s.Steps[0].Do, Edit("changed", NodePorts(30011, 30012)))
+	s.Steps[2].Do = append(s.Steps[2].Do, Edit("changed", NodePorts(30012, 30011)))
 	return s
 }
 
 // changedProtocol makes a TCP port a UDP port and back, with the same name, number and nodePort.
 func changedProtocol() spec.Scenario {
-	const nodePort = 30193
+	const nodePort = 30013
 	rows := func(open, shut string, target uint16) func(string) []spec.Row {
 		return func(service string) []spec.Row {
 			return []spec.Row{

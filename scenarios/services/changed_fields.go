@@ -57,7 +57,7 @@ func changedFamilies() spec.Scenario {
 			}
 		})
 	}
-	const nodePort = 30201
+	const nodePort = 30021
 	rows := func(proto string, port uint16, f lab.Family) []spec.Row {
 		return inFamily(f,
 			spec.Row{From: "c1", To: spec.ClusterIPOf("web", 80), Proto: proto, Servers: []string{"a2"}, Port: port},

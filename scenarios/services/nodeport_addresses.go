@@ -11,7 +11,7 @@ import (
 // lateListedAddress is nodeport-late-address where an administrator limits NodePorts to ranges: the new address is in
 // one of them.
 func lateListedAddress() spec.Scenario {
-	const nodePort = 30161
+	const nodePort = 30008
 	return spec.Scenario{
 		ID: "nodeport-late-listed-address", NodePorts: []uint16{nodePort}, Cluster: OnPrimaryAddresses(),
 		Needs: []spec.Feature{spec.NodePort},
@@ -43,7 +43,7 @@ func onPrimary() spec.Scenario {
 
 // secondUplink has a client that reaches n1 by a device of its own. The Services come once the device is there.
 func secondUplink() spec.Scenario {
-	const near, far = 30360, 30361
+	const near, far = 30032, 30033
 	n1, client := ExternalIP(216), ExternalIP(217)
 	to := func(port uint16, server string) []spec.Row {
 		at := n1

@@ -20,12 +20,11 @@ func portbinding() []spec.Scenario {
 	return append([]spec.Scenario{holdsNodePort(), hostPorts()}, listeners()...)
 }
 
-const heldPort = 31481
+const heldPort = 30034
 
-// holdsNodePort has a cluster of its own, so that the port is not given to another Service while it is free.
 func holdsNodePort() spec.Scenario {
 	return spec.Scenario{
-		ID: "pb-proxier-holds-nodeport", NodePorts: []uint16{heldPort}, Cluster: &spec.ClusterConfig{},
+		ID: "pb-proxier-holds-nodeport", NodePorts: []uint16{heldPort},
 		Needs: []spec.Feature{spec.ClusterIP, spec.NodePort, spec.Relays},
 		Given: []store.Object{
 			Pod("c1", "n1"), Backend("a2", "n2", UDP(8080)), held, Service("other", Selecting("web"), NodePort()),

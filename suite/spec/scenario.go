@@ -58,8 +58,9 @@ type Scenario struct {
 	// Cluster, if not nil, requests a cluster other than the default one, which most scenarios share. Scenarios with
 	// side effects on others (sysctls, firewall policies, restarts) need their own cluster.
 	Cluster *ClusterConfig
-	// NodePorts lists the NodePorts that the scenario chooses itself. No other scenario may choose them, because
-	// scenarios share clusters and one may expect a port to be closed.
+	// NodePorts lists the NodePorts that the scenario chooses itself, from 30000 to 30085, which a cluster gives to no
+	// other Service (KEP-3668). No other scenario may choose them, because scenarios share clusters and one may expect a
+	// port to be closed.
 	NodePorts []uint16
 	// Given holds the objects at the start. Objects without a namespace get the scenario's.
 	Given []store.Object
@@ -249,8 +250,19 @@ func (s Scenario) Validate() error {
 	return s.validateNodePorts()
 }
 
-// validateNodePorts checks that NodePorts lists the ports that the Services of Given choose.
+// lastToChoose is the last of the ports from 30000 that an allocator leaves to people as long as others are free: 1/32
+// of the range, at most 128 (https://kubernetes.io/blog/2023/05/11/nodeport-dynamic-and-static-allocation/).
+const lastToChoose = 30085
+
+// validateNodePorts checks that NodePorts lists the ports that the Services of Given choose, and that no other Service
+// can get them.
 func (s Scenario) validateNodePorts() error {
+	for _, p := range s.NodePorts {
+		if p < 30000 || p > lastToChoose {
+			return fmt.Errorf("scenario %s: NodePort %d may belong to another Service by then: choose one from 30000 to %d",
+				s.ID, p, lastToChoose)
+		}
+	}
 	for _, o := range s.Given {
 		service, ok := o.(*corev1.Service)
 		if !ok {
