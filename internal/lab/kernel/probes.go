@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/lab/sctp"
 	"github.com/viplab/viplab/lab/netns"
 )
 
@@ -27,6 +28,8 @@ func Probes() []Probe {
 			Cure: "run with sudo; in a container: docker run --privileged"},
 		{Feature: "user namespaces", For: "working without root", bare: true, try: userNamespace,
 			Cure: "run with sudo, or see docs/development.md"},
+		{Feature: "SCTP in user space", For: "scenarios of SCTP", try: ownSCTP,
+			Cure: "sudo rmmod sctp, while nobody uses it"},
 	}
 	for _, p := range []struct {
 		feature  Feature
@@ -46,7 +49,6 @@ func Probes() []Probe {
 			device(&netlink.Ip6tnl{LinkAttrs: named(), Local: net.ParseIP("2001:db8::1")})},
 		{"dummy", "dummy", false, "proxier ipvs", device(&netlink.Dummy{LinkAttrs: named()})},
 		{"ip_vs", "ip_vs", false, "proxier ipvs", virtualServer},
-		{"sctp", "sctp", false, "protocol SCTP", socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP)},
 		{"packet sockets", "af_packet", true, "captures, proofs of silence", socket(unix.AF_PACKET, unix.SOCK_RAW, 0)},
 		{"conntrack events", "nf_conntrack_netlink", true, "proofs by conntrack entry", conntrackEvents},
 		{"nf_tables nat", "nft_chain_nat", false, "proxier nftables", nftNAT},
@@ -116,6 +118,15 @@ func socket(domain, typ, proto int) try {
 		}
 		return "", unix.Close(fd)
 	}
+}
+
+// ownSCTP looks whether the kernel leaves associations to viplab's own SCTP. It opens no socket: that
+// would make the kernel load its SCTP.
+func ownSCTP(context.Context, *netns.NS) (string, error) {
+	if err := sctp.Available(); err != nil {
+		return "", &lack{err.Error()}
+	}
+	return "", nil
 }
 
 // userNamespace starts a process in one.
