@@ -52,6 +52,7 @@ func Take() (Snapshot, error) {
 		}
 		s[name] = lines(out)
 	}
+	s["neighbours"] = slices.DeleteFunc(s["neighbours"], cached)
 	for name, read := range map[string]func() ([]string, error){
 		"sysctls": sysctls, "mounts": mounts, "named namespaces": namedNamespaces, "host name": hostname,
 	} {
@@ -138,6 +139,10 @@ func (s Snapshot) addProcesses() error {
 	s["network namespaces"] = slices.Sorted(maps.Keys(spaces))
 	return nil
 }
+
+// cached reports whether a line of "neighbours" is an entry that the kernel makes when something sends by a device
+// without ARP, such as lo, and forgets when it likes.
+func cached(neighbour string) bool { return strings.HasSuffix(strings.TrimSpace(neighbour), "NOARP") }
 
 func lines(b []byte) []string {
 	text := strings.TrimSpace(string(b))
