@@ -55,6 +55,7 @@ func restart() []spec.Scenario {
 					spec.TryDo(t.Rounds(ctx, 1))
 				}
 				spec.TryDo(w.Settle(ctx))
+				spec.TryDo(t.Rounds(ctx, 1)) // also after the last change
 			})}},
 		},
 		drift(), writesRefused(), watchRelist(), deletedExternally(), tableDeleted(), modeSwitch(), foreignRules(),
