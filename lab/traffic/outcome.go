@@ -177,5 +177,6 @@ var (
 	nonceCounter atomic.Uint64
 )
 
-// newNonce returns a nonce that is unique in this process and, because of its random part, among processes.
-func newNonce() string { return nonceBase + "-" + strconv.FormatUint(nonceCounter.Add(1), 36) }
+// newNonce returns a nonce that is unique in this process and, because of its random part, among processes. The number
+// comes first: what traces nftables shows only the first 12 bytes of a datagram's payload.
+func newNonce() string { return strconv.FormatUint(nonceCounter.Add(1), 36) + "-" + nonceBase }
