@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/internal/live"
 	"github.com/viplab/viplab/lab/traffic"
 )
@@ -74,56 +73,11 @@ func printTraced(w io.Writer, t *live.Traced, asJSON bool) error {
 		if err := e.Encode(t); err != nil {
 			return err
 		}
-	} else if err := printTracedText(w, t); err != nil {
+	} else if err := t.Print(w); err != nil {
 		return err
 	}
 	if t.Outcome != traffic.Reply.String() && t.Outcome != traffic.Garbled.String() {
 		return exitCode(1)
-	}
-	return nil
-}
-
-func printTracedText(w io.Writer, t *live.Traced) error {
-	fmt.Fprintf(w, "%s %s -> %s %s/%s\n%s\n\n", t.From, t.Source, t.To, t.Address, t.Proto, t.Verdict)
-	if err := printWalk(w, t.Walk); err != nil {
-		return err
-	}
-	if t.Relayed != nil {
-		fmt.Fprintf(w, "\nThe connection of the relay\n\n")
-		if err := printWalk(w, t.Relayed); err != nil {
-			return err
-		}
-	}
-	for i, l := range t.Losses {
-		if i == 0 {
-			fmt.Fprintf(w, "\nDropped by the kernel meanwhile, packets of all senders\n")
-		}
-		fmt.Fprintf(w, "  %s  %s %d: %s\n", l.Place, l.Counter, l.Packets, l.Why)
-	}
-	if len(t.Flows) > 0 {
-		fmt.Fprintf(w, "\nConnection tracking\n")
-	}
-	for _, f := range t.Flows {
-		fmt.Fprintf(w, "  %s  %s\n", f.Node, f.Flow)
-	}
-	if t.Reply == nil {
-		return nil
-	}
-	if len(t.Reply.Steps) == 0 {
-		fmt.Fprintln(w, "\nNo TCP segment answered.")
-		return nil
-	}
-	fmt.Fprintf(w, "\nThe answer\n\n")
-	return printWalk(w, t.Reply)
-}
-
-// printWalk prints a walk and what ended it.
-func printWalk(w io.Writer, walk *trace.Walk) error {
-	if err := walk.Print(w); err != nil {
-		return err
-	}
-	if s := walk.Dropped(); s != nil {
-		fmt.Fprintf(w, "\nDropped on %s by: %s\n", s.Place, s)
 	}
 	return nil
 }

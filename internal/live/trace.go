@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
@@ -14,8 +13,6 @@ import (
 	"github.com/viplab/viplab/internal/live/control"
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab"
-	"github.com/viplab/viplab/lab/netns"
-	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/traffic"
 )
 
@@ -29,32 +26,7 @@ type TraceArgs struct {
 }
 
 // Traced is what became of a packet.
-type Traced struct {
-	From    string         `json:"from"`
-	To      string         `json:"to"`
-	Proto   string         `json:"proto"`
-	Source  netip.AddrPort `json:"source"`
-	Address netip.AddrPort `json:"address"`
-	Outcome string         `json:"outcome"`
-	// Verdict is the outcome with what is known of the server.
-	Verdict string      `json:"verdict"`
-	Walk    *trace.Walk `json:"walk"`
-	Reply   *trace.Walk `json:"reply,omitempty"`
-	// Relayed is the connection that a relay on a node has made to the server, nil if there was none.
-	Relayed *trace.Walk `json:"relayed,omitempty"`
-	// Flows are the entries of connection tracking that the packet has made or used.
-	Flows []TracedFlow `json:"flows,omitempty"`
-	// Losses are packets that the kernel has dropped meanwhile, if there was no answer.
-	Losses []trace.Loss `json:"losses,omitempty"`
-	// Names are those of the addresses in the walk.
-	Names map[netip.Addr]string `json:"names,omitempty"`
-}
-
-// TracedFlow is an entry of a node's connection tracking.
-type TracedFlow struct {
-	Node string `json:"node"`
-	Flow string `json:"flow"`
-}
+type Traced = trace.Traced
 
 func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	var args TraceArgs
@@ -75,7 +47,8 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	if err := l.standing.Settle(ctx); err != nil {
 		fmt.Fprintf(call.Stderr, "the programs on the nodes have not converged: %v\n", err)
 	}
-	tracer, err := l.tracer(ctx, p, args.Reply)
+	network := l.traceable(ctx)
+	tracer, err := network.Start(ctx, lab.FamilyOf(p.To.Addr()), trace.Select{Proto: p.Proto, Reply: args.Reply}, p.From)
 	if err != nil {
 		return nil, err
 	}
@@ -83,27 +56,9 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	if err := errors.Join(tracer.End(ctx), answer.Fault); err != nil {
 		return nil, err
 	}
-	names := l.names()
-	r := &Traced{
-		From: p.From.Name(), To: to.name, Proto: p.Proto, Source: answer.Source, Address: p.To,
-		Outcome: answer.Outcome.String(), Verdict: verdict(answer, names),
-	}
-	if r.Walk, err = tracer.Walk(r.From, p.Proto, answer.Source, p.To); err != nil {
-		return nil, err
-	}
-	if args.Reply {
-		if r.Reply, err = tracer.Reply(r.From, p.Proto, answer.Source, p.To); err != nil {
-			return nil, err
-		}
-	}
-	if answer.Outcome == traffic.Reply {
-		r.Relayed = tracer.Relayed(r.Walk, answer.Peer, answer.Local)
-	} else {
-		r.Losses = tracer.Losses()
-	}
-	r.name(names)
-	r.Flows, err = l.tracedFlows(ctx, r)
-	return r, err
+	return network.Traced(ctx, tracer, trace.Exchange{
+		Probe: p, To: to.name, Answer: answer, Verdict: verdict(answer, network.Names), Reply: args.Reply,
+	})
 }
 
 // silenceLimit is how long a trace waits for an answer where the fences do not prove silence: what drops the packet may
@@ -121,79 +76,16 @@ func request(ctx context.Context, p traffic.Probe) traffic.Answer {
 	return answer
 }
 
-// tracer starts to record on all nodes, on the router and at the sender.
-func (l *Lab) tracer(ctx context.Context, p traffic.Probe, reply bool) (*trace.Tracer, error) {
-	network := l.standing.Cluster().Lab()
-	var nodes []*netns.NS
-	others := []*netns.NS{network.Router().NS}
-	isNode := false
-	for _, n := range network.Nodes() {
-		nodes = append(nodes, n.NS)
-		isNode = isNode || n.NS == p.From
-	}
-	if !isNode && p.From != network.Router().NS {
-		others = append(others, p.From)
-	}
-	family := ipFamilies[lab.FamilyOf(p.To.Addr())]
-	return trace.Start(ctx, nodes, others, family, trace.Select{Proto: p.Proto, Reply: reply},
-		func(ns *netns.NS) (*ruleset.Ruleset, error) {
-			r, err := ruleset.Read(ctx, ns)
-			if err != nil {
-				return nil, err
-			}
-			book, err := l.book(ctx, ns.Name())
+// traceable returns the lab for traces.
+func (l *Lab) traceable(ctx context.Context) trace.Lab {
+	return trace.Lab{
+		Lab: l.standing.Cluster().Lab(), Names: l.names(), Conntrack: l.standing.Conntrack,
+		Annotate: func(node string, r *ruleset.Ruleset) error {
+			book, err := l.book(ctx, node)
 			if err == nil {
 				book.All(r)
 			}
-			return r, err
-		})
-}
-
-// name keeps the names of the addresses that the packet had.
-func (r *Traced) name(names map[netip.Addr]string) {
-	r.Names = map[netip.Addr]string{}
-	for _, t := range r.tuples() {
-		for _, a := range []netip.Addr{t.Src.Addr(), t.Dst.Addr()} {
-			if names[a] != "" {
-				r.Names[a] = names[a]
-			}
-		}
+			return err
+		},
 	}
-}
-
-// tuples returns what the packets looked like.
-func (r *Traced) tuples() []trace.Tuple {
-	all := []trace.Tuple{{Src: r.Source, Dst: r.Address}}
-	for _, w := range []*trace.Walk{r.Walk, r.Relayed, r.Reply} {
-		if w == nil {
-			continue
-		}
-		for _, s := range w.Steps {
-			if s.After != nil {
-				all = append(all, *s.After)
-			}
-		}
-	}
-	return all
-}
-
-// tracedFlows returns the entries of connection tracking of all nodes whose first packet looked like the traced one.
-func (l *Lab) tracedFlows(ctx context.Context, r *Traced) ([]TracedFlow, error) {
-	known := map[observe.Tuple]bool{}
-	for _, t := range r.tuples() {
-		known[observe.Tuple{Src: t.Src, Dst: t.Dst}] = true
-	}
-	var all []TracedFlow
-	for _, n := range l.standing.Cluster().Lab().Nodes() {
-		flows, err := l.standing.Conntrack(n.Name()).Flows(ctx, func(f observe.Flow) bool {
-			return f.Proto == r.Proto && known[f.Orig]
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range flows {
-			all = append(all, TracedFlow{n.Name(), f.String()})
-		}
-	}
-	return all, nil
 }

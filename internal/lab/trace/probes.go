@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -61,22 +62,41 @@ func probesFor(rules *ruleset.Ruleset, family string) []probe {
 type Select struct {
 	Proto string // "tcp", "udp", "icmp" or "icmpv6"
 	Reply bool   // the packets that answer, too
+	// Sources are the addresses that the packets may come from, before and after translation. Empty means all. Others
+	// that share the nodes are then kept from the trace by the kernel, not only by what is told apart later.
+	Sources []netip.Addr
+}
+
+// from returns an nftables expression of packets with one of the sources, or, of answers, with one as the destination.
+func (s Select) from(side string) string {
+	if len(s.Sources) == 0 {
+		return ""
+	}
+	protocol := "ip"
+	if s.Sources[0].Is6() {
+		protocol = "ip6"
+	}
+	var texts []string
+	for _, a := range s.Sources {
+		texts = append(texts, a.String())
+	}
+	return fmt.Sprintf("%s %s { %s } ", protocol, side, strings.Join(texts, ", "))
 }
 
 // matches returns nftables expressions of the packets.
 func (s Select) matches() []string {
 	switch s.Proto {
 	case "tcp":
-		matches := []string{"tcp flags & (fin | syn | rst | ack) == syn"}
+		matches := []string{s.from("saddr") + "tcp flags & (fin | syn | rst | ack) == syn"}
 		if s.Reply {
-			matches = append(matches, "tcp flags & (fin | syn | rst | ack) == syn | ack",
-				"tcp flags & rst == rst")
+			matches = append(matches, s.from("daddr")+"tcp flags & (fin | syn | rst | ack) == syn | ack",
+				s.from("daddr")+"tcp flags & rst == rst")
 		}
 		return matches
 	case "udp":
-		return []string{"meta l4proto udp"}
+		return []string{s.from("saddr") + "meta l4proto udp"}
 	}
-	return []string{"meta l4proto { icmp, icmpv6 }"}
+	return []string{s.from("saddr") + "meta l4proto { icmp, icmpv6 }"}
 }
 
 // script returns what makes the probes.

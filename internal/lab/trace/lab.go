@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/viplab/viplab/internal/lab/ruleset"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/traffic"
+)
+
+// Lab is a lab whose packets can be traced.
+type Lab struct {
+	*lab.Lab
+	// Names are those of addresses.
+	Names map[netip.Addr]string
+	// Conntrack returns the table of connection tracking of a node.
+	Conntrack func(node string) *observe.Conntrack
+	// Annotate adds to the rules of a node what they are about. Nil adds nothing.
+	Annotate func(node string, r *ruleset.Ruleset) error
+}
+
+// Start starts a Tracer for packets of one IP family on all nodes, on the router and at the senders.
+func (l Lab) Start(ctx context.Context, f lab.Family, s Select, senders ...*netns.NS) (*Tracer, error) {
+	var nodes []*netns.NS
+	for _, n := range l.Nodes() {
+		nodes = append(nodes, n.NS)
+	}
+	others := []*netns.NS{l.Router().NS}
+	for _, ns := range senders {
+		if !slices.Contains(nodes, ns) && !slices.Contains(others, ns) {
+			others = append(others, ns)
+		}
+	}
+	family := ruleset.IP
+	if f == lab.V6 {
+		family = ruleset.IP6
+	}
+	return Start(ctx, nodes, others, family, s, func(ns *netns.NS) (*ruleset.Ruleset, error) {
+		r, err := ruleset.Read(ctx, ns)
+		if err == nil && l.Annotate != nil {
+			err = l.Annotate(ns.Name(), r)
+		}
+		return r, err
+	})
+}
+
+// Exchange is a request that was sent while a Tracer recorded.
+type Exchange struct {
+	Probe  traffic.Probe
+	Answer traffic.Answer
+	// To names the destination, and Verdict is the outcome with what is known of the server.
+	To, Verdict string
+	// Reply means to follow the packet that answers, too. The Tracer must have selected it.
+	Reply bool
+}
+
+// Traced returns what became of a request. The Tracer has ended.
+func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error) {
+	r := &Traced{
+		From: x.Probe.From.Name(), To: x.To, Proto: x.Probe.Proto, Source: x.Answer.Source, Address: x.Probe.To,
+		Outcome: x.Answer.Outcome.String(), Verdict: x.Verdict,
+	}
+	var err error
+	if r.Walk, err = t.Walk(r.From, r.Proto, r.Source, r.Address); err != nil {
+		return nil, err
+	}
+	if x.Reply {
+		if r.Reply, err = t.Reply(r.From, r.Proto, r.Source, r.Address); err != nil {
+			return nil, err
+		}
+	}
+	if x.Answer.Outcome == traffic.Reply {
+		r.Relayed = t.Relayed(r.Walk, x.Answer.Peer, x.Answer.Local)
+	} else {
+		r.Losses = t.Losses()
+	}
+	r.name(l.Names)
+	r.Flows, err = l.flows(ctx, r)
+	return r, err
+}
+
+// flows returns the entries of connection tracking of all nodes whose first packet looked like the traced one.
+func (l Lab) flows(ctx context.Context, r *Traced) ([]Flow, error) {
+	known := map[observe.Tuple]bool{}
+	for _, t := range r.tuples() {
+		known[observe.Tuple{Src: t.Src, Dst: t.Dst}] = true
+	}
+	var all []Flow
+	for _, n := range l.Nodes() {
+		flows, err := l.Conntrack(n.Name()).Flows(ctx, func(f observe.Flow) bool {
+			return f.Proto == r.Proto && known[f.Orig]
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range flows {
+			all = append(all, Flow{n.Name(), f.String()})
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// Traced is what became of a request and of its first packet.
+type Traced struct {
+	From    string         `json:"from"`
+	To      string         `json:"to"`
+	Proto   string         `json:"proto"`
+	Source  netip.AddrPort `json:"source"`
+	Address netip.AddrPort `json:"address"`
+	Outcome string         `json:"outcome"`
+	// Verdict is the outcome with what is known of the server.
+	Verdict string `json:"verdict"`
+	Walk    *Walk  `json:"walk"`
+	Reply   *Walk  `json:"reply,omitempty"`
+	// Relayed is the connection that a relay on a node has made to the server, nil if there was none.
+	Relayed *Walk `json:"relayed,omitempty"`
+	// Flows are the entries of connection tracking that the packet has made or used.
+	Flows []Flow `json:"flows,omitempty"`
+	// Losses are packets that the kernel has dropped meanwhile, if there was no answer.
+	Losses []Loss `json:"losses,omitempty"`
+	// Names are those of the addresses in the walk.
+	Names map[netip.Addr]string `json:"names,omitempty"`
+}
+
+// Flow is an entry of a node's connection tracking.
+type Flow struct {
+	Node string `json:"node"`
+	Flow string `json:"flow"`
+}
+
+// tuples returns what the packets looked like.
+func (t *Traced) tuples() []Tuple {
+	all := []Tuple{{Src: t.Source, Dst: t.Address}}
+	for _, w := range []*Walk{t.Walk, t.Relayed, t.Reply} {
+		if w == nil {
+			continue
+		}
+		for _, s := range w.Steps {
+			if s.After != nil {
+				all = append(all, *s.After)
+			}
+		}
+	}
+	return all
+}
+
+// name keeps the names of the addresses that the packets had.
+func (t *Traced) name(names map[netip.Addr]string) {
+	t.Names = map[netip.Addr]string{}
+	for _, tuple := range t.tuples() {
+		for _, a := range []netip.Addr{tuple.Src.Addr(), tuple.Dst.Addr()} {
+			if names[a] != "" {
+				t.Names[a] = names[a]
+			}
+		}
+	}
+}
+
+// Print writes a trace as text.
+func (t *Traced) Print(w io.Writer) error {
+	fmt.Fprintf(w, "%s %s -> %s %s/%s\n%s\n\n", t.From, t.Source, t.To, t.Address, t.Proto, t.Verdict)
+	if err := t.Walk.printWithEnd(w); err != nil {
+		return err
+	}
+	if t.Relayed != nil {
+		fmt.Fprintf(w, "\nThe connection of the relay\n\n")
+		if err := t.Relayed.printWithEnd(w); err != nil {
+			return err
+		}
+	}
+	for i, l := range t.Losses {
+		if i == 0 {
+			fmt.Fprintf(w, "\nDropped by the kernel meanwhile, packets of all senders\n")
+		}
+		fmt.Fprintf(w, "  %s  %s %d: %s\n", l.Place, l.Counter, l.Packets, l.Why)
+	}
+	if len(t.Flows) > 0 {
+		fmt.Fprintf(w, "\nConnection tracking\n")
+	}
+	for _, f := range t.Flows {
+		fmt.Fprintf(w, "  %s  %s\n", f.Node, f.Flow)
+	}
+	if t.Reply == nil {
+		return nil
+	}
+	if len(t.Reply.Steps) == 0 {
+		fmt.Fprintln(w, "\nNo TCP segment answered.")
+		return nil
+	}
+	fmt.Fprintf(w, "\nThe answer\n\n")
+	return t.Reply.printWithEnd(w)
+}
+
+// printWithEnd prints a walk and what ended it.
+func (w *Walk) printWithEnd(out io.Writer) error {
+	if err := w.Print(out); err != nil {
+		return err
+	}
+	if s := w.Dropped(); s != nil {
+		fmt.Fprintf(out, "\nDropped on %s by: %s\n", s.Place, s)
+	}
+	return nil
+}
