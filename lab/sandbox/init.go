@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/viplab/viplab/internal/lab/rundir"
 )
 
 // runInit returns process 1 of the sandbox: it sets up the mounts and the loopback, starts the program, and reaps
@@ -111,13 +113,14 @@ func protectSys() error {
 	return unix.MountSetattr(unix.AT_FDCWD, "/sys", 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
-// mountRun covers the machine's /run, with its sockets, locks and named namespaces, with an empty one.
+// mountRun covers the machine's /run, with its sockets, locks and named namespaces, with an empty one. Of a working
+// directory below /run, only that stays visible.
 func mountRun() error {
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+	if err := rundir.Cover(); err != nil {
 		return err
 	}
 	for _, dir := range []string{"/run/netns", "/run/lock", StateDir} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -57,6 +58,22 @@ func mustFind(t *testing.T, program string) string {
 		t.Skipf("%s is not installed", program)
 	}
 	return path
+}
+
+// A program in a working directory below /run finds its files there, and nothing else of the machine's /run.
+func TestAWorkingDirectoryBelowRun(t *testing.T) {
+	const here, other = "/run/media/project/my-proxy", "/run/media/other"
+	t.Cleanup(func() { os.RemoveAll("/run/media") })
+	for _, path := range []string{here, other} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := helper(t, "run", here, other)
+	cmd.Dir = filepath.Dir(here)
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != here+"\n" {
+		t.Errorf("the program sees %q, %v, want %s", out, err, here)
+	}
 }
 
 func TestTheWorldInside(t *testing.T) {

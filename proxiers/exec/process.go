@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/viplab/viplab/internal/lab/rundir"
 	"github.com/viplab/viplab/internal/machine"
 	"github.com/viplab/viplab/lab/netns"
 )
@@ -94,38 +95,16 @@ func pipe() (r, w *os.File, err error) {
 // and sockets there, and a /sys with the node's own devices. The folder stays visible. As in the sandbox, /sys is
 // read-only: a node must not change what lies outside of namespaces, such as the size of the machine's conntrack table.
 func mountNode(folder string) error {
-	if err := coverRun(folder); err != nil {
+	if err := rundir.Cover(folder); err != nil {
+		return fmt.Errorf("cover /run: %w", err)
+	}
+	if err := os.MkdirAll("/run/lock", 0o755); err != nil {
 		return err
 	}
 	const flags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := unix.Mount("sysfs", "/sys", "sysfs", flags, "")
 	if err != nil && !errors.Is(err, unix.EPERM) { // refused if a container engine masks parts of /sys
 		return fmt.Errorf("mount sysfs on /sys: %w", err)
-	}
-	return nil
-}
-
-// coverRun mounts an empty folder over /run. If the folder lies below /run, coverRun mounts it again at its place.
-func coverRun(folder string) error {
-	fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", folder, err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Mount("tmpfs", "/run", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
-		return fmt.Errorf("mount tmpfs on /run: %w", err)
-	}
-	if err := os.Mkdir("/run/lock", 0o755); err != nil {
-		return err
-	}
-	if _, err := os.Stat(folder); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mount(fmt.Sprintf("/proc/thread-self/fd/%d", fd), folder, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind %s: %w", folder, err)
 	}
 	return nil
 }
