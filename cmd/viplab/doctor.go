@@ -21,15 +21,26 @@ import (
 func newDoctor() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "doctor",
+		Use:   "doctor [FEATURE...]",
 		Short: "Show what this machine can do, by trying it in namespaces of its own",
 		Long: `doctor tries each thing that a lab needs in a throwaway network namespace. It prints what is missing,
-which feature needs it, and what to do about it.
+which feature needs it, and what to do about it. With names of features, it tries only those.
 
-Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1 if not.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, write := diagnose(cmd.Context()), diagnosis.writeTable
+Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, or if all features of the command line
+work, 1 if not.`,
+		Example: `  viplab doctor
+  viplab doctor ip_vs ipvsadm`,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			names := each(kernel.Probes(), func(p kernel.Probe) string { return string(p.Feature) })
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			probes, err := chosen(args)
+			if err != nil {
+				return err
+			}
+			d, write := diagnose(cmd.Context(), probes), diagnosis.writeTable
+			d.chosen = len(args) > 0
 			if asJSON {
 				write = diagnosis.writeJSON
 			}
@@ -43,25 +54,37 @@ Exit code: 0 if "viplab conform" can judge the built-in iptables proxier here, 1
 	return cmd
 }
 
+// chosen returns the probes of the named features, each required, or all probes.
+func chosen(features []string) ([]kernel.Probe, error) {
+	if len(features) == 0 {
+		return kernel.Probes(), nil
+	}
+	probes, err := kernel.Named(each(features, func(f string) kernel.Feature { return kernel.Feature(f) })...)
+	for i := range probes {
+		probes[i].Required = true
+	}
+	return probes, err
+}
+
 type diagnosis struct {
 	Kernel   string           `json:"kernel"`
 	Rootless bool             `json:"rootless"`
-	Ready    bool             `json:"ready"` // the main job can run here
+	Ready    bool             `json:"ready"` // what is required works
 	InVM     []string         `json:"in_vm"` // what needs the virtual machine, because this kernel lacks it
 	Findings []kernel.Finding `json:"findings"`
+	chosen   bool             // the command line names the features
 }
 
-// diagnose enters a sandbox and checks it. If there is no sandbox, it can only look for programs.
-func diagnose(ctx context.Context) diagnosis {
+// diagnose enters a sandbox and tries the probes there. If there is no sandbox, it can only look for programs.
+func diagnose(ctx context.Context, probes []kernel.Probe) diagnosis {
 	home := kernel.Finding{Feature: "sandbox", For: "everything", Required: true, Status: kernel.Has}
-	probes := kernel.Probes()
 	if err := sandbox.Enter(); err != nil {
 		home.Status, home.Detail = kernel.Lacks, err.Error()
 		if refusal := (*sandbox.UnavailableError)(nil); errors.As(err, &refusal) {
 			home.Detail = fmt.Sprintf("%s: %v: %s", refusal.Step, refusal.Err, refusal.Cause)
 			home.Cure = refusal.Cure
 		}
-		probes = kernel.Programs()
+		probes = kernel.Programs(probes)
 	}
 	d := diagnosis{
 		Kernel: kernelRelease(), Rootless: sandbox.Rootless(),
@@ -139,7 +162,12 @@ func (d diagnosis) writeTable(w io.Writer) error {
 		fmt.Fprintf(w, "\nNot here, but in the virtual machine (scripts/vm): %s.\n", strings.Join(d.InVM, "; "))
 	}
 	verdict := "The built-in iptables proxier can be judged here: viplab conform"
-	if !d.Ready {
+	switch {
+	case d.chosen && d.Ready:
+		verdict = "All of it works here"
+	case d.chosen:
+		verdict = "What is marked ! is missing"
+	case !d.Ready:
 		verdict = "The built-in iptables proxier cannot be judged here: what is marked ! is missing"
 	}
 	_, err := fmt.Fprintf(w, "\n%s.\n", verdict)

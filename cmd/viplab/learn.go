@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/viplab/viplab/internal/lab/kernel"
 	"github.com/viplab/viplab/internal/lessons"
 	"github.com/viplab/viplab/internal/lessons/course"
 	"github.com/viplab/viplab/internal/live"
@@ -47,7 +48,7 @@ func newLearn() *cobra.Command {
 the result with packets, and ends the lab after the last step. It remembers how far you have come.
 
 -f runs a lesson of your own: docs/lessons/writing.md says how to write one. --check runs lessons as a test and prints
-what differs from the recorded output.
+what differs from the recorded output. It leaves out a lesson that needs what this machine lacks, and says so.
 
 Exit code: 0, or 1 if --check finds a difference.`,
 		Example: `  viplab learn
@@ -100,7 +101,7 @@ func (f *learnFlags) run(cmd *cobra.Command, name string) error {
 	case len(list) > 1 && (name != "" || f.page || f.restart):
 		return errors.New("want the name of one lesson")
 	case name == "" && f.folder == "":
-		return f.list(cmd.OutOrStdout(), list)
+		return f.list(ctx, cmd.OutOrStdout(), list)
 	}
 	return f.teach(ctx, cmd.OutOrStdout(), list[0])
 }
@@ -160,35 +161,50 @@ func (f *learnFlags) key(l *lessons.Lesson) string {
 }
 
 // list prints the lessons and how far the learner has come.
-func (f *learnFlags) list(w io.Writer, all []*lessons.Lesson) error {
+func (f *learnFlags) list(ctx context.Context, w io.Writer, all []*lessons.Lesson) error {
 	progress, err := lessons.ReadProgress()
+	if err != nil {
+		return err
+	}
+	d, err := needsOf(ctx, all)
 	if err != nil {
 		return err
 	}
 	if f.output == "json" {
 		type entry struct {
-			Name     string `json:"name"`
-			Title    string `json:"title"`
-			Steps    int    `json:"steps"`
-			Done     int    `json:"done"`
-			Finished bool   `json:"finished"`
+			Name     string           `json:"name"`
+			Title    string           `json:"title"`
+			Steps    int              `json:"steps"`
+			Done     int              `json:"done"`
+			Finished bool             `json:"finished"`
+			Needs    []kernel.Feature `json:"needs,omitempty"`
+			Missing  []kernel.Finding `json:"missing,omitempty"` // of the needs
 		}
 		return printJSON(w, each(all, func(l *lessons.Lesson) entry {
 			p := progress[f.key(l)]
-			return entry{l.Name, l.Text(f.lang()).Title, len(l.Steps), p.Steps, p.Finished}
+			return entry{l.Name, l.Text(f.lang()).Title, len(l.Steps), p.Steps, p.Finished, l.Needs, d.missing(l).Findings}
 		}))
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "LESSON\tSTEPS\tDONE\tTITLE")
+	var notes []string
 	for _, l := range all {
 		p := progress[f.key(l)]
 		done := fmt.Sprint(p.Steps)
 		if p.Finished {
 			done = "all"
 		}
+		if lacks := d.missing(l); len(lacks.Findings) > 0 {
+			done = "-"
+			notes = append(notes, fmt.Sprintf(say(f.lang(), "unavailable"), l.Name, lacks.features()))
+		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", l.Name, len(l.Steps), done, l.Text(f.lang()).Title)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || len(notes) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
+	return err
 }
 
 func printJSON(w io.Writer, value any) error {

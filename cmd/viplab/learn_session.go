@@ -46,6 +46,13 @@ func (f *learnFlags) teach(ctx context.Context, w io.Writer, l *lessons.Lesson) 
 	if f.restart || reached.Steps >= len(l.Steps) {
 		reached.Steps = 0
 	}
+	d, err := needsOf(ctx, []*lessons.Lesson{l})
+	if err != nil {
+		return err
+	}
+	if d = d.missing(l); len(d.Findings) > 0 {
+		return d.refusal(l, f.lang())
+	}
 	s := &session{lesson: l, lang: f.lang(), w: w, colour: isTerminal(w), read: lineReader(w)}
 	folder, err := s.begin(ctx, w, reached.Steps, f.restart)
 	if err != nil {
@@ -228,21 +235,31 @@ var sayings = map[string]map[string]string{
 		"starting": "Starting the lab %s.",
 		"keys": "Type each command, or press Enter to have it typed. Any other command runs too. " +
 			"`hint` helps, `skip` goes on, `quit` leaves.",
-		"exercise": "**Your turn.** Find the command. Enter gives a hint.",
-		"met":      "**Checked with packets: right.**",
-		"unmet":    "Not yet. The check:",
-		"left":     "The lab %[1]s stays, and the lesson goes on here next time. \"viplab down %[1]s\" ends the lab.",
-		"finished": "The lesson is done. The lab %s ends.",
+		"exercise":    "**Your turn.** Find the command. Enter gives a hint.",
+		"met":         "**Checked with packets: right.**",
+		"unmet":       "Not yet. The check:",
+		"left":        "The lab %[1]s stays, and the lesson goes on here next time. \"viplab down %[1]s\" ends the lab.",
+		"finished":    "The lesson is done. The lab %s ends.",
+		"lacking":     "The lesson %s needs what this machine lacks:",
+		"remedies":    "What to do:",
+		"elsewhere":   "Or take a virtual machine: scripts/vm --kernel 6.12, and there viplab learn %s",
+		"unavailable": "%s cannot start here: this machine lacks %s. \"viplab learn\" with its name says what to do.",
+		"readable":    "To read the lesson without a lab: viplab learn %s --page",
 	},
 	"ko": {
 		"starting": "랩 %s을(를) 시작합니다.",
 		"keys": "명령을 직접 입력하거나 Enter를 눌러 실행하세요. 다른 명령도 실행할 수 있습니다. " +
 			"`hint`는 힌트, `skip`은 건너뛰기, `quit`은 나가기입니다.",
-		"exercise": "**직접 해 보세요.** 알맞은 명령을 찾으세요. Enter를 누르면 힌트가 나옵니다.",
-		"met":      "**패킷으로 확인했습니다. 맞습니다.**",
-		"unmet":    "아직 아닙니다. 확인 결과:",
-		"left":     "랩 %[1]s은(는) 그대로 남아 있고, 다음에 여기서 이어집니다. 랩을 끝내려면: \"viplab down %[1]s\"",
-		"finished": "레슨을 마쳤습니다. 랩 %s을(를) 끝냅니다.",
+		"exercise":    "**직접 해 보세요.** 알맞은 명령을 찾으세요. Enter를 누르면 힌트가 나옵니다.",
+		"met":         "**패킷으로 확인했습니다. 맞습니다.**",
+		"unmet":       "아직 아닙니다. 확인 결과:",
+		"left":        "랩 %[1]s은(는) 그대로 남아 있고, 다음에 여기서 이어집니다. 랩을 끝내려면: \"viplab down %[1]s\"",
+		"finished":    "레슨을 마쳤습니다. 랩 %s을(를) 끝냅니다.",
+		"lacking":     "레슨 %s에 필요한 것이 이 머신에 없습니다.",
+		"remedies":    "해결 방법:",
+		"elsewhere":   "또는 가상 머신을 쓰세요. scripts/vm --kernel 6.12 를 실행하고 그 안에서: viplab learn %s",
+		"unavailable": "%s은(는) 여기서 시작할 수 없습니다. 이 머신에 없는 것: %s. 이름을 붙여 \"viplab learn\"을 실행하면 방법을 알려 줍니다.",
+		"readable":    "랩 없이 읽기만 하려면: viplab learn %s --page",
 	},
 }
 

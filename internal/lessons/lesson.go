@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
+	"github.com/viplab/viplab/internal/lab/kernel"
 	"github.com/viplab/viplab/internal/live"
 )
 
@@ -36,7 +37,9 @@ type Lesson struct {
 	// Folder is where the files are on this machine. It is empty for a lesson that comes with viplab.
 	Folder string
 	// Lab describes the lab, as a lab.yaml does.
-	Lab   live.File
+	Lab live.File
+	// Needs are the features of the machine without which the lesson cannot run, in the words of viplab doctor.
+	Needs []kernel.Feature
 	Steps []*Step
 	// Texts are those around the steps, by language: en, ko.
 	Texts map[string]*Text
@@ -74,9 +77,10 @@ type Check struct {
 
 // file is a lesson.yaml.
 type file struct {
-	Lab   live.File `yaml:"lab"`
-	Mask  []string  `yaml:"mask"`
-	Steps []*Step   `yaml:"steps"`
+	Lab   live.File        `yaml:"lab"`
+	Needs []kernel.Feature `yaml:"needs"`
+	Mask  []string         `yaml:"mask"`
+	Steps []*Step          `yaml:"steps"`
 }
 
 var (
@@ -130,17 +134,20 @@ func (l *Lesson) decode(source string, text []byte) error {
 		for _, e := range wrong.Errors {
 			errs = append(errs, fmt.Errorf("%s: %s", source, inGo.ReplaceAllString(e, "")))
 		}
-		return fmt.Errorf("%w\n(a lesson has: lab, mask, steps; a step: id, run, exercise, check, mask, unordered; lab has "+
-			"the fields of a lab.yaml; see docs/lessons/writing.md)", errors.Join(errs...))
+		return fmt.Errorf("%w\n(a lesson has: lab, needs, mask, steps; a step: id, run, exercise, check, mask, unordered; "+
+			"lab has the fields of a lab.yaml; see docs/lessons/writing.md)", errors.Join(errs...))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %s", source, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	l.Lab, l.Steps = f.Lab, f.Steps
+	l.Lab, l.Needs, l.Steps = f.Lab, f.Needs, f.Steps
 	for _, p := range number.FindAllString(string(text), -1) {
 		l.ports[p] = true
 	}
 	errs := []error{l.checkSteps(source, string(text), f.Mask)}
+	if _, err := kernel.Named(f.Needs...); err != nil {
+		errs = append(errs, fmt.Errorf("%s: needs: %w (see viplab doctor)", source, err))
+	}
 	for _, m := range f.Lab.Manifests {
 		manifest, err := fs.ReadFile(l.Files, m)
 		if err != nil {

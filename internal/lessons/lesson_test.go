@@ -80,6 +80,7 @@ func TestMistakes(t *testing.T) {
 		{strings.Split(twoSteps, "    check:")[0], english, "lesson.yaml:6: step 2: an exercise wants a check"},
 		{change(twoSteps, "lab: {", "lab: {manifests: [no.yaml], "), english, "lab.manifests: open no.yaml"},
 		{"steps: []", english, "there are no steps"},
+		{"needs: [ip_vs, flux]\n" + twoSteps, english, `mine/lesson.yaml: needs: unknown feature "flux": there are network`},
 		{twoSteps, "", "there is no text: want en.md"},
 		{twoSteps, change(english, "# A", "A"), "mine/en.md:1: there is no title"},
 		{twoSteps, change(english, "{{step pods}}", "{{step podz}}"), `mine/en.md:5: lesson.yaml has no step "podz"`},

@@ -35,6 +35,12 @@ func (s Status) String() string { return [...]string{"unknown", "no", "yes"}[s] 
 // MarshalText makes the status a word in JSON.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
+// UnmarshalText reverses MarshalText. Any other word is Unknown.
+func (s *Status) UnmarshalText(text []byte) error {
+	*s = map[string]Status{"no": Lacks, "yes": Has}[string(text)]
+	return nil
+}
+
 // Feature names what is probed.
 type Feature string
 
@@ -84,9 +90,27 @@ func lacking(err error) error {
 	return err
 }
 
-// Programs returns the probes that make nothing, and so can be run outside a sandbox.
-func Programs() []Probe {
-	return slices.DeleteFunc(Probes(), func(p Probe) bool { return !p.bare })
+// Named returns the probes of features, in the order of Probes. A name that is none of theirs is an error.
+func Named(features ...Feature) ([]Probe, error) {
+	var known []string
+	var found []Probe
+	for _, p := range Probes() {
+		known = append(known, string(p.Feature))
+		if slices.Contains(features, p.Feature) {
+			found = append(found, p)
+		}
+	}
+	for _, f := range features {
+		if !slices.Contains(known, string(f)) {
+			return nil, fmt.Errorf("unknown feature %q: there are %s", f, strings.Join(known, ", "))
+		}
+	}
+	return found, nil
+}
+
+// Programs returns those of some probes that make nothing, and so can be run outside a sandbox.
+func Programs(probes []Probe) []Probe {
+	return slices.DeleteFunc(slices.Clone(probes), func(p Probe) bool { return !p.bare })
 }
 
 // Examine asks questions, several at once. Findings are in the order of the probes.

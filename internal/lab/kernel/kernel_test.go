@@ -85,7 +85,7 @@ func TestAnswers(t *testing.T) {
 func TestNoProgramsAtAll(t *testing.T) {
 	t.Setenv("PATH", "")
 	findings := Examine(t.Context(), Probes())
-	for _, p := range Programs() {
+	for _, p := range Programs(Probes()) {
 		if p.Package == "" {
 			continue
 		}
