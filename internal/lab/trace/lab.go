@@ -80,9 +80,28 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	} else {
 		r.Losses = t.Losses()
 	}
+	r.finish(x.Answer.Outcome)
+	r.Chains = t.chains(r.Walks())
+	if r.Places, err = Places(l.spaces(x.Probe.From)); err != nil {
+		return nil, err
+	}
 	r.name(l.Names)
 	r.Flows, err = l.flows(ctx, r)
 	return r, err
+}
+
+// spaces returns the machines of the network, the switch between them, and the pod that sends, if one does.
+func (l Lab) spaces(from *netns.NS) []Space {
+	spaces := []Space{
+		{NS: l.Underlay(), Kind: "switch"}, {NS: l.Router().NS, Kind: "router"}, {NS: l.Client().NS, Kind: "client"},
+	}
+	for _, n := range l.Nodes() {
+		spaces = append(spaces, Space{NS: n.NS, Kind: "node"})
+	}
+	if p := l.Pod(from.Name()); p != nil {
+		spaces = append(spaces, Space{NS: p.NS, Kind: "pod", Node: p.Node().Name()})
+	}
+	return spaces
 }
 
 // flows returns the entries of connection tracking of all nodes whose first packet looked like the traced one.
@@ -100,7 +119,7 @@ func (l Lab) flows(ctx context.Context, r *Traced) ([]Flow, error) {
 			return nil, err
 		}
 		for _, f := range flows {
-			all = append(all, Flow{n.Name(), f.String()})
+			all = append(all, Flow{Node: n.Name(), Flow: f.String()})
 		}
 	}
 	return all, nil

@@ -23,32 +23,27 @@ func (p *spot) steps(k key) (steps []Step, start Tuple, ttl uint8) {
 	default:
 		return nil, start, 0
 	}
-	steps = appendSteps(steps, in)
-	b := builder{spot: p, now: start, steps: steps}
+	b := builder{spot: p, now: start}
+	b.pass(in)
 	arriving := true
 	for _, e := range events {
 		if arriving && e.hook != "prerouting" {
-			b.steps, arriving = appendSteps(b.steps, bridged), false
+			b.pass(bridged)
+			arriving = false
 		}
 		b.add(e)
 	}
 	if arriving {
-		b.steps = appendSteps(b.steps, bridged)
+		b.pass(bridged)
 	}
-	return appendSteps(b.steps, out), start, ttl
+	b.pass(out)
+	return b.steps, start, ttl
 }
 
 // passage is a packet at a device.
 type passage struct {
 	step  Step
 	tuple Tuple
-}
-
-func appendSteps(steps []Step, more []passage) []Step {
-	for _, m := range more {
-		steps = append(steps, m.step)
-	}
-	return steps
 }
 
 // devices returns where a packet came in, where bridges took it in, which is after prerouting if a bridge calls
@@ -71,7 +66,10 @@ func (p *spot) devices(k key) (in, bridged, out []passage, ttl uint8) {
 		seen[f.Device+direction] = true
 		ttl = max(ttl, inner.TTL)
 		one := passage{
-			Step{Place: p.ns.Name(), Device: f.Device, Direction: direction, Packet: f.Packet.String()},
+			Step{
+				Place: p.ns.Name(), Device: f.Device, Direction: direction, Packet: f.Packet.String(),
+				Outer: outer(f.Packet), Frame: frame(f.Frame),
+			},
 			Tuple{Src: inner.Src, Dst: inner.Dst},
 		}
 		switch {
@@ -84,6 +82,21 @@ func (p *spot) devices(k key) (in, bridged, out []passage, ttl uint8) {
 		}
 	}
 	return in, bridged, out, ttl
+}
+
+// outer returns the headers around the innermost packet.
+func outer(p *observe.Packet) (all []Outer) {
+	for ; p.Inner != nil; p = p.Inner {
+		all = append(all, Outer{p.Proto, p.Src, p.Dst, p.TTL})
+	}
+	return all
+}
+
+// frameBytes is how many bytes of a packet a Frame has: all headers, also those of tunnels, and some of the payload.
+const frameBytes = 256
+
+func frame(f observe.Frame) *Frame {
+	return &Frame{At: f.At, Ethernet: f.Ethernet, Data: f.Data[:min(len(f.Data), frameBytes)], Length: len(f.Data)}
 }
 
 func (p *spot) isBridge(device string) bool {
@@ -105,6 +118,15 @@ type builder struct {
 	last  *event // with a step, since the last probe
 }
 
+// pass adds devices. What the packet has besides its addresses stays.
+func (b *builder) pass(devices []passage) {
+	for _, d := range devices {
+		d.step.Before = d.tuple
+		d.step.Before.Mark, d.step.Before.State = b.now.Mark, b.now.State
+		b.steps = append(b.steps, d.step)
+	}
+}
+
 // add adds the step of an event, and finds which step has changed the packet.
 func (b *builder) add(e event) {
 	next := b.now
@@ -119,6 +141,7 @@ func (b *builder) add(e event) {
 	}
 	b.change(next, e)
 	if e.step != nil {
+		e.step.Before = b.now
 		b.steps = append(b.steps, *e.step)
 		b.last = &e
 		next.Mark = e.mark
@@ -137,7 +160,9 @@ func (b *builder) change(next Tuple, e event) {
 		return
 	}
 	if b.last == nil {
-		b.steps = append(b.steps, b.kernel(e))
+		s := b.kernel(e)
+		s.Before = b.now
+		b.steps = append(b.steps, s)
 	}
 	s := &b.steps[len(b.steps)-1]
 	s.After = &next
@@ -153,7 +178,7 @@ func (b *builder) change(next Tuple, e event) {
 func (b *builder) kernel(e event) Step {
 	s := Step{
 		Place: b.ns.Name(), Hook: e.hook, Priority: e.priority - 1,
-		Kernel: "connection tracking translates it as the first packet of the flow",
+		Kernel: "connection tracking translates it as it has translated the flow's first packet",
 	}
 	if e.hook == "output" && e.priority == first {
 		return b.handover()

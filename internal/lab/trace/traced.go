@@ -18,14 +18,25 @@ type Traced struct {
 	Outcome string         `json:"outcome"`
 	// Verdict is the outcome with what is known of the server.
 	Verdict string `json:"verdict"`
-	Walk    *Walk  `json:"walk"`
-	Reply   *Walk  `json:"reply,omitempty"`
+	// Walk is the way of the request's first packet.
+	Walk *Walk `json:"walk"`
+	// Reply is the way of the packet that answers it, nil if it was not asked for. It has no steps if nothing answered.
+	Reply *Walk `json:"reply,omitempty"`
 	// Relayed is the connection that a relay on a node has made to the server, nil if there was none.
 	Relayed *Walk `json:"relayed,omitempty"`
+	// Errors are the ways of ICMP errors that quote the packet, in the order in which they were sent.
+	Errors []*Walk `json:"errors,omitempty"`
 	// Flows are the entries of connection tracking that the packet has made or used.
 	Flows []Flow `json:"flows,omitempty"`
 	// Losses are packets that the kernel has dropped meanwhile, if there was no answer.
 	Losses []Loss `json:"losses,omitempty"`
+	// Places are the machines and pods of the network that the trace has looked at, with their devices.
+	Places []Place `json:"places,omitempty"`
+	// Chains are those that the packets have met, and those that a packet could have reached from them, by place and in
+	// the order of the ruleset.
+	Chains []Chain `json:"chains,omitempty"`
+	// Unseen says what the trace could not see, in sentences.
+	Unseen []string `json:"unseen,omitempty"`
 	// Names are those of the addresses in the walk.
 	Names map[netip.Addr]string `json:"names,omitempty"`
 }
@@ -33,16 +44,26 @@ type Traced struct {
 // Flow is an entry of a node's connection tracking.
 type Flow struct {
 	Node string `json:"node"`
-	Flow string `json:"flow"`
+	Flow string `json:"flow"` // as conntrack prints it
+	// Made reports that the request has made the entry; else it has used one that was there.
+	Made bool `json:"made"`
+}
+
+// Walks returns the ways of all packets, without those that are nil.
+func (t *Traced) Walks() []*Walk {
+	var all []*Walk
+	for _, w := range append([]*Walk{t.Walk, t.Relayed, t.Reply}, t.Errors...) {
+		if w != nil {
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
 // tuples returns what the packets looked like.
 func (t *Traced) tuples() []Tuple {
 	all := []Tuple{{Src: t.Source, Dst: t.Address}}
-	for _, w := range []*Walk{t.Walk, t.Relayed, t.Reply} {
-		if w == nil {
-			continue
-		}
+	for _, w := range t.Walks() {
 		for _, s := range w.Steps {
 			if s.After != nil {
 				all = append(all, *s.After)

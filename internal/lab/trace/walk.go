@@ -12,60 +12,6 @@ import (
 	"github.com/viplab/viplab/lab/observe"
 )
 
-// Tuple is what rules look at in a packet.
-type Tuple struct {
-	Src  netip.AddrPort `json:"src"`
-	Dst  netip.AddrPort `json:"dst"`
-	Mark uint32         `json:"mark"`
-	// State is that of the connection in connection tracking, such as "NEW,DNAT". It is empty if the packet is not
-	// tracked yet, or if the kernel does not tell (before Linux 6.17).
-	State string `json:"state"`
-}
-
-// Step is something that a packet passes: a device, a rule, or a part of the kernel.
-type Step struct {
-	Place string `json:"place"`
-	// Device and Direction ("in" or "out") are those of a device. Packet is what it saw, with the outer headers of a
-	// tunnel.
-	Device    string `json:"device,omitempty"`
-	Direction string `json:"direction,omitempty"`
-	Packet    string `json:"packet,omitempty"`
-	// Hook and Priority are where a rule or a part of the kernel works.
-	Hook     string `json:"hook,omitempty"`
-	Priority int    `json:"priority,omitempty"`
-	// Backend, Family, Table, Chain and Rule are those of a rule, as its owner prints it. Rule is empty for the policy of
-	// the chain. About is the annotation.
-	Backend string `json:"backend,omitempty"`
-	Family  string `json:"family,omitempty"`
-	Table   string `json:"table,omitempty"`
-	Chain   string `json:"chain,omitempty"`
-	Rule    string `json:"rule,omitempty"`
-	About   string `json:"about,omitempty"`
-	Verdict string `json:"verdict,omitempty"`
-	// Kernel names a part of the kernel.
-	Kernel string `json:"kernel,omitempty"`
-	// After is the packet after the step, if the step has changed it. Changed names what.
-	After   *Tuple   `json:"after,omitempty"`
-	Changed []string `json:"changed,omitempty"`
-}
-
-// Walk is the way of one packet. The zero value is that of a packet that nothing has seen.
-type Walk struct {
-	First Tuple  `json:"first"`
-	Steps []Step `json:"steps"`
-	key   key
-}
-
-// Dropped returns the step that ended the packet, nil if no rule did.
-func (w *Walk) Dropped() *Step {
-	for i := range w.Steps {
-		if w.Steps[i].Verdict == "drop" {
-			return &w.Steps[i]
-		}
-	}
-	return nil
-}
-
 // walk returns the way of a packet. The sender is the first place on the way, or the last of an answer. Time orders
 // only what one place has seen: the others are in the order of the hops that the packet still had.
 func (t *Tracer) walk(k key, sender string) *Walk {
