@@ -106,7 +106,7 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestMasked(t *testing.T) {
-	l, err := Load(folder("lesson.yaml", twoSteps+`    mask: [counters]
+	l, err := Load(folder("lesson.yaml", twoSteps+`    mask: [counters, trace]
 `+"# 30080\n", "en.md", english), "mine")
 	if err != nil {
 		t.Fatal(err)
@@ -121,9 +121,12 @@ func TestMasked(t *testing.T) {
 		{"deployments/web created", "deployment.apps/web created"},
 		{"networkpolicies/web created", "networkpolicy.networking.k8s.io/web created"},
 		{"counter packets 3 bytes 180 accept", "counter packets 0 bytes 0 accept"},
+		{"KUBE-SVC  6    --  0.0.0.0/0", "KUBE-SVC  tcp  --  0.0.0.0/0"},
+		{"n1\n | 10.0.0.1 | 43210 | 10.0.0.2 | 80 | 0x0 |*NEW |\n rule\n     # accepts\n |*10.0.0.3 | 43210 | 10.0.0.2 | 80 | 0x0 | NEW |",
+			"n1\n rule\n |*10.0.0.3    |  54321 | 10.0.0.2 | 80 | 0x0 |   |"},
 	} {
 		if a, b := l.Masked(l.Steps[1], c.a), l.Masked(l.Steps[1], c.b); a != b {
-			t.Errorf("%q and %q differ", a, b)
+			t.Errorf("%q and %q differ: %q, %q", c.a, c.b, a, b)
 		}
 	}
 	for _, c := range []struct{ a, b string }{

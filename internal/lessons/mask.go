@@ -26,9 +26,9 @@ var always = []mask{
 	// The seconds that a conntrack entry has left.
 	{regexp.MustCompile(`(?m)^ ?(tcp|udp|icmp|sctp) (\d+) \d+ `), "$1 $2 SECONDS "},
 	// iptables prints protocols by number or by name, depending on its version.
-	{regexp.MustCompile(`(?m)^( ?\S+ \S+ \S+) 0 --`), "$1 all --"},
-	{regexp.MustCompile(`(?m)^( ?\S+ \S+ \S+) 6 --`), "$1 tcp --"},
-	{regexp.MustCompile(`(?m)^( ?\S+ \S+ \S+) 17 --`), "$1 udp --"},
+	{regexp.MustCompile(`(?m)^( ?\S+(?: \S+ \S+)?) 0 --`), "$1 all --"},
+	{regexp.MustCompile(`(?m)^( ?\S+(?: \S+ \S+)?) 6 --`), "$1 tcp --"},
+	{regexp.MustCompile(`(?m)^( ?\S+(?: \S+ \S+)?) 17 --`), "$1 udp --"},
 	// What kubectl says of the first change of an object that it has not created.
 	{regexp.MustCompile(`(?m)^Warning: resource \S+ is missing the kubectl\.kubernetes\.io/last-applied.*\n`), ""},
 	// "viplab apply" names objects by their plural.
@@ -44,10 +44,17 @@ var named = map[string][]mask{
 		{regexp.MustCompile(`packets( |=)\d+ bytes( |=)\d+`), "packets${1}N bytes${2}N"},
 		{regexp.MustCompile(`\[\d+:\d+\]`), "[N:N]"},
 	},
+	// What "viplab trace" knows depends on the kernel: not every one tells the state of a connection.
+	"trace": {
+		{regexp.MustCompile(`(?m)^ ?\|( [^|\n]*\|){5}\*[^|\n]*\|\n`), ""}, // only the state has changed
+		{regexp.MustCompile(`(?m)^( ?\|.*\|)[^|\n]*\|$`), "$1 STATE |"},
+		{regexp.MustCompile(`(?m)^ (# |\S+ \[\S+\] connection tracking ).*\n`), ""},
+	},
 }
 
-// port finds a port: behind an address, or in the words of conntrack and of netfilter's logs.
-var port = regexp.MustCompile(`(:|\b[sdSD](?:port|pt|PORT|PT)=)(\d{4,5})\b`)
+// port finds a port: behind an address, in the words of conntrack and of netfilter's logs, or in a column of "viplab
+// trace".
+var port = regexp.MustCompile(`(:|\b[sdSD](?:port|pt|PORT|PT)=|\| ?\*?)(\d{4,5})\b`)
 
 // compileMasks turns the masks of a lesson.yaml into those to apply, the common ones first.
 func compileMasks(list []string) ([]mask, error) {
