@@ -74,6 +74,9 @@ func Probes() []Probe {
 		{"conntrack", "conntrack", false, "the real kube-proxy"},
 		{"ipvsadm", "ipvsadm", false, "looking at proxier ipvs"},
 		{"ip", "iproute2", false, "looking around in a lab"},
+		{"curl", "curl", false, "lesson 12"},
+		{"jq", "jq", false, "lesson 12"},
+		{"tcpdump", "tcpdump", false, "lesson 11"},
 		{"qemu-system-x86_64", "qemu-system-x86", false, "the virtual machine"},
 	} {
 		all = append(all, Probe{
