@@ -80,6 +80,9 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	} else {
 		r.Losses = t.Losses()
 	}
+	for _, w := range r.Walks() {
+		t.describe(w, r.Proto)
+	}
 	r.finish(x.Answer.Outcome)
 	r.Chains = t.chains(r.Walks())
 	if r.Places, err = Places(l.spaces(x.Probe.From)); err != nil {
