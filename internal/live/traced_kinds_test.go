@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import "slices"
+
+// mode is how a proxier changes packets, as its documentation says.
+type mode struct {
+	name string
+	// backend is that of the rules.
+	backend string
+	// mark is what packets get that will be masqueraded, until they are. 0 means that nothing marks them.
+	mark uint32
+	// atOnce means that one rule removes the mark and masquerades.
+	atOnce bool
+	// relays means that programs on the node take the connections.
+	relays bool
+}
+
+var modes = []mode{
+	{name: "iptables", backend: "iptables-nft", mark: 0x4000},
+	{name: "nftables", backend: "nftables"},
+	{name: "userspace", backend: "iptables-nft", relays: true},
+	{name: "kube-proxy-iptables", backend: "iptables-nft", mark: 0x4000},
+	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true},
+	{name: "program", backend: "nftables", mark: 0x77},
+	{name: "ipvs", backend: "", mark: 0x4000},
+	{name: "iptables-legacy", backend: "iptables-legacy", mark: 0x4000},
+}
+
+// kind is a kind of traffic, and what becomes of its first packet.
+type kind struct {
+	name, from, to, proto string
+	// both means that a single round is in both IP families, too.
+	both bool
+	// path are the places that the packet passes.
+	path []string
+	// at is the node that translates the packet, and server the pod and port that it then goes to. Both are empty if
+	// nothing translates it.
+	at, server string
+	// masquerade means that the server sees an address of the node.
+	masquerade bool
+	outcome    string
+	// end is the node where a rule ends the packet, and by matches the step. Both are empty if it arrives.
+	end, by string
+	// not are the modes that have another way, or do not serve this kind.
+	not []string
+}
+
+const pod, client = "default/c1", "client"
+
+var kinds = []kind{
+	{name: "ClusterIP, same node", from: "c1", to: "near", path: []string{pod, "n1"}, at: "n1", server: "near:8080", outcome: "Reply"},
+	{name: "ClusterIP, other node", both: true, from: "c1", to: "far", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:8080", outcome: "Reply"},
+	{name: "ClusterIP from a node", from: "n1", to: "svc/far", path: []string{"n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply",
+		not: []string{"userspace"}},
+	{name: "NodePort, Cluster", both: true, from: client, to: "n1:30080", path: []string{client, "n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
+	{name: "NodePort, Local", from: client, to: "n1:30081", path: []string{client, "n1"}, at: "n1", server: "near:8080", outcome: "Reply",
+		not: []string{"program"}},
+	{name: "NodePort, Local, no endpoint", from: client, to: "n2:30081", path: []string{client, "n2"}, outcome: "Silence", end: "n2", by: "default/local", not: []string{"program"}},
+	{name: "no endpoint", both: true, from: "c1", to: "empty", path: []string{pod, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
+	{name: "NodePort, no endpoint", from: client, to: "n1:30082", path: []string{client, "n1"}, outcome: "Refused", end: "n1", by: "default/empty|reject-chain", not: []string{"program"}},
+	{name: "outside of the source ranges", from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
+	{name: "inside of the source ranges", from: client, to: "lb/open", path: []string{client, anyNode, "n2"}, at: anyNode, server: "far:8080", masquerade: true, outcome: "Reply", not: []string{"program"}},
+	{name: "ICMP error", from: "c1", to: "far:closed", proto: "udp", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:9", outcome: "Refused", not: []string{"userspace"}},
+	{name: "UDP to a ClusterIP", from: "c1", to: "far:udp", proto: "udp", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:5300", outcome: "Reply", not: []string{"userspace"}},
+	{name: "UDP to a NodePort", from: client, to: "n1:30053", proto: "udp", path: []string{client, "n1", "n2"}, at: "n1", server: "far:5300", masquerade: true, outcome: "Reply", not: []string{"userspace"}},
+}
+
+// anyNode stands for the node that gets a packet of the client for the address of a load balancer.
+const anyNode = "any"
+
+// through returns the kind with a node for anyNode.
+func (k kind) through(node string) kind {
+	replace := func(at string) string {
+		if at == anyNode {
+			return node
+		}
+		return at
+	}
+	var path []string
+	for _, p := range k.path {
+		path = append(path, replace(p))
+	}
+	k.path, k.at, k.end = slices.Compact(path), replace(k.at), replace(k.end)
+	return k
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	. "github.com/viplab/viplab/internal/lab/nstest"
+	"github.com/viplab/viplab/internal/live/control"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/cluster/store"
+	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/proxiers"
+	"github.com/viplab/viplab/proxiers/exec"
+	"github.com/viplab/viplab/proxiers/kubeproxy"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+// noKubeProxy is why there is no kube-proxy to test with. TestMain sets it.
+var noKubeProxy error
+
+func TestMain(m *testing.M) {
+	p, err := kubeproxy.New(kubeproxy.IPTables, "", "", "")
+	if err == nil && !sandbox.Inside() { // where there is a network
+		err = kubeproxy.Prepare(context.Background(), p, os.Stderr)
+	}
+	noKubeProxy = err
+	sandbox.Main(m)
+}
+
+// tracedLab is a lab with captures of the test's own at every place that a trace looks at, and at pods.
+type tracedLab struct {
+	*Lab
+	t        *testing.T
+	socket   string
+	captures map[string]*observe.Capture
+}
+
+// newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml.
+func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
+	t.Helper()
+	text, err := os.ReadFile("testdata/trace.yaml")
+	Must(t, err)
+	none, err := proxiers.Find("none")
+	Must(t, err)
+	l := &tracedLab{
+		Lab: &Lab{name: "traced", began: time.Now(), end: func() {}}, t: t,
+		socket: filepath.Join(t.TempDir(), "control"), captures: map[string]*observe.Capture{},
+	}
+	Must(t, l.start(Within(t), Config{
+		Topology: lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}}, Stack: lab.Dual},
+		Proxier:  none[0], Enforcer: enforcer,
+		Content: Content{Manifests: []Manifest{{Source: "trace.yaml", Text: text}}},
+	}, newBuilds(nil)))
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: l.socket})
+	Must(t, err)
+	t.Cleanup(func() { listener.Close() })
+	go control.Serve(t.Context(), listener, l.handle)
+	network := l.standing.Cluster().Lab()
+	places := []*netns.NS{network.Client().NS, network.Router().NS}
+	for _, n := range network.Nodes() {
+		places = append(places, n.NS)
+	}
+	for _, p := range network.Pods() {
+		places = append(places, p.NS)
+	}
+	for _, ns := range places {
+		c, err := observe.StartCapture(ns)
+		Must(t, err)
+		t.Cleanup(func() { c.Close() })
+		l.captures[ns.Name()] = c
+	}
+	return l
+}
+
+// run replaces the proxier. It skips the test if the proxier cannot run here.
+func (l *tracedLab) run(t *testing.T, name string) {
+	t.Helper()
+	var p spec.Proxier
+	var err error
+	mode, isKubeProxy := strings.CutPrefix(name, "kube-proxy-")
+	switch {
+	case isKubeProxy:
+		Must(t, noKubeProxy)
+		p, err = kubeproxy.New(kubeproxy.Mode(mode), "", "", "")
+	case name == "program":
+		program, _ := filepath.Abs("testdata/proxy")
+		p, err = exec.New(exec.Command{
+			Name: name, Argv: []string{program, "{{.Kubeconfig}}"}, Features: spec.Features(spec.ClusterIP, spec.Cleanup),
+			Cleanup: []string{"nft", "delete table inet my-proxy"},
+		})
+	default:
+		var found []spec.Proxier
+		found, err = proxiers.Find(name)
+		p = slices.Concat(found, []spec.Proxier{nil})[0]
+	}
+	Must(t, err)
+	if err := p.Usable(t.Context(), lab.Dual.Families()...); err != nil {
+		t.Skip(err)
+	}
+	Must(t, l.standing.Switch(Within(t), p))
+}
+
+// trace asks the lab for a trace, as the command does.
+func (l *tracedLab) traced(t *testing.T, args TraceArgs) *Traced {
+	t.Helper()
+	for _, c := range l.captures {
+		c.Take()
+	}
+	var r Traced
+	Must(t, control.Do(Within(t), l.socket, control.Request{
+		Command: Trace, Args: args, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Result: &r,
+	}))
+	return &r
+}
+
+// passage is a packet at a device.
+type passage struct {
+	place, device, direction string
+	at                       time.Time
+	inner, outer             *observe.Packet
+}
+
+// evidence is what the kernel says of an exchange: the entries of connection tracking of each node, and the packets at
+// devices.
+type evidence struct {
+	flows  map[string][]observe.Flow
+	frames map[string][]passage // by time
+}
+
+// evidence returns what is known since the last trace began.
+func (l *tracedLab) evidence(t *testing.T, proto string) *evidence {
+	t.Helper()
+	e := &evidence{map[string][]observe.Flow{}, map[string][]passage{}}
+	for _, n := range l.standing.Cluster().Lab().Nodes() {
+		flows, err := l.standing.Conntrack(n.Name()).Flows(t.Context(), func(f observe.Flow) bool { return f.Proto == proto })
+		Must(t, err)
+		e.flows[n.Name()] = flows
+	}
+	for place, c := range l.captures {
+		frames := c.Take()
+		slices.SortStableFunc(frames, func(a, b observe.Frame) int { return a.At.Compare(b.At) })
+		for _, f := range frames {
+			packet, err := observe.Decode(f)
+			// Ports of bridges take packets to other link addresses; other devices ignore them.
+			if err != nil || f.Direction == observe.Other && !strings.HasPrefix(f.Device, "veth") {
+				continue
+			}
+			direction := "in"
+			if f.Direction == observe.Out {
+				direction = "out"
+			}
+			e.frames[place] = append(e.frames[place], passage{place, f.Device, direction, f.At, packet.Innermost(), packet})
+		}
+	}
+	return e
+}
+
+// flow returns the entry of a node whose first packet came with a tuple, nil if there is none.
+func (e *evidence) flow(node string, orig observe.Tuple) *observe.Flow {
+	for i, f := range e.flows[node] {
+		if f.Orig == orig {
+			return &e.flows[node][i]
+		}
+	}
+	return nil
+}
+
+// enters returns the first node, by time, where a packet came in.
+func (e *evidence) enters(first observe.Tuple) string {
+	var all []passage
+	for node := range e.flows {
+		for _, p := range e.passages(node, []observe.Tuple{first}, false) {
+			if p.direction == "in" {
+				all = append(all, p)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return slices.MinFunc(all, func(a, b passage) int { return a.at.Compare(b.at) }).place
+}
+
+// tuples returns how a packet looks on its way, as the entries of connection tracking translate it: the destination at
+// first, and the source where it leaves the node.
+func (e *evidence) tuples(first observe.Tuple) []observe.Tuple {
+	all := []observe.Tuple{first}
+	for i := 0; i < len(all); i++ {
+		for node := range e.flows {
+			if f := e.flow(node, all[i]); f != nil {
+				for _, next := range []observe.Tuple{{Src: f.Orig.Src, Dst: f.Reply.Src}, reverse(f.Reply)} {
+					if !slices.Contains(all, next) {
+						all = append(all, next)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+func reverse(t observe.Tuple) observe.Tuple { return observe.Tuple{Src: t.Dst, Dst: t.Src} }
+
+// passages returns where the packet was first seen at each device of a place, by time. The answer has the reverse
+// addresses.
+func (e *evidence) passages(place string, tuples []observe.Tuple, answer bool) []passage {
+	var all []passage
+	seen := map[string]bool{}
+	for _, p := range e.frames[place] {
+		now := observe.Tuple{Src: p.inner.Src, Dst: p.inner.Dst}
+		if answer {
+			now = reverse(now)
+		}
+		wanted := p.inner.Proto == "udp" || p.inner.Flags == "SYN" && !answer || p.inner.Flags == "SYN,ACK" && answer
+		at := fmt.Sprint(p.device, p.direction, now)
+		if wanted && slices.Contains(tuples, now) && !seen[at] {
+			seen[at] = true
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// addressed returns what a trace can be sent to: for "lb/NAME" the address of a Service's load balancer and port 80, else
+// the text itself.
+func (l *tracedLab) addressed(t *testing.T, to string, family lab.Family) string {
+	t.Helper()
+	name, ok := strings.CutPrefix(to, "lb/")
+	if !ok {
+		return to
+	}
+	s, ok := store.Get[*corev1.Service](l.standing.Cluster().Store(), "default", name)
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if a := netip.MustParseAddr(i.IP); lab.FamilyOf(a) == family {
+			return netip.AddrPortFrom(a, 80).String()
+		}
+	}
+	t.Fatalf("Service %s (%t) has no address of a load balancer", name, ok)
+	return ""
+}
+
+// podAddr returns the address and port of "pod:port" in a family.
+func (l *tracedLab) podAddr(t *testing.T, server string, family lab.Family) netip.AddrPort {
+	t.Helper()
+	name, port, _ := strings.Cut(server, ":")
+	var number uint16
+	_, err := fmt.Sscan(port, &number)
+	Must(t, err)
+	return netip.AddrPortFrom(l.standing.Cluster().Lab().Pod("default/"+name).Addr(family), number)
+}
