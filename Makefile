@@ -35,6 +35,7 @@ lessons: build ## run the commands of the lessons, keep what they print, and wri
 		bin/viplab learn -f $$folder --record; \
 		for lang in en ko; do bin/viplab learn -f $$folder --page --lang $$lang >docs/lessons/$$lang/$${folder##*/}.md; done; \
 	done
+	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go run ./internal/cmd/articles docs/lessons
 
 lint: ## check the source with golangci-lint and shellcheck
 	@scripts/lint
