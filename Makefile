@@ -30,6 +30,9 @@ apidiff: ## compare the lab's API with that of Kubernetes (ARGS='-cases 1000 -se
 	@. scripts/lib.sh && find_go && CGO_ENABLED=0 go build -o bin/ ./internal/cmd/apidiff && give_back
 	@bin/apidiff $(ARGS)
 
+pages: ## drive the pages in Chromium, and check them with axe-core, which needs npm
+	@scripts/pages
+
 lessons: build ## run the commands of the lessons, keep what they print, and write the pages of docs/lessons
 	@set -e; for folder in internal/lessons/course/[0-9]*; do \
 		bin/viplab learn -f $$folder --record; \
@@ -49,4 +52,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove bench bench-proxiers apidiff lessons lint vm clean help
+.PHONY: build test conform prove bench bench-proxiers apidiff pages lessons lint vm clean help

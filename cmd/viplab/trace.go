@@ -3,22 +3,17 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/internal/live"
-	"github.com/viplab/viplab/lab/traffic"
 )
 
 func newTrace() *cobra.Command {
 	var of placeFlags
 	var args live.TraceArgs
-	var output string
+	var show traceOutput
 	cmd := &cobra.Command{
-		Use:   "trace FROM TO",
+		Use:   "trace FROM TO | trace FILE",
 		Short: "Send one real request in a lab, and follow its first packet through devices and rules",
 		Long: `trace sends one request, as probe does, and prints what its first packet meets on the sender, the nodes and
 the router: each device, each rule of any program that matches, with hook, priority, table, annotation and verdict, and
@@ -27,18 +22,31 @@ after each change the packet with its mark and the state of its connection. * is
 FROM and TO are those of probe. Nothing is added to tables of others, and what trace adds is removed again. The rules
 count the packets of the request as they count all packets.
 
+-o html writes one page to step through, -o pcapng the packets with what happened to each as a comment, and -o json all
+of it; FILE, which -o json has written, is printed as if it had just been traced.
+
 It does not show the programs of userspace relays, eBPF, tc, and, of the rules, those on pods and other machines
 than nodes. Before Linux 6.17 the kernel does not tell the state of connections.
 
 Exit code: 0 if there was an answer, 1 if not.`,
 		Example: `  viplab trace client n1:30080
   viplab trace web-0 svc/backend --reply
-  viplab trace n2 kube-system/kube-dns -o json`,
-		Args:              cobra.ExactArgs(2),
+  viplab trace client n1:30080 --reply -o html > trace.html
+  viplab trace n2 kube-system/kube-dns -o json > before.json
+  viplab trace n2 kube-system/kube-dns --compare before.json`,
+		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: of.complete(2),
 		RunE: func(cmd *cobra.Command, words []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("--output: want text or json, not %q", output)
+			other, err := show.check()
+			if err != nil {
+				return err
+			}
+			if len(words) == 1 {
+				t, err := readTrace(words[0])
+				if err != nil {
+					return err
+				}
+				return show.print(cmd.OutOrStdout(), t, other)
 			}
 			l, err := of.lab.find()
 			if err != nil {
@@ -49,7 +57,7 @@ Exit code: 0 if there was an answer, 1 if not.`,
 			if err := ask(cmd.Context(), l, live.Trace, args, &traced); err != nil {
 				return err
 			}
-			return printTraced(cmd.OutOrStdout(), &traced, output == "json")
+			return show.print(cmd.OutOrStdout(), &traced, other)
 		},
 	}
 	of.add(cmd)
@@ -57,27 +65,8 @@ Exit code: 0 if there was an answer, 1 if not.`,
 	flags.StringVar(&args.Proto, "proto", "", "tcp or udp (default: what the port of the Service or pod says, else tcp)")
 	flags.StringVar(&args.IP, "ip", "", "IP family: 4 or 6 (default: the lab's first)")
 	flags.BoolVar(&args.Reply, "reply", false, "also follow the TCP segment that answers")
-	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	show.add(cmd)
 	complete(cmd, "proto", "tcp", "udp")
 	complete(cmd, "ip", "4", "6")
-	complete(cmd, "output", "text", "json")
 	return cmd
-}
-
-// printTraced prints a trace. It fails with exit code 1 if there was no answer.
-func printTraced(w io.Writer, t *live.Traced, asJSON bool) error {
-	if asJSON {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		e.SetEscapeHTML(false)
-		if err := e.Encode(t); err != nil {
-			return err
-		}
-	} else if err := t.Print(w); err != nil {
-		return err
-	}
-	if t.Outcome != traffic.Reply.String() && t.Outcome != traffic.Garbled.String() {
-		return exitCode(1)
-	}
-	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/internal/live"
@@ -23,7 +25,23 @@ func traced(t *testing.T, args ...string) *live.Traced {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("trace %q: exit code %d: %v: %s%s", args, code, err, out, stderr)
 	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := traceSchema(t).Validate(value); err != nil {
+		t.Errorf("trace %q: docs/schema/trace.json does not allow what it prints: %v", args, err)
+	}
 	return &r
+}
+
+func traceSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	schema, err := jsonschema.NewCompiler().Compile("../../docs/schema/trace.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
 }
 
 // changes returns which fields of the packet each step has changed, without the state, which older kernels do not tell.
@@ -118,9 +136,44 @@ func TestTrace(t *testing.T) {
 	if got := last(r.Reply, "n1"); got != fmt.Sprintf("%s > %s", r.Address, r.Source) {
 		t.Errorf("the answer leaves n1 as %s", got)
 	}
-	refused(t, "trace c1 far -o yaml", `--output: want text or json, not "yaml"`)
+	refused(t, "trace c1 far -o yaml", `--output: want text, json, html or pcapng, not "yaml"`)
 	refused(t, "trace c1 far --proto sctp", `protocol "sctp": want tcp or udp`)
 	refused(t, "trace lan far", "lan cannot send")
+}
+
+// A trace in a file is printed in each format, and beside a new one.
+func TestTraceOutputs(t *testing.T) {
+	withLab(t, "--nodes", "2", "-f", write(t, "far.yaml", clientPod))
+	before := write(t, "before.json", succeeds(t, "trace", "client", "n1:30081", "--reply", "-o", "json"))
+	text := succeeds(t, "trace", before)
+	for _, want := range []string{"client 192.168.7.201:", "*0x4000", "The answer"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the text: %s", want, text)
+		}
+	}
+	if page := succeeds(t, "trace", before, "-o", "html"); !strings.HasPrefix(page, "<!doctype html>") {
+		t.Errorf("the page begins with %.100s", page)
+	}
+	if file := succeeds(t, "trace", before, "-o", "pcapng"); !strings.HasPrefix(file, "\x0a\x0d\x0d\x0a") {
+		t.Errorf("the file of packets begins with %.10q", file)
+	}
+	if got := succeeds(t, "trace", before, "--compare", before); regexp.MustCompile(`(?m)^[-+] `).MatchString(got) {
+		t.Errorf("a trace beside itself differs: %s", got)
+	}
+	succeeds(t, "switch", "--proxier", "nftables")
+	got := succeeds(t, "trace", "client", "n1:30081", "--reply", "--compare", before)
+	for _, want := range []string{"--- iptables: client", "+++ nftables: client", "\n  device eth0 in: ", "\n- prerouting [-100] iptables-nft ip nat: ",
+		"\n+ prerouting [-100] nftables ip kube-proxy"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in the comparison: %s", want, got)
+		}
+	}
+	if page := succeeds(t, "trace", "client", "n1:30081", "--compare", before, "-o", "html"); !strings.Contains(page, "iptables | nftables") {
+		t.Error("no page of two traces")
+	}
+	refused(t, "trace "+before+" --compare "+before+" -o json", `--output: want text or html with --compare, not "json"`)
+	refused(t, "trace client n1:30081 --compare "+write(t, "x.json", `{"kind": "Rules"}`), `x.json: want what "viplab trace -o json" writes`)
+	refused(t, "trace /does/not/exist", "no such file")
 }
 
 // The probes of a trace whose command is killed go away.

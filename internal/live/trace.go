@@ -78,7 +78,9 @@ func request(ctx context.Context, p traffic.Probe) traffic.Answer {
 
 // traceable returns the lab for traces.
 func (l *Lab) traceable(ctx context.Context) trace.Lab {
+	proxier, enforcer := l.standing.Programs()
 	return trace.Lab{
+		Proxier: proxier, Enforcer: enforcer,
 		Lab: l.standing.Cluster().Lab(), Names: l.names(), Conntrack: l.standing.Conntrack,
 		Annotate: func(node string, r *ruleset.Ruleset) error {
 			book, err := l.book(ctx, node)

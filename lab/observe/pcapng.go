@@ -21,6 +21,31 @@ func WritePcapng(w io.Writer, captures ...*Capture) error {
 	return nil
 }
 
+// CommentedFrame is a frame with a comment, for WriteCommentedPcapng.
+type CommentedFrame struct {
+	Frame
+	Namespace string // the interface is "namespace/device"
+	// Length is how many bytes the packet had, of which Data may have only the first. 0 means as many as Data has.
+	Length  int
+	Comment string // may have lines; empty for none
+}
+
+// WriteCommentedPcapng writes frames in their order. Programs such as Wireshark show the comments with the packets.
+func WriteCommentedPcapng(w io.Writer, frames []CommentedFrame) error {
+	all := make([]placedFrame, len(frames))
+	for i, f := range frames {
+		all[i] = placed(f.Namespace, f.Frame)
+		all[i].length = max(f.Length, len(f.Data))
+		if f.Comment != "" {
+			all[i].comments = []string{f.Comment}
+		}
+	}
+	if err := writePcapng(w, all); err != nil {
+		return fmt.Errorf("write pcapng: %w", err)
+	}
+	return nil
+}
+
 // place is where a frame was seen.
 type place struct {
 	name     string
@@ -29,14 +54,20 @@ type place struct {
 
 type placedFrame struct {
 	Frame
-	place place
+	place    place
+	length   int // of the packet, of which Data may have only the first bytes
+	comments []string
+}
+
+func placed(namespace string, f Frame) placedFrame {
+	return placedFrame{Frame: f, place: place{namespace + "/" + f.Device, f.Ethernet}, length: len(f.Data)}
 }
 
 func collect(captures []*Capture) []placedFrame {
 	var all []placedFrame
 	for _, c := range captures {
 		for _, f := range c.Packets() {
-			all = append(all, placedFrame{f, place{c.ns.Name() + "/" + f.Device, f.Ethernet}})
+			all = append(all, placed(c.ns.Name(), f))
 		}
 	}
 	slices.SortStableFunc(all, func(a, b placedFrame) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
@@ -69,7 +100,7 @@ func NewPcapngWriter(w io.Writer) *PcapngWriter { return &PcapngWriter{w: w, ids
 // Write writes frames of a namespace, in their order. An interface of the file has the name "namespace/device".
 func (p *PcapngWriter) Write(namespace string, frames ...Frame) error {
 	for _, f := range frames {
-		if err := p.write(placedFrame{f, place{namespace + "/" + f.Device, f.Ethernet}}); err != nil {
+		if err := p.write(placed(namespace, f)); err != nil {
 			return err
 		}
 	}
@@ -103,9 +134,9 @@ func (p *PcapngWriter) write(f placedFrame) (err error) {
 		p.ids[f.place] = id
 	}
 	info := gopacket.CaptureInfo{
-		Timestamp: f.At, CaptureLength: len(f.Data), Length: len(f.Data), InterfaceIndex: id,
+		Timestamp: f.At, CaptureLength: len(f.Data), Length: f.length, InterfaceIndex: id,
 	}
-	return p.out.WritePacketWithOptions(info, f.Data, ngOptions(f.Frame))
+	return p.out.WritePacketWithOptions(info, f.Data, ngOptions(f))
 }
 
 func ngInterface(p place) pcapgo.NgInterface {
@@ -116,7 +147,7 @@ func ngInterface(p place) pcapgo.NgInterface {
 	return pcapgo.NgInterface{Name: p.name, LinkType: link, TimestampResolution: 9}
 }
 
-func ngOptions(f Frame) pcapgo.NgPacketOptions {
+func ngOptions(f placedFrame) pcapgo.NgPacketOptions {
 	flags := &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}
 	switch f.Direction {
 	case Out:
@@ -124,5 +155,5 @@ func ngOptions(f Frame) pcapgo.NgPacketOptions {
 	case Other:
 		flags.Reception = pcapgo.NgEpbFlagReceptionTypePromiscuous
 	}
-	return pcapgo.NgPacketOptions{Flags: flags}
+	return pcapgo.NgPacketOptions{Flags: flags, Comments: f.comments}
 }

@@ -39,7 +39,7 @@ func (t *Tracer) chains(walks []*Walk) (all []Chain) {
 				}
 				one := Chain{
 					Place: p.ns.Name(), Backend: string(table.Backend), Family: table.Family, Table: table.Name,
-					Name: c.Name, Hook: c.Hook, Priority: c.Priority, Rules: len(c.Rules), Met: met[of(c.Name)],
+					Name: c.Name, Hook: c.Hook, Priority: c.Priority, About: c.Comment, Rules: len(c.Rules), Met: met[of(c.Name)],
 				}
 				seen := map[string]bool{}
 				for _, r := range c.Rules {

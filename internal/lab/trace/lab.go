@@ -4,6 +4,7 @@ package trace
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -23,6 +24,8 @@ type Lab struct {
 	Conntrack func(node string) *observe.Conntrack
 	// Annotate adds to the rules of a node what they are about. Nil adds nothing.
 	Annotate func(node string, r *ruleset.Ruleset) error
+	// Proxier and Enforcer name what serves and guards the pods. Enforcer is empty if nothing does.
+	Proxier, Enforcer string
 }
 
 // Start starts a Tracer for packets of one IP family on all nodes, on the router and at the senders.
@@ -62,7 +65,12 @@ type Exchange struct {
 
 // Traced returns what became of a request. The Tracer has ended.
 func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error) {
+	overlay, _ := l.Overlay()
 	r := &Traced{
+		APIVersion: APIVersion, Kind: Kind,
+		Setup: Setup{
+			Proxier: l.Proxier, Enforcer: l.Enforcer, Pods: l.Topology().PodNetwork.String(), Overlay: overlay.String(),
+		},
 		From: x.Probe.From.Name(), To: x.To, Proto: x.Probe.Proto, Source: x.Answer.Source, Address: x.Probe.To,
 		Outcome: x.Answer.Outcome.String(), Verdict: x.Verdict,
 	}
@@ -86,23 +94,34 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	}
 	r.finish(x.Answer.Outcome)
 	r.Chains = t.chains(r.Walks())
-	if r.Places, err = Places(l.spaces(x.Probe.From)); err != nil {
+	r.name(l.Names)
+	if r.Places, err = Places(l.spaces(x.Probe.From, r.Names)); err != nil {
 		return nil, err
 	}
-	r.name(l.Names)
 	r.Flows, err = l.flows(ctx, r)
 	return r, err
 }
 
-// spaces returns the machines of the network, the switch between them, and the pod that sends, if one does.
-func (l Lab) spaces(from *netns.NS) []Space {
+// shownPods is how many pods spaces returns beside those of the trace.
+const shownPods = 12
+
+// spaces returns the machines of the network, the switch between them, the pods that the packets concern, and some
+// others.
+func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 	spaces := []Space{
 		{NS: l.Underlay(), Kind: "switch"}, {NS: l.Router().NS, Kind: "router"}, {NS: l.Client().NS, Kind: "client"},
 	}
 	for _, n := range l.Nodes() {
 		spaces = append(spaces, Space{NS: n.NS, Kind: "node"})
 	}
-	if p := l.Pod(from.Name()); p != nil {
+	concerned := slices.Collect(maps.Values(names))
+	others := 0
+	for _, p := range l.Lab.Pods() {
+		if p.NS != from && !slices.Contains(concerned, p.NS.Name()) {
+			if others++; others > shownPods {
+				continue
+			}
+		}
 		spaces = append(spaces, Space{NS: p.NS, Kind: "pod", Node: p.Node().Name()})
 	}
 	return spaces

@@ -182,7 +182,8 @@ type Chain struct {
 	Name     string   `json:"name"`
 	Hook     string   `json:"hook,omitempty"` // of a base chain
 	Priority int      `json:"priority,omitempty"`
-	Rules    int      `json:"rules"` // how many
+	About    string   `json:"about,omitempty"` // what its owner says of it
+	Rules    int      `json:"rules"`           // how many
 	Targets  []string `json:"targets,omitempty"`
 	Met      bool     `json:"met"` // the packet has been in it
 }

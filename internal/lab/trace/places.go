@@ -5,6 +5,7 @@ package trace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
@@ -17,8 +18,13 @@ type Space struct {
 	Kind, Node string
 }
 
-// Places describes namespaces with their devices, and finds which devices are the ends of one veth.
+// Places describes namespaces with their devices, and finds which devices are the ends of one veth. It leaves out pods
+// that have gone.
 func Places(spaces []Space) ([]Place, error) {
+	spaces = slices.DeleteFunc(slices.Clone(spaces), func(s Space) bool {
+		_, err := netns.List(s.NS.Netlink().LinkList)
+		return s.Kind == "pod" && err != nil
+	})
 	places := make([]Place, 0, len(spaces))
 	links := make([][]netlink.Link, len(spaces))
 	for i, s := range spaces {

@@ -8,8 +8,17 @@ import (
 	"net/netip"
 )
 
+// APIVersion and Kind are those of a Traced in JSON. docs/schema/trace.json describes it.
+const (
+	APIVersion = "viplab/v1"
+	Kind       = "Trace"
+)
+
 // Traced is what became of a request and of its first packet.
 type Traced struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Setup
 	From    string         `json:"from"`
 	To      string         `json:"to"`
 	Proto   string         `json:"proto"`
@@ -39,6 +48,14 @@ type Traced struct {
 	Unseen []string `json:"unseen,omitempty"`
 	// Names are those of the addresses in the walk.
 	Names map[netip.Addr]string `json:"names,omitempty"`
+}
+
+// Setup describes the lab of a trace.
+type Setup struct {
+	Proxier  string `json:"proxier,omitempty"`
+	Enforcer string `json:"enforcer,omitempty"`
+	Pods     string `json:"pods,omitempty"`    // "bridge" or "routed"
+	Overlay  string `json:"overlay,omitempty"` // "ipip", "vxlan" or "direct"
 }
 
 // Flow is an entry of a node's connection tracking.

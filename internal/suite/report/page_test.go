@@ -3,45 +3,27 @@
 package report
 
 import (
-	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/viplab/viplab/internal/browsertest"
 	"github.com/viplab/viplab/suite/spec"
 )
 
 // browse opens the page of a report with two proxiers, three scenarios and a row without one, in a real browser.
-func browse(t *testing.T) context.Context {
+func browse(t *testing.T) *browsertest.Page {
 	t.Helper()
-	if _, err := exec.LookPath("chromium"); err != nil {
-		t.Skip("no Chromium to look at the page with: apt-get install chromium")
-	}
 	file := filepath.Join(t.TempDir(), "report.html")
 	if err := sample().WritePageFile(file, samplePage()); err != nil {
 		t.Fatal(err)
 	}
-	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.Flag("disable-quic", true),
-		chromedp.Flag("disable-component-update", true), chromedp.WSURLReadTimeout(2*time.Minute))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, 5*time.Minute)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	run(t, ctx, chromedp.Navigate("file://"+file), chromedp.WaitVisible(chromedp.CSS("#matrix")))
-	return ctx
+	return browsertest.Open(t, file, "#matrix")
 }
 
 func sample() Report {
@@ -74,23 +56,6 @@ func samplePage() Page {
 	}}
 }
 
-func run(t *testing.T, ctx context.Context, actions ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
-	if err := chromedp.Do(ctx, actions...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ask evaluates JavaScript.
-func ask[T any](t *testing.T, ctx context.Context, script string) T {
-	t.Helper()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
-}
-
 var (
 	detailOpen   = chromedp.Poll[chromedp.Void](`document.getElementById('detail').open`)
 	detailClosed = chromedp.Poll[chromedp.Void](`!document.getElementById('detail').open`)
@@ -102,7 +67,7 @@ const (
 )
 
 func TestPageFilters(t *testing.T) {
-	ctx := browse(t)
+	p := browse(t)
 	const all = "a-one b-two c-three d-four"
 	for _, c := range []struct{ id, value, want string }{
 		{"text", "because of c", "c-three"}, {"group", "first", "a-one b-two"}, {"priority", "P1", "c-three"},
@@ -111,25 +76,25 @@ func TestPageFilters(t *testing.T) {
 		set := func(value string) string {
 			return fmt.Sprintf(`{const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event('input', {bubbles: true})); %s}`, c.id, value, shownRows)
 		}
-		if got := ask[string](t, ctx, set(c.value)); got != c.want {
+		if got := browsertest.Ask[string](p, set(c.value)); got != c.want {
 			t.Errorf("%s %q shows %q, want %q", c.id, c.value, got, c.want)
 		}
-		if got := ask[string](t, ctx, set("")); got != all {
+		if got := browsertest.Ask[string](p, set("")); got != all {
 			t.Errorf("without a filter it shows %q, want %q", got, all)
 		}
 	}
-	if got := ask[string](t, ctx, `document.getElementById('count').textContent`); got != "4 of 4 rows" {
+	if got := browsertest.Ask[string](p, `document.getElementById('count').textContent`); got != "4 of 4 rows" {
 		t.Errorf("it counts %q", got)
 	}
-	if got := ask[string](t, ctx, `document.querySelector('h1').textContent`); got != "a report <of> two" {
+	if got := browsertest.Ask[string](p, `document.querySelector('h1').textContent`); got != "a report <of> two" {
 		t.Errorf("the title is %q", got)
 	}
 }
 
 func TestPageOpensAFailureByMouse(t *testing.T) {
-	ctx := browse(t)
-	run(t, ctx, chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
-	text := ask[string](t, ctx, `document.getElementById('detail').textContent`)
+	p := browse(t)
+	p.Run(chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
+	text := browsertest.Ask[string](p, `document.getElementById('detail').textContent`)
 	for _, want := range []string{"Because of b-two.", "1 of 2 rows do not hold", "client -> n3:80/tcp v4", "silence",
 		"refused", "kind: Service"} {
 		if !strings.Contains(text, want) {
@@ -137,100 +102,71 @@ func TestPageOpensAFailureByMouse(t *testing.T) {
 		}
 	}
 	way := `document.querySelector('#detail svg title').textContent`
-	if got := ask[string](t, ctx, way); got != "the way of the packet: client → n3" {
+	if got := browsertest.Ask[string](p, way); got != "the way of the packet: client → n3" {
 		t.Errorf("of the row that does not hold it draws %q", got)
 	}
-	run(t, ctx, chromedp.Click(chromedp.CSS(`.probes tr:first-child button`)))
-	if got := ask[string](t, ctx, way); got != "the way of the packet: c1 → n1 → n2 → a2" {
+	p.Run(chromedp.Click(chromedp.CSS(`.probes tr:first-child button`)))
+	if got := browsertest.Ask[string](p, way); got != "the way of the packet: c1 → n1 → n2 → a2" {
 		t.Errorf("of the other row it draws %q", got)
 	}
-	run(t, ctx, chromedp.Click(chromedp.CSS("#detail .close")), detailClosed)
+	p.Run(chromedp.Click(chromedp.CSS("#detail .close")), detailClosed)
 }
 
 func TestPageWorksByKeyboard(t *testing.T) {
-	ctx := browse(t)
+	p := browse(t)
 	// A key that the page takes for itself writes no character; KeyEvent would send one all the same.
 	slash := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeRawKeyDown, Key: "/", Code: "Slash"}
-	if _, err := chromedp.Call(ctx, input.DispatchKeyEvent, slash); err != nil {
+	if _, err := chromedp.Call(p.Context(), input.DispatchKeyEvent, slash); err != nil {
 		t.Fatal(err)
 	}
-	if got := ask[string](t, ctx, focused); got != "text" {
+	if got := browsertest.Ask[string](p, focused); got != "text" {
 		t.Errorf("after / the focus is on %q", got)
 	}
-	ask[any](t, ctx, `document.querySelector('.cell').focus(); 0`)
-	run(t, ctx, chromedp.KeyEvent(kb.ArrowDown))
-	if got := ask[string](t, ctx, focused); got != "b-two on p: failed" {
+	browsertest.Ask[any](p, `document.querySelector('.cell').focus(); 0`)
+	p.Run(chromedp.KeyEvent(kb.ArrowDown))
+	if got := browsertest.Ask[string](p, focused); got != "b-two on p: failed" {
 		t.Errorf("after an arrow down the focus is on %q", got)
 	}
-	run(t, ctx, chromedp.KeyEvent(kb.ArrowRight))
-	if got := ask[string](t, ctx, focused); got != "b-two on q: passed" {
+	p.Run(chromedp.KeyEvent(kb.ArrowRight))
+	if got := browsertest.Ask[string](p, focused); got != "b-two on q: passed" {
 		t.Errorf("after an arrow to the right the focus is on %q", got)
 	}
-	run(t, ctx, chromedp.KeyEvent(kb.Enter), detailOpen, chromedp.KeyEvent(kb.Escape), detailClosed)
-	if got := ask[string](t, ctx, focused); got != "b-two on q: passed" {
+	p.Run(chromedp.KeyEvent(kb.Enter), detailOpen, chromedp.KeyEvent(kb.Escape), detailClosed)
+	if got := browsertest.Ask[string](p, focused); got != "b-two on q: passed" {
 		t.Errorf("after Escape the focus is on %q", got)
 	}
 }
 
-// contrast is the least ratio of the luminance of a text to that of what is behind it.
-const contrast = `(() => {
-  const light = c => { const [r, g, b] = c.match(/[\d.]+/g).map(v => v / 255).map(v => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
-  const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$/.test(c) && c !== 'transparent') return c; } return 'rgb(255, 255, 255)'; };
-  let least = 99;
-  for (const e of document.querySelectorAll('h1, p, label, th, td, button, dd, dt, pre, summary, b, li span')) {
-    if (!e.offsetHeight) continue;
-    const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
-    least = Math.min(least, (a + .05) / (b + .05));
-  }
-  return least;
-})()`
-
 // WCAG 2.1, 1.4.3: text has a contrast of at least 4.5.
 func TestPageIsReadableInLightAndDarkAndOnAPhone(t *testing.T) {
-	ctx := browse(t)
+	p := browse(t)
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 360} {
-			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
-			}); err != nil {
-				t.Fatal(err)
-			}
-			run(t, ctx, chromedp.EmulateViewport(width, 740))
+			p.Media("screen", scheme)
+			p.Run(chromedp.EmulateViewport(width, 740))
 			for _, open := range []bool{false, true} {
 				if open {
-					run(t, ctx, chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
+					p.Run(chromedp.Click(chromedp.CSS(`button[aria-label="b-two on p: failed"]`)), detailOpen)
 				}
-				if got := ask[float64](t, ctx, contrast); got < 4.5 {
+				if got := p.Contrast(); got < 4.5 {
 					t.Errorf("%s, %d wide, dialog %t: the least contrast is %.2f", scheme, width, open, got)
 				}
-				if got := ask[int64](t, ctx, `document.documentElement.scrollWidth`); got > width {
+				p.Axe()
+				if got := browsertest.Ask[int64](p, `document.documentElement.scrollWidth`); got > width {
 					t.Errorf("%s, %d wide, dialog %t: the page is %d wide", scheme, width, open, got)
 				}
 			}
-			run(t, ctx, chromedp.KeyEvent(kb.Escape), detailClosed)
+			p.Run(chromedp.KeyEvent(kb.Escape), detailClosed)
 		}
 	}
-	if ask[string](t, ctx, `getComputedStyle(document.body).backgroundColor`) == "rgb(255, 255, 255)" {
+	if browsertest.Ask[string](p, `getComputedStyle(document.body).backgroundColor`) == "rgb(255, 255, 255)" {
 		t.Error("the dark page is white")
 	}
 }
 
 func TestPageNeedsNothingElse(t *testing.T) {
-	ctx := browse(t)
-	var mu sync.Mutex
-	var asked []string
-	if err := chromedp.Listen(ctx, func(event any) {
-		if e, ok := event.(*network.EventRequestWillBeSent); ok {
-			mu.Lock()
-			asked = append(asked, e.Request.URL)
-			mu.Unlock()
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	run(t, ctx, chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS("#matrix")))
-	mu.Lock()
-	defer mu.Unlock()
+	p := browse(t)
+	asked := p.Asked()
 	if len(asked) != 1 || !strings.HasSuffix(asked[0], "/report.html") {
 		t.Errorf("it asks for %v", asked)
 	}
