@@ -54,6 +54,8 @@ type Exhibit struct {
 	Why []Reason `yaml:"why"`
 
 	Rows []Row `yaml:"rows"`
+	// Draw are walks, LESSON/STEP, whose chains the page draws.
+	Draw []string `yaml:"draw"`
 
 	// Note is a remark on the whole exhibit.
 	Note Words `yaml:"note"`

@@ -119,6 +119,32 @@ func TestManifest(t *testing.T) {
 	}
 }
 
+func TestDraw(t *testing.T) {
+	got := draw([][]string{
+		{
+			`prerouting [-100] iptables-nft ip nat: -A PREROUTING -m comment --comment "portals" -j SERVICES => jump SERVICES`,
+			`prerouting [-100] iptables-nft ip nat: -A SERVICES -d 10.0.0.1/32 -p tcp -m tcp --dport 80 -j SVC => jump SVC`,
+			`prerouting [-100] iptables-nft ip nat: -A SVC -j MARK --set-xmark 0x4000/0x4000 => continue`,
+			`prerouting [-100] iptables-nft ip nat: -A SVC -j DNAT --to-destination 10.1.0.1:80 => accept`,
+			"device eth0 out: tcp",
+		},
+		{
+			`prerouting [-100] iptables-nft ip nat: -A PREROUTING -j SERVICES => jump SERVICES`,
+			`prerouting [-100] iptables-nft ip nat: -A SERVICES -m addrtype --dst-type LOCAL -j NODEPORTS => jump NODEPORTS`,
+		},
+	})
+	want := `PREROUTING [-100], table nat
+└─ SERVICES
+   ├─ SVC   if -d 10.0.0.1/32 -p tcp --dport 80
+   │  ├─ MARK --set-xmark 0x4000/0x4000
+   │  └─ DNAT --to-destination 10.1.0.1:80
+   └─ NODEPORTS   if --dst-type LOCAL
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestRowsOfADiagram(t *testing.T) {
 	why := Words{"en": "so", "ko": "so"}
 	for _, c := range []struct {

@@ -89,10 +89,14 @@ func (p *printer) exhibit(number string, e *Exhibit) error {
 		fmt.Fprintf(&p.b, "\n%s. %s\n", sign(i+1), strings.TrimSpace(w[p.lang]))
 		errs = append(errs, w.complete())
 	}
+	picture, drawErr := e.drawing(p.library)
+	if picture != "" {
+		fmt.Fprintf(&p.b, "\n%s\n\n```\n%s```\n", word[p.lang]["drawn"], picture)
+	}
 	if e.Note[p.lang] != "" {
 		fmt.Fprintf(&p.b, "\n%s\n", strings.TrimSpace(e.Note[p.lang]))
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err, drawErr)...)
 }
 
 // complete reports a text that lacks a language.

@@ -4,8 +4,14 @@ package articles
 
 // word are what the page says, by language.
 var word = map[string]Words{
-	"en": {"lab": "In the lab", "article": "article", "viplab": "lesson"},
-	"ko": {"lab": "랩에서는", "article": "글", "viplab": "레슨"},
+	"en": {
+		"lab": "In the lab", "drawn": "Drawn from the rules that packets of the lab met:",
+		"article": "article", "viplab": "lesson",
+	},
+	"ko": {
+		"lab": "랩에서는", "drawn": "랩의 패킷이 실제로 만난 규칙으로 그린 그림:",
+		"article": "글", "viplab": "레슨",
+	},
 }
 
 // heads are the first section of the page, with the numbers of exhibits, of lines that are the same, and of others.
