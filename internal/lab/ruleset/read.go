@@ -17,12 +17,14 @@ import (
 	"github.com/viplab/viplab/lab/netns"
 )
 
-// saves are the programs that print the rules of iptables.
-var saves = []struct {
+// saver is a program that prints the rules of iptables.
+type saver struct {
 	program string
 	backend Backend
 	family  string
-}{
+}
+
+var saves = []saver{
 	{"iptables-nft-save", IptablesNFT, IP}, {"ip6tables-nft-save", IptablesNFT, IP6},
 	{"iptables-legacy-save", IptablesLegacy, IP}, {"ip6tables-legacy-save", IptablesLegacy, IP6},
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/lab"
@@ -22,6 +23,9 @@ type Lab struct {
 	Names map[netip.Addr]string
 	// Conntrack returns the table of connection tracking of a node.
 	Conntrack func(node string) *observe.Conntrack
+	// Rules are those of nodes that were read before, by name. Start reads the others and adds them. Nil means to read
+	// all.
+	Rules map[string]*ruleset.Ruleset
 	// Annotate adds to the rules of a node what they are about. Nil adds nothing.
 	Annotate func(node string, r *ruleset.Ruleset) error
 	// Proxier and Enforcer name what serves and guards the pods. Enforcer is empty if nothing does.
@@ -44,13 +48,30 @@ func (l Lab) Start(ctx context.Context, f lab.Family, s Select, senders ...*netn
 	if f == lab.V6 {
 		family = ruleset.IP6
 	}
-	return Start(ctx, nodes, others, family, s, func(ns *netns.NS) (*ruleset.Ruleset, error) {
+	return Start(ctx, nodes, others, family, s, l.reader(ctx))
+}
+
+// reader returns a function that returns the annotated rules of a node. It may be called concurrently.
+func (l Lab) reader(ctx context.Context) func(*netns.NS) (*ruleset.Ruleset, error) {
+	var mu sync.Mutex
+	return func(ns *netns.NS) (*ruleset.Ruleset, error) {
+		mu.Lock()
+		r := l.Rules[ns.Name()]
+		mu.Unlock()
+		if r != nil {
+			return r, nil
+		}
 		r, err := ruleset.Read(ctx, ns)
 		if err == nil && l.Annotate != nil {
 			err = l.Annotate(ns.Name(), r)
 		}
+		if l.Rules != nil && err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			l.Rules[ns.Name()] = r
+		}
 		return r, err
-	})
+	}
 }
 
 // Exchange is a request that was sent while a Tracer recorded.
@@ -88,7 +109,6 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	} else {
 		r.Losses = t.Losses()
 	}
-	r.Errors = t.errors(r.Walk.key, r.From)
 	for _, w := range r.Walks() {
 		t.describe(w, r.Proto)
 	}

@@ -11,7 +11,11 @@ package trace
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/lab/netns"
@@ -21,6 +25,8 @@ import (
 // Tracer records what happens to packets until End.
 type Tracer struct {
 	spots []*spot
+	stop  chan struct{}
+	work  sync.WaitGroup
 }
 
 // spot is a namespace. Only nodes have rules.
@@ -28,33 +34,43 @@ type spot struct {
 	ns       *netns.NS
 	capture  *observe.Capture
 	rules    *ruleset.Ruleset // nil for others than nodes
-	probes   []probe
-	tables   []*socket // whose tables hold the probes
+	probes   map[probe]bool
 	listener *listener
+	legacy   *observe.LogGroups
 	logger   netns.Setting // as it was
 
 	before, after map[string]uint64 // counters of the kernel
 
-	records []record // of the rules
+	messages []message
+	logged   []observe.LoggedPacket
+	err      error // of reading
 }
+
+// readEvery is how often the messages are read, so that the buffers of the kernel do not overflow.
+const readEvery = 2 * time.Millisecond
+
+// readTries is how often a table is read again if it changes meanwhile.
+const readTries = 3
 
 // loggerOf holds the program that logs the packets of a family, for each network namespace.
 var loggerOf = map[string]string{ruleset.IP: "net.netfilter.nf_log.2", ruleset.IP6: "net.netfilter.nf_log.10"}
 
-// Start prepares nodes and other places, of which it only records devices. Rules returns the rules of a node. The
-// caller ends the Tracer.
+// Start prepares nodes and other places, of which it only records devices. Rules returns the rules of a node; it is
+// called concurrently. The caller ends the Tracer.
 func Start(ctx context.Context, nodes, others []*netns.NS, family string, s Select,
 	rules func(*netns.NS) (*ruleset.Ruleset, error)) (*Tracer, error) {
-	t := &Tracer{}
+	t := &Tracer{stop: make(chan struct{})}
 	for _, ns := range others {
 		t.spots = append(t.spots, &spot{ns: ns})
 	}
+	var prepared errgroup.Group
 	for _, ns := range nodes {
 		p := &spot{ns: ns}
 		t.spots = append(t.spots, p)
-		if err := p.prepare(ctx, family, s, rules); err != nil {
-			return nil, errors.Join(err, t.End(ctx))
-		}
+		prepared.Go(func() error { return p.prepare(ctx, family, s, rules) })
+	}
+	if err := prepared.Wait(); err != nil {
+		return nil, errors.Join(err, t.End(ctx))
 	}
 	for _, p := range t.spots {
 		var err error
@@ -65,6 +81,7 @@ func Start(ctx context.Context, nodes, others []*netns.NS, family string, s Sele
 			return nil, errors.Join(err, t.End(ctx))
 		}
 	}
+	t.work.Go(t.read)
 	return t, nil
 }
 
@@ -77,11 +94,7 @@ func (p *spot) prepare(ctx context.Context, family string, s Select,
 	if err := p.rules.AddHandles(ctx, p.ns); err != nil {
 		return err
 	}
-	groups := []uint16{ownGroup}
-	if p.hasLegacy(family) {
-		groups = append(groups, legacyGroup)
-	}
-	if p.listener, err = listen(p.ns, groups...); err != nil {
+	if p.listener, err = listen(p.ns); err != nil {
 		return err
 	}
 	if p.hasLegacy(family) {
@@ -89,15 +102,12 @@ func (p *spot) prepare(ctx context.Context, family string, s Select,
 			return err
 		}
 	}
-	p.probes = probesFor(p.rules, family)
-	for _, t := range tables(p.probes, s, family, p.rules.Tracks(family)) {
-		owner, err := t.install(p.ns)
-		if err != nil {
-			return err
-		}
-		p.tables = append(p.tables, owner)
+	p.probes = map[probe]bool{}
+	probes := probesFor(p.rules, family)
+	for _, one := range probes {
+		p.probes[one] = true
 	}
-	return nil
+	return nft(ctx, p.ns, removal()+script(probes, s))
 }
 
 func (p *spot) hasLegacy(family string) bool {
@@ -117,34 +127,118 @@ func (p *spot) logLegacy(family string) error {
 		return err
 	}
 	p.logger = netns.Setting{Key: key, Value: value}
+	if p.legacy, err = observe.OpenLogGroups(p.ns, 0); err != nil {
+		return err
+	}
 	return p.ns.SetSysctls(netns.Setting{Key: key, Value: "nfnetlink_log"})
 }
 
-// End removes the probes and restores what Start has changed. What was recorded stays.
-func (t *Tracer) End(context.Context) error {
-	errs := make([]error, len(t.spots))
-	var ending sync.WaitGroup // the kernel takes its time to close the sockets of captures
-	for i, p := range t.spots {
-		ending.Go(func() { errs[i] = p.end() })
+// read reads messages until the end.
+func (t *Tracer) read() {
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	for {
+		for _, p := range t.spots {
+			p.drain()
+		}
+		select {
+		case <-tick.C:
+		case <-t.stop:
+			return
+		}
 	}
-	ending.Wait()
+}
+
+func (p *spot) drain() {
+	if p.listener != nil {
+		more, err := p.listener.drain()
+		p.messages, p.err = append(p.messages, more...), errors.Join(p.err, err)
+	}
+	if p.legacy != nil {
+		more, err := p.legacy.Drain()
+		p.logged, p.err = append(p.logged, more...), errors.Join(p.err, err)
+	}
+}
+
+// refresh reads the tables again that have changed meanwhile, as far as the packets have met such rules.
+func (p *spot) refresh(ctx context.Context) error {
+	if p.rules == nil {
+		return nil
+	}
+	for range readTries {
+		changed := p.changed()
+		for _, t := range changed {
+			if err := t.Refresh(ctx, p.ns); err != nil {
+				return err
+			}
+		}
+		if len(changed) == 0 {
+			break
+		}
+	}
+	return nil
+}
+
+// changed returns the tables with rules that packets have met and that are not known.
+func (p *spot) changed() (tables []*ruleset.Table) {
+	for _, t := range p.rules.Tables {
+		if t.Backend == ruleset.IptablesLegacy {
+			continue
+		}
+		known := map[uint64]bool{}
+		for _, c := range t.Chains {
+			for _, r := range c.Rules {
+				known[r.Handle] = true
+			}
+		}
+		if slices.ContainsFunc(p.messages, func(m message) bool {
+			return m.kind == kindRule && m.table == t.Name && families[m.family] == t.Family && !known[m.handle]
+		}) {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+// End removes the probes and restores what Start has changed, even if the context has ended. What was recorded stays.
+func (t *Tracer) End(ctx context.Context) error {
+	close(t.stop)
+	t.work.Wait()
+	errs := make([]error, len(t.spots))
+	var ended sync.WaitGroup
+	for i, p := range t.spots {
+		p.drain()
+		ended.Go(func() { errs[i] = errors.Join(p.err, p.end(context.WithoutCancel(ctx))) })
+	}
+	ended.Wait()
 	return errors.Join(errs...)
 }
 
-func (p *spot) end() (err error) {
-	var errs []error
-	for _, t := range p.tables {
-		errs = append(errs, t.close())
+// Captures returns what the devices of all places saw, other packets included.
+func (t *Tracer) Captures() (all []*observe.Capture) {
+	for _, p := range t.spots {
+		if p.capture != nil {
+			all = append(all, p.capture)
+		}
 	}
-	if p.listener != nil {
-		p.records, err = p.listener.end()
-		errs = append(errs, err)
+	return all
+}
+
+func (p *spot) end(ctx context.Context) (err error) {
+	p.after, err = counters(p.ns)
+	errs := []error{err}
+	if p.probes != nil {
+		errs = append(errs, nft(ctx, p.ns, removal()), p.refresh(ctx))
 	}
 	if p.logger.Key != "" {
 		errs = append(errs, p.ns.SetSysctls(p.logger))
 	}
-	p.after, err = counters(p.ns)
-	errs = append(errs, err)
+	if p.legacy != nil {
+		errs = append(errs, p.legacy.Close())
+	}
+	if p.listener != nil {
+		errs = append(errs, p.listener.close())
+	}
 	if p.capture != nil {
 		errs = append(errs, p.capture.Close())
 	}
