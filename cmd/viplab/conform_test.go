@@ -286,3 +286,35 @@ func TestTheMachineIsUntouchedByConform(t *testing.T) {
 		run(hosttest.Ending{Signal: syscall.SIGKILL, After: rand.N(time.Second)})
 	}
 }
+
+// The trace of a failure names the rule of the proxier that is at fault, in the output, in a file and in the report.
+func TestConformTracesAFailure(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	_, stdout, stderr := outcome(t, "conform", "--focus", "^base-pod-and-node-no-nat$", "--proxier", "iptables", "--fault",
+		"foreign-traffic-dropped", "--ip", "6", "--out", folder)
+	rule := "-A KUBE-FORWARD -p tcp -m conntrack ! --ctstate DNAT -j DROP"
+	if !strings.Contains(stdout, rule) {
+		t.Fatalf("the output does not name the rule:\n%s%s", stdout, stderr)
+	}
+	var r report.Report
+	data, err := os.ReadFile(filepath.Join(folder, "report.json"))
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.Results[0].Probed {
+		if p.Holds {
+			continue
+		}
+		for _, file := range []string{p.Trace, strings.TrimSuffix(p.Trace, ".json") + ".txt"} {
+			if text, err := os.ReadFile(filepath.Join(folder, file)); err != nil || !strings.Contains(string(text), rule) {
+				t.Errorf("%s: %s does not name the rule: %v", p.Probe, file, err)
+			}
+		}
+		return
+	}
+	t.Error("the report has no row that fails")
+}

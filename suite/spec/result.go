@@ -91,6 +91,9 @@ type Probed struct {
 	Holds bool   `json:"holds"`
 	// Path is the path of the first packet, or of the first one whose result was wrong.
 	Path []Hop `json:"path"`
+	// Trace is the file with the trace of the probe, repeated after the row had failed: JSON, relative to the report's
+	// folder. Beside it is the same as text. It is empty if there is none.
+	Trace string `json:"trace,omitempty"`
 }
 
 // Hop is a host on a packet's path.

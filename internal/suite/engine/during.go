@@ -54,7 +54,7 @@ func (w *world) During(ctx context.Context, rows []spec.Row, f func(context.Cont
 	}
 	close(over)
 	wg.Wait()
-	return errors.Join(w.judge(b.probes), err, w.checkOnce(b.probes))
+	return errors.Join(w.judge(ctx, b.probes), err, w.checkOnce(b.probes))
 }
 
 // probeUntil probes one row until During ends.

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +48,8 @@ type environment struct {
 	stateDir  string
 	// applyLimit is how long a proxier may take to converge.
 	applyLimit time.Duration
+	// tracing is held while packets of the cluster are traced.
+	tracing sync.Mutex
 }
 
 // build creates a cluster and starts the proxier on its nodes, and then the enforcer: no packet passes between the two.
@@ -172,6 +176,33 @@ func (e *environment) settle(ctx context.Context, revision uint64) error {
 		}
 	}
 	return nil
+}
+
+// remarks returns what the programs on a node say of the chains, sets, comments and sockets that they have made, by
+// name. Many programs say nothing.
+func (e *environment) remarks(ctx context.Context, node string) (map[string]string, error) {
+	if e.Lab().Node(node) == nil {
+		return nil, fmt.Errorf("%q is not a node", node)
+	}
+	all := map[string]string{}
+	for _, f := range e.fleets() {
+		a := f.agent(node)
+		if a == nil {
+			continue // the scenario has asked for a cluster with programs on other nodes
+		}
+		r, ok := a.instance.(interface{ Remarks() map[string]string }) // kit.Remarker
+		if !ok {
+			continue
+		}
+		err := a.between(ctx, func() error {
+			maps.Copy(all, r.Remarks())
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // close stops proxiers and enforcers, and removes the cluster.

@@ -50,6 +50,7 @@ func (f failedRows) Error() string {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, p.row.Probe(p.family), p.row.Wants(), p.got(f.facts))
 	}
 	t.Flush()
+	printTraces(&b, f.probes)
 	return strings.TrimRight(b.String(), "\n")
 }
 
@@ -60,7 +61,7 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 	if out == "" {
 		return
 	}
-	folder := filepath.Join(w.cell.Scenario.ID, w.cell.Proxier.Name())
+	folder := w.cell.folder()
 	keep := func(name string, write func(io.Writer) error) {
 		var b bytes.Buffer
 		if err := write(&b); err != nil {
@@ -94,7 +95,16 @@ func (w *world) explain(ctx context.Context, result *spec.Result) {
 			return err
 		})
 	}
-	keep("packets.pcapng", func(b io.Writer) error { return w.recapture(ctx, b) })
+	for _, t := range w.record.traces {
+		keep(t.file(".txt"), t.print)
+		keep(t.file(".json"), t.encode)
+	}
+	keep("packets.pcapng", func(b io.Writer) error {
+		if len(w.record.captures) > 0 {
+			return observe.WritePcapng(b, w.record.captures...)
+		}
+		return w.recapture(ctx, b)
+	})
 	keep("failure.txt", func(b io.Writer) error {
 		_, err := fmt.Fprintf(b, "%s on %s\n%s\n\n%s\n\nagain: %s\n", w.cell.Scenario.ID, w.cell.Proxier.Name(),
 			w.cell.Scenario.Why, result.Reason, w.cell.rerun)

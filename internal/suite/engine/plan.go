@@ -77,6 +77,7 @@ type Cell struct {
 	failFast bool
 	out      string // the folder for the evidence of a failure; empty means none
 	rerun    string // the command that runs it again
+	traces   *traceBudget
 	missing  []spec.Feature
 	expected []expect.Entry
 	done     chan struct{}
@@ -129,10 +130,11 @@ func Plan(ctx context.Context, o Options) ([]*Cell, error) {
 	for _, p := range o.Proxiers {
 		programs := o.programs(p)
 		unusable, declared := cannotRun(ctx, programs, o.Stack.Families()), features(programs)
+		traces := newTraceBudget(o.Out)
 		for _, s := range selected {
 			c := &Cell{
 				Scenario: s, Proxier: p, failFast: o.FailFast, out: o.Out, rerun: o.rerunCommand(s, p),
-				expected: o.Expect[p.Name()].Of(s.ID), done: make(chan struct{}),
+				expected: o.Expect[p.Name()].Of(s.ID), traces: traces, done: make(chan struct{}),
 			}
 			c.admit(o, unusable, declared)
 			cells = append(cells, c)

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/viplab/viplab/lab"
@@ -63,16 +64,20 @@ func (w *world) Expect(ctx context.Context, rows ...spec.Row) error {
 	}
 	probes := w.expand(rows)
 	each(probes, atOnce, func(p *probed) { p.seen, p.fault = w.probeRow(ctx, p.row, p.family) })
-	return w.judge(probes)
+	return w.judge(ctx, probes)
 }
 
-// judge judges rows that have been probed.
-func (w *world) judge(probes []*probed) error {
+// judge judges rows that have been probed, and traces those that have failed.
+func (w *world) judge(ctx context.Context, probes []*probed) error {
 	facts, err := w.facts()
 	if err != nil {
 		return err
 	}
-	return w.record.judge(probes, facts, func(p *probed) []spec.Hop { return w.path(p, facts) })
+	err = w.record.judge(probes, facts, func(p *probed) []spec.Hop { return w.path(p, facts) })
+	if failed := (failedRows{}); errors.As(err, &failed) {
+		w.trace(ctx, failed)
+	}
+	return err
 }
 
 // expand returns one row per family for each row that applies to this cluster.

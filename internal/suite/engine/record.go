@@ -11,6 +11,7 @@ import (
 
 	"github.com/viplab/viplab/internal/suite/expected"
 	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/suite/spec"
 )
 
@@ -25,6 +26,8 @@ type record struct {
 	remarks     []string      // printed with the verdict of a pass
 	expected    *expected.Comparison
 	failures    []failedRows // the rows that did not hold, for the evidence of a failure
+	traces      []*rowTrace
+	captures    []*observe.Capture // of the traces
 }
 
 // probed is a row in one family with its observations.
@@ -36,6 +39,8 @@ type probed struct {
 	fault  error
 	wrong  []string
 	known  bool // an expectation explains the failure
+	number int  // in record.probed
+	trace  *rowTrace
 }
 
 // judge judges rows and records them. It returns failedRows if a row fails unexpectedly, and a HarnessError if a row
@@ -86,6 +91,7 @@ func (r *record) add(p *probed, facts spec.Facts, path []spec.Hop) {
 	if e := r.expected.Row(entry.Row, p.family, entry.Holds, entry.Outcomes); e != nil {
 		p.known, entry.Known = true, e.String()
 	}
+	p.number = len(r.probed)
 	r.probed = append(r.probed, entry)
 }
 

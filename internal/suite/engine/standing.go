@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	"github.com/viplab/viplab/lab/cluster"
@@ -80,25 +79,7 @@ func (s *Standing) Failures() []error {
 func (s *Standing) Remarks(ctx context.Context, node string) (map[string]string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := map[string]string{}
-	for _, f := range s.env.fleets() {
-		a := f.agent(node)
-		if a == nil {
-			return nil, fmt.Errorf("%q is not a node", node)
-		}
-		r, ok := a.instance.(interface{ Remarks() map[string]string }) // kit.Remarker
-		if !ok {
-			continue
-		}
-		err := a.between(ctx, func() error {
-			maps.Copy(all, r.Remarks())
-			return nil
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return s.env.remarks(ctx, node)
 }
 
 // Switch replaces the proxier on every node, and returns when the new one has converged. The old one removes its rules
