@@ -1,7 +1,7 @@
 // The map of the chains that a packet meets during a visit to a place: a tree for each base chain, drawn from what is
 // programmed. Chains that the packet does not go to are faint.
 
-const boxHeight = 36, rowHeight = 42, chainGap = 26, mostOthers = 4;
+const boxHeight = 36, rowHeight = 42, chainGap = 26, mostOthers = 3;
 
 // sectionsOf groups the rules of a visit by base chain. Parts of the kernel stand between them.
 function sectionsOf(trace, stops, visit) {
@@ -54,7 +54,10 @@ function addOthers(at, known, node) {
   const shown = others.slice(0, others.length > mostOthers + 1 ? mostOthers : others.length);
   at.children.push(...shown.map(t => ({ ...node(t), about: known(t).about || '' })));
   at.children.sort((a, b) => targets.indexOf(a.name) - targets.indexOf(b.name));
-  if (others.length > shown.length) at.children.push({ name: `and ${others.length - shown.length} other chains`, since: Infinity, children: [], actions: [], rest: true });
+  if (others.length === shown.length) return;
+  const rest = { name: `and ${others.length - shown.length} other chains`, since: Infinity, children: [], actions: [], rest: true };
+  const last = at.children.findLastIndex(c => c.since < Infinity);
+  at.children.splice(last < 0 ? at.children.length : last, 0, rest);
 }
 
 // prune leaves out the chains that the packet does not go to.
@@ -83,7 +86,7 @@ function placeChains(root, room) {
 function drawChains(section, stop, room) {
   const past = stop && section.stops[section.stops.length - 1].number < stop.number && !section.stops.includes(stop);
   const { all, flat, width, height } = placeChains(past ? prune(section.root) : section.root, room);
-  const far = stop ? stop.number : Infinity;
+  const far = stop ? stop.number : Number.MAX_VALUE;
   const names = all.filter(s => s.node.since <= far).map(s => s.node.name).join(', ');
   const svg = draw('svg', { viewBox: `0 0 ${Math.max(width + 8, 60)} ${height}`, width: Math.max(width + 8, 60), height, role: 'img', class: 'tv-chains' }, draw('title', {}, `Chains of ${section.title} so far: ${names}`));
   for (const s of all) if (s.parent) svg.append(edge(s, flat, s.node.since <= far));
@@ -115,6 +118,6 @@ function chainBox(s, stop, far) {
     x += wide + 4;
   }
   const about = (n.about || '').split('; ')[0].replaceAll('default/', '') || (n.rules === 0 ? 'no rules' : '');
-  if (!n.rest) g.append(label({ class: 'tv-small', x, y: s.y + 29 }, about, Math.max(0, Math.floor((s.x + s.wide - x - 4) / 5.9))));
+  if (!n.rest) g.append(label({ class: 'tv-small', x, y: s.y + 29 }, about, Math.max(0, Math.floor((s.x + s.wide - x - 4) / 6.2))));
   return g;
 }

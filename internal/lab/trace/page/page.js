@@ -40,8 +40,8 @@ function drawAll(trace, title, player, column) {
 function drawVisit(trace, stops, visit, player, column) {
   const mine = stops.filter(s => s.visit === visit);
   const list = make('ol', { class: 'tv-list', start: mine[0].number + 1 }, mine.map(s => drawLine(s, player, column)));
-  const maps = sectionsOf(trace, stops, visit).filter(s => s.root).map(s => drawSection(s, null, 900));
-  return make('div', { class: 'tv-visit' }, make('h4', {}, mine[0].step.place), maps.length && make('div', { class: 'tv-maps tv-scroll', tabindex: 0, role: 'group', 'aria-label': `chains on ${mine[0].step.place}` }, maps), list);
+  const maps = sectionsOf(trace, stops, visit).filter(s => s.root).map(s => drawSection(s, null, 1160));
+  return make('div', { class: 'tv-visit' }, make('h4', {}, mine[0].step.place), maps.length > 0 && make('div', { class: 'tv-maps tv-scroll', tabindex: 0, role: 'group', 'aria-label': `chains on ${mine[0].step.place}` }, maps), list);
 }
 
 function drawLine(stop, player, column) {

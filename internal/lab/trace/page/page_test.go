@@ -187,6 +187,14 @@ func TestPageIsPrinted(t *testing.T) {
 	if want := len(r.Walk.Steps) + len(r.Reply.Steps) + len(r.Flows); controls != 0 || steps != want {
 		t.Errorf("%d controls on paper, and %d of %d lines", controls, steps, want)
 	}
+	_, dnat := translation(t, r)
+	line := browsertest.Ask[string](p, `[...document.querySelectorAll('#steps .tv-row')].map(r => r.textContent).find(t => t.includes('| 8080 |'))`)
+	if want := "| " + strings.Join(strings.FieldsFunc(dnat.After.Line(nil), func(r rune) bool { return r == '|' || r == ' ' }), " | ") + " | "; line != want {
+		t.Errorf("the line after the translation is %q, want %q", line, want)
+	}
+	if n := browsertest.Ask[int](p, `[...document.querySelectorAll('#steps .tv-chain')].filter(c => /KUBE-SEP/.test(c.textContent) && c.matches('.tv-met')).length`); n != 1 {
+		t.Errorf("the packet is at %d endpoints", n)
+	}
 	if got := p.Contrast(); got < 4.5 {
 		t.Errorf("the least contrast on paper is %.2f", got)
 	}
