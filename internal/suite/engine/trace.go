@@ -34,7 +34,7 @@ const (
 	traceLimit    = 30 * time.Second       // detects hangs
 	tracePatience = 250 * time.Millisecond // after the fences: the row has waited long enough
 	traceSilence  = time.Second            // where the fences do not prove silence
-	traceTries    = 10                     // of a row with many probes, until one fails
+	traceTries    = 20                     // of a row with many probes, until one fails
 )
 
 // traceBudget is how many more rows of a proxier's run are traced. It is nil in runs that keep no evidence.
