@@ -31,7 +31,7 @@ type nftParser struct {
 }
 
 var (
-	handleOf  = regexp.MustCompile(` # handle (\d+)$`)
+	handleOf  = regexp.MustCompile(` # handle (\d+)(?: progname .*)?$`)
 	counterOf = regexp.MustCompile(`counter packets (\d+) bytes (\d+)`)
 	commentOf = regexp.MustCompile(`\bcomment "([^"]*)"`)
 	hookOf    = regexp.MustCompile(`^type (\w+) hook (\w+) (?:devices? (?:= )?(.+?) )?priority ([^;]+);` +
@@ -69,7 +69,7 @@ func (p *nftParser) line(line string) error {
 		return p.inSet(line)
 	case strings.HasSuffix(line, " {"):
 		p.begin(words)
-	default:
+	case strings.HasPrefix(line, "comment "): // there are also the flags of the table
 		p.table.Comment = comment(line)
 	}
 	return nil

@@ -67,7 +67,7 @@ func (r *Ruleset) kernel(hook, family string) []Station {
 	add := func(priority int, what string) {
 		stations = append(stations, Station{Hook: hook, Priority: priority, Kernel: what})
 	}
-	if r.tracks(family) {
+	if r.Tracks(family) {
 		switch hook {
 		case "prerouting", "output":
 			add(priorityTracking, "connection tracking finds the packet's flow, or begins one")
@@ -88,8 +88,8 @@ func (r *Ruleset) kernel(hook, family string) []Station {
 	return stations
 }
 
-// tracks reports whether connection tracking works for a family: a NAT chain or a rule that asks for it makes it work.
-func (r *Ruleset) tracks(family string) bool {
+// Tracks reports whether connection tracking works for a family: a NAT chain or a rule that asks for it makes it work.
+func (r *Ruleset) Tracks(family string) bool {
 	for _, t := range r.Tables {
 		if !t.serves(family) {
 			continue

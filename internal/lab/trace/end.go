@@ -11,7 +11,7 @@ import (
 
 // finish finds out how the packets ended.
 func (t *Traced) finish(o traffic.Outcome) {
-	for _, w := range []*Walk{t.Reply, t.Relayed} {
+	for _, w := range append([]*Walk{t.Reply, t.Relayed}, t.Errors...) {
 		if w != nil {
 			w.finish(true, nil)
 		}

@@ -3,14 +3,12 @@
 package trace
 
 import (
-	"bytes"
-	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/viplab/viplab/internal/lab/iptablessave"
+	"golang.org/x/sys/unix"
+
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/lab/observe"
 )
@@ -22,196 +20,184 @@ type event struct {
 	step     *Step // nil for a point that is only looked at, such as a probe
 	// src and dst are the addresses before the step. They are not valid if the event does not tell.
 	src, dst netip.AddrPort
-	state    string
+	ttl      uint8
 	mark     uint32
-	after    bool // the mark is that after the step, not before
+	after    bool     // the mark is that after the step, not before
+	states   []string // of the connection; nil if the event does not tell
+	quoted   *Quoted  // nil if the event does not tell
 }
 
-// events returns what the rules of a node did to a packet, in order.
-func (p *spot) events(k key) []event {
-	var all []event
-	mine := map[uint32]bool{}
-	seen := map[probe]bool{} // what sets the trace bit meets a packet once; a retransmission meets it again
-	var at ruleset.Chain
-	for _, m := range p.messages {
-		if m.network != nil {
-			mine[m.id] = k.header(m.network, m.transport)
-			hook, isProbe := p.place(m)
-			if start := (probe{families[m.family], hook.Hook, hook.Priority}); mine[m.id] && isProbe && start.priority == first {
-				if seen[start] {
-					break
-				}
-				seen[start] = true
-			}
-			if mine[m.id] {
-				at = hook
-			}
-		}
-		if !mine[m.id] {
-			continue
-		}
-		e := event{hook: at.Hook, priority: at.Priority, mark: m.mark, after: true, step: p.step(m, at)}
-		if m.network != nil {
-			if packet, err := observe.DecodeIP(append(bytes.Clone(m.network), m.transport...)); err == nil {
-				e.src, e.dst, e.state = packet.Src, packet.Dst, stateOf(m.state, m.status)
-			}
-		}
-		all = append(all, e)
-	}
-	return merge(all, p.legacyEvents(k))
+// pass is a packet's way from the start of prerouting or output on.
+type pass struct {
+	hook   string
+	ttl    uint8
+	events []event
+	bridge bool // it has only met the hook of bridges so far
 }
 
-// place returns the base chain that a message with headers is about, with its hook, and reports whether it is a probe.
-func (p *spot) place(m message) (c ruleset.Chain, isProbe bool) {
-	if m.table == tableName {
-		for one := range p.probes {
-			if one.family == families[m.family] && one.chain() == m.chain {
-				return ruleset.Chain{Hook: one.hook, Priority: one.priority}, true
+// reader makes passes from the records of a node.
+type reader struct {
+	*spot
+	key    key
+	passes []pass
+	// mine tells whose messages without headers are, by the kernel's number, and at where they are.
+	mine map[uint32]bool
+	at   map[uint32]ruleset.Chain
+	open map[uint32]*event // probes whose messages have begun
+	// quoted are the packets that ICMP errors quote at the probes.
+	quoted map[string]*Quoted
+	seen   map[start]bool
+	skip   bool // the pass is of a retransmission
+}
+
+// start is what distinguishes the passes of a packet. A retransmission has the same.
+type start struct {
+	hook     string
+	ttl      uint8
+	src, dst netip.AddrPort
+}
+
+// read returns the passes of a packet through a node's rules.
+func (p *spot) read(k key) []pass {
+	r := reader{
+		spot: p, key: k, mine: map[uint32]bool{}, at: map[uint32]ruleset.Chain{}, open: map[uint32]*event{},
+		quoted: map[string]*Quoted{}, seen: map[start]bool{},
+	}
+	for _, x := range p.records {
+		switch {
+		case x.message != nil:
+			r.message(x.message)
+		case x.logged.group == ownGroup:
+			if packet, err := observe.DecodeIP(x.logged.packet); err == nil && k.is(packet) {
+				r.quoted[x.logged.prefix] = quotedIn(packet)
 			}
+		default:
+			r.legacy(x.logged)
 		}
 	}
+	return r.passes
+}
+
+func quotedIn(p *observe.Packet) *Quoted {
+	if p.Quoted == nil {
+		return nil
+	}
+	return &Quoted{p.Quoted.Src, p.Quoted.Dst}
+}
+
+// begin begins a pass.
+func (r *reader) begin(e *event, bridge bool) {
+	if n := len(r.passes); n > 0 && r.passes[n-1].bridge && !bridge && r.passes[n-1].ttl == e.ttl && !r.skip {
+		r.passes[n-1].bridge = false
+		return
+	}
+	s := start{e.hook, e.ttl, e.src, e.dst}
+	r.skip = r.seen[s]
+	r.seen[s] = true
+	if !r.skip {
+		r.passes = append(r.passes, pass{hook: e.hook, ttl: e.ttl, bridge: bridge})
+	}
+}
+
+func (r *reader) add(e event) {
+	if r.skip || len(r.passes) == 0 {
+		return
+	}
+	p := &r.passes[len(r.passes)-1]
+	p.events = append(p.events, e)
+}
+
+// message reads what the kernel says of a rule or of the end of a chain.
+func (r *reader) message(m *message) {
+	own := m.table == tableName
+	var e event
+	if m.network != nil {
+		r.mine[m.id] = r.key.header(m.network, m.transport)
+		if !r.mine[m.id] {
+			return
+		}
+		delete(r.open, m.id)
+		if packet, err := observe.DecodeIP(slices.Concat(m.network, m.transport)); err == nil {
+			e.src, e.dst, e.ttl = packet.Src, packet.Dst, packet.TTL
+		}
+		r.at[m.id] = r.place(m)
+		if own {
+			r.enter(m, e)
+		}
+	}
+	switch {
+	case !r.mine[m.id]:
+	case own:
+		r.look(m)
+	default:
+		at := r.at[m.id]
+		e.hook, e.priority, e.mark, e.after, e.step = at.Hook, at.Priority, m.mark, true, r.step(m, at)
+		r.add(e)
+	}
+}
+
+// place returns the base chain that a message with headers is about, with its hook.
+func (p *spot) place(m *message) (c ruleset.Chain) {
 	if t := p.table(families[m.family], m.table); t != nil {
 		if c := t.Chain(m.chain); c != nil {
-			return ruleset.Chain{Hook: c.Hook, Priority: c.Priority}, false
+			return ruleset.Chain{Hook: c.Hook, Priority: c.Priority}
 		}
 	}
-	return c, false
+	return c
 }
 
-// table returns a table of nftables, those of iptables-nft among them.
-func (p *spot) table(family, name string) *ruleset.Table {
-	for _, t := range p.rules.Tables {
-		if t.Backend != ruleset.IptablesLegacy && t.Family == family && t.Name == name {
-			return t
-		}
-	}
-	return nil
-}
-
-// step returns what a message says of a rule, or of a policy that drops. It returns nil for others.
-func (p *spot) step(m message, at ruleset.Chain) *Step {
-	if m.table == tableName {
-		return nil
-	}
-	s := &Step{
-		Place: p.ns.Name(), Hook: at.Hook, Priority: at.Priority, Family: families[m.family], Table: m.table,
-		Chain: m.chain, Verdict: verdicts[m.verdict],
-	}
-	if m.jump != "" {
-		s.Verdict += " " + m.jump
-	}
-	t := p.table(s.Family, m.table)
-	if t != nil {
-		s.Backend = string(t.Backend)
-	}
-	switch {
-	case m.kind == kindPolicy && m.policy == 0:
-		s.Verdict = "drop"
-		return s
-	case m.kind != kindRule || m.handle == 0: // the end of a chain
-		return nil
-	}
-	s.Rule = fmt.Sprintf("rule with handle %d, made after the trace began", m.handle)
-	if t == nil {
-		return s
-	}
-	if c := t.Chain(m.chain); c != nil {
-		for _, r := range c.Rules {
-			if r.Handle == m.handle {
-				s.Rule, s.About = r.Text, r.About
-			}
-		}
-	}
-	return s
-}
-
-// hookNames are the hooks by number (enum nf_inet_hooks).
-var hookNames = []string{"prerouting", "input", "forward", "output", "postrouting"}
-
-// legacyEvents returns what rules of legacy tables did to a packet.
-func (p *spot) legacyEvents(k key) []event {
-	var all []event
-	seen := map[string]bool{} // by prefix and hook: a retransmission repeats them
-	for _, l := range p.logged {
-		packet, err := observe.DecodeIP(l.Packet)
-		prefix, ok := strings.CutPrefix(strings.TrimSpace(l.Prefix), "TRACE: ")
-		words := strings.Split(prefix, ":") // table, chain, kind, number
-		if err != nil || !ok || !k.is(packet) || len(words) != 4 || int(l.Hook) >= len(hookNames) {
-			continue
-		}
-		again := fmt.Sprint(prefix, l.Hook)
-		if seen[again] {
-			continue
-		}
-		seen[again] = true
-		e := event{hook: hookNames[l.Hook], src: packet.Src, dst: packet.Dst, mark: l.Mark}
-		e.step = p.legacyStep(&e, packet, words)
-		all = append(all, e)
-	}
-	return all
-}
-
-// legacyStep returns the rule that a line of the log names, and sets the priority of its table.
-func (p *spot) legacyStep(e *event, packet *observe.Packet, words []string) *Step {
-	family := ruleset.IP
-	if packet.Src.Addr().Is6() {
-		family = ruleset.IP6
-	}
-	s := &Step{
-		Place: p.ns.Name(), Hook: e.hook, Backend: string(ruleset.IptablesLegacy), Family: family, Table: words[0],
-		Chain: words[1],
-	}
-	i := slices.IndexFunc(p.rules.Tables, func(t *ruleset.Table) bool {
-		return t.Backend == ruleset.IptablesLegacy && t.Family == family && t.Name == words[0]
-	})
+// enter notes that a packet has come to a probe.
+func (r *reader) enter(m *message, e event) {
+	i := slices.IndexFunc(r.probes, func(p probe) bool { return p.chain() == m.chain })
 	if i < 0 {
-		return nil
+		return
 	}
-	t := p.rules.Tables[i]
-	for _, c := range t.Chains {
-		if c.Hook == e.hook {
-			e.priority, s.Priority = c.Priority, c.Priority
-		}
+	p := r.probes[i]
+	e.hook, e.priority = p.hook, p.priority
+	if p.isStart() {
+		r.begin(&e, m.family == unix.NFPROTO_BRIDGE)
 	}
-	c := t.Chain(words[1])
-	if c == nil {
-		return nil
+	if m.family != unix.NFPROTO_BRIDGE {
+		r.open[m.id] = &e
 	}
-	n, _ := strconv.Atoi(words[3]) // the kernel prints a number
-	switch {
-	case words[2] == "policy" && c.Policy == "DROP":
-		s.Verdict = "drop"
-		return s
-	case words[2] != "rule" || n < 1 || n > len(c.Rules):
-		return nil
-	}
-	r := c.Rules[n-1]
-	s.Rule, s.About = r.Text, r.About
-	s.Verdict = strings.ToLower(iptablessave.Rule(r.Text).Target())
-	if len(r.Jumps) > 0 {
-		s.Verdict = "jump " + r.Jumps[0]
-	}
-	if s.Verdict == "reject" {
-		s.Verdict = "drop"
-	}
-	return s
 }
 
-// merge puts the events of legacy tables between those of nftables, by hook and priority. Both lists are in order.
-func merge(all, legacy []event) []event {
-	from := 0
-	for _, e := range legacy {
-		at, inside := len(all), false
-		for i := from; i < len(all); i++ {
-			same := all[i].hook == e.hook
-			if same && all[i].priority > e.priority || !same && inside {
-				at = i
-				break
-			}
-			inside = inside || same
+// look reads a message of a probe. The names of chains that it leads to are the state of the connection, and the last
+// message is that of the policy.
+func (r *reader) look(m *message) {
+	e := r.open[m.id]
+	switch {
+	case e == nil:
+	case m.jump != "":
+		e.states = append(e.states, m.jump)
+	case m.kind == kindPolicy:
+		e.mark, e.quoted = m.mark, r.quoted[m.chain]
+		delete(r.quoted, m.chain)
+		delete(r.open, m.id)
+		slices.SortFunc(e.states, func(a, b string) int { return order(a) - order(b) })
+		if e.states == nil {
+			e.states = []string{} // none
 		}
-		all = slices.Insert(all, at, e)
-		from = at + 1
+		r.add(*e)
 	}
-	return all
+}
+
+// order sorts names of states before those of statuses.
+func order(name string) int {
+	return slices.IndexFunc(slices.Concat(states, statuses), func(b bit) bool { return b.name == name })
+}
+
+// legacy reads what a rule of a legacy table has logged.
+func (r *reader) legacy(l *logged) {
+	packet, err := observe.DecodeIP(l.packet)
+	prefix, ok := strings.CutPrefix(strings.TrimSpace(l.prefix), "TRACE: ")
+	words := strings.Split(prefix, ":") // table, chain, kind, number
+	if err != nil || !ok || !r.key.is(packet) || len(words) != 4 || int(l.hook) >= len(hookNames) {
+		return
+	}
+	e := event{
+		hook: hookNames[l.hook], src: packet.Src, dst: packet.Dst, ttl: packet.TTL, mark: l.mark, quoted: quotedIn(packet),
+	}
+	e.step = r.legacyStep(&e, packet, words)
+	r.add(e)
 }

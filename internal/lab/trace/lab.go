@@ -109,6 +109,7 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	} else {
 		r.Losses = t.Losses()
 	}
+	r.Errors = t.errors(r.Walk.key, r.From)
 	for _, w := range r.Walks() {
 		t.describe(w, r.Proto)
 	}

@@ -4,8 +4,10 @@ package trace
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -16,9 +18,17 @@ var columns = []string{"sourceIP", "sourcePort", "destinationIP", "destinationPo
 // fields returns the texts of the columns.
 func (t Tuple) fields() []string {
 	return []string{
-		t.Src.Addr().String(), fmt.Sprint(t.Src.Port()), t.Dst.Addr().String(), fmt.Sprint(t.Dst.Port()),
-		fmt.Sprintf("%#x", t.Mark), t.State,
+		t.Src.Addr().String(), port(t.Src), t.Dst.Addr().String(), port(t.Dst), fmt.Sprintf("%#x", t.Mark),
+		cmp.Or(t.State, "-"),
 	}
+}
+
+// port returns "-" for packets without ports.
+func port(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return "-"
+	}
+	return fmt.Sprint(a.Port())
 }
 
 // Print writes a walk: a line for each step, and after each change the packet as a line of a table, with * before what
@@ -28,6 +38,9 @@ func (w *Walk) Print(out io.Writer) error {
 	widths := w.widths()
 	row(p, widths, columns, nil)
 	row(p, widths, w.First.fields(), nil)
+	if q := w.First.Quoted; q != nil {
+		fmt.Fprintf(p, "      it quotes %s -> %s\n", q.Src, q.Dst)
+	}
 	place := ""
 	for _, s := range w.Steps {
 		if s.Place != place {
@@ -38,8 +51,12 @@ func (w *Walk) Print(out io.Writer) error {
 		if s.About != "" {
 			fmt.Fprintf(p, "      # %s\n", s.About)
 		}
-		if s.After != nil {
-			row(p, widths, s.After.fields(), s.Changed)
+		if s.After == nil {
+			continue
+		}
+		row(p, widths, s.After.fields(), s.Changed)
+		if q := s.After.Quoted; q != nil && *q != *s.Before.Quoted {
+			fmt.Fprintf(p, "      it quotes *%s -> %s\n", q.Src, q.Dst)
 		}
 	}
 	return p.Flush()

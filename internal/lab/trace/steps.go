@@ -4,126 +4,127 @@ package trace
 
 import (
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
-	"github.com/viplab/viplab/lab/observe"
 )
 
-// steps returns the way of a packet through a namespace, the packet as it came, and the hops that it still had.
-func (p *spot) steps(k key) (steps []Step, start Tuple, ttl uint8) {
-	in, bridged, out, ttl := p.devices(k)
-	events := p.events(k)
-	switch {
-	case len(in) > 0:
-		start = in[0].tuple
-	case len(events) > 0:
-		start = Tuple{Src: events[0].src, Dst: events[0].dst}
-	case len(out) > 0:
-		start = out[0].tuple
-	default:
-		return nil, start, 0
-	}
-	b := builder{spot: p, now: start}
-	b.pass(in)
-	arriving := true
-	for _, e := range events {
-		if arriving && e.hook != "prerouting" {
-			b.pass(bridged)
-			arriving = false
-		}
-		b.add(e)
-	}
-	if arriving {
-		b.pass(bridged)
-	}
-	b.pass(out)
-	return b.steps, start, ttl
+// visit is a packet's stay at a place.
+type visit struct {
+	place string
+	start Tuple
+	ttl   uint8     // the hops that the packet still had
+	at    time.Time // by the clock of the devices, zero if none has seen it
+	local bool      // the packet comes from here
+	steps []Step
 }
 
-// passage is a packet at a device.
-type passage struct {
-	step  Step
-	tuple Tuple
-}
-
-// devices returns where a packet came in, where bridges took it in, which is after prerouting if a bridge calls
-// iptables, and where it went out.
-func (p *spot) devices(k key) (in, bridged, out []passage, ttl uint8) {
-	seen := map[string]bool{} // retransmissions take the same way
-	for _, f := range p.frames() {
-		inner := f.Innermost()
-		if !k.is(inner) {
-			continue
-		}
-		direction := "in"
-		if f.Direction == observe.Out {
-			direction = "out"
-		}
-		// A port of a bridge takes packets to other link addresses; other devices ignore them.
-		if seen[f.Device+direction] || f.Direction == observe.Other && !p.isPort(f.Device) {
-			continue
-		}
-		seen[f.Device+direction] = true
-		ttl = max(ttl, inner.TTL)
-		one := passage{
-			Step{
-				Place: p.ns.Name(), Device: f.Device, Direction: direction, Packet: f.Packet.String(),
-				Outer: outer(f.Packet), Frame: frame(f.Frame),
-			},
-			Tuple{Src: inner.Src, Dst: inner.Dst},
-		}
-		switch {
-		case direction == "out":
-			out = append(out, one)
-		case len(in) > 0 && p.isBridge(f.Device):
-			bridged = append(bridged, one)
-		default:
-			in = append(in, one)
+// visits returns a packet's stays in a namespace, in order.
+func (p *spot) visits(k key) []visit {
+	b := builder{spot: p}
+	runs := p.runs(k)
+	// take adds the next run if it goes in that direction.
+	take := func(out bool, add func(run)) {
+		if len(runs) > 0 && runs[0].out == out {
+			add(runs[0])
+			runs = runs[1:]
 		}
 	}
-	return in, bridged, out, ttl
-}
-
-// outer returns the headers around the innermost packet.
-func outer(p *observe.Packet) (all []Outer) {
-	for ; p.Inner != nil; p = p.Inner {
-		all = append(all, Outer{p.Proto, p.Src, p.Dst, p.TTL})
+	for _, pass := range p.read(k) {
+		for pass.hook == "output" && len(runs) > 0 && !runs[0].out && runs[0].ttl() > pass.ttl {
+			take(false, func(r run) { b.arrive(r); b.devices(r.frames) }) // something else than a rule has taken it
+		}
+		var bridged []sighting
+		if pass.hook == "prerouting" {
+			take(false, func(r run) {
+				var before []sighting
+				before, bridged = p.inBridge(r)
+				b.arrive(r)
+				b.devices(before)
+			})
+		}
+		b.enter(pass)
+		leaves := false
+		for _, e := range pass.events {
+			if e.hook != "prerouting" {
+				b.devices(bridged)
+				bridged = nil
+			}
+			b.add(e)
+			leaves = leaves || e.hook == "postrouting"
+		}
+		b.devices(bridged)
+		b.last = nil
+		if leaves {
+			take(true, func(r run) { b.leave(r) })
+		}
 	}
-	return all
+	for _, r := range runs {
+		if r.out {
+			b.leave(r)
+		} else {
+			b.arrive(r)
+			b.devices(r.frames)
+		}
+	}
+	return b.visits
 }
 
-// frameBytes is how many bytes of a packet a Frame has: all headers, also those of tunnels, and some of the payload.
-const frameBytes = 256
-
-func frame(f observe.Frame) *Frame {
-	return &Frame{At: f.At, Ethernet: f.Ethernet, Data: f.Data[:min(len(f.Data), frameBytes)], Length: len(f.Data)}
-}
-
-func (p *spot) isBridge(device string) bool {
-	l, err := p.ns.Netlink().LinkByName(device)
-	return err == nil && l.Type() == "bridge"
-}
-
-// isPort reports whether a device is a port of a bridge.
-func (p *spot) isPort(device string) bool {
-	l, err := p.ns.Netlink().LinkByName(device)
-	return err == nil && l.Attrs().MasterIndex != 0
-}
-
-// builder makes steps from events.
+// builder makes steps from devices and events.
 type builder struct {
 	*spot
-	now   Tuple
-	steps []Step
-	last  *event // with a step, since the last probe
+	visits []visit
+	now    Tuple
+	last   *event // with a step, since the last probe
 }
 
-// pass adds devices. What the packet has besides its addresses stays.
-func (b *builder) pass(devices []passage) {
-	for _, d := range devices {
-		d.step.Before = d.tuple
-		d.step.Before.Mark, d.step.Before.State = b.now.Mark, b.now.State
-		b.steps = append(b.steps, d.step)
+// visit returns the present visit.
+func (b *builder) visit() *visit { return &b.visits[len(b.visits)-1] }
+
+// begin begins a visit.
+func (b *builder) begin(v visit) {
+	v.place = b.ns.Name()
+	b.visits = append(b.visits, v)
+	b.now, b.last = v.start, nil
+}
+
+// arrive begins a visit with the first device that a packet comes in by. Through the loopback device it comes back.
+func (b *builder) arrive(r run) {
+	f := r.frames[0]
+	if f.Device == "lo" && len(b.visits) > 0 {
+		return
+	}
+	b.begin(visit{start: b.device(f).Before, ttl: r.ttl(), at: f.At})
+}
+
+// enter begins a visit with a pass whose packet is from here.
+func (b *builder) enter(p pass) {
+	if len(b.visits) > 0 && (p.hook != "output" || b.visit().ttl >= p.ttl) || len(p.events) == 0 {
+		return
+	}
+	e := p.events[0]
+	start := Tuple{Src: e.src, Dst: e.dst, Mark: e.mark, State: strings.Join(e.states, ","), Quoted: e.quoted}
+	b.begin(visit{start: start, ttl: p.ttl, local: p.hook == "output"})
+}
+
+// leave adds the devices that a packet goes out by.
+func (b *builder) leave(r run) {
+	if len(b.visits) == 0 {
+		b.begin(visit{start: b.device(r.frames[0]).Before, ttl: r.ttl(), at: r.frames[0].At, local: true})
+	}
+	b.devices(r.frames)
+}
+
+// devices adds devices. What the packet has besides its addresses stays.
+func (b *builder) devices(frames []sighting) {
+	for _, f := range frames {
+		s := b.device(f)
+		if v := b.visit(); v.at.IsZero() {
+			v.at = f.At
+		}
+		s.Before.Mark, s.Before.State = b.now.Mark, b.now.State
+		b.visit().steps = append(b.visit().steps, s)
 	}
 }
 
@@ -131,26 +132,29 @@ func (b *builder) pass(devices []passage) {
 func (b *builder) add(e event) {
 	next := b.now
 	if e.src.IsValid() {
-		next.Src, next.Dst, next.State = e.src, e.dst, e.state
-		if e.state == "" {
-			next.State = b.now.State // legacy tables do not tell it
-		}
+		next.Src, next.Dst = e.src, e.dst
+	}
+	if e.states != nil {
+		next.State = strings.Join(e.states, ",")
+	}
+	if e.quoted != nil {
+		next.Quoted = e.quoted
 	}
 	if !e.after || e.step == nil {
 		next.Mark = e.mark
 	}
 	b.change(next, e)
-	if e.step != nil {
-		e.step.Before = b.now
-		b.steps = append(b.steps, *e.step)
-		b.last = &e
-		next.Mark = e.mark
-		if e.after {
-			b.change(next, e)
-		}
+	if e.step == nil {
+		b.last = nil
 		return
 	}
-	b.last = nil
+	e.step.Before = b.now
+	b.visit().steps = append(b.visit().steps, *e.step)
+	b.last = &e
+	if e.after {
+		next.Mark = e.mark
+		b.change(next, e)
+	}
 }
 
 // change notes that the packet has changed before an event, and by which step: the rule before it, or the kernel.
@@ -159,12 +163,13 @@ func (b *builder) change(next Tuple, e event) {
 	if len(changed) == 0 {
 		return
 	}
+	v := b.visit()
 	if b.last == nil {
 		s := b.kernel(e)
 		s.Before = b.now
-		b.steps = append(b.steps, s)
+		v.steps = append(v.steps, s)
 	}
-	s := &b.steps[len(b.steps)-1]
+	s := &v.steps[len(v.steps)-1]
 	s.After = &next
 	for _, c := range changed {
 		if !slices.Contains(s.Changed, c) {
@@ -209,10 +214,15 @@ func (b *builder) handover() Step {
 
 // differences names what differs between two tuples, in the words of the line that shows them.
 func differences(a, b Tuple) (names []string) {
+	quotedA, quotedB := Quoted{}, Quoted{}
+	if a.Quoted != nil && b.Quoted != nil {
+		quotedA, quotedB = *a.Quoted, *b.Quoted
+	}
 	for name, differs := range map[string]bool{
 		"sourceIP": a.Src.Addr() != b.Src.Addr(), "sourcePort": a.Src.Port() != b.Src.Port(),
 		"destinationIP": a.Dst.Addr() != b.Dst.Addr(), "destinationPort": a.Dst.Port() != b.Dst.Port(),
 		"mark": a.Mark != b.Mark, "state": a.State != b.State,
+		"quotedSource": quotedA.Src != quotedB.Src, "quotedDestination": quotedA.Dst != quotedB.Dst,
 	} {
 		if differs {
 			names = append(names, name)

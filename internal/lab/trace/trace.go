@@ -13,7 +13,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,8 +24,6 @@ import (
 // Tracer records what happens to packets until End.
 type Tracer struct {
 	spots []*spot
-	stop  chan struct{}
-	work  sync.WaitGroup
 }
 
 // spot is a namespace. Only nodes have rules.
@@ -34,20 +31,15 @@ type spot struct {
 	ns       *netns.NS
 	capture  *observe.Capture
 	rules    *ruleset.Ruleset // nil for others than nodes
-	probes   map[probe]bool
+	probes   []probe
+	tables   []*socket // whose tables hold the probes
 	listener *listener
-	legacy   *observe.LogGroups
 	logger   netns.Setting // as it was
 
 	before, after map[string]uint64 // counters of the kernel
 
-	messages []message
-	logged   []observe.LoggedPacket
-	err      error // of reading
+	records []record // of the rules
 }
-
-// readEvery is how often the messages are read, so that the buffers of the kernel do not overflow.
-const readEvery = 2 * time.Millisecond
 
 // readTries is how often a table is read again if it changes meanwhile.
 const readTries = 3
@@ -59,7 +51,7 @@ var loggerOf = map[string]string{ruleset.IP: "net.netfilter.nf_log.2", ruleset.I
 // called concurrently. The caller ends the Tracer.
 func Start(ctx context.Context, nodes, others []*netns.NS, family string, s Select,
 	rules func(*netns.NS) (*ruleset.Ruleset, error)) (*Tracer, error) {
-	t := &Tracer{stop: make(chan struct{})}
+	t := &Tracer{}
 	for _, ns := range others {
 		t.spots = append(t.spots, &spot{ns: ns})
 	}
@@ -81,7 +73,6 @@ func Start(ctx context.Context, nodes, others []*netns.NS, family string, s Sele
 			return nil, errors.Join(err, t.End(ctx))
 		}
 	}
-	t.work.Go(t.read)
 	return t, nil
 }
 
@@ -94,7 +85,11 @@ func (p *spot) prepare(ctx context.Context, family string, s Select,
 	if err := p.rules.AddHandles(ctx, p.ns); err != nil {
 		return err
 	}
-	if p.listener, err = listen(p.ns); err != nil {
+	groups := []uint16{ownGroup}
+	if p.hasLegacy(family) {
+		groups = append(groups, legacyGroup)
+	}
+	if p.listener, err = listen(p.ns, groups...); err != nil {
 		return err
 	}
 	if p.hasLegacy(family) {
@@ -102,12 +97,15 @@ func (p *spot) prepare(ctx context.Context, family string, s Select,
 			return err
 		}
 	}
-	p.probes = map[probe]bool{}
-	probes := probesFor(p.rules, family)
-	for _, one := range probes {
-		p.probes[one] = true
+	p.probes = probesFor(p.rules, family)
+	for _, t := range tables(p.probes, s, family, p.rules.Tracks(family)) {
+		owner, err := t.install(p.ns)
+		if err != nil {
+			return err
+		}
+		p.tables = append(p.tables, owner)
 	}
-	return nft(ctx, p.ns, removal()+script(probes, s))
+	return nil
 }
 
 func (p *spot) hasLegacy(family string) bool {
@@ -127,37 +125,7 @@ func (p *spot) logLegacy(family string) error {
 		return err
 	}
 	p.logger = netns.Setting{Key: key, Value: value}
-	if p.legacy, err = observe.OpenLogGroups(p.ns, 0); err != nil {
-		return err
-	}
 	return p.ns.SetSysctls(netns.Setting{Key: key, Value: "nfnetlink_log"})
-}
-
-// read reads messages until the end.
-func (t *Tracer) read() {
-	tick := time.NewTicker(readEvery)
-	defer tick.Stop()
-	for {
-		for _, p := range t.spots {
-			p.drain()
-		}
-		select {
-		case <-tick.C:
-		case <-t.stop:
-			return
-		}
-	}
-}
-
-func (p *spot) drain() {
-	if p.listener != nil {
-		more, err := p.listener.drain()
-		p.messages, p.err = append(p.messages, more...), errors.Join(p.err, err)
-	}
-	if p.legacy != nil {
-		more, err := p.legacy.Drain()
-		p.logged, p.err = append(p.logged, more...), errors.Join(p.err, err)
-	}
 }
 
 // refresh reads the tables again that have changed meanwhile, as far as the packets have met such rules.
@@ -191,8 +159,9 @@ func (p *spot) changed() (tables []*ruleset.Table) {
 				known[r.Handle] = true
 			}
 		}
-		if slices.ContainsFunc(p.messages, func(m message) bool {
-			return m.kind == kindRule && m.table == t.Name && families[m.family] == t.Family && !known[m.handle]
+		if slices.ContainsFunc(p.records, func(r record) bool {
+			m := r.message
+			return m != nil && m.kind == kindRule && m.table == t.Name && families[m.family] == t.Family && !known[m.handle]
 		}) {
 			tables = append(tables, t)
 		}
@@ -202,15 +171,12 @@ func (p *spot) changed() (tables []*ruleset.Table) {
 
 // End removes the probes and restores what Start has changed, even if the context has ended. What was recorded stays.
 func (t *Tracer) End(ctx context.Context) error {
-	close(t.stop)
-	t.work.Wait()
 	errs := make([]error, len(t.spots))
-	var ended sync.WaitGroup
+	var ending sync.WaitGroup // the kernel takes its time to close the sockets of captures
 	for i, p := range t.spots {
-		p.drain()
-		ended.Go(func() { errs[i] = errors.Join(p.err, p.end(context.WithoutCancel(ctx))) })
+		ending.Go(func() { errs[i] = p.end(context.WithoutCancel(ctx)) })
 	}
-	ended.Wait()
+	ending.Wait()
 	return errors.Join(errs...)
 }
 
@@ -225,20 +191,19 @@ func (t *Tracer) Captures() (all []*observe.Capture) {
 }
 
 func (p *spot) end(ctx context.Context) (err error) {
-	p.after, err = counters(p.ns)
-	errs := []error{err}
-	if p.probes != nil {
-		errs = append(errs, nft(ctx, p.ns, removal()), p.refresh(ctx))
+	var errs []error
+	for _, t := range p.tables {
+		errs = append(errs, t.close())
+	}
+	if p.listener != nil {
+		p.records, err = p.listener.end()
+		errs = append(errs, err, p.refresh(ctx))
 	}
 	if p.logger.Key != "" {
 		errs = append(errs, p.ns.SetSysctls(p.logger))
 	}
-	if p.legacy != nil {
-		errs = append(errs, p.legacy.Close())
-	}
-	if p.listener != nil {
-		errs = append(errs, p.listener.close())
-	}
+	p.after, err = counters(p.ns)
+	errs = append(errs, err)
 	if p.capture != nil {
 		errs = append(errs, p.capture.Close())
 	}

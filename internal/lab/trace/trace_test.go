@@ -18,27 +18,11 @@ import (
 	. "github.com/viplab/viplab/internal/lab/nstest"
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/lab/netns"
+	"github.com/viplab/viplab/lab/observe"
 	"github.com/viplab/viplab/lab/sandbox"
 )
 
 func TestMain(m *testing.M) { sandbox.Main(m) }
-
-func TestLegacyEventsAreMergedByPriority(t *testing.T) {
-	at := func(hook string, priorities ...int) (all []event) {
-		for _, p := range priorities {
-			all = append(all, event{hook: hook, priority: p})
-		}
-		return all
-	}
-	probes := slices.Concat(at("prerouting", -450, -99, -49), at("forward", -450, 1), at("postrouting", -450, 101))
-	legacy := slices.Concat(at("prerouting", -100, -100), at("forward", 0), at("postrouting", 100))
-	got := merge(probes, legacy)
-	want := slices.Concat(at("prerouting", -450, -100, -100, -99, -49), at("forward", -450, 0, 1),
-		at("postrouting", -450, 100, 101))
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-}
 
 func TestKeysKnowAPacketWhateverItsAddresses(t *testing.T) {
 	segment := func(seq, ack uint32, flags byte) []byte {
@@ -52,22 +36,41 @@ func TestKeysKnowAPacketWhateverItsAddresses(t *testing.T) {
 		return append([]byte{0x45, 0, 0, 60, 0, 0, 0, 0, 64, proto, 0, 0}, 10, 0, 0, 1, 10, 0, 0, 2)
 	}
 	datagram := func(payload string) []byte { return append(make([]byte, 8), payload...) }
+	chunk := func(kind byte, tag, init uint32) []byte {
+		b := make([]byte, 20)
+		binary.BigEndian.PutUint32(b[4:], tag)
+		b[12] = kind
+		binary.BigEndian.PutUint32(b[16:], init)
+		return b
+	}
+	echo := func(kind byte, payload string) []byte { return append([]byte{kind, 0, 0, 0, 0, 1, 0, 1}, payload...) }
+	seven := []byte{0, 0, 0, 7}
+	back := map[observe.Tuple]bool{{Src: netip.MustParseAddrPort("10.0.0.1:0"), Dst: netip.MustParseAddrPort("10.0.0.2:0")}: true}
 	for _, c := range []struct {
 		key       key
 		proto     byte
 		transport []byte
 		want      bool
 	}{
-		{key{proto: "tcp", seq: 7}, 6, segment(7, 0, 0x02), true},
-		{key{proto: "tcp", seq: 7}, 6, segment(8, 0, 0x02), false},
-		{key{proto: "tcp", seq: 7}, 6, segment(7, 0, 0x12), false},
-		{key{proto: "tcp", seq: 7, reply: true}, 6, segment(9, 8, 0x12), true},
-		{key{proto: "tcp", seq: 7, reply: true}, 6, segment(0, 8, 0x14), true},
-		{key{proto: "tcp", seq: 7, reply: true}, 6, segment(9, 9, 0x12), false},
-		{key{proto: "tcp", seq: 7}, 17, segment(7, 0, 0x02), false},
-		{key{proto: "udp", payload: []byte("hello, world")}, 17, datagram("hello, world!"), true},
-		{key{proto: "udp", payload: []byte("hello, world")}, 17, datagram("hello, there"), false},
-		{key{proto: "udp", payload: []byte("hello, world")}, 17, datagram(""), false},
+		{key{proto: "tcp", mark: seven}, 6, segment(7, 0, 0x02), true},
+		{key{proto: "tcp", mark: seven}, 6, segment(8, 0, 0x02), false},
+		{key{proto: "tcp", mark: seven}, 6, segment(7, 0, 0x12), false},
+		{key{proto: "tcp", mark: seven, role: answers}, 6, segment(9, 8, 0x12), true},
+		{key{proto: "tcp", mark: seven, role: answers}, 6, segment(0, 8, 0x14), true},
+		{key{proto: "tcp", mark: seven, role: answers}, 6, segment(9, 9, 0x12), false},
+		{key{proto: "tcp", mark: seven}, 17, segment(7, 0, 0x02), false},
+		{key{proto: "udp", mark: []byte("hello, world")}, 17, datagram("hello, world!"), true},
+		{key{proto: "udp", mark: []byte("hello, world")}, 17, datagram("hello, there"), false},
+		{key{proto: "udp", mark: []byte("hello, world")}, 17, datagram(""), false},
+		{key{proto: "udp", role: answers, ways: back}, 17, datagram("hello"), true},
+		{key{proto: "udp", role: answers}, 17, datagram("hello"), false},
+		{key{proto: "icmp", mark: []byte("hello, world")}, 1, echo(8, "hello, world"), true},
+		{key{proto: "icmp", mark: []byte("hello, world")}, 1, echo(0, "hello, world"), false},
+		{key{proto: "icmp", mark: []byte("hello, world"), role: answers}, 1, echo(0, "hello, world"), true},
+		{key{proto: "sctp", mark: seven}, 132, chunk(1, 0, 7), true},
+		{key{proto: "sctp", mark: seven}, 132, chunk(1, 7, 8), false},
+		{key{proto: "sctp", mark: seven, role: answers}, 132, chunk(2, 7, 9), true},
+		{key{proto: "sctp", mark: seven, role: answers}, 132, chunk(2, 9, 7), false},
 	} {
 		if got := c.key.header(network(c.proto), c.transport); got != c.want {
 			t.Errorf("%+v of protocol %d, %x: %t", c.key, c.proto, c.transport, got)
@@ -115,11 +118,10 @@ func TestChangesOfAPacket(t *testing.T) {
 		var got []string
 		for _, s := range w.Steps {
 			if s.Rule != "" {
-				changed := slices.DeleteFunc(s.Changed, func(c string) bool { return c == "state" })
-				got = append(got, iptablessave.Rule(s.Rule).Target()+" "+strings.Join(changed, " "))
+				got = append(got, iptablessave.Rule(s.Rule).Target()+" "+strings.Join(s.Changed, " ")+" "+s.Before.State)
 			}
 		}
-		want := []string{"MARK mark", "DNAT destinationIP destinationPort", "DROP "}
+		want := []string{"MARK mark NEW", "DNAT destinationIP destinationPort state NEW", "DROP  NEW,DNAT"}
 		if d := w.Dropped(); !slices.Equal(got, want) || d == nil || d.Place != "router" || d.Backend != program {
 			t.Errorf("%s: %q, want %q; dropped by %+v", program, got, want, d)
 		}

@@ -114,6 +114,12 @@ func (t *Traced) Print(w io.Writer) error {
 			return err
 		}
 	}
+	for _, e := range t.Errors {
+		fmt.Fprintf(w, "\nThe ICMP error that comes back\n\n")
+		if err := e.printWithEnd(w); err != nil {
+			return err
+		}
+	}
 	for i, l := range t.Losses {
 		if i == 0 {
 			fmt.Fprintf(w, "\nDropped by the kernel meanwhile, packets of all senders\n")

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -13,37 +14,39 @@ import (
 )
 
 // walk returns the way of a packet. The sender is the first place on the way, or the last of an answer. Time orders
-// only what one place has seen: the others are in the order of the hops that the packet still had.
+// only what one place has seen: visits are in the order of the hops that the packet still had.
 func (t *Tracer) walk(k key, sender string) *Walk {
-	type visit struct {
-		steps []Step
-		rank  int
-	}
-	var visits []visit
-	w := &Walk{key: k}
+	var all []visit
 	for _, p := range t.spots {
-		steps, start, ttl := p.steps(k)
-		if len(steps) == 0 {
-			continue
+		visits := p.visits(k)
+		if len(visits) > 0 && p.ns.Name() == sender && k.role == asks {
+			visits[0].local = true
+			visits[0].ttl = math.MaxUint8
 		}
-		rank := -int(ttl)
-		if p.ns.Name() == sender && k.reply {
-			rank = 1 << 8
-		} else if p.ns.Name() == sender {
-			rank = -1 << 8
-		}
-		if len(visits) == 0 || rank < slices.MinFunc(visits, func(a, b visit) int { return a.rank - b.rank }).rank {
-			w.First = start
-		}
-		visits = append(visits, visit{steps, rank})
+		all = append(all, visits...)
 	}
-	slices.SortStableFunc(visits, func(a, b visit) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.steps[0].Place, b.steps[0].Place))
+	slices.SortStableFunc(all, func(a, b visit) int {
+		return cmp.Or(-cmp.Compare(a.ttl, b.ttl), -compareBools(a.local, b.local), a.at.Compare(b.at),
+			cmp.Compare(a.place, b.place))
 	})
-	for _, v := range visits {
+	w := &Walk{key: k}
+	for i, v := range all {
+		if i == 0 {
+			w.First = v.start
+		}
 		w.Steps = append(w.Steps, v.steps...)
 	}
 	return w
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }
 
 // Walk returns the way of the first packet of an exchange. Source and to are its addresses at the sender.
@@ -61,8 +64,7 @@ func (t *Tracer) Reply(sender, proto string, source, to netip.AddrPort) (*Walk, 
 	if err != nil {
 		return nil, err
 	}
-	k.reply = true
-	return t.walk(k, sender), nil
+	return t.walk(k.answer(t.walk(k, sender).tuples()), sender), nil
 }
 
 // Relayed returns the way of the TCP connection that a relay has made for the first one, with the addresses that the
@@ -74,7 +76,7 @@ func (t *Tracer) Relayed(first *Walk, source, to netip.AddrPort) *Walk {
 			if inner.Proto != "tcp" || inner.Flags != "SYN" || inner.Src != source || inner.Dst != to {
 				continue
 			}
-			if keyOf(inner).seq == first.key.seq {
+			if bytes.Equal(keyOf(inner).mark, first.key.mark) {
 				return nil
 			}
 			return t.walk(keyOf(inner), "")
@@ -95,30 +97,27 @@ func (t *Tracer) find(sender, proto string, source, to netip.AddrPort) (key, err
 				return keyOf(inner), nil
 			}
 		}
-		for _, m := range p.messages {
-			packet, err := observe.DecodeIP(append(bytes.Clone(m.network), m.transport...))
+		for _, r := range p.records {
+			if r.message == nil || r.message.network == nil {
+				continue
+			}
+			packet, err := observe.DecodeIP(slices.Concat(r.message.network, r.message.transport))
 			if err == nil && packet.Proto == proto && packet.Src == source && packet.Dst == to {
-				return keyOfHeader(packet, m.transport), nil
+				return keyOf(packet), nil
 			}
 		}
 	}
 	return key{}, fmt.Errorf("%s has not sent a packet from %s to %s", sender, source, to)
 }
 
-// sighting is a packet at a device.
-type sighting struct {
-	observe.Frame
-	*observe.Packet
-}
-
-// frames returns the IP packets that a namespace's devices saw, by time.
-func (p *spot) frames() []sighting {
-	var all []sighting
-	for _, f := range p.capture.Packets() {
-		if decoded, err := observe.Decode(f); err == nil {
-			all = append(all, sighting{f, decoded})
+// tuples returns what the packet has looked like.
+func (w *Walk) tuples() []Tuple {
+	all := []Tuple{w.First}
+	for _, s := range w.Steps {
+		all = append(all, s.Before)
+		if s.After != nil {
+			all = append(all, *s.After)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b sighting) int { return a.At.Compare(b.At) })
 	return all
 }

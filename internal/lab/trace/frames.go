@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"slices"
+
+	"github.com/viplab/viplab/lab/observe"
+)
+
+// sighting is a packet at a device.
+type sighting struct {
+	observe.Frame
+	*observe.Packet
+}
+
+// frames returns the IP packets that a namespace's devices saw, by time.
+func (p *spot) frames() []sighting {
+	var all []sighting
+	for _, f := range p.capture.Packets() {
+		if decoded, err := observe.Decode(f); err == nil {
+			all = append(all, sighting{f, decoded})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b sighting) int { return a.At.Compare(b.At) })
+	return all
+}
+
+// run are the devices that a packet passes one after the other, on its way in or out: a port and its bridge, a tunnel
+// and what carries it.
+type run struct {
+	out    bool
+	frames []sighting
+}
+
+// runs returns a packet's runs through a namespace. Retransmissions take the same way.
+func (p *spot) runs(k key) (all []run) {
+	type passage struct {
+		device string
+		out    bool
+		ttl    uint8
+	}
+	seen := map[passage]bool{}
+	for _, f := range p.frames() {
+		inner := f.Innermost()
+		if !k.is(inner) {
+			continue
+		}
+		out := f.Direction == observe.Out
+		at := passage{f.Device, out, inner.TTL}
+		// A port of a bridge takes packets to other link addresses; other devices ignore them.
+		if seen[at] || f.Direction == observe.Other && !p.isPort(f.Device) {
+			continue
+		}
+		seen[at] = true
+		if n := len(all); n == 0 || all[n-1].out != out || !out && inner.TTL != all[n-1].ttl() {
+			all = append(all, run{out: out})
+		}
+		r := &all[len(all)-1]
+		r.frames = append(r.frames, f)
+	}
+	return all
+}
+
+// ttl returns the hops that the packet still has.
+func (r run) ttl() uint8 { return r.frames[0].Innermost().TTL }
+
+// inBridge splits a run at the bridge whose port has taken the packet in: that is after prerouting, if the bridge calls
+// iptables.
+func (p *spot) inBridge(r run) (before, after []sighting) {
+	for i, f := range r.frames {
+		if i > 0 && p.isBridge(f.Device) {
+			return r.frames[:i], r.frames[i:]
+		}
+	}
+	return r.frames, nil
+}
+
+// device returns a device as a step.
+func (p *spot) device(f sighting) Step {
+	direction := "in"
+	if f.Direction == observe.Out {
+		direction = "out"
+	}
+	inner := f.Innermost()
+	return Step{
+		Place: p.ns.Name(), Device: f.Device, Direction: direction, Packet: f.Packet.String(), Outer: outer(f.Packet),
+		Frame:  frame(f.Frame),
+		Before: Tuple{Src: inner.Src, Dst: inner.Dst, Quoted: quotedIn(inner)},
+	}
+}
+
+// outer returns the headers around the innermost packet.
+func outer(p *observe.Packet) (all []Outer) {
+	for ; p.Inner != nil; p = p.Inner {
+		all = append(all, Outer{p.Proto, p.Src, p.Dst, p.TTL})
+	}
+	return all
+}
+
+// frameBytes is how many bytes of a packet a Frame has: all headers, also those of tunnels, and some of the payload.
+const frameBytes = 256
+
+func frame(f observe.Frame) *Frame {
+	return &Frame{At: f.At, Ethernet: f.Ethernet, Data: f.Data[:min(len(f.Data), frameBytes)], Length: len(f.Data)}
+}
+
+func (p *spot) isBridge(device string) bool {
+	l, err := p.ns.Netlink().LinkByName(device)
+	return err == nil && l.Type() == "bridge"
+}
+
+// isPort reports whether a device is a port of a bridge.
+func (p *spot) isPort(device string) bool {
+	l, err := p.ns.Netlink().LinkByName(device)
+	return err == nil && l.Attrs().MasterIndex != 0
+}
