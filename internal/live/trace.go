@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/viplab/viplab/internal/annotate"
 	"github.com/viplab/viplab/internal/lab/ruleset"
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/internal/live/control"
@@ -89,5 +90,6 @@ func (l *Lab) traceable(ctx context.Context) trace.Lab {
 			}
 			return err
 		},
+		Explain: func(t *trace.Traced) { annotate.Explain(l.standing.Cluster().Store().Snapshot(), t) },
 	}
 }

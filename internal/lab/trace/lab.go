@@ -30,6 +30,8 @@ type Lab struct {
 	Annotate func(node string, r *ruleset.Ruleset) error
 	// Proxier and Enforcer name what serves and guards the pods. Enforcer is empty if nothing does.
 	Proxier, Enforcer string
+	// Explain adds to the end of a request's first packet what the objects of the cluster say of it. Nil adds nothing.
+	Explain func(*Traced)
 }
 
 // Start starts a Tracer for packets of one IP family on all nodes, on the router and at the senders.
@@ -96,10 +98,14 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 		Outcome: x.Answer.Outcome.String(), Verdict: x.Verdict,
 	}
 	var err error
-	if r.Walk, err = t.Walk(r.From, r.Proto, r.Source, r.Address); err != nil {
+	r.Walk, err = t.Walk(r.From, r.Proto, r.Source, r.Address)
+	if err != nil && x.Answer.Outcome == traffic.Reply {
 		return nil, err
 	}
-	if x.Reply {
+	if err != nil { // it has sent nothing
+		r.Walk = &Walk{First: Tuple{Src: r.Source, Dst: r.Address}}
+	}
+	if x.Reply && err == nil {
 		if r.Reply, err = t.Reply(r.From, r.Proto, r.Source, r.Address); err != nil {
 			return nil, err
 		}
@@ -113,11 +119,14 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	for _, w := range r.Walks() {
 		t.describe(w, r.Proto)
 	}
-	r.finish(x.Answer.Outcome)
 	r.Chains = t.chains(r.Walks())
 	r.name(l.Names)
 	if r.Places, err = Places(l.spaces(x.Probe.From, r.Names)); err != nil {
 		return nil, err
+	}
+	r.judge(x.Answer, l.Names)
+	if l.Explain != nil {
+		l.Explain(r)
 	}
 	r.Flows, err = l.flows(ctx, r)
 	return r, err

@@ -88,10 +88,22 @@ type Frame struct {
 type Walk struct {
 	First Tuple  `json:"first"`
 	Steps []Step `json:"steps"`
-	// End is how the packet ended. It is nil if nothing has seen the packet.
+	// End is how the packet ended. It is nil for an answer that nothing has seen.
 	End *End `json:"end,omitempty"`
 	key key
+	// stage is how far the packet has come in the last visit.
+	stage stage
 }
+
+// stage is how far a packet has come in a visit.
+type stage int
+
+const (
+	devices    stage = iota // only devices have seen it, or it has left by one
+	routed                  // prerouting, or forward: no hook after the next choice of a route has seen it
+	received                // input, or output: it is for a program here, or from one
+	postrouted              // postrouting, and no device
+)
 
 // End is how a packet ended.
 type End struct {
@@ -101,8 +113,11 @@ type End struct {
 	Step  int    `json:"step"`
 	// Cause is what ended the packet.
 	Cause Cause `json:"cause"`
-	// Text says so in a sentence, with the object that is to blame if one is known: a rule, a NetworkPolicy, a route.
+	// Text says so in a sentence.
 	Text string `json:"text"`
+	// Why says in a sentence which object of the cluster is the reason: a NetworkPolicy, or a Service without endpoints.
+	// It is empty if none is known.
+	Why string `json:"why,omitempty"`
 	// Losses are the counters of the kernel that support Text. They are empty if a rule or an answer says it all.
 	Losses []Loss `json:"losses,omitempty"`
 }

@@ -42,7 +42,7 @@ func (w *Walk) Print(out io.Writer) error {
 		fmt.Fprintf(p, "      it quotes %s -> %s\n", q.Src, q.Dst)
 	}
 	place := ""
-	for _, s := range w.Steps {
+	for i, s := range w.Steps {
 		if s.Place != place {
 			fmt.Fprintf(p, "\n%s\n", s.Place)
 			place = s.Place
@@ -50,6 +50,9 @@ func (w *Walk) Print(out io.Writer) error {
 		fmt.Fprintf(p, "  %s\n", s)
 		if s.About != "" {
 			fmt.Fprintf(p, "      # %s\n", s.About)
+		}
+		if e := w.End; e != nil && e.Step == i && e.Why != "" && s.Verdict == "drop" {
+			fmt.Fprintf(p, "      # %s\n", e.Why)
 		}
 		if s.After == nil {
 			continue

@@ -119,15 +119,14 @@ func (s Select) matches(family string) (all [][]expression) {
 	return all
 }
 
-// errors returns the rules' beginnings for ICMP errors (RFC 792, RFC 4443).
-func (s Select) errors(family string) (all [][]expression) {
+// errorsOf returns the rules' beginnings for ICMP errors (RFC 792, RFC 4443), those of all senders.
+func errorsOf(family string) (all [][]expression) {
 	icmp, kinds := uint8(unix.IPPROTO_ICMP), []byte{3, 11, 12}
 	if family == ruleset.IP6 {
 		icmp, kinds = unix.IPPROTO_ICMPV6, []byte{1, 2, 3, 4}
 	}
 	for _, k := range kinds {
-		match := rule(isProtocol(icmp), isField(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, nil, []byte{k}))
-		all = append(all, s.on(toSource, family, match)...)
+		all = append(all, rule(isProtocol(icmp), isField(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, nil, []byte{k})))
 	}
 	return all
 }
@@ -176,7 +175,7 @@ func tables(probes []probe, s Select, family string, tracked bool) []table {
 			one.chains = append(one.chains, chain{name: b.name})
 		}
 	}
-	selected, returned := s.matches(family), s.errors(family)
+	selected, returned := s.matches(family), errorsOf(family)
 	for _, p := range probes {
 		c := chain{
 			name: p.chain(), base: true, hook: uint32(slices.Index(hookNames, p.hook)), priority: p.priority,

@@ -36,8 +36,11 @@ func (w *Walk) short(prefix string) (lines []string) {
 		return lines
 	}
 	lines = append(lines, prefix+w.End.Text)
-	if s := w.Steps[w.End.Step]; s.About != "" {
-		lines = append(lines, "  # "+s.About)
+	if w.End.Why != "" {
+		lines = append(lines, "  # "+w.End.Why)
+	}
+	if w.End.Step < len(w.Steps) && w.Steps[w.End.Step].About != "" {
+		lines = append(lines, "  # "+w.Steps[w.End.Step].About)
 	}
 	return lines
 }

@@ -30,6 +30,8 @@ func openSocket(ns *netns.NS) (*socket, error) {
 		return nil, fmt.Errorf("%s: trace: %w", ns.Name(), err)
 	}
 	s := &socket{ns: ns.Name(), fd: fd, file: os.NewFile(uintptr(fd), "trace of "+ns.Name())}
+	// Users other than root get a smaller buffer, which is enough for a few sources.
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return nil, errors.Join(s.failed("bind", err), s.close())
 	}
@@ -137,6 +139,9 @@ type record struct {
 	message *message // of a rule of nftables
 	logged  *logged  // by a rule that logs
 }
+
+// sendBuffer is the size of the buffer for a transaction: some hundred bytes for each rule.
+const sendBuffer = 4 << 20
 
 // receiveBuffer is the size of the socket's buffer. Users other than root get up to net.core.rmem_max.
 const receiveBuffer = 8 << 20

@@ -17,6 +17,7 @@ type visit struct {
 	ttl   uint8     // the hops that the packet still had
 	at    time.Time // by the clock of the devices, zero if none has seen it
 	local bool      // the packet comes from here
+	stage stage
 	steps []Step
 }
 
@@ -52,6 +53,7 @@ func (p *spot) visits(k key) []visit {
 				bridged = nil
 			}
 			b.add(e)
+			b.visit().stage = stages[e.hook]
 			leaves = leaves || e.hook == "postrouting"
 		}
 		b.devices(bridged)
@@ -114,6 +116,12 @@ func (b *builder) leave(r run) {
 		b.begin(visit{start: b.device(r.frames[0]).Before, ttl: r.ttl(), at: r.frames[0].At, local: true})
 	}
 	b.devices(r.frames)
+	b.visit().stage = devices
+}
+
+// stages are how far packets have come that a hook has seen.
+var stages = map[string]stage{
+	"prerouting": routed, "forward": routed, "input": received, "output": received, "postrouting": postrouted,
 }
 
 // devices adds devices. What the packet has besides its addresses stays.

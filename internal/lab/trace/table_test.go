@@ -34,7 +34,10 @@ func TestProbesOutliveAFlushAndEndWithTheTrace(t *testing.T) {
 	}
 	router := NewNS(t, "router")
 	Must(t, router.Run(exec.Command("nft", "add table ip other")))
-	sources := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
+	var sources []netip.Addr
+	for a := netip.MustParseAddr("10.0.0.1"); len(sources) < 40; a = a.Next() {
+		sources = append(sources, a)
+	}
 	for _, proto := range []string{"tcp", "udp", "sctp", "icmp"} {
 		for _, family := range []string{ruleset.IP, ruleset.IP6} {
 			s := Select{Proto: proto, Reply: true}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 )
 
 // APIVersion and Kind are those of a Traced in JSON. docs/schema/trace.json describes it.
@@ -148,8 +149,15 @@ func (w *Walk) printWithEnd(out io.Writer) error {
 	if err := w.Print(out); err != nil {
 		return err
 	}
-	if s := w.Dropped(); s != nil {
-		fmt.Fprintf(out, "\nDropped on %s by: %s\n", s.Place, s)
+	e := w.End
+	if e == nil || e.Outcome == Delivered {
+		return nil
 	}
+	what := strings.ToUpper(string(e.Outcome[:1])) + string(e.Outcome[1:])
+	if s := w.Dropped(); s != nil {
+		fmt.Fprintf(out, "\n%s on %s by: %s\n", what, s.Place, s)
+		return nil
+	}
+	fmt.Fprintf(out, "\n%s: %s\n", what, strings.TrimSpace(e.Text+" "+e.Why))
 	return nil
 }

@@ -34,7 +34,7 @@ func (t *Tracer) walk(k key, sender string) *Walk {
 		if i == 0 {
 			w.First = v.start
 		}
-		w.Steps = append(w.Steps, v.steps...)
+		w.Steps, w.stage = append(w.Steps, v.steps...), v.stage
 	}
 	return w
 }

@@ -215,6 +215,7 @@ func (w *world) traceable(ctx context.Context, facts spec.Facts) trace.Lab {
 			}
 			return err
 		},
+		Explain: func(t *trace.Traced) { annotate.Explain(state, t) },
 	}
 }
 

@@ -174,7 +174,7 @@ func TestAFailedRowIsTraced(t *testing.T) {
 	if want := 6; traced != want { // three rows in two families
 		t.Errorf("%d rows have traces, want %d: %s", traced, want, r.Reason)
 	}
-	if !strings.Contains(r.Reason, "inet broken guard: tcp dport 8080 reject with tcp reset") {
+	if !strings.Contains(r.Reason, "\"tcp dport 8080 reject with tcp reset\" of nftables, table inet broken, chain guard, has refused it") {
 		t.Errorf("the account of the failure does not name the rule:\n%s", r.Reason)
 	}
 }
