@@ -3,15 +3,21 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/viplab/viplab/internal/live"
+	"github.com/viplab/viplab/internal/live/registry"
 )
 
 func newTrace() *cobra.Command {
 	var of placeFlags
 	var args live.TraceArgs
 	var show traceOutput
+	var count int
 	cmd := &cobra.Command{
 		Use:   "trace FROM TO | trace FILE",
 		Short: "Send one real request in a lab, and follow its first packet through devices and rules",
@@ -25,12 +31,13 @@ count the packets of the request as they count all packets.
 -o html writes one page to step through, -o pcapng the packets with what happened to each as a comment, and -o json all
 of it; FILE, which -o json has written, is printed as if it had just been traced.
 
-It does not show the programs of userspace relays, eBPF, tc, and, of the rules, those on pods and other machines
-than nodes. Before Linux 6.17 the kernel does not tell the state of connections.
+It says what it could not see. It does not show what eBPF and tc do, and the rules of pods and of other machines than
+nodes. In a terminal it uses colours, unless NO_COLOR is set.
 
 Exit code: 0 if there was an answer, 1 if not.`,
 		Example: `  viplab trace client n1:30080
-  viplab trace web-0 svc/backend --reply
+  viplab trace web-0 svc/backend --reply --brief
+  viplab trace web-0 n2 --proto icmp
   viplab trace client n1:30080 --reply -o html > trace.html
   viplab trace n2 kube-system/kube-dns -o json > before.json
   viplab trace n2 kube-system/kube-dns --compare before.json`,
@@ -53,20 +60,39 @@ Exit code: 0 if there was an answer, 1 if not.`,
 				return err
 			}
 			args.From, args.To = of.place(words[0]), words[1]
-			var traced live.Traced
-			if err := ask(cmd.Context(), l, live.Trace, args, &traced); err != nil {
-				return err
+			if count > 1 && (other != nil || show.format != "text" && show.format != "json") {
+				return errors.New("--count: want 1 with --compare and with -o html or pcapng")
 			}
-			return show.print(cmd.OutOrStdout(), &traced, other)
+			return traceMany(cmd, l, args, count, &show, other)
 		},
 	}
 	of.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&args.Proto, "proto", "", "tcp or udp (default: what the port of the Service or pod says, else tcp)")
+	flags.StringVar(&args.Proto, "proto", "",
+		"tcp, udp, sctp or icmp (default: what the port of the Service or pod says, else tcp)")
+	flags.IntVar(&args.Payload, "payload", 0, "bytes to send with the request; a datagram of 2000 has fragments")
+	flags.IntVar(&count, "count", 1, "how many requests to send and to trace, one after the other")
 	flags.StringVar(&args.IP, "ip", "", "IP family: 4 or 6 (default: the lab's first)")
-	flags.BoolVar(&args.Reply, "reply", false, "also follow the TCP segment that answers")
+	flags.BoolVar(&args.Reply, "reply", false, "also follow the packet that answers")
 	show.add(cmd)
-	complete(cmd, "proto", "tcp", "udp")
+	complete(cmd, "proto", "tcp", "udp", "sctp", "icmp")
 	complete(cmd, "ip", "4", "6")
 	return cmd
+}
+
+// traceMany sends and traces requests one after the other. It fails if one of them fails or is not answered.
+func traceMany(cmd *cobra.Command, l registry.Folder, args live.TraceArgs, count int, show *traceOutput,
+	other *live.Traced) error {
+	var unanswered error
+	for i := range count {
+		if i > 0 && show.format == "text" {
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		var traced live.Traced
+		if err := ask(cmd.Context(), l, live.Trace, args, &traced); err != nil {
+			return err
+		}
+		unanswered = cmp.Or(unanswered, show.print(cmd.OutOrStdout(), &traced, other))
+	}
+	return unanswered
 }

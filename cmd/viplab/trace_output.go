@@ -21,7 +21,10 @@ import (
 )
 
 // traceOutput says how to print a trace.
-type traceOutput struct{ format, compare string }
+type traceOutput struct {
+	format, compare string
+	brief           bool
+}
 
 // traceFormats are the words for --output.
 var traceFormats = []string{"text", "json", "html", "pcapng"}
@@ -30,6 +33,7 @@ func (o *traceOutput) add(cmd *cobra.Command) {
 	words := "text, json, html (a page to step through) or pcapng"
 	cmd.Flags().StringVarP(&o.format, "output", "o", "text", words)
 	cmd.Flags().StringVar(&o.compare, "compare", "", `beside the trace in a file of "trace -o json", as text or html`)
+	cmd.Flags().BoolVar(&o.brief, "brief", false, "print only what changes or ends the packet")
 	complete(cmd, "output", traceFormats...)
 }
 
@@ -97,5 +101,5 @@ func (o *traceOutput) write(w io.Writer, t, other *live.Traced) error {
 		e.SetEscapeHTML(false)
 		return e.Encode(t)
 	}
-	return t.Print(w)
+	return t.PrintIn(w, trace.Style{Brief: o.brief, Colour: isTerminal(w) && os.Getenv("NO_COLOR") == ""})
 }

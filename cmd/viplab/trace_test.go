@@ -137,7 +137,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("the answer leaves n1 as %s", got)
 	}
 	refused(t, "trace c1 far -o yaml", `--output: want text, json, html or pcapng, not "yaml"`)
-	refused(t, "trace c1 far --proto sctp", `protocol "sctp": want tcp or udp`)
+	refused(t, "trace c1 far --proto gre", `protocol "gre": want tcp, udp, sctp or icmp`)
 	refused(t, "trace lan far", "lan cannot send")
 }
 

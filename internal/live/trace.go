@@ -3,10 +3,12 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"net/netip"
+	"slices"
 
 	"github.com/viplab/viplab/internal/annotate"
 	"github.com/viplab/viplab/internal/lab/ruleset"
@@ -24,6 +26,8 @@ const Trace = "trace" // TraceArgs; the result is a Traced
 type TraceArgs struct {
 	ProbeArgs
 	Reply bool // follow the packet that answers, too
+	// Payload is how many bytes to send with the request, 0 for a short line.
+	Payload int
 }
 
 // Traced is what became of a packet.
@@ -34,13 +38,24 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	if err := call.Args(&args); err != nil {
 		return nil, err
 	}
+	if args.Proto == "icmp" {
+		args.To = anyPort(args.To)
+	}
 	p, to, err := l.probeOf(args.ProbeArgs)
 	if err != nil {
 		return nil, err
 	}
-	if p.Proto != "tcp" && p.Proto != "udp" {
-		return nil, fmt.Errorf("protocol %q: want tcp or udp", p.Proto)
+	selected := p.Proto
+	switch {
+	case p.Proto == "icmp":
+		p.To = netip.AddrPortFrom(p.To.Addr(), 0)
+		if p.To.Addr().Is6() {
+			p.Proto = "icmpv6"
+		}
+	case !slices.Contains([]string{"tcp", "udp", "sctp"}, p.Proto):
+		return nil, fmt.Errorf("protocol %q: want tcp, udp, sctp or icmp", p.Proto)
 	}
+	p.Payload = args.Payload
 	l.tracing.Lock()
 	defer l.tracing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, machine.Limit(probeLimit))
@@ -49,7 +64,7 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 		fmt.Fprintf(call.Stderr, "the programs on the nodes have not converged: %v\n", err)
 	}
 	network := l.traceable(ctx)
-	tracer, err := network.Start(ctx, lab.FamilyOf(p.To.Addr()), trace.Select{Proto: p.Proto, Reply: args.Reply}, p.From)
+	tracer, err := network.Start(ctx, lab.FamilyOf(p.To.Addr()), trace.Select{Proto: selected, Reply: args.Reply}, p.From)
 	if err != nil {
 		return nil, err
 	}
@@ -57,24 +72,21 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 	if err := errors.Join(tracer.End(ctx), answer.Fault); err != nil {
 		return nil, err
 	}
-	return network.Traced(ctx, tracer, trace.Exchange{
-		Probe: p, To: to.name, Answer: answer, Verdict: verdict(answer, network.Names), Reply: args.Reply,
+	r, err := network.Traced(ctx, tracer, trace.Exchange{
+		Probe: p, To: to.name, Answer: answer, Verdict: said(p, answer, network.Names), Reply: args.Reply,
 	})
+	if err == nil && answer.Outcome == traffic.Silence && len(r.Errors) > 0 { // the sender did not look for them
+		r.Outcome, r.Verdict = traffic.Refused.String(), traffic.Refused.String()+": "+r.Walk.End.Text
+	}
+	return r, err
 }
 
-// silenceLimit is how long a trace waits for an answer where the fences do not prove silence: what drops the packet may
-// drop them, too.
-const silenceLimit = 3 * time.Second
-
-// request sends the request of a probe.
-func request(ctx context.Context, p traffic.Probe) traffic.Answer {
-	ctx, cancel := context.WithTimeout(ctx, machine.Limit(silenceLimit))
-	defer cancel()
-	answer := p.Do(ctx)
-	if errors.Is(answer.Fault, context.DeadlineExceeded) {
-		return traffic.Answer{Source: answer.Source, Outcome: traffic.Silence}
+// said is verdict for all protocols.
+func said(p traffic.Probe, a traffic.Answer, names map[netip.Addr]string) string {
+	if a.Outcome == traffic.Reply && p.To.Port() == 0 {
+		return "Reply by " + cmp.Or(names[p.To.Addr()], p.To.Addr().String())
 	}
-	return answer
+	return verdict(a, names)
 }
 
 // traceable returns the lab for traces.

@@ -3,6 +3,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -80,8 +81,25 @@ func (t *Table) Refresh(ctx context.Context, ns *netns.NS) error {
 			r.About = about[c.Name+"\n"+r.Text]
 		}
 	}
+	for _, s := range now.Sets {
+		if old := t.Set(s.Name); old != nil {
+			s.keep(old)
+		}
+	}
 	t.Chains, t.Sets = now.Chains, now.Sets
 	return nil
+}
+
+// keep takes the annotations of elements from what the set was before.
+func (s *Set) keep(old *Set) {
+	about := map[string]string{}
+	for _, e := range old.Elements {
+		about[e.Text] = e.About
+	}
+	s.Comment = cmp.Or(s.Comment, old.Comment)
+	for i := range s.Elements {
+		s.Elements[i].About = about[s.Elements[i].Text]
+	}
 }
 
 // save returns the table as iptables prints it, with the numbers of the listing of nft.

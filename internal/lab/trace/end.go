@@ -60,7 +60,7 @@ func (j judge) byRule(w *Walk) bool {
 }
 
 func (j judge) refused() bool {
-	return j.answer.Outcome == traffic.Refused || j.answer.Outcome == traffic.Unreachable
+	return j.answer.Outcome == traffic.Refused || j.answer.Outcome == traffic.Unreachable || len(j.Errors) > 0
 }
 
 // delivered says that a packet has come to where its last step is.
@@ -130,8 +130,8 @@ func (j judge) unanswered(w *Walk) {
 const nextHop = "%s has sent it to no device: no machine has answered for the address of the next hop to %s."
 
 // kind returns that of a place.
-func (j judge) kind(place string) string {
-	for _, p := range j.Places {
+func (t *Traced) kind(place string) string {
+	for _, p := range t.Places {
 		if p.Name == place {
 			return p.Kind
 		}
@@ -207,7 +207,7 @@ func (j judge) byError(e *End, w *Walk) {
 	if from := j.names[w.First.Src.Addr()]; from != "" && w.Steps[0].Direction == "in" {
 		e.Place = from // the trace does not look into that place
 	}
-	port := fmt.Sprintf("no program there has %s port %d", j.Proto, j.Walk.Last().Dst.Port())
+	port := fmt.Sprintf("no program there has %s port %d", j.Proto, j.Walk.Last().Dst.Port()) // of the request
 	to := j.Walk.Last().Dst.Addr()
 	route := fmt.Sprintf("there is no route to %s", to)
 	forbids := fmt.Sprintf("its route to %s forbids it", to)

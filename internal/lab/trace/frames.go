@@ -3,6 +3,8 @@
 package trace
 
 import (
+	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"github.com/viplab/viplab/lab/observe"
@@ -39,15 +41,19 @@ func (p *spot) runs(k key) (all []run) {
 		device string
 		out    bool
 		ttl    uint8
+		part   fragment
 	}
-	seen := map[passage]bool{}
+	seen, parts := map[passage]bool{}, map[fragment]bool{}
 	for _, f := range p.frames() {
 		inner := f.Innermost()
-		if !k.is(inner) {
+		part := fragmentOf(inner)
+		whole := part.of()
+		if !k.is(inner) && (!inner.Fragment || !parts[whole]) {
 			continue
 		}
+		parts[whole] = parts[whole] || inner.Fragment
 		out := f.Direction == observe.Out
-		at := passage{f.Device, out, inner.TTL}
+		at := passage{f.Device, out, inner.TTL, part}
 		// A port of a bridge takes packets to other link addresses; other devices ignore them.
 		if seen[at] || f.Direction == observe.Other && !p.isPort(f.Device) {
 			continue
@@ -60,6 +66,33 @@ func (p *spot) runs(k key) (all []run) {
 		r.frames = append(r.frames, f)
 	}
 	return all
+}
+
+// fragment is what tells a fragment from others: the packet that it is of, and where it belongs there.
+type fragment struct {
+	src, dst netip.Addr
+	id       uint32
+	offset   uint16
+}
+
+// of returns what all fragments of a packet share.
+func (f fragment) of() fragment {
+	f.offset = 0
+	return f
+}
+
+// fragmentOf returns the zero value for a packet that is whole (RFC 791 3.1, RFC 8200 4.5).
+func fragmentOf(p *observe.Packet) fragment {
+	f := fragment{src: p.Src.Addr(), dst: p.Dst.Addr()}
+	switch {
+	case !p.Fragment:
+		return fragment{}
+	case p.Raw[0]>>4 == 4:
+		f.id, f.offset = uint32(binary.BigEndian.Uint16(p.Raw[4:])), binary.BigEndian.Uint16(p.Raw[6:])&0x1fff
+	case len(p.Raw) >= 48:
+		f.id, f.offset = binary.BigEndian.Uint32(p.Raw[44:]), binary.BigEndian.Uint16(p.Raw[42:])>>3
+	}
+	return f
 }
 
 // ttl returns the hops that the packet still has.

@@ -4,9 +4,12 @@ package trace
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/viplab/viplab/internal/lab/ruleset"
@@ -128,6 +131,7 @@ func (l Lab) Traced(ctx context.Context, t *Tracer, x Exchange) (*Traced, error)
 	if l.Explain != nil {
 		l.Explain(r)
 	}
+	r.Unseen = r.unseen()
 	r.Flows, err = l.flows(ctx, r)
 	return r, err
 }
@@ -157,23 +161,107 @@ func (l Lab) spaces(from *netns.NS, names map[netip.Addr]string) []Space {
 	return spaces
 }
 
-// flows returns the entries of connection tracking of all nodes whose first packet looked like the traced one.
+// flows returns the entries of connection tracking of all nodes that the packets have made or used, and notes them at
+// the steps.
 func (l Lab) flows(ctx context.Context, r *Traced) ([]Flow, error) {
 	known := map[observe.Tuple]bool{}
 	for _, t := range r.tuples() {
 		known[observe.Tuple{Src: t.Src, Dst: t.Dst}] = true
 	}
+	ids := r.echoes()
 	var all []Flow
 	for _, n := range l.Nodes() {
 		flows, err := l.Conntrack(n.Name()).Flows(ctx, func(f observe.Flow) bool {
-			return f.Proto == r.Proto && known[f.Orig]
+			return f.Proto == r.Proto && known[tupleOf(f.Proto, f.Orig)] && (ids == nil || ids[f.Orig.Src.Port()])
 		})
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range flows {
-			all = append(all, Flow{Node: n.Name(), Flow: f.String()})
+			all = append(all, Flow{Node: n.Name(), Flow: f.String(), Made: r.note(n.Name(), f)})
 		}
 	}
 	return all, nil
+}
+
+// echoes returns the ids that an echo had (RFC 792), nil for other packets.
+func (t *Traced) echoes() map[uint16]bool {
+	if !strings.HasPrefix(t.Proto, "icmp") {
+		return nil
+	}
+	ids := map[uint16]bool{}
+	for _, s := range t.Walk.Steps {
+		if s.Frame == nil {
+			continue
+		}
+		p, err := observe.Decode(observe.Frame{Ethernet: s.Frame.Ethernet, Data: s.Frame.Data})
+		if err != nil {
+			continue
+		}
+		if b := transport(p.Innermost()); len(b) >= datagramHeader {
+			ids[binary.BigEndian.Uint16(b[4:])] = true
+		}
+	}
+	return ids
+}
+
+// tupleOf returns a direction of a flow as packets have it: ICMP has an id and a type where others have ports.
+func tupleOf(proto string, t observe.Tuple) observe.Tuple {
+	if strings.HasPrefix(proto, "icmp") {
+		t.Src, t.Dst = netip.AddrPortFrom(t.Src.Addr(), 0), netip.AddrPortFrom(t.Dst.Addr(), 0)
+	}
+	return t
+}
+
+// note writes an entry to the steps at which connection tracking finds it, or translates by it. It reports whether the
+// entry was made there.
+func (t *Traced) note(node string, f observe.Flow) (made bool) {
+	for _, w := range t.Walks() {
+		for i := range w.Steps {
+			s := &w.Steps[i]
+			if s.Place != node || s.Kernel == "" || s.After == nil || !concerns(f, s.Before) && !concerns(f, *s.After) {
+				continue
+			}
+			s.Flow = f.String()
+			made = made || strings.HasPrefix(s.After.State, "NEW")
+		}
+	}
+	return made
+}
+
+// concerns reports whether a packet belongs to a flow, before or after translation. An ICMP error belongs to that of
+// the packet that it quotes.
+func concerns(f observe.Flow, t Tuple) bool {
+	now := observe.Tuple{Src: t.Src, Dst: t.Dst}
+	if t.Quoted != nil {
+		now = observe.Tuple{Src: t.Quoted.Src, Dst: t.Quoted.Dst}
+	}
+	back := observe.Tuple{Src: now.Dst, Dst: now.Src}
+	orig, reply := tupleOf(f.Proto, f.Orig), tupleOf(f.Proto, f.Reply)
+	return now == orig || now == reply || back == orig || back == reply
+}
+
+// unseen says what the trace could not see.
+func (t *Traced) unseen() (all []string) {
+	if t.Relayed != nil {
+		all = append(all, fmt.Sprintf("what the program on %s does between the two connections", t.Walk.End.Place))
+	}
+	met, passed := map[string]bool{}, []string{}
+	for _, w := range t.Walks() {
+		for _, s := range w.Steps {
+			met[s.Place] = met[s.Place] || s.Device == "" || s.Before.State != ""
+			if s.Kernel == aside {
+				all = append(all, fmt.Sprintf("what changes the packet on %s besides netfilter", s.Place))
+			}
+			if !slices.Contains(passed, s.Place) && t.kind(s.Place) == "node" {
+				passed = append(passed, s.Place)
+			}
+		}
+	}
+	for _, p := range passed {
+		if !met[p] {
+			all = append(all, fmt.Sprintf("rules on %s: the packet has met none there, or has passed by netfilter", p))
+		}
+	}
+	return all
 }

@@ -132,8 +132,20 @@ func (b *builder) devices(frames []sighting) {
 			v.at = f.At
 		}
 		s.Before.Mark, s.Before.State = b.now.Mark, b.now.State
+		if b.rules != nil && (s.Before.Src.Addr() != b.now.Src.Addr() || s.Before.Dst.Addr() != b.now.Dst.Addr()) {
+			b.aside(s.Before)
+		}
 		b.visit().steps = append(b.visit().steps, s)
 	}
+}
+
+// aside is what has changed a packet between the last probe and a device.
+const aside = "something that netfilter does not see changes it, such as a program of tc (eBPF)"
+
+func (b *builder) aside(now Tuple) {
+	s := Step{Place: b.ns.Name(), Kernel: aside, Before: b.now, After: &now, Changed: differences(b.now, now)}
+	b.visit().steps = append(b.visit().steps, s)
+	b.now = now
 }
 
 // add adds the step of an event, and finds which step has changed the packet.

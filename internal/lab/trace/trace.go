@@ -161,7 +161,8 @@ func (p *spot) changed() (tables []*ruleset.Table) {
 		}
 		if slices.ContainsFunc(p.records, func(r record) bool {
 			m := r.message
-			return m != nil && m.kind == kindRule && m.table == t.Name && families[m.family] == t.Family && !known[m.handle]
+			return m != nil && m.kind == kindRule && m.handle != 0 && !known[m.handle] &&
+				m.table == t.Name && families[m.family] == t.Family
 		}) {
 			tables = append(tables, t)
 		}

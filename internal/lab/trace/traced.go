@@ -104,20 +104,23 @@ func (t *Traced) name(names map[netip.Addr]string) {
 }
 
 // Print writes a trace as text.
-func (t *Traced) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s %s -> %s %s/%s\n%s\n\n", t.From, t.Source, t.To, t.Address, t.Proto, t.Verdict)
-	if err := t.Walk.printWithEnd(w); err != nil {
+func (t *Traced) Print(w io.Writer) error { return t.PrintIn(w, Style{}) }
+
+// PrintIn writes a trace as text in a style.
+func (t *Traced) PrintIn(w io.Writer, style Style) error {
+	fmt.Fprintf(w, "%s %s -> %s %s/%s\n%s\n\n", t.From, bare(t.Source), t.To, bare(t.Address), t.Proto, t.Verdict)
+	if err := t.Walk.printWithEnd(w, style); err != nil {
 		return err
 	}
 	if t.Relayed != nil {
 		fmt.Fprintf(w, "\nThe connection of the relay\n\n")
-		if err := t.Relayed.printWithEnd(w); err != nil {
+		if err := t.Relayed.printWithEnd(w, style); err != nil {
 			return err
 		}
 	}
 	for _, e := range t.Errors {
 		fmt.Fprintf(w, "\nThe ICMP error that comes back\n\n")
-		if err := e.printWithEnd(w); err != nil {
+		if err := e.printWithEnd(w, style); err != nil {
 			return err
 		}
 	}
@@ -127,33 +130,52 @@ func (t *Traced) Print(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "  %s  %s %d: %s\n", l.Place, l.Counter, l.Packets, l.Why)
 	}
-	if len(t.Flows) > 0 {
-		fmt.Fprintf(w, "\nConnection tracking\n")
-	}
-	for _, f := range t.Flows {
+	for i, f := range t.Flows {
+		if i == 0 {
+			fmt.Fprintf(w, "\nConnection tracking\n")
+		}
 		fmt.Fprintf(w, "  %s  %s\n", f.Node, f.Flow)
 	}
 	if t.Reply == nil {
-		return nil
+		return t.printUnseen(w)
 	}
 	if len(t.Reply.Steps) == 0 {
-		fmt.Fprintln(w, "\nNo TCP segment answered.")
-		return nil
+		fmt.Fprintln(w, "\nNo packet answered.")
+		return t.printUnseen(w)
 	}
 	fmt.Fprintf(w, "\nThe answer\n\n")
-	return t.Reply.printWithEnd(w)
+	if err := t.Reply.printWithEnd(w, style); err != nil {
+		return err
+	}
+	return t.printUnseen(w)
+}
+
+func (t *Traced) printUnseen(w io.Writer) error {
+	if len(t.Unseen) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\nNot seen\n  %s\n", strings.Join(t.Unseen, "\n  "))
+	return err
+}
+
+// bare returns an address without the port if it is 0.
+func bare(a netip.AddrPort) string {
+	if a.Port() == 0 {
+		return a.Addr().String()
+	}
+	return a.String()
 }
 
 // printWithEnd prints a walk and what ended it.
-func (w *Walk) printWithEnd(out io.Writer) error {
-	if err := w.Print(out); err != nil {
+func (w *Walk) printWithEnd(out io.Writer, style Style) error {
+	if err := w.print(out, style); err != nil {
 		return err
 	}
 	e := w.End
 	if e == nil || e.Outcome == Delivered {
 		return nil
 	}
-	what := strings.ToUpper(string(e.Outcome[:1])) + string(e.Outcome[1:])
+	what := style.paint(red, strings.ToUpper(string(e.Outcome[:1]))+string(e.Outcome[1:]))
 	if s := w.Dropped(); s != nil {
 		fmt.Fprintf(out, "\n%s on %s by: %s\n", what, s.Place, s)
 		return nil
