@@ -81,3 +81,31 @@ func TestTheSameQuestionGivesTheSameWalk(t *testing.T) {
 	}
 	refused(t, "trace client n1:30081 --count 2 -o html", "--count: want 1 with --compare and with -o html or pcapng")
 }
+
+const nearPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: b1, labels: {app: near}}
+spec: {nodeName: n1, containers: [{name: a, image: nginx, ports: [{containerPort: 8080}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: near}
+spec: {type: NodePort, selector: {app: near}, ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30082}]}
+`
+
+func TestTraceShowsEveryVisit(t *testing.T) {
+	withLab(t, "--nodes", "2", "-f", write(t, "far.yaml", clientPod), "-f", write(t, "near.yaml", nearPod))
+	for args, want := range map[string][]string{
+		"c1 n2:30082": {"default/c1", "n1", "n2", "n1"}, // the only endpoint is back on n1
+		"b1 near":     {"default/b1", "n1", "default/b1"},
+	} {
+		var got []string
+		for _, s := range traced(t, strings.Fields(args)...).Walk.Steps {
+			got = append(got, s.Place)
+		}
+		if got = slices.Compact(got); !slices.Equal(got, want) {
+			t.Errorf("trace %s: visits %q, want %q", args, got, want)
+		}
+	}
+}

@@ -216,6 +216,11 @@ func TestTraceThroughIPVS(t *testing.T) {
 		t.Errorf("%s; changes\n%s\nwant\n%s", r.Verdict, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	agrees(t, r)
+	if !slices.ContainsFunc(r.Walk.Steps, func(s trace.Step) bool {
+		return strings.HasPrefix(s.Flow, fmt.Sprintf("tcp %s -> %s => ", r.Source, r.Address))
+	}) {
+		t.Errorf("no step has the connection of IPVS: %+v", r.Walk.Steps)
+	}
 }
 
 func TestTraceOfRelaysAndDrops(t *testing.T) {

@@ -219,7 +219,8 @@ func (t *Traced) note(node string, f observe.Flow) (made bool) {
 	for _, w := range t.Walks() {
 		for i := range w.Steps {
 			s := &w.Steps[i]
-			if s.Place != node || s.Kernel == "" || s.After == nil || !concerns(f, s.Before) && !concerns(f, *s.After) {
+			if s.Place != node || s.Kernel == "" || s.Flow != "" || s.After == nil ||
+				!concerns(f, s.Before) && !concerns(f, *s.After) {
 				continue
 			}
 			s.Flow = f.String()

@@ -54,8 +54,9 @@ type Step struct {
 	Verdict string `json:"verdict,omitempty"`
 	// Kernel says what a part of the kernel does.
 	Kernel string `json:"kernel,omitempty"`
-	// Flow is the entry of connection tracking that this part of the kernel has made or used, as conntrack prints it. It
-	// is empty for other steps, and if the entry had gone before it could be read.
+	// Flow is the entry of connection tracking that this part of the kernel has made or used, as conntrack prints it, or
+	// the connection of IPVS with the real server. It is empty for other steps, and if the entry had gone before it could
+	// be read.
 	Flow string `json:"flow,omitempty"`
 	// Before is the packet as it came to the step.
 	Before Tuple `json:"before"`

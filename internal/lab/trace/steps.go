@@ -229,6 +229,11 @@ func (b *builder) handover() Step {
 	if len(b.rules.Servers) > 0 {
 		s.Priority, s.Kernel = ipvsInput, "IPVS sends it to a real server of the virtual server"
 	}
+	for _, c := range b.ipvs {
+		if c.from == b.now.Src && c.to == b.now.Dst {
+			s.Flow = c.String()
+		}
+	}
 	return s
 }
 

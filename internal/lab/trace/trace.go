@@ -39,6 +39,7 @@ type spot struct {
 	before, after map[string]uint64 // counters of the kernel
 
 	records []record // of the rules
+	ipvs    []connection
 }
 
 // readTries is how often a table is read again if it changes meanwhile.
@@ -205,6 +206,10 @@ func (p *spot) end(ctx context.Context) (err error) {
 	}
 	p.after, err = counters(p.ns)
 	errs = append(errs, err)
+	if p.rules != nil && len(p.rules.Servers) > 0 {
+		p.ipvs, err = connections(p.ns)
+		errs = append(errs, err)
+	}
 	if p.capture != nil {
 		errs = append(errs, p.capture.Close())
 	}
