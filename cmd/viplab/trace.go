@@ -60,6 +60,9 @@ Exit code: 0 if there was an answer, 1 if not.`,
 				return err
 			}
 			args.From, args.To = of.place(words[0]), words[1]
+			if count < 1 {
+				return fmt.Errorf("--count: want 1 or more, not %d", count)
+			}
 			if count > 1 && (other != nil || show.format != "text" && show.format != "json") {
 				return errors.New("--count: want 1 with --compare and with -o html or pcapng")
 			}

@@ -79,6 +79,8 @@ func TestTheSameQuestionGivesTheSameWalk(t *testing.T) {
 	if n := strings.Count(brief, "Reply by default/a1"); n != 2 || strings.Contains(brief, "device eth0") || strings.Contains(brief, "\x1b") {
 		t.Errorf("two traces in brief: %s", brief)
 	}
+	refused(t, "trace client n1:30081 --count 0", "--count: want 1 or more, not 0")
+	refused(t, "trace client n1:30081 --payload -1", "payload of -1 bytes: want 0 to 65000")
 	refused(t, "trace client n1:30081 --count 2 -o html", "--count: want 1 with --compare and with -o html or pcapng")
 }
 

@@ -30,6 +30,9 @@ type TraceArgs struct {
 	Payload int
 }
 
+// maxPayload is what a datagram can carry besides headers and the line of a request.
+const maxPayload = 65000
+
 // Traced is what became of a packet.
 type Traced = trace.Traced
 
@@ -54,6 +57,9 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 		}
 	case !slices.Contains([]string{"tcp", "udp", "sctp"}, p.Proto):
 		return nil, fmt.Errorf("protocol %q: want tcp, udp, sctp or icmp", p.Proto)
+	}
+	if args.Payload < 0 || args.Payload > maxPayload {
+		return nil, fmt.Errorf("payload of %d bytes: want 0 to %d", args.Payload, maxPayload)
 	}
 	p.Payload = args.Payload
 	l.tracing.Lock()

@@ -5,7 +5,6 @@ package trace
 import (
 	"encoding/binary"
 	"net/netip"
-	"slices"
 
 	"github.com/viplab/viplab/lab/observe"
 )
@@ -16,7 +15,8 @@ type sighting struct {
 	*observe.Packet
 }
 
-// frames returns the IP packets that a namespace's devices saw, by time.
+// frames returns the IP packets that a namespace's devices saw. Those of one packet are in the order of its way, which
+// the time stamps need not be: the kernel stamps packets of a sender late.
 func (p *spot) frames() []sighting {
 	var all []sighting
 	for _, f := range p.capture.Packets() {
@@ -24,7 +24,6 @@ func (p *spot) frames() []sighting {
 			all = append(all, sighting{f, decoded})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b sighting) int { return a.At.Compare(b.At) })
 	return all
 }
 

@@ -93,8 +93,9 @@ func (t *Tracer) find(sender, proto string, source, to netip.AddrPort) (key, err
 			continue
 		}
 		for _, f := range p.frames() {
-			if inner := f.Innermost(); inner.Proto == proto && inner.Src == source && inner.Dst == to {
-				return keyOf(inner), nil
+			inner := f.Innermost()
+			if k := keyOf(inner); inner.Proto == proto && inner.Src == source && inner.Dst == to && k.is(inner) {
+				return k, nil
 			}
 		}
 		for _, r := range p.records {
