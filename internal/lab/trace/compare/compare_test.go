@@ -83,9 +83,9 @@ func TestPrint(t *testing.T) {
 n1
   device eth0 in: tcp 10.0.0.9:40001 > 10.0.0.1:80 SYN
 - prerouting [0] nftables   use: rule of use => accept
--     | 10.0.0.9 | 40001 | *10.0.1.2 | 8080 | 0x0 |  |
+-     | 10.0.0.9 | 40001 | *10.0.1.2 | 8080 | 0x0 | - |
 + prerouting [0] nftables   use: rule of use => accept
-+     | 10.0.0.9 | 40002 | *10.0.1.3 | 8080 | 0x0 |  |
++     | 10.0.0.9 | 40002 | *10.0.1.3 | 8080 | 0x0 | - |
 `
 	if got.String() != want {
 		t.Errorf("it prints\n%s\nwant\n%s", got.String(), want)
