@@ -20,6 +20,9 @@ prove: ## show that every scenario can fail (or ARGS='--focus ^etp-local')
 	@$(MAKE) --no-print-directory build
 	@bin/viplab prove $(ARGS)
 
+e2e: build ## run Kubernetes' own tests of networking in a lab (or ARGS='--focus Conformance')
+	@bin/viplab e2e $(ARGS)
+
 bench: ## measure labs and tables of network policies
 	@. scripts/lib.sh && find_go && go run ./internal/cmd/labbench && go run ./internal/cmd/netpolbench
 
@@ -52,4 +55,4 @@ clean: ## remove what was built, except the cache in ~/.cache/viplab
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build test conform prove bench bench-proxiers apidiff pages lessons lint vm clean help
+.PHONY: build test conform prove e2e bench bench-proxiers apidiff pages lessons lint vm clean help

@@ -236,7 +236,7 @@ func (f *conformFlags) run(ctx context.Context, o engine.Options, stdout, stderr
 	return exitWith(results.ExitCode())
 }
 
-// printReport prints failures and the matrix, and writes report.json, junit.xml and the page of the scenarios that ran.
+// printReport prints the report and writes it with a page of the scenarios that ran.
 func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 	selected := map[string]bool{}
 	for _, x := range r.Results {
@@ -246,7 +246,11 @@ func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out := o.Out
+	return writeReport(r, page, o.Out, stdout)
+}
+
+// writeReport prints failures and the matrix, and writes report.json, junit.xml and the page into a folder.
+func writeReport(r report.Report, page report.Page, out string, stdout io.Writer) error {
 	if err := errors.Join(r.WriteJSON(out), r.WriteJUnit(out),
 		r.WritePageFile(filepath.Join(out, "report.html"), page)); err != nil {
 		return err
@@ -258,7 +262,7 @@ func printReport(r report.Report, o engine.Options, stdout io.Writer) error {
 	if err := r.WriteMatrix(stdout); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(stdout, "\nreport: %s, report.html and junit.xml\n", filepath.Join(out, "report.json"))
+	_, err := fmt.Fprintf(stdout, "\nreport: %s, report.html and junit.xml\n", filepath.Join(out, "report.json"))
 	return err
 }
 

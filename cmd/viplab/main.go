@@ -41,7 +41,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true, // an error prints no usage
 		SilenceErrors: true, // conclude prints it, once
 	}
-	root.AddCommand(newConform(), newNetpol(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
+	root.AddCommand(newConform(), newNetpol(), newE2e(), newProve(), newTrial(), newCatalogue(), newScenario(), newRules(),
 		newDoctor())
 	root.AddCommand(newUp(), newHold(), newDown(), newLs(), newStatus(), newSwitch(), newApply(), newDelete(), newGet(),
 		newExec(), newLogs(), newProbe(), newTrace(), newConntrack(), newCapture(), newLearn())

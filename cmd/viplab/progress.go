@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sync"
@@ -18,6 +19,7 @@ type progress struct {
 	w        io.Writer
 	terminal bool
 	began    time.Time
+	what     string // what the cells are; empty means scenarios
 
 	mu      sync.Mutex
 	failed  int
@@ -46,7 +48,7 @@ func (p *progress) listen(e engine.Event) {
 }
 
 func (p *progress) status(e engine.Event) string {
-	s := fmt.Sprintf("%d of %d scenarios, %.1f s", e.Ended, e.Total, time.Since(p.began).Seconds())
+	s := fmt.Sprintf("%d of %d %s, %.1f s", e.Ended, e.Total, cmp.Or(p.what, "scenarios"), time.Since(p.began).Seconds())
 	if p.failed > 0 {
 		s += fmt.Sprintf(", %d failed", p.failed)
 	}

@@ -57,7 +57,8 @@ type Lab struct {
 	began    time.Time
 	standing *engine.Standing
 	api      *api.Server
-	endpoint *api.Endpoint
+	endpoint *api.Endpoint // on the machine; nil for a lab of Start
+	inside   *api.Endpoint // on the first node
 	proxier  Finder
 	end      context.CancelFunc
 	tracing  sync.Mutex // the probes of two traces would show in each other
@@ -130,18 +131,11 @@ func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
 	if l.api == nil { // of a cluster that another program has built
 		l.api = api.New(l.standing.Cluster().Store())
 	}
-	if c := l.standing.Cluster().Containers(); c != nil {
-		l.api.SetContainers(c)
+	if err := l.open(ctx); err != nil {
+		return err
 	}
 	if l.endpoint, err = l.api.ServeOn(ctx, listener); err != nil {
 		return err
-	}
-	go l.api.RecordScheduling(ctx)
-	go l.api.RecordEvents(ctx)
-	if l.standing.Cluster().Containers() != nil {
-		if err := l.publish(ctx, l.standing.Cluster()); err != nil {
-			return err
-		}
 	}
 	if err := s.WriteFile(registry.Kubeconfig, l.endpoint.Kubeconfig()); err != nil {
 		return err
@@ -154,6 +148,17 @@ func (l *Lab) serve(ctx context.Context, s Sockets, ready func()) error {
 	ready()
 	<-ctx.Done()
 	return s.Remove(l.name) // what is left ends with the sandbox
+}
+
+// open connects the API with what runs in the cluster.
+func (l *Lab) open(ctx context.Context) (err error) {
+	go l.api.RecordScheduling(ctx)
+	go l.api.RecordEvents(ctx)
+	if c := l.standing.Cluster().Containers(); c != nil {
+		l.api.SetContainers(c)
+		l.inside, err = l.publish(ctx, l.standing.Cluster())
+	}
+	return err
 }
 
 // start builds the cluster, applies the manifests and places the programs.

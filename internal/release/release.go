@@ -34,8 +34,22 @@ const Default = "v1.36.3"
 // others are further versions that are known to build.
 const others = "v1.34.4, v1.33.4, v1.31.4, v1.30.4, v1.25.9, v1.24.17"
 
+// Known returns versions that are known to build, Default first.
+func Known() []string { return append([]string{Default}, strings.Split(others, ", ")...) }
+
 // ErrNoToolchain says that there is no go command to build with.
 var ErrNoToolchain = errors.New("the Go toolchain is not installed")
+
+// versionPattern matches the tag of a release.
+var versionPattern = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`)
+
+// CheckVersion returns an error unless the version has the form of a release's tag.
+func CheckVersion(version string) error {
+	if !versionPattern.MatchString(version) {
+		return fmt.Errorf("version %q: want one like %s", version, Default)
+	}
+	return nil
+}
 
 // Command is a command of a release.
 type Command struct {
@@ -43,6 +57,9 @@ type Command struct {
 	Version string // "v1.36.3"
 	// Package is the import path; empty means the folder of this name in cmd. The release decides its version.
 	Package string
+	// Tests says that the binary is that of the package's tests, as "go test -c" builds it. The zero value builds a
+	// command.
+	Tests bool
 	// Source is the text of a program, one file, that imports packages of the release's modules. The program is built
 	// instead of a command of the release. Empty means a command of the release.
 	Source string
@@ -99,7 +116,11 @@ func CacheDir() (string, error) {
 
 // Announcement says that the command is being built, and what that costs.
 func (c Command) Announcement() string {
-	return fmt.Sprintf("building %s, the first time only: about 3 minutes on 2 cores", c)
+	took := "3 minutes"
+	if c.Tests {
+		took = "10 minutes"
+	}
+	return fmt.Sprintf("building %s, the first time only: about %s on 2 cores", c, took)
 }
 
 // Build makes the binary, unless it is there, and prints what takes time. It needs the network. The binary
@@ -189,8 +210,12 @@ func (b builder) run(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err = b.tool(ctx, "build", "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.Version),
-		"-o", b.Name, b.pkg())
+	how := []string{"build"}
+	if b.Tests {
+		how = []string{"test", "-c", "-vet=off"} // vet would check all packages that the tests import
+	}
+	_, err = b.tool(ctx, append(how, "-mod=mod", "-trimpath", "-buildvcs=false", "-ldflags", linkerFlags(b.Version),
+		"-o", b.Name, b.pkg())...)
 	return err
 }
 

@@ -26,9 +26,6 @@ import (
 // DefaultVersion is the release that New uses if version is empty.
 const DefaultVersion = release.Default
 
-// versionPattern matches the tag of a Kubernetes release.
-var versionPattern = regexp.MustCompile(`^v1\.[0-9]+\.[0-9]+$`)
-
 // Mode is a mode of kube-proxy, as its flag --proxy-mode names it.
 type Mode string
 
@@ -71,8 +68,8 @@ func New(mode Mode, version, binary string, detect Detection, args ...string) (s
 		if version == "" {
 			p.version = DefaultVersion
 		}
-		if !versionPattern.MatchString(p.version) {
-			return nil, fmt.Errorf("%s: version %q: want one like %s", name, p.version, DefaultVersion)
+		if err := release.CheckVersion(p.version); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		binary, err = command(p.version).Path()
 	}

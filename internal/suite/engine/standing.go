@@ -36,6 +36,13 @@ func Stand(ctx context.Context, c *cluster.Cluster, o Options, p spec.Proxier) (
 	return s, s.Settle(ctx)
 }
 
+// Close ends the programs and removes the cluster.
+func (s *Standing) Close(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.env.close(ctx)
+}
+
 // Cluster returns the cluster.
 func (s *Standing) Cluster() *cluster.Cluster { return s.env.Cluster }
 

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/viplab/viplab/internal/live"
+	"github.com/viplab/viplab/internal/release"
+	"github.com/viplab/viplab/internal/suite/e2e"
+	"github.com/viplab/viplab/internal/suite/engine"
+	"github.com/viplab/viplab/lab"
+	"github.com/viplab/viplab/lab/sandbox"
+	"github.com/viplab/viplab/suite/expect"
+	"github.com/viplab/viplab/suite/spec"
+)
+
+type e2eFlags struct {
+	proxiers proxierFlags
+	cluster  clusterFlags
+	expect   expectFlags
+	version  string
+	focus    string
+	skip     string
+	out      string
+	parallel int
+	list     bool
+}
+
+func newE2e() *cobra.Command {
+	var f e2eFlags
+	cmd := &cobra.Command{
+		Use:   "e2e",
+		Short: "Run Kubernetes' own end-to-end tests of networking, unmodified, without a cluster",
+		Long: `e2e starts a lab with the proxier on every node, and runs the specs of Kubernetes' sig-network in it. The tests
+are a client outside the cluster, so they reach NodePorts and load balancers as users do. Pods run programs.
+
+The first run builds the tests, kubectl and agnhost of the release from its Go modules and keeps them in
+~/.cache/viplab. That needs Go, the network and about 10 minutes on 2 cores. docs/e2e.md says what runs.
+
+e2e prints each failure when it happens, then a matrix, and writes report.json, report.html, junit.xml and the logs of
+failures into the output folder. After Ctrl-C it reports what has run. A spec that a lab cannot run is skipped with the
+reason, which --list shows, too.
+
+Exit code: 0 all that ran passed or failed as known (--expect), and something ran; 1 a failure, or a pass where a
+failure is expected; 2 the harness broke, nothing ran, the run was interrupted, or bad usage.`,
+		Example: `  viplab e2e
+  viplab e2e --focus '\[Conformance\]' --proxier kube-proxy-iptables,kube-proxy-nftables
+  viplab e2e --enforcer policy-nftables --pods routed --focus Netpol
+  viplab e2e --exec './my-proxy --kubeconfig {{.Kubeconfig}} --node {{.NodeName}}' --expect known.yaml
+  viplab e2e --kubernetes-version v1.34.4
+  viplab e2e --list`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	f.proxiers.add(cmd, "iptables")
+	f.cluster.add(cmd)
+	flags.StringVar(&f.version, "kubernetes-version", release.Default, "release whose tests to build and run")
+	flags.StringVar(&f.focus, "focus", "", "run only specs whose name matches this regular expression")
+	flags.StringVar(&f.skip, "skip", "", "do not run specs whose name matches this regular expression")
+	flags.StringVar(&f.out, "out", "viplab-out", "folder for the report and the logs of failures")
+	flags.IntVar(&f.parallel, "parallel", parallelSpecs(), "how many processes run specs at the same time")
+	flags.BoolVar(&f.list, "list", false, "list the specs that the other flags choose instead of running them")
+	f.expect.add(flags, noExpectations)
+	complete(cmd, "kubernetes-version", release.Known()...)
+	return cmd
+}
+
+// specsPerCPU is how many specs a CPU carries. They spend most of their time waiting.
+const specsPerCPU = 6
+
+func parallelSpecs() int { return specsPerCPU * runtime.GOMAXPROCS(0) }
+
+// e2eNodes is the number of nodes of a lab. Some specs need three.
+const e2eNodes = 3
+
+// e2eRun is a run of specs.
+type e2eRun struct {
+	flags    *e2eFlags
+	suite    e2e.Suite
+	specs    []e2e.Spec // that the flags select
+	programs []spec.Proxier
+	enforcer spec.Proxier
+	cluster  engine.Options
+	known    map[string]*expect.Known // by proxier
+	builder  *os.File
+	stdout   io.Writer
+	stderr   io.Writer
+}
+
+func (f *e2eFlags) run(ctx context.Context, stdout, stderr io.Writer) error {
+	r, focus, skip, err := f.plan()
+	if err != nil {
+		return err
+	}
+	r.stdout, r.stderr = stdout, stderr
+	if !sandbox.Inside() {
+		if err := r.suite.Build(ctx, stderr, live.Agnhost); err != nil {
+			return err
+		}
+	}
+	if err := r.choose(ctx, focus, skip); err != nil {
+		return err
+	}
+	if f.list {
+		return r.list()
+	}
+	if err := os.MkdirAll(f.out, 0o755); err != nil {
+		return err
+	}
+	if err := prepare(ctx, r.programs, stderr); err != nil {
+		return err
+	}
+	files, err := sandbox.EnterWith(func() ([]*os.File, error) {
+		builder, err := live.ServeBuilds()
+		return []*os.File{builder}, err
+	})
+	if err != nil {
+		return err
+	}
+	r.builder = files[0]
+	silenceKlog()
+	return r.judge(ctx)
+}
+
+// silenceKlog drops what packages of Kubernetes print about connections that clients close.
+func silenceKlog() {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+}
+
+// plan checks all flags and reports every mistake at once.
+func (f *e2eFlags) plan() (r *e2eRun, focus, skip *regexp.Regexp, err error) {
+	r = &e2eRun{flags: f, suite: e2e.Suite{Version: f.version}}
+	var errs [8]error
+	r.programs, errs[0] = f.proxiers.proxiers()
+	r.enforcer, errs[1] = f.proxiers.enforcer()
+	errs[2] = f.cluster.set(&r.cluster)
+	focus, errs[3] = matching("focus", f.focus)
+	skip, errs[4] = matching("skip", f.skip)
+	f.out, err = filepath.Abs(f.out)
+	errs[5] = inFlag("out", err)
+	errs[6] = inFlag("kubernetes-version", release.CheckVersion(f.version))
+	if f.parallel < 1 {
+		errs[7] = fmt.Errorf("--parallel: %d: want 1 or more", f.parallel)
+	}
+	return r, focus, skip, errors.Join(errs[:]...)
+}
+
+// choose selects specs, and the expectations for them.
+func (r *e2eRun) choose(ctx context.Context, focus, skip *regexp.Regexp) error {
+	all, err := r.suite.Specs(ctx)
+	if err != nil {
+		return err
+	}
+	if r.suite.Version == release.Default { // others have other specs
+		if err := e2e.CheckObstacles(all); err != nil {
+			return err
+		}
+	}
+	ids := each(all, func(s e2e.Spec) string { return s.Name })
+	r.known, err = r.flags.expect.known(r.programs, r.flags.cluster, ids,
+		func(string) (*expect.File, error) { return nil, nil })
+	if err != nil {
+		return err
+	}
+	r.specs = slices.DeleteFunc(all, func(s e2e.Spec) bool {
+		return focus != nil && !focus.MatchString(s.Name) || skip != nil && skip.MatchString(s.Name)
+	})
+	if len(r.specs) == 0 {
+		return fmt.Errorf("no spec matches --focus %q without --skip %q: viplab e2e --list shows all",
+			r.flags.focus, r.flags.skip)
+	}
+	return nil
+}
+
+// lab returns what the lab of this run has.
+func (r *e2eRun) lab() e2e.Lab {
+	return e2e.Lab{Enforcer: r.enforcer != nil, SCTP: e2e.KernelHasSCTP(), DualIP: r.cluster.Stack == lab.Dual}
+}
+
+func (r *e2eRun) list() error {
+	runnable, omitted := r.suite.Part(r.specs, r.lab(), "")
+	for _, s := range runnable {
+		if _, err := fmt.Fprintln(r.stdout, s.Name); err != nil {
+			return err
+		}
+	}
+	for _, x := range omitted {
+		fmt.Fprintf(r.stdout, "– %s: %s\n", x.Scenario.ID, x.Reason)
+	}
+	_, err := fmt.Fprintf(r.stdout, "%d specs run, %d do not\n", len(runnable), len(omitted))
+	return err
+}
+
+// judge runs the specs on one proxier after another and reports.
+func (r *e2eRun) judge(ctx context.Context) error {
+	began := time.Now()
+	var results []spec.Result
+	var interrupted error
+	for _, p := range r.programs {
+		judged, err := r.on(ctx, p)
+		results = append(results, judged...)
+		if interrupted = err; errors.Is(err, e2e.ErrInterrupted) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	code, err := r.report(results, time.Since(began))
+	if err != nil {
+		return err
+	}
+	if interrupted != nil && code == 0 {
+		return interrupted
+	}
+	return exitWith(code)
+}
+
+// on runs the specs in a lab with one proxier. It skips a proxier that cannot run here.
+func (r *e2eRun) on(ctx context.Context, p spec.Proxier) (results []spec.Result, err error) {
+	runnable, omitted := r.suite.Part(r.specs, r.lab(), p.Name())
+	if len(runnable) == 0 {
+		return omitted, nil
+	}
+	c := live.Config{Name: "e2e", Topology: r.topology(), Proxier: p, Enforcer: r.enforcer}
+	began := time.Now()
+	l, err := live.Start(ctx, r.builder, c)
+	if unusable := (*spec.UnusableError)(nil); errors.As(err, &unusable) {
+		return append(omitted, r.suite.Skipped(runnable, p.Name(), unusable.Error())...), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close(ctx)) }()
+	folder, err := sandbox.TempDir("e2e-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	kubeconfig := filepath.Join(folder, "kubeconfig")
+	if err := os.WriteFile(kubeconfig, l.Kubeconfig(), 0o600); err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(r.stderr, "%s: a lab of %d nodes is up after %.1f s; %d specs run in %d processes\n", p.Name(), e2eNodes,
+		time.Since(began).Seconds(), len(runnable), min(r.flags.parallel, len(runnable)))
+	progress := newE2eProgress(r, p, len(runnable))
+	ran, err := r.suite.Run(ctx, e2e.Options{
+		Place: l.Standing().Cluster().Lab().Client().NS, Kubeconfig: kubeconfig, Nodes: e2eNodes, Specs: runnable,
+		Parallel: r.flags.parallel, Proxier: p.Name(), Out: r.flags.out, Expect: r.known[p.Name()], Listen: progress.listen,
+	})
+	progress.end()
+	return append(ran, omitted...), err
+}
+
+func (r *e2eRun) topology() lab.Topology {
+	t := lab.Topology{Stack: r.cluster.Stack, Overlay: r.cluster.Overlay, PodNetwork: r.cluster.PodNetwork}
+	for i := range e2eNodes {
+		t.Nodes = append(t.Nodes, lab.NodeSpec{Name: fmt.Sprintf("n%d", i+1)})
+	}
+	return t
+}
