@@ -18,6 +18,7 @@ import (
 	"github.com/viplab/viplab/internal/lab/trace"
 	"github.com/viplab/viplab/lab"
 	"github.com/viplab/viplab/lab/observe"
+	"github.com/viplab/viplab/proxiers"
 )
 
 // rounds returns how often to repeat a test: VIPLAB_ROUNDS, or once.
@@ -42,7 +43,17 @@ func tellsState() bool {
 }
 
 func TestTheChangesOfAPacket(t *testing.T) {
-	l := newTracedLab(t, nil)
+	newTracedLab(t, nil).checkAll(t, kinds)
+}
+
+func TestTheChangesOfADeniedPacket(t *testing.T) {
+	for _, enforcer := range proxiers.Enforcers() {
+		t.Run(enforcer.Name(), func(t *testing.T) { newTracedLab(t, enforcer).checkAll(t, denied) })
+	}
+}
+
+// checkAll checks kinds of traffic in all modes.
+func (l *tracedLab) checkAll(t *testing.T, kinds []kind) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			l.run(t, m.name)
@@ -138,7 +149,7 @@ func (w *wanted) follow(first observe.Tuple) {
 		if !w.isNode(place) {
 			continue
 		}
-		w.now.State = ""
+		w.now.State, w.now.Mark = "", 0
 		w.pass(place)
 		if place == w.kind.at && w.mode.relays {
 			return // a program takes it
@@ -153,28 +164,39 @@ func (w *wanted) pass(node string) {
 		begin = "output"
 	}
 	flow := w.evidence.flow(node, observe.Tuple{Src: w.now.Src, Dst: w.now.Dst})
-	if flow == nil && node != k.end {
+	if flow == nil && (node != k.end || w.mode.relays && node == k.at) {
 		w.t.Fatalf("%s does not track %s > %s", node, w.now.Src, w.now.Dst)
 	}
 	w.change(node, begin, func(now *trace.Tuple) { now.State = "NEW" })
-	if node != k.at {
-		return
+	if node == k.at {
+		w.translate(node, begin, flow)
 	}
-	to := w.lab.podAddr(w.t, k.server, w.family)
+	if w.lab.calico {
+		w.accept(node)
+	}
+	if node == k.at && k.masquerade && !w.mode.relays {
+		w.masquerade(node, flow)
+	}
+}
+
+// translate works out what the proxier does to the destination.
+func (w *wanted) translate(node, hook string, flow *observe.Flow) {
+	to := w.lab.podAddr(w.t, w.kind.server, w.family)
 	if w.mode.relays {
-		w.change(node, begin, func(now *trace.Tuple) { now.Dst, now.State = flow.Reply.Src, "NEW,DNAT" })
+		w.change(node, hook, func(now *trace.Tuple) { now.Dst, now.State = flow.Reply.Src, "NEW,DNAT" })
 		return
 	}
-	if flow.Reply.Src != to {
+	if flow != nil && flow.Reply.Src != to {
 		w.t.Errorf("connection tracking of %s: %s, want the server %s", node, flow, to)
 	}
-	if k.masquerade {
-		w.change(node, begin, func(now *trace.Tuple) { now.Mark = w.mode.mark })
+	if w.kind.masquerade {
+		w.change(node, hook, func(now *trace.Tuple) { now.Mark = w.mode.mark })
 	}
-	w.change(node, begin, func(now *trace.Tuple) { now.Dst, now.State = to, "NEW,DNAT" })
-	if !k.masquerade {
-		return
-	}
+	w.change(node, hook, func(now *trace.Tuple) { now.Dst, now.State = to, "NEW,DNAT" })
+}
+
+// masquerade works out what the proxier does to the source.
+func (w *wanted) masquerade(node string, flow *observe.Flow) {
 	w.isOf(node, flow.Reply.Dst.Addr())
 	if !w.mode.atOnce {
 		w.change(node, "postrouting", func(now *trace.Tuple) { now.Mark = 0 })
@@ -182,6 +204,30 @@ func (w *wanted) pass(node string) {
 	w.change(node, "postrouting", func(now *trace.Tuple) {
 		now.Src, now.Mark, now.State = flow.Reply.Dst, 0, "NEW,SNAT,DNAT"
 	})
+}
+
+// accepted is the mark that policy-calico gives to the packets that the policies of a pod accept.
+const accepted = 0x10000
+
+// accept works out the marks of policy-calico: the chain of the client's pod and that of the server's pod first take the
+// mark away, and then give it. Packets to a relay do not get there: its rules accept them before.
+func (w *wanted) accept(node string) {
+	const hook = "forward"
+	if node == w.kind.at && w.mode.relays {
+		return
+	}
+	network := w.lab.standing.Cluster().Lab()
+	server, _, _ := strings.Cut(w.kind.server, ":")
+	for _, name := range []string{w.kind.path[0], "default/" + server} {
+		p := network.Pod(name)
+		if p == nil || p.Node().Name() != node {
+			continue
+		}
+		w.change(node, hook, func(now *trace.Tuple) { now.Mark &^= accepted })
+		if node != w.kind.end {
+			w.change(node, hook, func(now *trace.Tuple) { now.Mark |= accepted })
+		}
+	}
 }
 
 // followReply works out the changes of the packet that answers the first one. Only the node that has translated that
@@ -242,8 +288,11 @@ func (w *wanted) followRelayed() observe.Tuple {
 			begin = "output"
 		}
 		w.passed = append(w.passed, node)
-		w.now.State = ""
+		w.now.State, w.now.Mark = "", 0
 		w.change(node, begin, func(now *trace.Tuple) { now.State = "NEW" })
+		if w.lab.calico {
+			w.accept(node)
+		}
 	}
 	return first
 }
@@ -305,7 +354,8 @@ func (w *wanted) compareRules(got *trace.Walk) {
 	}
 	for _, s := range got.Steps {
 		translates := slices.Contains(s.Changed, "destinationIP")
-		if !translates && !slices.Contains(s.Changed, "mark") && !slices.Contains(s.Changed, "sourceIP") {
+		if !translates && !slices.Contains(s.Changed, "mark") && !slices.Contains(s.Changed, "sourceIP") ||
+			strings.HasPrefix(s.Chain, "cali-") {
 			continue
 		}
 		if s.Backend != w.mode.backend || s.Table == "" || s.Chain == "" || s.Rule == "" {
@@ -322,6 +372,9 @@ func (w *wanted) compareRules(got *trace.Walk) {
 func (w *wanted) compareDevices(got *trace.Walk, first observe.Tuple) {
 	w.t.Helper()
 	tuples := w.evidence.tuples(first)
+	if w.kind.server != "" { // connection tracking forgets what a rule has dropped at the node that translates
+		tuples = append(tuples, observe.Tuple{Src: first.Src, Dst: w.lab.podAddr(w.t, w.kind.server, w.family)})
+	}
 	now := got.First
 	seen := map[string][]passage{}
 	for _, place := range w.passed {

@@ -67,6 +67,15 @@ var kinds = []kind{
 	{name: "UDP to a NodePort", from: client, to: "n1:30053", proto: "udp", path: []string{client, "n1", "n2"}, at: "n1", server: "far:5300", masquerade: true, outcome: "Reply", not: []string{"userspace"}},
 }
 
+// denied are the kinds that a NetworkPolicy ends.
+var denied = []kind{
+	{name: "denied by the policy of the server", both: true, from: "c1", to: "guarded", path: []string{pod, "n1", "n2"}, at: "n1", server: "guarded:8080",
+		outcome: "Silence", end: "n2", by: "default/guarded|cali-tw-", not: []string{"userspace"}},
+	{name: "denied by the policy of the client", from: "locked", to: "far", path: []string{"default/locked", "n1"}, at: "n1", server: "far:8080",
+		outcome: "Silence", end: "n1", by: "default/locked|cali-fw-", not: []string{"userspace"}},
+	{name: "allowed by no policy", from: "c1", to: "far", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:8080", outcome: "Reply"},
+}
+
 // anyNode stands for the node that gets a packet of the client for the address of a load balancer.
 const anyNode = "any"
 

@@ -47,11 +47,16 @@ type tracedLab struct {
 	t        *testing.T
 	socket   string
 	captures map[string]*observe.Capture
+	calico   bool // the enforcer is policy-calico
 }
 
 // newTracedLab starts a lab with two nodes and the pods and Services of testdata/trace.yaml.
 func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
 	t.Helper()
+	calico, pods := enforcer != nil && enforcer.Name() == "policy-calico", lab.Bridge
+	if calico {
+		pods = lab.Routed
+	}
 	text, err := os.ReadFile("testdata/trace.yaml")
 	Must(t, err)
 	none, err := proxiers.Find("none")
@@ -59,9 +64,10 @@ func newTracedLab(t *testing.T, enforcer spec.Proxier) *tracedLab {
 	l := &tracedLab{
 		Lab: &Lab{name: "traced", began: time.Now(), end: func() {}}, t: t,
 		socket: filepath.Join(t.TempDir(), "control"), captures: map[string]*observe.Capture{},
+		calico: calico,
 	}
 	Must(t, l.start(Within(t), Config{
-		Topology: lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}}, Stack: lab.Dual},
+		Topology: lab.Topology{Nodes: []lab.NodeSpec{{Name: "n1"}, {Name: "n2"}}, Stack: lab.Dual, PodNetwork: pods},
 		Proxier:  none[0], Enforcer: enforcer,
 		Content: Content{Manifests: []Manifest{{Source: "trace.yaml", Text: text}}},
 	}, newBuilds(nil)))
