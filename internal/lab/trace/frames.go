@@ -97,6 +97,22 @@ func fragmentOf(p *observe.Packet) fragment {
 // ttl returns the hops that the packet still has.
 func (r run) ttl() uint8 { return r.frames[0].Innermost().TTL }
 
+// before returns how many devices of a run out a packet passes before postrouting changes it: a bridge that sends a
+// packet back to the port that it came by does postrouting itself, on its way to the port.
+func (r run) before(now Tuple) (n int) {
+	unchanged := func(f sighting) bool {
+		inner := f.Innermost()
+		return inner.Src == now.Src && inner.Dst == now.Dst
+	}
+	if unchanged(r.frames[len(r.frames)-1]) {
+		return 0
+	}
+	for unchanged(r.frames[n]) {
+		n++
+	}
+	return n
+}
+
 // inBridge splits a run at the bridge whose port has taken the packet in: that is after prerouting, if the bridge calls
 // iptables.
 func (p *spot) inBridge(r run) (before, after []sighting) {

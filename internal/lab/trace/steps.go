@@ -52,6 +52,11 @@ func (p *spot) visits(k key) []visit {
 				b.devices(bridged)
 				bridged = nil
 			}
+			if e.hook == "postrouting" && !leaves && len(runs) > 0 && runs[0].out {
+				n := runs[0].before(b.now)
+				b.devices(runs[0].frames[:n])
+				runs[0].frames = runs[0].frames[n:]
+			}
 			b.add(e)
 			b.visit().stage = stages[e.hook]
 			leaves = leaves || e.hook == "postrouting"
