@@ -2,7 +2,10 @@
 
 package live
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // mode is how a proxier changes packets, as its documentation says.
 type mode struct {
@@ -13,6 +16,8 @@ type mode struct {
 	mark uint32
 	// atOnce means that one rule removes the mark and masquerades.
 	atOnce bool
+	// hairpins means that packets of a pod to itself need no mark.
+	hairpins bool
 	// relays means that programs on the node take the connections.
 	relays bool
 }
@@ -22,7 +27,7 @@ var modes = []mode{
 	{name: "nftables", backend: "nftables"},
 	{name: "userspace", backend: "iptables-nft", relays: true},
 	{name: "kube-proxy-iptables", backend: "iptables-nft", mark: 0x4000},
-	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true},
+	{name: "kube-proxy-nftables", backend: "nftables", mark: 0x4000, atOnce: true, hairpins: true},
 	{name: "program", backend: "nftables", mark: 0x77},
 	{name: "ipvs", backend: "", mark: 0x4000},
 	{name: "iptables-legacy", backend: "iptables-legacy", mark: 0x4000},
@@ -52,8 +57,9 @@ const pod, client = "default/c1", "client"
 var kinds = []kind{
 	{name: "ClusterIP, same node", from: "c1", to: "near", path: []string{pod, "n1"}, at: "n1", server: "near:8080", outcome: "Reply"},
 	{name: "ClusterIP, other node", both: true, from: "c1", to: "far", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:8080", outcome: "Reply"},
-	{name: "ClusterIP from a node", from: "n1", to: "svc/far", path: []string{"n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply",
-		not: []string{"userspace"}},
+	{name: "ClusterIP from a node", from: "n1", to: "svc/far", path: []string{"n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
+	{name: "hairpin", both: true, from: "near", to: "svc/near", path: []string{"default/near", "n1", "default/near"}, at: "n1", server: "near:8080", masquerade: true,
+		outcome: "Reply"},
 	{name: "NodePort, Cluster", both: true, from: client, to: "n1:30080", path: []string{client, "n1", "n2"}, at: "n1", server: "far:8080", masquerade: true, outcome: "Reply"},
 	{name: "NodePort, Local", from: client, to: "n1:30081", path: []string{client, "n1"}, at: "n1", server: "near:8080", outcome: "Reply",
 		not: []string{"program"}},
@@ -63,6 +69,7 @@ var kinds = []kind{
 	{name: "outside of the source ranges", from: client, to: "lb/shut", path: []string{client, anyNode}, outcome: "Silence", end: anyNode, by: "default/shut", not: []string{"program"}},
 	{name: "inside of the source ranges", from: client, to: "lb/open", path: []string{client, anyNode, "n2"}, at: anyNode, server: "far:8080", masquerade: true, outcome: "Reply", not: []string{"program"}},
 	{name: "ICMP error", from: "c1", to: "far:closed", proto: "udp", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:9", outcome: "Refused", not: []string{"userspace"}},
+	{name: "ICMP error through NodePort", from: client, to: "n1:30009", proto: "udp", path: []string{client, "n1", "n2"}, at: "n1", server: "far:9", masquerade: true, outcome: "Refused", not: []string{"userspace"}},
 	{name: "UDP to a ClusterIP", from: "c1", to: "far:udp", proto: "udp", path: []string{pod, "n1", "n2"}, at: "n1", server: "far:5300", outcome: "Reply", not: []string{"userspace"}},
 	{name: "UDP to a NodePort", from: client, to: "n1:30053", proto: "udp", path: []string{client, "n1", "n2"}, at: "n1", server: "far:5300", masquerade: true, outcome: "Reply", not: []string{"userspace"}},
 }
@@ -78,6 +85,14 @@ var denied = []kind{
 
 // anyNode stands for the node that gets a packet of the client for the address of a load balancer.
 const anyNode = "any"
+
+// marks returns the mark that packets get if they will be masqueraded.
+func (k kind) marks(m mode) uint32 {
+	if m.hairpins && strings.HasPrefix("default/"+k.server, k.path[0]+":") {
+		return 0
+	}
+	return m.mark
+}
 
 // through returns the kind with a node for anyNode.
 func (k kind) through(node string) kind {

@@ -241,6 +241,21 @@ func (e *evidence) passages(place string, tuples []observe.Tuple, answer bool) [
 	return all
 }
 
+// errors returns where ICMP errors about a packet were first seen at each device of a place, by time.
+func (e *evidence) errors(place string, tuples ...observe.Tuple) []passage {
+	var all []passage
+	seen := map[string]bool{}
+	for _, p := range e.frames[place] {
+		q := p.inner.Quoted
+		at := p.device + p.direction
+		if q != nil && slices.Contains(tuples, observe.Tuple{Src: q.Src, Dst: q.Dst}) && !seen[at] {
+			seen[at] = true
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // addressed returns what a trace can be sent to: for "lb/NAME" the address of a Service's load balancer and port 80, else
 // the text itself.
 func (l *tracedLab) addressed(t *testing.T, to string, family lab.Family) string {
