@@ -120,20 +120,28 @@ const (
 	configCommand, configMode, configThreshold = 1, 2, 5
 	logHeader, logMark, logPayload, logPrefix  = 1, 2, 9, 10
 
-	commandBind, copyPacket = 1, 2
-	logCopied               = 256 // bytes of each packet: the headers, and those of a packet that an ICMP error quotes
+	commandBind, commandUnbind, copyPacket = 1, 2, 2
+
+	logCopied = 256 // bytes of each packet: the headers, and those of a packet that an ICMP error quotes
 )
 
 // bindLog subscribes to a group, with delivery of each packet at once.
 func (s *socket) bindLog(group uint16) error {
-	config := request{kind: logConfig, flags: netlink.Acknowledge, number: group}
-	bind, mode := config, config
-	bind.fill = func(e *netlink.AttributeEncoder) { e.Bytes(configCommand, []byte{commandBind}) }
+	bind := logGroup(group, commandBind)
+	mode := bind
 	mode.fill = func(e *netlink.AttributeEncoder) {
 		e.Bytes(configMode, append(binary.BigEndian.AppendUint32(nil, logCopied), copyPacket, 0))
 		e.Uint32(configThreshold, 1)
 	}
 	return s.ask(bind, mode)
+}
+
+// logGroup returns a command for a group.
+func logGroup(group uint16, command byte) request {
+	return request{
+		kind: logConfig, flags: netlink.Acknowledge, number: group,
+		fill: func(e *netlink.AttributeEncoder) { e.Bytes(configCommand, []byte{command}) },
+	}
 }
 
 // parseLogged reads a message from the number of the group on.

@@ -22,6 +22,9 @@ type socket struct {
 	ns   string
 	fd   int
 	file *os.File // for the Go poller
+	// undo removes what the socket holds in the kernel. Closing the socket does so, too, but not before the last process
+	// that has inherited it, such as one between fork and exec, has closed it.
+	undo []request
 }
 
 func openSocket(ns *netns.NS) (*socket, error) {
@@ -38,7 +41,14 @@ func openSocket(ns *netns.NS) (*socket, error) {
 	return s, nil
 }
 
-func (s *socket) close() error { return s.file.Close() }
+// close closes the socket, and removes what it holds in the kernel. A namespace that has gone holds nothing.
+func (s *socket) close() error {
+	var err error
+	if len(s.undo) > 0 {
+		err = s.ask(s.undo...)
+	}
+	return errors.Join(err, s.file.Close())
+}
 
 func (s *socket) failed(call string, err error) error {
 	return fmt.Errorf("%s: trace: %w", s.ns, os.NewSyscallError(call, err))
@@ -166,6 +176,7 @@ func listen(ns *netns.NS, groups ...uint16) (*listener, error) {
 		if err := s.bindLog(g); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
+		s.undo = append(s.undo, logGroup(g, commandUnbind))
 	}
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, traceGroup); err != nil {
 		return nil, errors.Join(s.failed("setsockopt", err), s.close())

@@ -45,21 +45,36 @@ func (t table) install(ns *netns.NS) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ask(t.batch()...); err != nil {
+	if err := s.ask(t.creation()...); err != nil {
 		_ = s.close() // the error above says more
 		return nil, err
 	}
+	s.undo = t.removal()
 	return s, nil
 }
 
-// batch returns a transaction that creates the table.
-func (t table) batch() []request {
+// removal returns a transaction that removes the table.
+func (t table) removal() []request {
+	return transaction(request{
+		kind: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE, flags: netlink.Acknowledge, family: t.family,
+		fill: func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, tableName) },
+	})
+}
+
+// transaction returns requests that the kernel carries out together, or not at all.
+func transaction(all ...request) []request {
+	begin := request{kind: unix.NFNL_MSG_BATCH_BEGIN, number: unix.NFNL_SUBSYS_NFTABLES}
+	end := request{kind: unix.NFNL_MSG_BATCH_END, number: unix.NFNL_SUBSYS_NFTABLES}
+	return slices.Concat([]request{begin}, all, []request{end})
+}
+
+// creation returns a transaction that creates the table.
+func (t table) creation() []request {
 	message := func(kind int, fill func(*netlink.AttributeEncoder)) request {
 		const create = netlink.Create | netlink.Append
 		return request{kind: unix.NFNL_SUBSYS_NFTABLES<<8 | kind, flags: create, family: t.family, fill: fill}
 	}
 	all := []request{
-		{kind: unix.NFNL_MSG_BATCH_BEGIN, number: unix.NFNL_SUBSYS_NFTABLES},
 		message(unix.NFT_MSG_NEWTABLE, func(e *netlink.AttributeEncoder) {
 			e.String(unix.NFTA_TABLE_NAME, tableName)
 			e.Uint32(unix.NFTA_TABLE_FLAGS, flagOwner)
@@ -74,7 +89,7 @@ func (t table) batch() []request {
 		}
 	}
 	all[len(all)-1].flags |= netlink.Acknowledge
-	return append(all, request{kind: unix.NFNL_MSG_BATCH_END, number: unix.NFNL_SUBSYS_NFTABLES})
+	return transaction(all...)
 }
 
 func (c chain) encode(e *netlink.AttributeEncoder) {
