@@ -99,7 +99,7 @@ spec: {type: NodePort, selector: {app: near}, ports: [{name: http, port: 80, tar
 func TestTraceShowsEveryVisit(t *testing.T) {
 	withLab(t, "--nodes", "2", "-f", write(t, "far.yaml", clientPod), "-f", write(t, "near.yaml", nearPod))
 	for args, want := range map[string][]string{
-		"c1 n2:30082": {"default/c1", "n1", "n2", "n1"}, // the only endpoint is back on n1
+		"c1 n2:30082": {"default/c1", "n1", "n2", "n1", "default/b1"}, // the only endpoint is back on n1
 		"b1 near":     {"default/b1", "n1", "default/b1"},
 	} {
 		var got []string

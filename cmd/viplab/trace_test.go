@@ -229,7 +229,7 @@ func TestTraceOfRelaysAndDrops(t *testing.T) {
 	if got := changes(r.Walk); !slices.Equal(got, []string{"n1 prerouting destinationIP destinationPort"}) || r.Relayed == nil {
 		t.Fatalf("changes of a relayed connection: %q, and then %v", got, r.Relayed)
 	}
-	if devices := r.Relayed.Steps; devices[0].Place != "n1" || devices[len(devices)-1].Place != "n2" {
+	if devices := r.Relayed.Steps; devices[0].Place != "n1" || devices[len(devices)-1].Place != "default/a1" {
 		t.Errorf("the connection of the relay: %+v", devices)
 	}
 	r = traced(t, "c1", "kube-system/kube-dns")

@@ -99,9 +99,7 @@ func unserved(state *store.Snapshot, t *trace.Traced, to netip.AddrPort, place s
 				continue
 			}
 			inside := slices.Contains(s.Spec.ClusterIPs, to.Addr().String())
-			balancer := slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
-				return i.IP == to.Addr().String()
-			})
+			balancer := slices.ContainsFunc(s.Status.LoadBalancer.Ingress, has(to.Addr()))
 			outside := balancer || slices.Contains(s.Spec.ExternalIPs, to.Addr().String())
 			switch {
 			case (inside || outside) && uint16(p.Port) == to.Port():
@@ -114,6 +112,38 @@ func unserved(state *store.Snapshot, t *trace.Traced, to netip.AddrPort, place s
 		}
 	}
 	return ""
+}
+
+// has returns what reports whether an address is that of a load balancer.
+func has(a netip.Addr) func(corev1.LoadBalancerIngress) bool {
+	return func(i corev1.LoadBalancerIngress) bool { return i.IP == a.String() }
+}
+
+// Receivers returns the addresses of the endpoints of Services that have an address as their own, or its port as a node
+// port: those that may get packets which are sent there.
+func Receivers(state *store.Snapshot, to netip.AddrPort) (all []netip.Addr) {
+	serves := map[store.Key]bool{}
+	for _, s := range state.Services {
+		serves[store.KeyOf(s)] = slices.Contains(s.Spec.ClusterIPs, to.Addr().String()) ||
+			slices.Contains(s.Spec.ExternalIPs, to.Addr().String()) ||
+			slices.ContainsFunc(s.Status.LoadBalancer.Ingress, has(to.Addr())) ||
+			slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool {
+				return p.NodePort != 0 && uint16(p.NodePort) == to.Port()
+			})
+	}
+	for _, slice := range state.EndpointSlices {
+		if !serves[store.Key{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}] {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			for _, text := range e.Addresses {
+				if a, err := netip.ParseAddr(text); err == nil {
+					all = append(all, a)
+				}
+			}
+		}
+	}
+	return all
 }
 
 // missing says what a port of a Service lacks for a packet.

@@ -70,7 +70,7 @@ func (l *Lab) trace(ctx context.Context, call *control.Call) (any, error) {
 		fmt.Fprintf(call.Stderr, "the programs on the nodes have not converged: %v\n", err)
 	}
 	network := l.traceable(ctx)
-	tracer, err := network.Start(ctx, lab.FamilyOf(p.To.Addr()), trace.Select{Proto: selected, Reply: args.Reply}, p.From)
+	tracer, err := network.Start(ctx, lab.FamilyOf(p.To.Addr()), trace.Select{Proto: selected, Reply: args.Reply}, p)
 	if err != nil {
 		return nil, err
 	}
@@ -109,5 +109,8 @@ func (l *Lab) traceable(ctx context.Context) trace.Lab {
 			return err
 		},
 		Explain: func(t *trace.Traced) { annotate.Explain(l.standing.Cluster().Store().Snapshot(), t) },
+		Receivers: func(to netip.AddrPort) []netip.Addr {
+			return annotate.Receivers(l.standing.Cluster().Store().Snapshot(), to)
+		},
 	}
 }

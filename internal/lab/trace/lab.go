@@ -35,25 +35,59 @@ type Lab struct {
 	Proxier, Enforcer string
 	// Explain adds to the end of a request's first packet what the objects of the cluster say of it. Nil adds nothing.
 	Explain func(*Traced)
+	// Receivers returns the addresses of pods that may get packets which are sent to an address. Nil means that there are
+	// no others than the address itself.
+	Receivers func(to netip.AddrPort) []netip.Addr
 }
 
-// Start starts a Tracer for packets of one IP family on all nodes, on the router and at the senders.
-func (l Lab) Start(ctx context.Context, f lab.Family, s Select, senders ...*netns.NS) (*Tracer, error) {
+// mostReceivers is how many pods a Tracer looks into besides the senders.
+const mostReceivers = 64
+
+// Start starts a Tracer for packets of one IP family on all nodes, on the router, at the senders, and in the pods that
+// may get what they send.
+func (l Lab) Start(ctx context.Context, f lab.Family, s Select, requests ...traffic.Probe) (*Tracer, error) {
 	var nodes []*netns.NS
 	for _, n := range l.Nodes() {
 		nodes = append(nodes, n.NS)
 	}
 	others := []*netns.NS{l.Router().NS}
-	for _, ns := range senders {
-		if !slices.Contains(nodes, ns) && !slices.Contains(others, ns) {
-			others = append(others, ns)
-		}
+	var receivers []*netns.NS
+	for _, r := range requests {
+		others = append(others, r.From)
+		receivers = append(receivers, l.receivers(r.To)...)
 	}
+	receivers = slices.DeleteFunc(distinct(receivers), func(ns *netns.NS) bool { return slices.Contains(others, ns) })
+	others = distinct(append(others, receivers[:min(len(receivers), mostReceivers)]...))
+	others = slices.DeleteFunc(others, func(ns *netns.NS) bool { return slices.Contains(nodes, ns) })
 	family := ruleset.IP
 	if f == lab.V6 {
 		family = ruleset.IP6
 	}
 	return Start(ctx, nodes, others, family, s, l.reader(ctx))
+}
+
+// receivers returns the pods that may get packets which are sent to an address.
+func (l Lab) receivers(to netip.AddrPort) (pods []*netns.NS) {
+	addrs := []netip.Addr{to.Addr()}
+	if l.Receivers != nil {
+		addrs = append(addrs, l.Receivers(to)...)
+	}
+	for _, p := range l.Lab.Pods() {
+		if slices.ContainsFunc(p.Addrs(), func(a netip.Addr) bool { return slices.Contains(addrs, a) }) {
+			pods = append(pods, p.NS)
+		}
+	}
+	return pods
+}
+
+// distinct returns each of the values once, in their order.
+func distinct[T comparable](all []T) (once []T) {
+	for _, v := range all {
+		if !slices.Contains(once, v) {
+			once = append(once, v)
+		}
+	}
+	return once
 }
 
 // reader returns a function that returns the annotated rules of a node. It may be called concurrently.

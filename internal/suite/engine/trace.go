@@ -119,11 +119,13 @@ func (w *world) traceTogether(ctx context.Context, network trace.Lab, k traceKin
 	facts spec.Facts) error {
 	var senders []*netns.NS
 	var sources []netip.Addr
+	var requests []traffic.Probe
 	for _, t := range traces {
 		if t.probe, t.fault = w.probeOf(t.of.row, t.of.family); t.fault != nil {
 			continue
 		}
 		t.probe.Patience = machine.Limit(tracePatience)
+		requests = append(requests, t.probe)
 		senders = append(senders, t.probe.From)
 		sources = append(sources, t.probe.Source.Addr())
 	}
@@ -135,7 +137,7 @@ func (w *world) traceTogether(ctx context.Context, network trace.Lab, k traceKin
 		return err
 	}
 	tracer, err := network.Start(ctx, k.family, trace.Select{Proto: k.proto, Sources: sources, Reply: k.proto == "tcp"},
-		senders...)
+		requests...)
 	if err != nil {
 		return err
 	}
@@ -215,7 +217,8 @@ func (w *world) traceable(ctx context.Context, facts spec.Facts) trace.Lab {
 			}
 			return err
 		},
-		Explain: func(t *trace.Traced) { annotate.Explain(state, t) },
+		Explain:   func(t *trace.Traced) { annotate.Explain(state, t) },
+		Receivers: func(to netip.AddrPort) []netip.Addr { return annotate.Receivers(state, to) },
 	}
 }
 
